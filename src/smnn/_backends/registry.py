@@ -1,0 +1,47 @@
+"""Which backends exist, which can be used here, and which one `"auto"` means."""
+
+from __future__ import annotations
+
+import torch
+
+from smnn._backends.base import Backend
+from smnn._backends.cpu import CpuBackend
+from smnn._backends.cyclic import TorchBackend
+from smnn._backends.reference import ReferenceBackend
+from smnn._errors import BackendError
+
+_BACKENDS: dict[str, Backend] = {b.name: b for b in (CpuBackend(), TorchBackend(), ReferenceBackend())}
+"""In the order in which `"auto"` tries them."""
+
+
+def available_backends() -> dict[str, str | None]:
+    """Every backend with `None`, or the reason why it cannot be used in this process."""
+    return {name: backend.unusable() for name, backend in _BACKENDS.items()}
+
+
+def backend_named(name: str) -> Backend:
+    """The backend of that name.
+
+    Raises:
+        BackendError: If there is none.
+    """
+    if name not in _BACKENDS:
+        known = ", ".join(["'auto'", *map(repr, _BACKENDS)])
+        raise BackendError(f"backend: got {name!r}; expected one of {known}.")
+    return _BACKENDS[name]
+
+
+def choose_backend(name: str, device: torch.device) -> Backend:
+    """The backend asked for, or for `"auto"` the first that takes tensors on this device.
+
+    Raises:
+        BackendError: If the backend asked for cannot be used, with the reason.
+    """
+    candidates = list(_BACKENDS.values()) if name == "auto" else [backend_named(name)]
+    reasons = []
+    for backend in candidates:
+        reason = backend.unusable() or backend.unsupported(device)
+        if reason is None:
+            return backend
+        reasons.append(f"{backend.name}: {reason}")
+    raise BackendError(f"backend {name!r} cannot be used here. " + "; ".join(reasons) + ".")

@@ -1,0 +1,231 @@
+r"""The solver as three PyTorch operators, differentiable to any order.
+
+`smnn::solve` gives $y$. Its backward is $\lambda = M^{-1}\,\partial\ell/\partial y$
+(`smnn::adjoint`, two substitutions with the kept factor) followed by
+$-\partial J/\partial\theta$ (`smnn::row_gradients`, see `_rows.py`). The backward of
+`smnn::adjoint` is again an adjoint solve and a row gradient with $b = 0$, because
+$\lambda^\top M \mu = J(\theta; \mu, \lambda)$ for $b = 0$; the backward of `smnn::row_gradients` is
+plain tensor arithmetic. State travels in the arguments: nothing is kept between calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from smnn._backends.registry import backend_named
+from smnn._problem import Problem
+from smnn._rows import row_gradients
+from smnn._status import raise_if_failed, status_of
+
+Seven = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+
+@torch.library.custom_op("smnn::solve", mutates_args=())
+def solve_op(
+    c: Tensor,
+    d: Tensor,
+    u: Tensor,
+    s: Tensor,
+    w_gov: Tensor,
+    w_init: Tensor,
+    w_smooth: Tensor,
+    scheme: str,
+    backend: str,
+    pieces: int,
+    keep: bool,
+    check: bool,
+    batch: Sequence[int],
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """`y`, the factor (empty unless `keep`), `status`, `rcond` and `weakest` per sample."""
+    problem = Problem(c, d, u, s, w_gov, w_init, w_smooth, scheme)
+    y, factor, rcond, weakest = backend_named(backend).solve(problem, pieces)
+    status = status_of(problem, y, rcond)
+    if check:
+        raise_if_failed(problem, status, rcond, weakest, tuple(batch))
+    elif c.device.type != "cpu" or bool(status.any()):
+        y = torch.where(status.view(-1, 1, 1, 1) == 0, y, torch.nan)
+    return y, factor if keep else factor.new_empty(0), status, rcond, weakest
+
+
+@solve_op.register_fake
+def _(c, d, u, s, w_gov, w_init, w_smooth, scheme, backend, pieces, keep, check, batch):  # type: ignore[no-untyped-def]
+    problem = Problem(c, d, u, s, w_gov, w_init, w_smooth, scheme)
+    size = backend_named(backend).factor_size(problem, pieces) if keep else 0
+    B = c.shape[0]
+    index = c.new_empty(B, dtype=torch.int64)
+    y = c.new_empty(problem.y_shape)
+    return y, c.new_empty(size), index, c.new_empty(B), torch.empty_like(index)
+
+
+@torch.library.custom_op("smnn::adjoint", mutates_args=())
+def adjoint_op(
+    g: Tensor,
+    factor: Tensor,
+    c: Tensor,
+    s: Tensor,
+    w_gov: Tensor,
+    w_init: Tensor,
+    w_smooth: Tensor,
+    scheme: str,
+    backend: str,
+    pieces: int,
+) -> Tensor:
+    """Solve `M x = g`. An empty factor is computed again."""
+    problem = _homogeneous(c, s, w_gov, w_init, w_smooth, scheme)
+    engine = backend_named(backend)
+    if factor.numel() == 0:
+        factor = engine.solve(problem, pieces).factor
+    return engine.adjoint(problem, factor, g, pieces)
+
+
+@adjoint_op.register_fake
+def _(g, factor, c, s, w_gov, w_init, w_smooth, scheme, backend, pieces):  # type: ignore[no-untyped-def]
+    return torch.empty_like(g, memory_format=torch.contiguous_format)
+
+
+@torch.library.custom_op("smnn::row_gradients", mutates_args=())
+def row_gradients_op(
+    lam: Tensor,
+    y: Tensor,
+    c: Tensor,
+    d: Tensor,
+    u: Tensor,
+    s: Tensor,
+    w_gov: Tensor,
+    w_init: Tensor,
+    w_smooth: Tensor,
+    scheme: str,
+    backend: str,
+    wanted: Sequence[bool],
+) -> Seven:
+    """`-dJ` by `c, d, u, s` and the weights; empty where not wanted."""
+    problem = Problem(c, d, u, s, w_gov, w_init, w_smooth, scheme)
+    out = backend_named(backend).row_gradients(problem, lam, y, list(wanted))
+    return tuple(x.contiguous() for x in out)  # type: ignore[return-value]
+
+
+@row_gradients_op.register_fake
+def _(lam, y, c, d, u, s, w_gov, w_init, w_smooth, scheme, backend, wanted):  # type: ignore[no-untyped-def]
+    tensors = (c, d, u, s, w_gov, w_init, w_smooth)
+    shapes = [x.shape if w else (0,) * x.ndim for x, w in zip(tensors, wanted, strict=True)]
+    return tuple(lam.new_empty(shape) for shape in shapes)
+
+
+def _homogeneous(
+    c: Tensor, s: Tensor, w_gov: Tensor, w_init: Tensor, w_smooth: Tensor, scheme: str
+) -> Problem:
+    """The same left-hand side with `d = 0` and `u = 0`."""
+    zero = c.new_zeros(())
+    d, u = zero.expand(w_gov.shape), zero.expand(w_init.shape)
+    return Problem(c, d, u, s, w_gov, w_init, w_smooth, scheme)
+
+
+# ---------------------------------------------------------------- derivatives
+
+
+def _save_solve(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.save_for_backward(*inputs[:7], output[0], output[1])
+    ctx.scheme, ctx.backend, ctx.pieces = inputs[7:10]
+    ctx.mark_non_differentiable(*output[1:])
+
+
+def _solve_backward(ctx: Any, gy: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
+    *tensors, y, factor = ctx.saved_tensors
+    c, _, _, s, w_gov, w_init, w_smooth = tensors
+    wanted = list(ctx.needs_input_grad[:7])
+    if gy is None or not any(wanted):
+        return (None,) * 13
+    lam = adjoint_op(
+        gy, factor, c, s, w_gov, w_init, w_smooth, ctx.scheme, ctx.backend, ctx.pieces
+    )
+    grads = row_gradients_op(lam, y, *tensors, ctx.scheme, ctx.backend, wanted)
+    return (*_chosen(grads, wanted), *(None,) * 6)
+
+
+def _chosen(grads: Sequence[Tensor], wanted: Sequence[bool]) -> list[Tensor | None]:
+    return [g if w else None for g, w in zip(grads, wanted, strict=True)]
+
+
+def _save_adjoint(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[1:7], output)
+    ctx.scheme, ctx.backend, ctx.pieces = inputs[7:]
+
+
+def _adjoint_backward(ctx: Any, v: Tensor) -> tuple[Tensor | None, ...]:
+    factor, c, s, w_gov, w_init, w_smooth, lam = ctx.saved_tensors
+    mu = adjoint_op(v, factor, c, s, w_gov, w_init, w_smooth, ctx.scheme, ctx.backend, ctx.pieces)
+    need = ctx.needs_input_grad
+    wanted = [need[2], False, False, need[3], need[4], need[5], need[6]]
+    if not any(wanted):
+        return (mu, *(None,) * 9)
+    problem = _homogeneous(c, s, w_gov, w_init, w_smooth, ctx.scheme)
+    grads = _chosen(row_gradients_op(mu, lam, *problem, ctx.backend, wanted), wanted)
+    return (mu, None, grads[0], *grads[3:], None, None, None)
+
+
+def _save_row_gradients(ctx: Any, inputs: tuple[Any, ...], output: Seven) -> None:
+    ctx.save_for_backward(*inputs[:9])
+    ctx.scheme, ctx.wanted = inputs[9], inputs[11]
+
+
+def _row_gradients_backward(ctx: Any, *v: Tensor | None) -> tuple[Tensor | None, ...]:
+    """Plain tensor arithmetic, so its transpose is left to `torch.func`."""
+    wanted = [i for i, (g, w) in enumerate(zip(v, ctx.wanted, strict=True)) if w and g is not None]
+
+    def chosen(lam: Tensor, y: Tensor, *theta: Tensor) -> tuple[Tensor, ...]:
+        every = row_gradients(Problem(*theta, ctx.scheme), lam, y)
+        return tuple(every[i] for i in wanted)
+
+    _, transpose = torch.func.vjp(chosen, *ctx.saved_tensors)
+    return (*transpose(tuple(v[i] for i in wanted)), None, None, None)
+
+
+solve_op.register_autograd(_solve_backward, setup_context=_save_solve)
+adjoint_op.register_autograd(_adjoint_backward, setup_context=_save_adjoint)
+row_gradients_op.register_autograd(_row_gradients_backward, setup_context=_save_row_gradients)
+
+
+# ---------------------------------------------------------------- vmap: one more batch axis
+
+
+def _merge(x: Tensor, dim: int | None, size: int) -> Tensor:
+    """Move the mapped axis to the front and merge it with the batch."""
+    x = x.unsqueeze(0).expand(size, *x.shape) if dim is None else x.movedim(dim, 0)
+    return x.flatten(0, 1)
+
+
+def _split(x: Tensor, size: int) -> Tensor:
+    return x.unflatten(0, (size, x.shape[0] // size))
+
+
+def _merge_all(tensors: Sequence[Any], dims: Sequence[int | None], size: int) -> list[Tensor]:
+    return [_merge(x, dim, size) for x, dim in zip(tensors, dims, strict=True)]
+
+
+@solve_op.register_vmap
+def _(info, in_dims, *args):  # type: ignore[no-untyped-def]
+    N = info.batch_size
+    tensors = _merge_all(args[:7], in_dims[:7], N)
+    scheme, backend, pieces, _, check, batch = args[7:]
+    y, factor, *rest = solve_op(*tensors, scheme, backend, pieces, False, check, [N, *batch])
+    return (_split(y, N), factor, *(_split(x, N) for x in rest)), (0, None, 0, 0, 0)
+
+
+@adjoint_op.register_vmap
+def _(info, in_dims, *args):  # type: ignore[no-untyped-def]
+    N = info.batch_size
+    g = _merge(args[0], in_dims[0], N)
+    tensors = _merge_all(args[2:7], in_dims[2:7], N)
+    return _split(adjoint_op(g, g.new_empty(0), *tensors, *args[7:]), N), 0
+
+
+@row_gradients_op.register_vmap
+def _(info, in_dims, *args):  # type: ignore[no-untyped-def]
+    N = info.batch_size
+    out = row_gradients_op(*_merge_all(args[:9], in_dims[:9], N), *args[9:])
+    wanted = args[11]
+    parts = tuple(_split(x, N) if w else x for x, w in zip(out, wanted, strict=True))
+    return parts, tuple(0 if w else None for w in wanted)

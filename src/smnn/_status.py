@@ -1,0 +1,86 @@
+"""Did each sample work, and if not, why: in a tensor first, in words when asked."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from smnn._errors import SolveError
+from smnn._problem import Problem
+
+OK, BAD_STEP, NOT_FINITE, SINGULAR = 0, 1, 2, 3
+SMALLEST_PIVOT = 1e-14
+"""A pivot below this part of its column is rounding noise: float64 carries 2e-16, rotations a
+few units of that."""
+
+
+def _free(x: Tensor) -> Tensor:
+    """Drop what broadcasting repeats, so that a check costs no more than the data."""
+    for i in range(1, x.ndim):
+        if x.stride(i) == 0 and x.shape[i] > 1:
+            x = x.narrow(i, 0, 1)
+    return x
+
+
+def status_of(problem: Problem, y: Tensor, rcond: Tensor) -> Tensor:
+    """One code per sample, without a device synchronisation."""
+    steps = _free(problem.s).flatten(1)
+    bad_step = ~((steps > 0) & (steps < math.inf)).all(1)
+    # Whatever is not finite spreads along the whole sequence in the substitution, back to time 0.
+    finite = y[:, 0].isfinite().flatten(1).all(1)
+    status = torch.where(rcond > SMALLEST_PIVOT, OK, SINGULAR)
+    status = torch.where(finite | (status == SINGULAR) & rcond.isfinite(), status, NOT_FINITE)
+    return torch.where(bad_step, BAD_STEP, status)
+
+
+def raise_if_failed(
+    problem: Problem, status: Tensor, rcond: Tensor, weakest: Tensor, batch: tuple[int, ...]
+) -> None:
+    """Raise an error that names the failed samples and the likely cause.
+
+    Raises:
+        SolveError: If any status is not `OK`.
+    """
+    failed = status.nonzero().flatten().tolist()
+    if not failed:
+        return
+    lines = [f"{len(failed)} of {status.numel()} samples have no unique finite solution."]
+    for b in failed[:3]:
+        where = f"sample {_unravel(b, batch)}: " if batch else ""
+        lines.append(f"  {where}{_reason(problem, int(status[b]), float(rcond[b]), int(weakest[b]), b)}")
+    if len(failed) > 3:
+        lines.append(f"  and {len(failed) - 3} more: {failed[3:11]}{' ...' if len(failed) > 11 else ''}")
+    lines.append("Use smnn.solve_ex to get the other samples and a status for each.")
+    raise SolveError("\n".join(lines))
+
+
+def _unravel(index: int, batch: tuple[int, ...]) -> str:
+    out = []
+    for size in reversed(batch):
+        out.append(index % size)
+        index //= size
+    return str(tuple(reversed(out)))
+
+
+def _reason(problem: Problem, status: int, rcond: float, weakest: int, b: int) -> str:
+    _, _, V, m = problem.y_shape
+    if status == BAD_STEP:
+        s = problem.s[b]
+        t, v = (~((s > 0) & (s < math.inf))).nonzero()[0].tolist()
+        return f"step s[{t}] of variable {v} is {s[t, v].item():g}; steps must be positive and finite."
+    if status == NOT_FINITE:
+        named = zip(problem._fields, problem[:7], strict=False)
+        guilty = [name for name, x in named if not bool(_free(x[b : b + 1]).isfinite().all())]
+        return (
+            f"{', '.join(guilty)} contain NaN or infinity. Mark missing values with weight zero instead."
+            if guilty
+            else "the solution overflows. Are coefficients or steps of extreme size?"
+        )
+    t, v, r = weakest // (V * m), weakest // m % V, weakest % m
+    return (
+        f"singular (a pivot is {rcond:.0e} of its column): nothing determines the derivative of order "
+        f"{r} of variable {v}, seen at time {t}. Likely causes: (a) too few initial values, (b) an "
+        "equation with zero coefficients or zero weight, (c) fewer equations than variables."
+    )

@@ -1,0 +1,70 @@
+r"""Constants of the smoothness rows.
+
+With $D = \mathrm{diag}(s^r)$ and the Taylor matrix $F_{ij} = 1/(j-i)!$, the forward rows of a step
+are $e = D y_{t+1} - F D y_t$ and the backward rows $D y_t - F^{-1} D y_{t+1} = -F^{-1} e$.
+Both together are one triangular set of rows $K e$ with $K^\top K = I + F^{-\top} F^{-1}$.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import torch
+from torch import Tensor
+
+
+@functools.cache
+def taylor(R: int, sign: int = 1) -> Tensor:
+    """The matrix `F` (or its inverse, `sign=-1`), float64 on the CPU. Do not modify."""
+    rows = [
+        [sign ** (j - i) / math.factorial(j - i) if j >= i else 0.0 for j in range(R + 1)]
+        for i in range(R + 1)
+    ]
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+def smoothness_top(R: int, scheme: str) -> int:
+    """How many orders have forward and backward rows."""
+    return R if scheme == "central" else R + 1
+
+
+def _triangle(weights: Tensor, scheme: str) -> Tensor:
+    """`K` for row weights `(..., R+1)`: the triangle of the stacked weighted rows."""
+    R = weights.shape[-1] - 1
+    top = smoothness_top(R, scheme)
+    inverse = taylor(R, -1).to(weights.device)
+    w = weights[..., :top, None]
+    rows = torch.cat([w * torch.eye(R + 1, dtype=w.dtype, device=w.device)[:top], w * inverse[:top]], -2)
+    if rows.shape[-2] < R + 1:
+        rows = torch.nn.functional.pad(rows, (0, 0, 0, R + 1 - rows.shape[-2]))
+    return torch.linalg.qr(rows, mode="r")[1]
+
+
+@functools.cache
+def _unit_triangle(R: int, scheme: str) -> Tensor:
+    return _triangle(torch.ones(R + 1, dtype=torch.float64), scheme)
+
+
+def link_rows(w_smooth: Tensor, scheme: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows `scale * (K D y_{t+1} - K F D y_t)` of every step and variable.
+
+    Args:
+        w_smooth: `(B, T-1, V, R+1)`. If its last axis is broadcast, one constant `K` serves all.
+        scheme: `"smnn"` or `"central"`.
+
+    Returns:
+        `scale (B, T-1, V)`, and `K` and `K F`, each `(B, T-1, V, R+1, R+1)`, possibly broadcast.
+    """
+    R = w_smooth.shape[-1] - 1
+    shape = (*w_smooth.shape, R + 1)
+    if w_smooth.stride(-1) == 0 or R == 0:
+        K = _unit_triangle(R, scheme).to(w_smooth.device).expand(shape)
+        scale = w_smooth[..., 0]
+    else:
+        free = [1 if w_smooth.stride(i) == 0 else w_smooth.shape[i] for i in range(3)]
+        K = _triangle(w_smooth[: free[0], : free[1], : free[2]], scheme).expand(shape)
+        scale = torch.ones((), dtype=K.dtype, device=K.device).expand(w_smooth.shape[:-1])
+    free = [1 if K.stride(i) == 0 else K.shape[i] for i in range(3)]
+    KF = (K[: free[0], : free[1], : free[2]] @ taylor(R).to(K.device)).expand(shape)
+    return scale, K, KF
