@@ -19,7 +19,7 @@ from torch import Tensor
 from smnn._backends.registry import backend_named
 from smnn._problem import Problem
 from smnn._rows import row_gradients
-from smnn._status import raise_if_failed, status_of
+from smnn._status import raise_if_failed
 
 Seven = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 
@@ -41,12 +41,9 @@ def solve_op(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """`y`, the factor (empty unless `keep`), `status`, `rcond` and `weakest` per sample."""
     problem = Problem(c, d, u, s, w_gov, w_init, w_smooth, scheme)
-    y, factor, rcond, weakest = backend_named(backend).solve(problem, pieces)
-    status = status_of(problem, y, rcond)
+    y, factor, rcond, weakest, status = backend_named(backend).solve(problem, pieces)
     if check:
         raise_if_failed(problem, status, rcond, weakest, tuple(batch))
-    elif c.device.type != "cpu" or bool(status.any()):
-        y = torch.where(status.view(-1, 1, 1, 1) == 0, y, torch.nan)
     return y, factor if keep else factor.new_empty(0), status, rcond, weakest
 
 
@@ -132,16 +129,28 @@ def _save_solve(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -
     ctx.mark_non_differentiable(*output[1:])
 
 
+def differentiable_backward(
+    gy: Tensor,
+    y: Tensor,
+    factor: Tensor,
+    problem: Problem,
+    backend: str,
+    pieces: int,
+    wanted: list[bool],
+) -> Seven:
+    """Gradients by every tensor of the problem, through operators that have derivatives."""
+    c, _, _, s, w_gov, w_init, w_smooth, scheme = problem
+    lam = adjoint_op(gy, factor, c, s, w_gov, w_init, w_smooth, scheme, backend, pieces)
+    return row_gradients_op(lam, y, *problem, backend, wanted)
+
+
 def _solve_backward(ctx: Any, gy: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
     *tensors, y, factor = ctx.saved_tensors
-    c, _, _, s, w_gov, w_init, w_smooth = tensors
     wanted = list(ctx.needs_input_grad[:7])
     if gy is None or not any(wanted):
         return (None,) * 13
-    lam = adjoint_op(
-        gy, factor, c, s, w_gov, w_init, w_smooth, ctx.scheme, ctx.backend, ctx.pieces
-    )
-    grads = row_gradients_op(lam, y, *tensors, ctx.scheme, ctx.backend, wanted)
+    problem = Problem(*tensors, ctx.scheme)
+    grads = differentiable_backward(gy, y, factor, problem, ctx.backend, ctx.pieces, wanted)
     return (*_chosen(grads, wanted), *(None,) * 6)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import torch
@@ -104,9 +105,15 @@ def _number_of_times(c: Tensor, d: Tensor, s: Tensor, nb: int, n_steps: int | No
     return T
 
 
+@functools.lru_cache(maxsize=64)
+def _number(value: float, device: torch.device) -> Tensor:
+    """A constant on a device. Do not modify."""
+    return torch.tensor(value, dtype=torch.float64, device=device)
+
+
 def _weight(name: str, w: Weight, shape: tuple[int, ...], rows: str, like: Tensor) -> Tensor:
     if not isinstance(w, Tensor):
-        return torch.full((1,) * len(shape), float(w), dtype=torch.float64, device=like.device)
+        return _number(float(w), like.device).view((1,) * len(shape))
     if w.dtype != like.dtype or w.device != like.device:
         raise mismatch(
             name,
@@ -245,6 +252,11 @@ def make_problem(
     w_gov = _weight("w_gov", w_gov, batch + rows_gov, "(*B, T, Q)", given)
     w_init = _weight("w_init", w_init, batch + rows_init, "(*B, T_init, V, R_init+1)", given)
     w_smooth = _weight("w_smooth", w_smooth, batch + rows_smooth, "(*B, T-1, V, R+1)", given)
+    if w_gov.numel() > 1:  # an absent row may hold anything, NaN too
+        absent = w_gov == 0
+        c, d = c.masked_fill(absent[..., None, None], 0.0), d.masked_fill(absent, 0.0)
+    if w_init.numel() > 1:
+        u = u.masked_fill(w_init == 0, 0.0)
     s = s[..., : T - 1, :] if T == 1 else s
     problem = Problem(
         c=_flatten(c, batch, (T, Q, V, m)),

@@ -7,8 +7,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from smnn._backends.base import Backend
 from smnn._backends.registry import choose_backend
-from smnn._ops import adjoint_op, solve_op
+from smnn._eager import solve_problem
+from smnn._ops import adjoint_op
 from smnn._problem import Problem, Weight, make_problem
 from smnn._rows import central_rows, governing, initial, normal_residual, taylor_rows
 
@@ -128,18 +130,18 @@ def solve_ex(
     return y.to(c.dtype), info
 
 
-def _pieces(problem: Problem, backend: str) -> tuple[str, int]:
+def _engine(problem: Problem, backend: str) -> tuple[Backend, int]:
     engine = choose_backend(backend, problem.c.device)
     B, T, V, m = problem.y_shape
     reach = 2 if problem.scheme == "central" else 1
-    return engine.name, engine.pieces(B, T, V * m, reach)
+    return engine, engine.pieces(B, T, V * m, reach)
 
 
 def _run(
     problem: Problem, batch: tuple[int, ...], backend: str, *, check: bool
 ) -> tuple[Tensor, SolveInfo]:
-    name, pieces = _pieces(problem, backend)
-    y, _, *info = solve_op(*problem, name, pieces, True, check, batch)
+    engine, pieces = _engine(problem, backend)
+    y, _, *info = solve_problem(problem, batch, engine, pieces, check=check)
     return y.view(batch + y.shape[1:]), SolveInfo(*(x.detach().view(batch) for x in info))
 
 
@@ -149,10 +151,10 @@ class Factorization:
     def __init__(
         self, problem: Problem, batch: tuple[int, ...], backend: str, *, check: bool, dtype: torch.dtype
     ) -> None:
-        name, pieces = _pieces(problem, backend)
-        _, self._factor, *info = solve_op(*problem, name, pieces, True, check, batch)
+        engine, pieces = _engine(problem, backend)
+        _, self._factor, *info = solve_problem(problem, batch, engine, pieces, check=check)
         self._problem, self._batch, self._dtype = problem, batch, dtype
-        self._name, self._pieces = name, pieces
+        self._name, self._pieces = engine.name, pieces
         self.info = SolveInfo(*(x.detach().view(batch) for x in info))
 
     def solve(self, d: Tensor, u: Tensor) -> Tensor:

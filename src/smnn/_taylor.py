@@ -42,8 +42,10 @@ def _triangle(weights: Tensor, scheme: str) -> Tensor:
 
 
 @functools.cache
-def _unit_triangle(R: int, scheme: str) -> Tensor:
-    return _triangle(torch.ones(R + 1, dtype=torch.float64), scheme)
+def _unit_link(R: int, scheme: str, device: torch.device) -> tuple[Tensor, Tensor]:
+    """`K` and `K F` for weights of one. Do not modify."""
+    K = _triangle(torch.ones(R + 1, dtype=torch.float64), scheme)
+    return K.to(device), (K @ taylor(R)).to(device)
 
 
 def link_rows(w_smooth: Tensor, scheme: str) -> tuple[Tensor, Tensor, Tensor]:
@@ -59,12 +61,9 @@ def link_rows(w_smooth: Tensor, scheme: str) -> tuple[Tensor, Tensor, Tensor]:
     R = w_smooth.shape[-1] - 1
     shape = (*w_smooth.shape, R + 1)
     if w_smooth.stride(-1) == 0 or R == 0:
-        K = _unit_triangle(R, scheme).to(w_smooth.device).expand(shape)
-        scale = w_smooth[..., 0]
-    else:
-        free = [1 if w_smooth.stride(i) == 0 else w_smooth.shape[i] for i in range(3)]
-        K = _triangle(w_smooth[: free[0], : free[1], : free[2]], scheme).expand(shape)
-        scale = torch.ones((), dtype=K.dtype, device=K.device).expand(w_smooth.shape[:-1])
-    free = [1 if K.stride(i) == 0 else K.shape[i] for i in range(3)]
-    KF = (K[: free[0], : free[1], : free[2]] @ taylor(R).to(K.device)).expand(shape)
-    return scale, K, KF
+        K, KF = _unit_link(R, scheme, w_smooth.device)
+        return w_smooth[..., 0], K.expand(shape), KF.expand(shape)
+    sizes = [1 if w_smooth.stride(i) == 0 else w_smooth.shape[i] for i in range(3)]
+    K = _triangle(w_smooth[: sizes[0], : sizes[1], : sizes[2]], scheme)
+    scale = torch.ones((), dtype=K.dtype, device=K.device).expand(w_smooth.shape[:-1])
+    return scale, K.expand(shape), (K @ taylor(R).to(K.device)).expand(shape)

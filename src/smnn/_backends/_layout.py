@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-W = 8
-"""Lanes per group: one AVX-512 register, two AVX2 registers, four NEON registers."""
+W = 16
+"""Lanes per group: two AVX-512 registers; enough independent work to hide the latency of roots."""
 
 
 class Plan:

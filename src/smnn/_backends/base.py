@@ -10,6 +10,7 @@ from torch import Tensor
 
 from smnn._problem import Problem
 from smnn._rows import row_gradients
+from smnn._status import status_of
 
 
 class Solved(NamedTuple):
@@ -22,7 +23,16 @@ class Solved(NamedTuple):
     rcond: Tensor
     """`(B,)` smallest pivot relative to the norm of its column."""
     weakest: Tensor
-    """`(B,)` where: flattened `(time, variable, order)` of that pivot."""
+    """`(B,)` where: flattened `(time, variable, order)` of that pivot, int64."""
+    status: Tensor
+    """`(B,)` a code of `_status.py`, int64; a failed sample of `y` holds NaN."""
+
+
+def judged(problem: Problem, y: Tensor, factor: Tensor, rcond: Tensor, weakest: Tensor) -> Solved:
+    """Add a status to each sample, and take numbers away from those that failed."""
+    status = status_of(problem, y, rcond)
+    y = torch.where(status.view(-1, 1, 1, 1) == 0, y, torch.nan)
+    return Solved(y, factor, rcond, weakest, status)
 
 
 class Backend(ABC):

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from smnn._backends._layout import Plan, W
-from smnn._backends.base import Backend, Solved
+from smnn._backends.base import Backend, Solved, judged
 from smnn._problem import Problem
+from smnn._status import all_fine
 from smnn._taylor import link_rows, smoothness_top, taylor
 
 SHORTEST_PIECE = 24
@@ -44,6 +45,12 @@ def _empty(shape: int | tuple[int, ...]) -> Tensor:
 
 def _array(x: Tensor) -> np.ndarray:
     return x.detach().numpy()
+
+
+def _parts(factor: Tensor, plan: Plan) -> tuple[np.ndarray, np.ndarray]:
+    """The factor of the lanes, and of the chain of separators."""
+    array = _array(factor)
+    return array[: plan.lane_factor], array[plan.lane_factor :]
 
 
 class CpuBackend(Backend):
@@ -85,7 +92,7 @@ class CpuBackend(Backend):
         scale, K, KF = link_rows(problem.w_smooth, problem.scheme)
         arrays = [_array(x) for x in (*problem[:6], scale, K, KF, problem.w_smooth[..., -1])]
         factor = _empty(plan.lane_factor + plan.chain_factor)
-        lanes, chain = np.split(factor.numpy(), [plan.lane_factor])
+        lanes, chain = _parts(factor, plan)
         z, coupling = np.empty(plan.z_size), np.empty(plan.coupling)
         rcond, weakest = np.empty(B * P), np.empty(B * P)
         y = _empty(problem.y_shape)
@@ -115,10 +122,16 @@ class CpuBackend(Backend):
             plan.groups,
             plan.work / plan.n,
         )
-        ratio = torch.from_numpy(rcond).view(B, P)
-        worst = ratio.argmin(1, keepdim=True) if B else ratio.new_zeros((0, 1), dtype=torch.int64)
-        where = torch.from_numpy(weakest).view(B, P).gather(1, worst)[:, 0].long()
-        return Solved(y, factor, ratio.gather(1, worst)[:, 0].sqrt(), where)
+        ratio, where = rcond, weakest
+        if P > 1:
+            worst = rcond.reshape(B, P).argmin(1)
+            ratio = rcond.reshape(B, P)[np.arange(B), worst]
+            where = weakest.reshape(B, P)[np.arange(B), worst]
+        smallest = torch.from_numpy(np.sqrt(ratio))
+        position = torch.from_numpy(where.astype(np.int64))
+        if all_fine(problem, y, smallest):
+            return Solved(y, factor, smallest, position, torch.zeros(B, dtype=torch.int64))
+        return judged(problem, y, factor, smallest, position)
 
     def adjoint(self, problem: Problem, factor: Tensor, g: Tensor, pieces: int) -> Tensor:
         """Two substitutions."""
@@ -126,7 +139,7 @@ class CpuBackend(Backend):
 
         plan = Plan(problem.y_shape, problem.scheme, pieces)
         P, k, B = plan.P, plan.k, plan.B
-        lanes, chain = np.split(factor.detach().numpy(), [plan.lane_factor])
+        lanes, chain = _parts(factor, plan)
         z, loads, separators = np.empty(plan.z_size), np.empty((B, P, 2, k)), np.empty((B, P, k))
         g_array = _array(g)
         out = _empty(problem.y_shape)

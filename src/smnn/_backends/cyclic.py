@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from smnn._backends.base import Backend, Solved
+from smnn._backends.base import Backend, Solved, judged
 from smnn._problem import Problem
 from smnn._rows import normal_residual
 from smnn._taylor import link_rows
@@ -166,7 +166,7 @@ class TorchBackend(Backend):
         factor = torch.cat([f.reshape(-1) for f in factors])
         y = y + self.adjoint(problem, factor, normal_residual(problem, y), 1)
         rcond, weakest = self._weakest(ratios, problem)
-        return Solved(y, factor, rcond, weakest)
+        return judged(problem, y, factor, rcond, weakest)
 
     def _weakest(self, ratios: list[Tensor], problem: Problem) -> tuple[Tensor, Tensor]:
         """Smallest ratio and the unknown it belongs to, in the order of time."""

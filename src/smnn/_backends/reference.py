@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-from smnn._backends.base import Backend, Solved
+from smnn._backends.base import Backend, Solved, judged
 from smnn._problem import Problem
 
 
@@ -94,7 +94,7 @@ class ReferenceBackend(Backend):
         ratio = R.diagonal(dim1=1, dim2=2).abs() / R.norm(dim=1)
         rcond, weakest = ratio.nan_to_num(0.0).min(1)
         y = torch.linalg.solve_triangular(R, z, upper=True)
-        return Solved(y.reshape(problem.y_shape), R.reshape(-1), rcond, weakest)
+        return judged(problem, y.reshape(problem.y_shape), R.reshape(-1), rcond, weakest)
 
     def adjoint(self, problem: Problem, factor: Tensor, g: Tensor, pieces: int) -> Tensor:
         """Two dense triangular solves."""

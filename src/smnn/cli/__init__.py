@@ -1,0 +1,5 @@
+"""The console script `smnn`. One file per command."""
+
+from smnn.cli._app import main as main
+
+__all__ = ["main"]

@@ -1,0 +1,5 @@
+"""`python -m smnn.cli` does what `smnn` does."""
+
+from smnn.cli import main
+
+main()

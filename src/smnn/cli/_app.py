@@ -1,0 +1,49 @@
+"""The command line put together."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from smnn.cli import info, reproduce
+from smnn.cli._guard import INTERRUPTED, notices
+
+app = typer.Typer(
+    name="smnn",
+    help="Differentiable solving of linear ODEs: experiments and information.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("info")(info.info)
+app.add_typer(reproduce.app, name="reproduce")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from smnn import __version__
+
+        typer.echo(f"smnn {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version.", is_eager=True, callback=_show_version),
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        notices().print("Interrupted.")
+        sys.exit(INTERRUPTED)

@@ -1,0 +1,16 @@
+"""`smnn reproduce`: the experiments of the paper, one command each."""
+
+import typer
+
+from smnn.cli.reproduce.standalone import standalone
+
+app = typer.Typer(help="Reproduce an experiment of the paper.", no_args_is_help=True)
+app.command("standalone")(standalone)
+
+
+@app.callback()
+def _group() -> None:
+    pass
+
+
+__all__ = ["app"]

@@ -1,0 +1,93 @@
+"""`smnn reproduce standalone`."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from smnn.cli._guard import Debug, guarded, notices
+
+if TYPE_CHECKING:
+    from smnn.experiments.standalone import Standalone
+
+DEFAULT_OUT = Path("smnn-results") / "standalone"
+
+
+def standalone(
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = DEFAULT_OUT,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not tables.")] = False,
+    repeats: Annotated[int, typer.Option(min=1, help="Timed calls of each solver.")] = 50,
+    debug: Debug = False,
+) -> None:
+    """Solve six linear ODEs and compare with closed forms, RK45 and LSODA.
+
+    Writes standalone.json, standalone.png and report.html into the folder.
+    """
+    with guarded(debug):
+        from smnn.datasets.odebench import STANDALONE
+        from smnn.experiments._results import prepare_output
+        from smnn.experiments.standalone import Config, run
+
+        prepare_output(out)
+        with _progress(len(STANDALONE) * repeats) as tick:
+            result = run(Config(repeats=repeats), tick)
+        options = ["--out", str(out), "--repeats", str(repeats)]
+        report = _write(result, out, shlex.join(["smnn", "reproduce", "standalone", *options]))
+        if as_json:
+            typer.echo(json.dumps(result.record(), indent=2))
+        else:
+            _show(result, report)
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[str], None]]:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description:<22}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("rounds"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=notices()) as progress:
+        task = progress.add_task("Preparing the solver", total=total)
+
+        def tick(name: str) -> None:
+            progress.update(task, description=name, advance=1)
+
+        yield tick
+        progress.update(task, description="Solved")
+
+
+def _write(result: Standalone, out: Path, command: str) -> Path:
+    """All files, the report last; returns its path."""
+    from smnn.experiments import _standalone_view as view
+    from smnn.experiments._results import write_atomically, write_json
+
+    write_json(out / "standalone.json", {"command": command, **result.record()})
+    png = view.figure(result)
+    write_atomically(out / "standalone.png", png)
+    return write_atomically(out / "report.html", view.report(result, png, command))
+
+
+def _show(result: Standalone, report: Path) -> None:
+    from smnn.experiments import _standalone_view as view
+    from smnn.experiments._tables import rich_table
+
+    console = Console(highlight=False)
+    for table in view.tables(result):
+        console.print()
+        console.print(rich_table(table))
+    console.print()
+    for value, meaning in view.summary(result):
+        console.print(f"[bold]{value}[/]  {meaning}")
+    console.print()
+    console.print(f"Report: {report}", soft_wrap=True)

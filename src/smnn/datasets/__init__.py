@@ -1,0 +1,6 @@
+"""Problems and data with known answers."""
+
+from smnn.datasets.odebench import STANDALONE as STANDALONE
+from smnn.datasets.odebench import LinearOde as LinearOde
+
+__all__ = ["STANDALONE", "LinearOde"]

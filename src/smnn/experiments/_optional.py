@@ -1,0 +1,32 @@
+"""Packages that `import smnn` does not need, imported where they are used."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+
+class MissingPackageError(RuntimeError):
+    """A package that an experiment needs is not installed."""
+
+
+def require(module: str, purpose: str) -> ModuleType:
+    """Import a module.
+
+    Args:
+        module: Its dotted name.
+        purpose: What it is needed for, to complete "... is needed to".
+
+    Raises:
+        MissingPackageError: If it is not there, with the command that installs it.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        package = module.split(".")[0]
+        if (error.name or "").split(".")[0] != package:
+            raise  # it is there, and something that it needs is not
+        extra = ", or everything the comparisons use: pip install 'smnn[peers]'"
+        raise MissingPackageError(
+            f"{package} is needed to {purpose}; pip install {package}{extra}."
+        ) from error

@@ -1,0 +1,122 @@
+"""A report in one HTML file: no script, no network, nothing beside it."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+STYLE = """
+:root { --ink: #1d2330; --soft: #5b6474; --line: #d9dee7; --paper: #ffffff; --tint: #f5f7fa;
+  --accent: #0b5fa5; --good: #1a7f4b; --bad: #b3261e; color-scheme: light; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e6e9ef; --soft: #a3adbd; --line: #343b48; --paper: #14181f; --tint: #1c222b;
+    --accent: #6cb2f2; --good: #58c08b; --bad: #f2867d; color-scheme: dark; } }
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--paper); color: var(--ink);
+  font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", sans-serif; }
+main { max-width: 62rem; margin: 0 auto; padding: 2.5rem 1.5rem 4rem; }
+h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 .4rem; letter-spacing: -.01em; }
+h2 { font-size: 1.2rem; margin: 2.6rem 0 .5rem; }
+p { margin: .5rem 0; max-width: 46rem; }
+.lead { color: var(--soft); font-size: 1.05rem; }
+.findings { display: grid; grid-template-columns: repeat(auto-fit, minmax(14rem, 1fr)); gap: 1rem;
+  margin: 1.8rem 0 0; padding: 0; list-style: none; }
+.findings li { border: 1px solid var(--line); border-radius: 8px; background: var(--tint);
+  padding: .9rem 1.1rem; }
+.findings b { display: block; font-size: 1.45rem; line-height: 1.25; color: var(--accent);
+  font-variant-numeric: tabular-nums; }
+.findings span { color: var(--soft); font-size: .92rem; }
+.scroll { overflow-x: auto; margin-top: .8rem; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; width: 100%;
+  font-size: .93rem; }
+thead > tr > * { border-bottom: 2px solid var(--ink); }
+th, td { padding: .28rem .7rem; text-align: right; white-space: nowrap; font-weight: 400; }
+th[scope=rowgroup] { text-align: left; vertical-align: top; font-weight: 600; }
+th[scope=row] { text-align: left; color: var(--soft); }
+thead th { font-weight: 600; }
+tbody tr:last-child > * { border-bottom: 1px solid var(--line); }
+tbody th[scope=rowgroup] { border-bottom: 1px solid var(--line); }
+tr.quiet td { color: var(--soft); }
+td.best { font-weight: 700; }
+.agrees, .differs, .unmarked { margin-left: .35em; font-weight: 700; }
+.unmarked { visibility: hidden; }
+.agrees { color: var(--good); } .differs { color: var(--bad); }
+.caption { color: var(--soft); font-size: .9rem; }
+figure { margin: 1rem 0 0; }
+figure img { width: 100%; height: auto; display: block; border: 1px solid var(--line);
+  border-radius: 8px; background: #ffffff; }
+figcaption { color: var(--soft); font-size: .9rem; margin-top: .6rem; }
+code { font: .88em ui-monospace, SFMono-Regular, Menlo, Consolas, monospace;
+  background: var(--tint); border: 1px solid var(--line); border-radius: 5px; padding: .1em .4em; }
+pre { background: var(--tint); border: 1px solid var(--line); border-radius: 8px; overflow-x: auto;
+  padding: .8rem 1rem; } pre code { border: 0; padding: 0; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1.4rem; font-size: .93rem; }
+dt { color: var(--soft); } dd { margin: 0; }
+@media print { main { max-width: none; padding: 0; } h2 { break-after: avoid; }
+  table, figure { break-inside: avoid; } }
+"""
+
+
+def page(title: str, lead: str, sections: Sequence[str]) -> str:
+    """A whole page. `title` and `lead` are plain text, the sections are HTML."""
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
+        f'<h1>{escape(title)}</h1>\n<p class="lead">{escape(lead)}</p>\n'
+        + "\n".join(sections)
+        + "\n</main>\n</body>\n</html>\n"
+    )
+
+
+def section(title: str, *parts: str) -> str:
+    """A heading with HTML below it."""
+    return f"<section>\n<h2>{escape(title)}</h2>\n" + "\n".join(parts) + "\n</section>"
+
+
+def findings(items: Sequence[tuple[str, str]]) -> str:
+    """A few figures that matter, each with what it is."""
+    cards = "".join(
+        f"<li><b>{escape(value)}</b><span>{escape(meaning)}</span></li>" for value, meaning in items
+    )
+    return f'<ul class="findings">{cards}</ul>'
+
+
+def picture(png: bytes, alt: str, caption: str) -> str:
+    """A PNG inside the page."""
+    data = base64.b64encode(png).decode()
+    return (
+        f'<figure><img alt="{escape(alt, quote=True)}" src="data:image/png;base64,{data}">'
+        f"<figcaption>{escape(caption)}</figcaption></figure>"
+    )
+
+
+def facts(pairs: Mapping[str, Any]) -> str:
+    """Names and values; those that are `None` are left out."""
+    lines = (
+        f"<dt>{escape(name)}</dt><dd>{escape(str(value))}</dd>"
+        for name, value in pairs.items()
+        if value is not None
+    )
+    return "<dl>" + "".join(lines) + "</dl>"
+
+
+def command_block(command: str) -> str:
+    """A command to copy."""
+    return f"<pre><code>{escape(command)}</code></pre>"
+
+
+def machine_facts(machine: Mapping[str, Any]) -> dict[str, Any]:
+    """What `describe_machine` found, in words."""
+    versions = machine["versions"]
+    return {
+        "Processor": f"{machine['processor']}, {machine['cores']} cores",
+        "Threads used": machine["threads"],
+        "Memory": None if machine["memory_gib"] is None else f"{machine['memory_gib']} GiB",
+        "System": machine["system"],
+        "Python": machine["python"],
+        "Packages": ", ".join(f"{k} {v}" for k, v in versions.items() if v is not None),
+        "Finished": machine["utc"],
+    }

@@ -1,0 +1,130 @@
+"""A table as data, and the two ways to show it: on a terminal and in a page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One entry."""
+
+    text: str
+    best: bool = False
+    """The best of those it is compared with."""
+    verdict: bool | None = None
+    """Whether it agrees with what was expected; `None` if nothing was."""
+
+    @property
+    def mark(self) -> str:
+        """The verdict as a sign."""
+        return "" if self.verdict is None else (" ✓" if self.verdict else " ✗")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line: what is measured, by whom, and the entries."""
+
+    group: str
+    """What is measured; rows of one group stand together."""
+    label: str
+    cells: Sequence[Cell]
+    quiet: bool = False
+    """Shown for reference only."""
+
+
+@dataclass
+class Table:
+    """Rows in groups, under a title, with a sentence on how to read them."""
+
+    title: str
+    columns: Sequence[str]
+    caption: str
+    rows: list[Row] = field(default_factory=list)
+
+    def groups(self) -> list[list[Row]]:
+        """The rows, cut where the group changes."""
+        cut: list[list[Row]] = []
+        for row in self.rows:
+            if cut and cut[-1][0].group == row.group:
+                cut[-1].append(row)
+            else:
+                cut.append([row])
+        return cut
+
+
+def best_of(values: Sequence[float | None]) -> float | None:
+    """The smallest value there is."""
+    known = [v for v in values if v is not None]
+    return min(known) if known else None
+
+
+def rich_table(table: Table) -> RichTable:
+    """For a terminal."""
+    from rich import box
+    from rich.table import Table as Rich
+    from rich.text import Text
+
+    view = Rich(
+        title=table.title, caption=table.caption, box=box.SIMPLE_HEAD, title_style="bold",
+        title_justify="left", caption_justify="left", caption_style="dim", pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )  # fmt: skip
+    view.add_column("", no_wrap=True)
+    view.add_column("", no_wrap=True)
+    for name in table.columns:
+        view.add_column(name, justify="right", no_wrap=True)
+    for rows in table.groups():
+        for i, row in enumerate(rows):
+            cells = []
+            for cell in row.cells:
+                style = "dim" if row.quiet else ("bold" if cell.best else "")
+                text = Text(cell.text, style=style)
+                text.append(cell.mark, style="green" if cell.verdict else "bold red")
+                cells.append(text)
+            view.add_row(
+                rows[0].group if i == 0 else "",
+                Text(row.label, style="dim" if row.quiet else ""),
+                *cells,
+                end_section=row is rows[-1],
+            )
+    return view
+
+
+def html_table(table: Table) -> str:
+    """For a page; the title is the caller's heading."""
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in table.columns)
+    marks = any(cell.mark for row in table.rows for cell in row.cells)
+    body = []
+    for rows in table.groups():
+        lines = []
+        for i, row in enumerate(rows):
+            first = f'<th scope="rowgroup" rowspan="{len(rows)}">{escape(row.group)}</th>'
+            cells = "".join(_html_cell(cell, marks) for cell in row.cells)
+            kind = ' class="quiet"' if row.quiet else ""
+            lines.append(
+                f"<tr{kind}>{first if i == 0 else ''}"
+                f'<th scope="row">{escape(row.label)}</th>{cells}</tr>'
+            )
+        body.append("<tbody>" + "\n".join(lines) + "</tbody>")
+    return (
+        f'<div class="scroll"><table>\n<thead><tr><td></td><td></td>{head}</tr></thead>\n'
+        + "\n".join(body)
+        + f'\n</table></div>\n<p class="caption">{escape(table.caption)}</p>'
+    )
+
+
+def _html_cell(cell: Cell, marks: bool) -> str:
+    """An entry; where others carry marks, one without keeps their place free."""
+    mark = '<span class="unmarked">✓</span>' if marks else ""
+    if cell.verdict is not None:
+        word = "agrees" if cell.verdict else "differs"
+        mark = f'<span class="{word}" title="{word}">{cell.mark.strip()}</span>'
+    kind = ' class="best"' if cell.best else ""
+    return f"<td{kind}>{escape(cell.text)}{mark}</td>"
