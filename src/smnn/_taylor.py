@@ -13,6 +13,8 @@ import math
 import torch
 from torch import Tensor
 
+CPU = torch.device("cpu")
+
 
 @functools.cache
 def taylor(R: int, sign: int = 1) -> Tensor:
@@ -42,7 +44,9 @@ def _triangle(weights: Tensor, scheme: str) -> Tensor:
 
 
 @functools.cache
-def _unit_link(R: int, scheme: str, device: torch.device) -> tuple[Tensor, Tensor]:
+def unit_link(
+    R: int, scheme: str, device: torch.device = CPU
+) -> tuple[Tensor, Tensor]:
     """`K` and `K F` for weights of one. Do not modify."""
     K = _triangle(torch.ones(R + 1, dtype=torch.float64), scheme)
     return K.to(device), (K @ taylor(R)).to(device)
@@ -61,7 +65,7 @@ def link_rows(w_smooth: Tensor, scheme: str) -> tuple[Tensor, Tensor, Tensor]:
     R = w_smooth.shape[-1] - 1
     shape = (*w_smooth.shape, R + 1)
     if w_smooth.stride(-1) == 0 or R == 0:
-        K, KF = _unit_link(R, scheme, w_smooth.device)
+        K, KF = unit_link(R, scheme, w_smooth.device)
         return w_smooth[..., 0], K.expand(shape), KF.expand(shape)
     sizes = [1 if w_smooth.stride(i) == 0 else w_smooth.shape[i] for i in range(3)]
     K = _triangle(w_smooth[: sizes[0], : sizes[1], : sizes[2]], scheme)

@@ -7,10 +7,11 @@ import torch
 from smnn._backends.base import Backend
 from smnn._backends.cpu import CpuBackend
 from smnn._backends.cyclic import TorchBackend
+from smnn._backends.gpu import GpuBackend
 from smnn._backends.reference import ReferenceBackend
 from smnn._errors import BackendError
 
-_BACKENDS: dict[str, Backend] = {b.name: b for b in (CpuBackend(), TorchBackend(), ReferenceBackend())}
+_BACKENDS: dict[str, Backend] = {b.name: b for b in (CpuBackend(), GpuBackend(), TorchBackend(), ReferenceBackend())}
 """In the order in which `"auto"` tries them."""
 
 

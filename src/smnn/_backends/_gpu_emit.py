@@ -1,0 +1,126 @@
+"""Writes Triton source: rows as named registers, rotated with every structural zero left out.
+
+Triton cannot index registers, so a kernel that keeps a triangle in registers has to be unrolled.
+A row here is a dictionary from column names to variable names; a column that is not in it is zero
+for every problem, and costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+Row = dict[str, str]
+
+
+class Source:
+    """Lines of a kernel under construction."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._depth = 1
+        self._count = 0
+
+    def __call__(self, line: str) -> None:
+        """Add a line."""
+        self.lines.append("    " * self._depth + line)
+
+    def new(self, expression: str) -> str:
+        """Assign an expression to a fresh variable and return its name."""
+        self._count += 1
+        name = f"x{self._count}"
+        self(f"{name} = {expression}")
+        return name
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """An indented block: `for ...:`, `if ...:`."""
+        self(head)
+        self._depth += 1
+        yield
+        self._depth -= 1
+
+    def function(self, name: str, parameters: Iterable[str]) -> str:
+        """The whole kernel."""
+        head = ["@triton.jit", f"def {name}("]
+        head += [f"    {p}," for p in parameters]
+        return "\n".join([*head, "):", *self.lines, ""])
+
+
+def rotate(out: Source, top: Row, bottom: Row, pivot: str) -> str | None:
+    """Rotate `bottom[pivot]` into `top[pivot]`; returns the reciprocal of the new pivot.
+
+    A structural zero in the bottom row needs nothing; one in the top row is an exchange.
+    """
+    if pivot not in bottom:
+        return None
+    if pivot not in top:
+        top_was = dict(top)
+        top.clear()
+        top.update(bottom)
+        bottom.clear()
+        bottom.update(top_was)
+        return None
+    a, b = top[pivot], bottom.pop(pivot)
+    square = out.new(f"{a} * {a} + {b} * {b}")
+    inverse = out.new(f"tl.rsqrt(tl.maximum({square}, 1e-300))")
+    cosine = out.new(f"tl.where({square} > 0.0, {a} * {inverse}, 1.0)")
+    sine = out.new(f"{b} * {inverse}")
+    top[pivot] = out.new(f"{square} * {inverse}")
+    for column in sorted((set(top) | set(bottom)) - {pivot}):
+        p, q = top.get(column), bottom.get(column)
+        if p is None:
+            top[column], bottom[column] = out.new(f"{sine} * {q}"), out.new(f"{cosine} * {q}")
+        elif q is None:
+            top[column] = out.new(f"{cosine} * {p}")
+            bottom[column] = out.new(f"-{sine} * {p}")
+        else:
+            top[column] = out.new(f"{cosine} * {p} + {sine} * {q}")
+            bottom[column] = out.new(f"{cosine} * {q} - {sine} * {p}")
+    return inverse
+
+
+def insert(out: Source, rows: list[Row], columns: list[str], row: Row) -> list[str | None]:
+    """Rotate a row into a triangle; returns the reciprocal pivots of the last rotations."""
+    return [rotate(out, top, row, c) for top, c in zip(rows, columns, strict=True)]
+
+
+def fill(out: Source, rows: list[Row], columns: list[str], tail: list[str]) -> None:
+    """Give a triangle all its columns, writing zero where there was nothing."""
+    for i, row in enumerate(rows):
+        for column in [*columns[i:], *tail]:
+            if column not in row:
+                row[column] = out.new("zero")
+
+
+class Triangle:
+    """A triangle of registers that lives through a loop: fixed names for the loop to carry."""
+
+    def __init__(self, name: str, columns: list[str], tail: list[str]) -> None:
+        self.name, self.columns, self.tail = name, columns, tail
+
+    def _names(self) -> Iterator[tuple[int, str, str]]:
+        for i in range(len(self.columns)):
+            for column in [*self.columns[i:], *self.tail]:
+                yield i, column, f"{self.name}_{i}_{column}"
+
+    def start(self, out: Source, *, unit: bool) -> None:
+        """Before the loop: the unit matrix, or nothing."""
+        for i, column, name in self._names():
+            out(f"{name} = zero + 1.0" if unit and column == self.columns[i] else f"{name} = zero")
+
+    def rows(self) -> list[Row]:
+        """The rows as they are at the head of an iteration."""
+        rows: list[Row] = [{} for _ in self.columns]
+        for i, column, name in self._names():
+            rows[i][column] = name
+        return rows
+
+    def carry(self, out: Source, rows: list[Row], rename: dict[str, str] | None = None) -> None:
+        """At the end of an iteration: these rows are the next ones (`rename`: old name to new)."""
+        back = {new: old for old, new in (rename or {}).items()}
+        values = [(name, rows[i].get(back.get(column, column), "zero")) for i, column, name in self._names()]
+        # Through temporaries: a value may still carry the name that another one is about to take.
+        held = [(name, out.new(value) if value != "zero" else value) for name, value in values]
+        for name, value in held:
+            out(f"{name} = {value}")

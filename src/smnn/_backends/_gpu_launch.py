@@ -1,0 +1,160 @@
+"""From source text to a running kernel."""
+
+from __future__ import annotations
+
+import functools
+import linecache
+import os
+from typing import Any
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from smnn._backends._gpu_chain import chain_body
+from smnn._backends._gpu_emit import Source
+from smnn._backends._gpu_rows import TENSORS, rows_body
+from smnn._backends._gpu_source import (
+    LANE,
+    Spec,
+    back_body,
+    eliminate_body,
+    forward_body,
+    verdict,
+)
+
+
+def interpreted() -> bool:
+    """Whether Triton's interpreter runs the kernels, on the CPU."""
+    return os.environ.get("TRITON_INTERPRET", "0") == "1"
+
+
+class Kernel:
+    """A compiled kernel and the order of its arguments."""
+
+    def __init__(self, name: str, source: Source, arguments: list[str]) -> None:
+        # The interpreter cannot take loop bounds from an argument.
+        fixed = {"L", "T_init"} if interpreted() else set()
+        kinds = {a: "tl.constexpr" if a in fixed else "tl.int64" for a in arguments}
+        parameters = [a if a.endswith("_ptr") else f"{a}: {kinds[a]}" for a in arguments]
+        text = source.function(name, [*parameters, "LANES: tl.constexpr"])
+        text = text.replace("@triton.jit", f"@triton.jit(do_not_specialize={[a for a in arguments if a not in fixed]!r})")
+        file = f"<smnn {name} {abs(hash(text)):x}>"
+        linecache.cache[file] = (len(text), None, text.splitlines(True), file)
+        scope: dict[str, Any] = {"triton": triton, "tl": tl, "__name__": __name__}
+        exec(compile(text, file, "exec"), scope)  # noqa: S102 - text written by this package alone
+        self.text, self.arguments, self.jit = text, arguments, scope[name]
+
+    def __call__(self, lanes: int, width: int, **values: Tensor | int) -> None:
+        """Run on `lanes` lanes, `width` a program."""
+        arguments = [values[name] for name in self.arguments]
+        grid = (-(-lanes // width),)
+        self.jit[grid](*arguments, LANES=width, num_warps=max(1, width // 32))
+
+
+def _strides(name: str, axes: str) -> list[str]:
+    return [f"{name}_s{axis}" for axis in axes]
+
+
+SIZES = ["B", "T", "P", "L", "NL"]
+INPUTS = [
+    "c_ptr", *_strides("c", "bt"), "d_ptr", *_strides("d", "bt"), "u_ptr", *_strides("u", "bt"),
+    "s_ptr", *_strides("s", "btv"), "wg_ptr", *_strides("wg", "btq"),
+    "wi_ptr", *_strides("wi", "btvr"), "scale_ptr", *_strides("scale", "btv"),
+    "wt_ptr", *_strides("wt", "btv"), "T_init",
+]  # fmt: skip
+VARYING = ["K_ptr", "KF_ptr", *_strides("k", "btv")]
+
+
+def _head() -> Source:
+    out = Source()
+    for line in LANE:
+        out(line)
+    return out
+
+
+def _finish(out: Source) -> None:
+    """Status of a whole sequence: bad step, singular, or not finite at the first time."""
+    out("finite = tl.abs(y0) < float('inf')")
+    out("code = tl.where(finite | (ratio <= 1e-14), tl.where(ratio > 1e-14, 0, 3), 2)")
+    out("code = tl.where(bad_step, 1, code)")
+    out("tl.store(status_ptr + lane, code.to(tl.int64), mask=valid)")
+
+
+@functools.cache
+def solve_kernel(spec: Spec) -> Kernel:
+    """Elimination of whole sequences with substitution, or of pieces without."""
+    out = _head()
+    eliminate_body(out, spec)
+    verdict(out)
+    arguments = [*SIZES, *INPUTS, *(VARYING if spec.varying else []), "factor_ptr", "z_ptr"]
+    if spec.left:
+        return Kernel("eliminate_pieces", out, [*arguments, "coupling_ptr", "rcond_ptr", "weakest_ptr"])
+    out("poison = tl.where(ratio > 1e-14, 0.0, float('nan')).to(tl.float64)")
+    out("tl.debug_barrier()")
+    back_body(out, spec.n, spec.reach, 0)
+    _finish(out)
+    return Kernel(
+        "solve_whole", out, [*arguments, "y_ptr", "rcond_ptr", "weakest_ptr", "status_ptr"]
+    )
+
+
+@functools.cache
+def chain_kernel(k: int, left: bool, depth: int) -> Kernel:
+    """Elimination of a chain of separators, whole with substitution, or in pieces without."""
+    out = _head()
+    chain_body(out, k, left=left, depth=depth)
+    verdict(out)
+    levels = [f"{letter}{i}" for i in range(depth) for letter in "NP"]
+    arguments = [*SIZES, "in_ptr", "IN_NL", "n0", *levels, "factor_ptr", "z_ptr", "rcond_ptr", "weakest_ptr"]
+    if left:
+        return Kernel("chain_pieces", out, [*arguments, "coupling_ptr"])
+    out("poison = zero")
+    out("tl.debug_barrier()")
+    back_body(out, k, 1, 0)
+    return Kernel("chain_whole", out, [*arguments, "y_ptr"])
+
+
+@functools.cache
+def back_kernel(n: int, reach: int, k: int, judge: bool) -> Kernel:
+    """Back substitution in pieces; with `judge`, failed sequences are poisoned and reported."""
+    out = _head()
+    arguments = [*SIZES, "factor_ptr", "z_ptr", "sep_ptr", "y_ptr"]
+    if judge:
+        out("ratio = tl.load(ratio_ptr + b)")
+        out("bad_step = ratio < 0.0")
+        out("poison = tl.where(ratio > 1e-14, 0.0, float('nan')).to(tl.float64)")
+        arguments += ["ratio_ptr", "status_ptr"]
+    else:
+        out("poison = zero")
+    back_body(out, n, reach, k)
+    if judge:
+        out("valid = valid & (p == 0)")
+        out("lane = b")
+        _finish(out)
+    return Kernel("back_pieces", out, arguments)
+
+
+@functools.cache
+def adjoint_kernel(n: int, reach: int, k: int, paired: bool) -> Kernel:
+    """`R^T z = g`; for whole sequences followed by `R y = z`."""
+    out = _head()
+    forward_body(out, n, reach, k, paired=paired)
+    arguments = [*SIZES, "factor_ptr", "z_ptr", "g_ptr"]
+    if k:
+        return Kernel("forward_pieces", out, [*arguments, "sep_ptr"])
+    out("poison = zero")
+    out("tl.debug_barrier()")
+    back_body(out, n, reach, 0)
+    return Kernel("adjoint_whole", out, [*arguments, "y_ptr"])
+
+
+@functools.cache
+def rows_kernel(V: int, m: int, Q: int, m_init: int, scheme: str, wanted: tuple[bool, ...]) -> Kernel:
+    """Gradients by everything that is wanted."""
+    out = Source()
+    rows_body(out, V, m, Q, m_init, scheme, wanted)
+    inputs = [a for a in INPUTS if not a.startswith(("scale", "wt"))]
+    outputs = [f"g{name}_ptr" for name in TENSORS]
+    weights = ["ws_ptr", *_strides("ws", "btvr")]
+    return Kernel("row_gradients", out, ["B", "T", "y_ptr", "lam_ptr", *inputs, *weights, *outputs])

@@ -1,0 +1,396 @@
+"""Triton source of the elimination and substitution kernels for given sizes.
+
+One lane works on one piece of one sequence, as on the CPU (`_eliminate.py`). Factor, right-hand
+sides and couplings are laid out `[step][cell][lane]`, so that neighbouring lanes touch neighbouring
+addresses. Columns are named `a0..` for the time before last, `b0..` for the last time, `c0..` for
+the new time, `L0..` for the left separator and `r` for the right-hand side.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from smnn._backends._gpu_emit import Row, Source, Triangle, fill, insert, rotate
+from smnn._taylor import unit_link
+
+
+class Spec(NamedTuple):
+    """What the unrolled source depends on."""
+
+    V: int
+    m: int
+    Q: int
+    m_init: int
+    scheme: str
+    left: bool
+    """Whether sequences are cut into pieces."""
+    varying: bool
+    """Whether `K` differs between steps (weights that depend on the order)."""
+
+    @property
+    def n(self) -> int:
+        return self.V * self.m
+
+    @property
+    def reach(self) -> int:
+        return 2 if self.scheme == "central" else 1
+
+
+def names(letter: str, count: int) -> list[str]:
+    return [f"{letter}{i}" for i in range(count)]
+
+
+def factor_cells(n: int, reach: int, k: int) -> int:
+    """Numbers kept per time and lane."""
+    return n * (n + 1) // 2 + n * (reach * n + k)
+
+
+def coupling_cells(k: int) -> int:
+    """Numbers that a piece hands to the chain: two triangles, a square, two vectors, norms."""
+    return k * (k + 1) + k * k + 4 * k
+
+
+LANE = """
+lane = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)
+valid = lane < B * P
+safe = tl.where(valid, lane, 0)
+b = safe // P
+p = safe % P
+t0 = p * (T // P) + tl.minimum(p, T % P)
+pad = L - T // P - tl.where(p < T % P, 1, 0)
+zero = tl.zeros([LANES], dtype=tl.float64)
+""".strip().splitlines()
+
+
+def _begin(out: Source) -> None:
+    for line in LANE:
+        out(line)
+
+
+def _store(out: Source, pointer: str, step: str, cells: int, cell: int, value: str) -> None:
+    out(f"tl.store({pointer} + (({step}) * {cells} + {cell}) * NL + lane, {value}, mask=valid)")
+
+
+def _load(out: Source, pointer: str, step: str, cells: int, cell: int) -> str:
+    return out.new(f"tl.load({pointer} + (({step}) * {cells} + {cell}) * NL + lane)")
+
+
+class Norms:
+    """Squared norms of the columns, and the smallest pivot relative to them so far."""
+
+    def __init__(self, n: int, reach: int, k: int) -> None:
+        self.own = [f"norm_{i}" for i in range((reach + 1) * n)]
+        self.left = [f"left_norm_{i}" for i in range(k)]
+        self.n = n
+
+    def start(self, out: Source) -> None:
+        for name in [*self.own, *self.left]:
+            out(f"{name} = zero")
+        out("least = zero + 1.0")
+        out("least_of = zero + 1.0")
+        out("weakest = tl.zeros([LANES], dtype=tl.int64)")
+
+    def add(self, out: Source, rows: list[Row], columns: list[str], base: str) -> None:
+        """Take in finished rows over `columns`; the first `n` of them are finished too."""
+        totals = list(self.own)
+        for i, column in enumerate(columns):
+            entries = [row[column] for row in rows if column in row]
+            if entries:
+                totals[i] = out.new(" + ".join([totals[i], *(f"{e} * {e}" for e in entries)]))
+        for i, name in enumerate(self.left):
+            entries = [row[f"L{i}"] for row in rows if f"L{i}" in row]
+            if entries:
+                out(f"{name} = " + " + ".join([name, *(f"{e} * {e}" for e in entries)]))
+        for j in range(self.n):
+            pivot = rows[j][columns[j]]
+            square = out.new(f"{pivot} * {pivot}")
+            less = out.new(f"{square} * least_of < least * {totals[j]}")
+            out(f"least = tl.where({less}, {square}, least)")
+            out(f"least_of = tl.where({less}, {totals[j]}, least_of)")
+            out(f"weakest = tl.where({less}, {base} + {j}, weakest)")
+        for i, name in enumerate(self.own):
+            later = totals[i + self.n] if i + self.n < len(columns) else "zero"
+            out(f"{name} = {later}")
+
+
+def _keep(out: Source, rows: list[Row], columns: list[str], k: int, step: str, inverse: list[str | None]) -> None:
+    """Store finished rows: reciprocal pivot, own and later columns, left columns, right-hand side."""
+    n = len(rows)
+    cells = n * (n + 1) // 2 + n * (len(columns) - n + k)
+    at = 0
+    for j, row in enumerate(rows):
+        pivot = inverse[j] or out.new(f"1.0 / {row[columns[j]]}")
+        values = [pivot, *(row.get(c, "zero") for c in [*columns[j + 1 :], *names("L", k)])]
+        for value in values:
+            _store(out, "factor_ptr", step, cells, at, value)
+            at += 1
+        _store(out, "z_ptr", step, n, j, row.get("r", "zero"))
+
+
+def _link_rows(out: Source, spec: Spec) -> list[Row]:
+    """Rows `scale (K D y_t - K F D y_{t-1})`, columns `b` (or `L` at a piece's first time) and `c`."""
+    V, m, n = spec.V, spec.m, spec.n
+    k = spec.reach * n
+    K, KF = (x.tolist() for x in unit_link(m - 1, spec.scheme))
+    rows: list[Row] = []
+    for v in range(V):
+        s = out.new(f"tl.load(s_ptr + b * s_sb + before * s_st + {v} * s_sv, mask=linked, other=1.0)")
+        out(f"bad_step = bad_step | (linked & ~(({s} > 0.0) & ({s} < float('inf'))))")
+        w = out.new(f"tl.load(scale_ptr + b * scale_sb + before * scale_st + {v} * scale_sv, mask=linked, other=0.0)")
+        powers = [w]
+        for _ in range(1, m):
+            powers.append(out.new(f"{powers[-1]} * {s}"))
+        for i in range(m):
+            row: Row = {}
+            for j in range(i, m):
+                if spec.varying:
+                    where = f"b * k_sb + before * k_st + {v} * k_sv + {i * m + j}"
+                    new = out.new(f"{powers[j]} * tl.load(K_ptr + {where}, mask=linked, other=0.0)")
+                    old = out.new(f"-{powers[j]} * tl.load(KF_ptr + {where}, mask=linked, other=0.0)")
+                else:
+                    if K[i][j] == 0.0 and KF[i][j] == 0.0:
+                        continue
+                    new, old = out.new(f"{powers[j]} * {K[i][j]!r}"), out.new(f"{powers[j]} * {-KF[i][j]!r}")
+                column = v * m + j
+                if spec.left:
+                    row[f"b{column}"] = out.new(f"tl.where(inner, {old}, 0.0)")
+                    row[f"L{k - n + column}"] = out.new(f"tl.where(inner, 0.0, {old})")
+                    # A time that is not there (before the piece begins) is set to zero.
+                    row[f"c{column}"] = out.new(f"tl.where(here, {new}, 1.0)") if i == j else new
+                else:
+                    row[f"b{column}"], row[f"c{column}"] = old, new
+            rows.append(row)
+    return rows
+
+
+def _local_rows(out: Source, spec: Spec, triangle: list[Row], left: list[Row]) -> None:
+    """Rotate the governing rows, then the initial rows, into the new triangle."""
+    V, m, Q, n = spec.V, spec.m, spec.Q, spec.n
+    columns, k = names("c", n), spec.reach * n if spec.left else 0
+    for q in range(Q):
+        w = out.new(f"tl.load(wg_ptr + b * wg_sb + now * wg_st + {q} * wg_sq, mask=here, other=0.0)")
+        row = {}
+        for i in range(n):
+            x = out.new(f"tl.load(c_ptr + b * c_sb + now * c_st + {q * n + i}, mask=here, other=0.0)")
+            row[f"c{i}"] = out.new(f"{w} * {x}")
+        x = out.new(f"tl.load(d_ptr + b * d_sb + now * d_st + {q}, mask=here, other=0.0)")
+        row["r"] = out.new(f"{w} * {x}")
+        insert(out, triangle, columns, row)
+        insert(out, left, names("L", k), row)
+    if not spec.m_init:
+        return
+    tail = [*names("L", k), "r"]
+    fill(out, triangle, columns, tail)
+    state = Triangle("local", columns, tail)
+    state.carry(out, triangle)
+    if spec.left:
+        left_state = Triangle("left", names("L", k), ["r"])
+        left_state.carry(out, left)
+    with out.block("if step <= T_init:"):
+        inside, inside_left = state.rows(), left_state.rows() if spec.left else []
+        out("early = here & (t < T_init)")
+        for v in range(V):
+            for r in range(spec.m_init):
+                where = f"b * wi_sb + now * wi_st + {v} * wi_sv + {r} * wi_sr"
+                w = out.new(f"tl.load(wi_ptr + {where}, mask=early, other=0.0)")
+                where = f"b * u_sb + now * u_st + {v * spec.m_init + r}"
+                x = out.new(f"tl.load(u_ptr + {where}, mask=early, other=0.0)")
+                row = {f"c{v * m + r}": w, "r": out.new(f"{w} * {x}")}
+                insert(out, inside, columns, row)
+                insert(out, inside_left, names("L", k), row)
+        state.carry(out, inside)
+        if spec.left:
+            left_state.carry(out, inside_left)
+    triangle[:] = state.rows()
+    if spec.left:
+        left[:] = left_state.rows()
+
+
+def _central_rows(out: Source, spec: Spec, blocks: list[tuple[list[Row], list[str]]], left: list[Row]) -> None:
+    """Rows `w H^(R-2) (y_t - y_{t-2} - H y'_{t-1})` at the top order, for `t >= 2`."""
+    V, m, n, R = spec.V, spec.m, spec.n, spec.m - 1
+    k = 2 * n if spec.left else 0
+    for v in range(V):
+        out("central = here & (t > 1)")
+        first = out.new(f"tl.load(s_ptr + b * s_sb + (now - 2) * s_st + {v} * s_sv, mask=central, other=1.0)")
+        second = out.new(f"tl.load(s_ptr + b * s_sb + (now - 1) * s_st + {v} * s_sv, mask=central, other=1.0)")
+        w = out.new(f"tl.load(wt_ptr + b * wt_sb + (now - 2) * wt_st + {v} * wt_sv, mask=central, other=0.0)")
+        H = out.new(f"{first} + {second}")
+        if R == 1:
+            w = out.new(f"{w} / {H}")
+        for _ in range(R - 2):
+            w = out.new(f"{w} * {H}")
+        early, middle = out.new(f"-{w}"), out.new(f"-{w} * {H}")
+        i = v * m + R - 1
+        row = {f"a{i}": early, f"b{i + 1}": middle, f"c{i}": w}
+        if spec.left:
+            row[f"a{i}"] = out.new(f"tl.where(t - 2 >= t0, {early}, 0.0)")
+            row[f"L{i}"] = out.new(f"tl.where(t == t0, {early}, 0.0)")
+            row[f"L{n + i}"] = out.new(f"tl.where(t - 1 == t0, {early}, 0.0)")
+            row[f"b{i + 1}"] = out.new(f"tl.where(t - 1 >= t0, {middle}, 0.0)")
+            row[f"L{n + i + 1}"] = out.new(f"tl.where(t == t0, {middle}, 0.0)")
+        for rows, columns in blocks:
+            insert(out, rows, columns, row)
+        insert(out, left, names("L", k), row)
+
+
+def eliminate_body(out: Source, spec: Spec) -> None:
+    """The loop over the times of a piece, from the first to the last."""
+    n, reach = spec.n, spec.reach
+    k = reach * n if spec.left else 0
+    tail = [*names("L", k), "r"]
+    a, b, c = names("a", n), names("b", n), names("c", n)
+    last, before_last = Triangle("last", b, tail), Triangle("prior", a, [*b, *tail])
+    left = Triangle("left", names("L", k), ["r"])
+    norms = Norms(n, reach, k)
+    last.start(out, unit=True)
+    if reach == 2:
+        before_last.start(out, unit=True)
+    left.start(out, unit=False)
+    norms.start(out)
+    out("bad_step = lane < 0")
+    with out.block("for step in range(0, L):"):
+        out("t = t0 + step - pad")
+        out("here = t >= t0")
+        out("inner = t > t0")
+        out("linked = here & (t > 0)")
+        out("now = tl.maximum(t, 0)")
+        out("before = tl.maximum(t - 1, 0)")
+        rows, left_rows = last.rows(), left.rows()
+        new: list[Row] = [{} for _ in range(n)]
+        inverse: list[str | None] = [None] * n
+        links = _link_rows(out, spec)
+        for i in range(n - 1, -1, -1):  # from the bottom up: the rest is the new triangle
+            row = links[i]
+            for j in range(n):
+                inverse[j] = rotate(out, rows[j], row, b[j]) or inverse[j]
+            new[i] = row
+        if reach == 1:
+            norms.add(out, rows, [*b, *c], f"(t - 1) * {n}")
+            with out.block("if step > 0:"):
+                _keep(out, rows, [*b, *c], k, "step - 1", inverse)
+        _local_rows(out, spec, new, left_rows)
+        if reach == 2:
+            prior = before_last.rows()
+            _central_rows(out, spec, [(prior, a), (rows, b), (new, c)], left_rows)
+            norms.add(out, prior, [*a, *b, *c], f"(t - 2) * {n}")
+            with out.block("if step > 1:"):
+                _keep(out, prior, [*a, *b, *c], k, "step - 2", [None] * n)
+            before_last.carry(out, rows, dict(zip([*b, *c], [*a, *b], strict=True)))
+        last.carry(out, new, dict(zip(c, b, strict=True)))
+        if spec.left:
+            left.carry(out, left_rows)
+    rows, left_rows = last.rows(), left.rows()
+    blocks = [(before_last.rows(), [*a, *b]), (rows, b)] if reach == 2 else [(rows, b)]
+    if not spec.left:
+        for back, (block, columns) in enumerate(blocks):
+            shift = reach - 1 - back
+            columns = [*columns, *["-"] * ((reach + 1) * n - len(columns))]
+            norms.add(out, block, columns, f"(L - {1 + shift}) * {n}")
+            with out.block(f"if L > {shift}:"):
+                _keep(out, block, columns, 0, f"L - {1 + shift}", [None] * n)
+        return
+    _hand_over(out, blocks, left_rows, norms, k)
+
+
+def _hand_over(out: Source, blocks: list[tuple[list[Row], list[str]]], left: list[Row], norms: Norms, k: int) -> None:
+    """What a piece leaves: its own separator's rows, the left separator's rows, and norms."""
+    total = coupling_cells(k)
+    own = blocks[0][1][:k] if len(blocks) > 1 else blocks[0][1]
+    cell = 0
+    for i, row in enumerate([row for rows, _ in blocks for row in rows]):
+        for column in [*own[i:], *names("L", k), "r"]:
+            _store(out, "coupling_ptr", "0", total, cell, row.get(column, "zero"))
+            cell += 1
+    for i, row in enumerate(left):
+        for column in [*names("L", k)[i:], "r"]:
+            _store(out, "coupling_ptr", "0", total, cell, row.get(column, "zero"))
+            cell += 1
+    for name in [*norms.own[:k], *norms.left]:
+        _store(out, "coupling_ptr", "0", total, cell, name)
+        cell += 1
+
+
+def verdict(out: Source) -> None:
+    """Per lane: the smallest pivot ratio (negative for a bad step) and where it is."""
+    out("ratio = tl.sqrt(least / least_of)")
+    out("ratio = tl.where(bad_step, -1.0, ratio)")
+    out("tl.store(rcond_ptr + lane, ratio, mask=valid)")
+    out("tl.store(weakest_ptr + lane, weakest, mask=valid)")
+
+
+def back_body(out: Source, n: int, reach: int, k: int) -> None:
+    """Solve `R y = z` from the last time to the first; separators are known, `poison` is NaN or 0."""
+    cells = factor_cells(n, reach, k)
+    window = names("y", (reach + 1) * n)
+    for i, name in enumerate(window):
+        if k and i < k:
+            out(f"{name} = tl.load(sep_ptr + safe * {k} + {i}) + poison")
+            out(f"tl.store(y_ptr + (b * T + t0 + L - pad - {reach - i // n}) * {n} + {i % n}, {name}, mask=valid)")
+        else:
+            out(f"{name} = zero + poison")
+    for i in range(k):
+        out(f"left{i} = tl.load(sep_ptr + (safe - 1) * {k} + {i}, mask=p > 0, other=0.0)")
+    end = f"L - {reach}" if k else "L"
+    with out.block(f"for turn in range(0, {end}):"):
+        out(f"step = {end} - 1 - turn")
+        out("t = t0 + step - pad")
+        for i in range((reach + 1) * n - 1, n - 1, -1):
+            out(f"y{i} = y{i - n}")
+        at = cells
+        for j in range(n - 1, -1, -1):
+            at -= (1 + reach) * n - j + k
+            total = _load(out, "z_ptr", "step", n, j)
+            others = [*window[j + 1 :], *(f"left{i}" for i in range(k))]
+            for i, other in enumerate(others):
+                x = _load(out, "factor_ptr", "step", cells, at + 1 + i)
+                total = out.new(f"{total} - {x} * {other}")
+            pivot = _load(out, "factor_ptr", "step", cells, at)
+            out(f"y{j} = {total} * {pivot}")
+        for j in range(n):
+            out(f"tl.store(y_ptr + (b * T + t) * {n} + {j}, y{j}, mask=valid & (t >= t0))")
+
+
+def forward_body(out: Source, n: int, reach: int, k: int, *, paired: bool) -> None:
+    """Solve `R^T z = g` from the first time to the last; the rest falls on the separators.
+
+    With `paired`, the load of a chain's node is the sum of two: `g[node, 0]` and `g[node + 1, 1]`.
+    """
+    cells = factor_cells(n, reach, k)
+    window = names("g", (reach + 1) * n)
+    for name in [*window, *names("gl", k)]:
+        out(f"{name} = zero")
+    end = f"L - {reach}" if k else "L"
+
+    def load(j: int, where: str) -> str:
+        if not paired:
+            return f"tl.load(g_ptr + (b * T + {where}) * {n} + {j}, mask={where} >= t0, other=0.0)"
+        own = f"tl.load(g_ptr + (b * T + {where}) * {2 * n} + {j}, mask={where} >= t0, other=0.0)"
+        spill = f"(b * T + {where} + 1) * {2 * n} + {n + j}"
+        inside = f"({where} >= t0) & ({where} + 1 < T)"
+        return f"{own} + tl.load(g_ptr + {spill}, mask={inside}, other=0.0)"
+
+    with out.block(f"for step in range(0, {end}):"):
+        out("t = t0 + step - pad")
+        live = {name: name for name in [*window, *names("gl", k)]}
+        at = 0
+        for j in range(n):
+            live[f"g{j}"] = out.new(f"{live[f'g{j}']} + {load(j, 't')}")
+        for j in range(n):
+            pivot = _load(out, "factor_ptr", "step", cells, at)
+            z = out.new(f"{live[f'g{j}']} * {pivot}")
+            _store(out, "z_ptr", "step", n, j, z)
+            for i, other in enumerate([*window[j + 1 :], *names("gl", k)]):
+                x = _load(out, "factor_ptr", "step", cells, at + 1 + i)
+                live[other] = out.new(f"{live[other]} - {x} * {z}")
+            at += (1 + reach) * n - j + k
+        for i, name in enumerate(window):
+            later = f"g{i + n}"
+            out(f"{name} = {live[later] if i + n < len(window) else 'zero'}")
+        for name in names("gl", k):
+            out(f"{name} = {live[name]}")
+    for i in range(k):
+        out(f"t = t0 + L - pad - {reach - i // n}")
+        own = out.new(f"g{i} + {load(i % n, 't')}")
+        out(f"tl.store(sep_ptr + safe * {2 * k} + {i}, {own}, mask=valid)")
+        out(f"tl.store(sep_ptr + safe * {2 * k} + {k + i}, gl{i}, mask=valid)")
