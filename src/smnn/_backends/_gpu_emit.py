@@ -40,9 +40,9 @@ class Source:
         yield
         self._depth -= 1
 
-    def function(self, name: str, parameters: Iterable[str]) -> str:
-        """The whole kernel."""
-        head = ["@triton.jit", f"def {name}("]
+    def function(self, name: str, free: list[str], parameters: Iterable[str]) -> str:
+        """The whole kernel; one compiled version serves all values of the `free` parameters."""
+        head = [f"@triton.jit(do_not_specialize={free!r})", f"def {name}("]
         head += [f"    {p}," for p in parameters]
         return "\n".join([*head, "):", *self.lines, ""])
 

@@ -11,6 +11,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+try:  # part of Triton since 3.4, still called experimental
+    from triton.experimental import gluon
+    from triton.experimental.gluon import language as gl
+except ImportError:
+    gluon = gl = None
+
 from smnn._backends._gpu_chain import chain_body
 from smnn._backends._gpu_emit import Source
 from smnn._backends._gpu_rows import TENSORS, rows_body
@@ -29,6 +35,24 @@ def interpreted() -> bool:
     return os.environ.get("TRITON_INTERPRET", "0") == "1"
 
 
+def _with_layout(text: str) -> str:
+    """The same kernel in Gluon: one lane per thread, said outright.
+
+    Triton's search for memory layouts takes minutes on long unrolled kernels, to find the same.
+    """
+    layout = "gl.BlockedLayout([1], [32], [LANES // 32], [0])"
+    for old, new in (
+        ("@triton.jit", "@gluon.jit"),
+        ("tl.arange(0, LANES)", f"tl.arange(0, LANES, {layout})"),
+        ("tl.zeros([LANES], dtype=tl.float64)", f"tl.zeros([LANES], tl.float64, {layout})"),
+        ("tl.zeros([LANES], dtype=tl.int64)", f"tl.zeros([LANES], tl.int64, {layout})"),
+        ("tl.debug_barrier", "tl.thread_barrier"),
+        ("tl.", "gl."),
+    ):
+        text = text.replace(old, new)
+    return text
+
+
 class Kernel:
     """A compiled kernel and the order of its arguments."""
 
@@ -37,11 +61,13 @@ class Kernel:
         fixed = {"L", "T_init"} if interpreted() else set()
         kinds = {a: "tl.constexpr" if a in fixed else "tl.int64" for a in arguments}
         parameters = [a if a.endswith("_ptr") else f"{a}: {kinds[a]}" for a in arguments]
-        text = source.function(name, [*parameters, "LANES: tl.constexpr"])
-        text = text.replace("@triton.jit", f"@triton.jit(do_not_specialize={[a for a in arguments if a not in fixed]!r})")
+        free = [a for a in arguments if a not in fixed]
+        text = source.function(name, free, [*parameters, "LANES: tl.constexpr"])
+        if gluon is not None and not interpreted():
+            text = _with_layout(text)
         file = f"<smnn {name} {abs(hash(text)):x}>"
         linecache.cache[file] = (len(text), None, text.splitlines(True), file)
-        scope: dict[str, Any] = {"triton": triton, "tl": tl, "__name__": __name__}
+        scope: dict[str, Any] = {"triton": triton, "tl": tl, "gluon": gluon, "gl": gl, "__name__": __name__}
         exec(compile(text, file, "exec"), scope)  # noqa: S102 - text written by this package alone
         self.text, self.arguments, self.jit = text, arguments, scope[name]
 

@@ -26,7 +26,6 @@ def require(module: str, purpose: str) -> ModuleType:
         package = module.split(".")[0]
         if (error.name or "").split(".")[0] != package:
             raise  # it is there, and something that it needs is not
-        extra = ", or everything the comparisons use: pip install 'smnn[peers]'"
         raise MissingPackageError(
-            f"{package} is needed to {purpose}; pip install {package}{extra}."
+            f"{package} is needed to {purpose}; pip install {package}."
         ) from error

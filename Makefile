@@ -1,0 +1,87 @@
+# Everything runs in .venv, made from constraints.txt. Needs python3.11 or newer with venv and pip.
+# A stamp is touched only after its install has succeeded, so a failed one is tried again.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check
+# Build tools come from the same pins: without isolation nothing is fetched outside constraints.txt.
+INSTALL := $(PIP) install --quiet --no-build-isolation -c constraints.txt
+INPUTS := pyproject.toml constraints.txt
+DEMO   := demo-output
+PYTEST_FLAGS ?= -n 2
+
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint typecheck docs bench tables constraints clean
+
+help:  ## Show this list.
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */\1\t/' \
+		| awk -F '\t' '{ printf "make %-12s %s\n", $$1, $$2 }'
+
+$(VENV)/stamp-venv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "smnn needs Python 3.11 or newer; set PYTHON=..., this is `$(PYTHON) -V`" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/stamp-build: $(VENV)/stamp-venv $(INPUTS)
+	@rm -f $@
+	$(PIP) install --quiet -c constraints.txt hatchling editables
+	@touch $@
+
+$(VENV)/stamp-run: $(VENV)/stamp-build
+	@rm -f $@
+	$(INSTALL) -e ".[peers]"
+	@touch $@
+
+$(VENV)/stamp-test: $(VENV)/stamp-run
+	@rm -f $@
+	$(INSTALL) -e ".[peers,test]"
+	@touch $@
+
+$(VENV)/stamp-docs: $(VENV)/stamp-run
+	@rm -f $@
+	$(INSTALL) -e ".[peers,docs]"
+	@touch $@
+
+demo: $(VENV)/stamp-run  ## Install, then reproduce the standalone-ODE table of the paper.
+	$(BIN)/smnn reproduce standalone --out $(DEMO)
+	@echo "Open $(DEMO)/report.html"
+
+test: lint typecheck  ## Lint, type check and run the tests (no network after the install).
+	$(BIN)/python -m pytest $(PYTEST_FLAGS)
+
+lint: $(VENV)/stamp-test  ## Check style and format.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+typecheck: $(VENV)/stamp-test  ## Check types.
+	$(BIN)/mypy
+
+docs: $(VENV)/stamp-docs  ## Build the documentation into site/, to be opened from disk.
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "Open site/index.html"
+
+bench: $(VENV)/stamp-run  ## Time the solver against its peers.
+	$(BIN)/python -m benchmarks
+
+tables: $(VENV)/stamp-run  ## Write the tables of README and docs from what demo and bench left.
+	$(BIN)/python tools/tables.py \
+		$(if $(wildcard $(DEMO)/standalone.json),--standalone $(DEMO)/standalone.json) \
+		$(if $(wildcard bench-output/bench.json),--bench bench-output/bench.json)
+
+constraints: pyproject.toml  ## Write constraints.txt anew from the newest versions that fit.
+	rm -rf $(VENV)-pins
+	$(PYTHON) -m venv $(VENV)-pins
+	$(VENV)-pins/bin/python -m pip install --quiet "torch==2.13.0" hatchling editables
+	$(VENV)-pins/bin/python -m pip install --quiet --no-build-isolation ".[peers,test,docs]"
+	{ sed -n '/^#/p' constraints.txt; \
+	  $(VENV)-pins/bin/python -m pip freeze --all | grep -vE '^(pip|smnn)[ =]' | sed 's/+cpu$$//'; } \
+	  > $(VENV)-pins/constraints.txt
+	mv $(VENV)-pins/constraints.txt constraints.txt
+	rm -rf $(VENV)-pins
+
+clean:  ## Remove what the other commands made.
+	rm -rf $(VENV) $(VENV)-pins $(DEMO) bench-output site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

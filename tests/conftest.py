@@ -1,0 +1,69 @@
+"""Which backends on which devices: the same tests run for every pair that this machine can take.
+
+A test that asks for `backend` runs once for every usable backend and device; one that asks for
+`fast_backend` leaves out the dense `reference`; one that asks only for `device` runs once for every
+device. Runs on a CUDA device carry the mark `gpu`, so that
+
+    pytest -m gpu            repeats the whole matrix on the device,
+    pytest -m "not gpu"      stays on the CPU,
+    pytest --device cuda     as the first, and fails where there is no device.
+"""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, settings
+
+import smnn
+from smnn._backends.registry import backend_named
+
+sys.path.insert(0, str(Path(__file__).parent))  # `from helpers import ...` in every test
+
+settings.register_profile(
+    "smnn", deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None
+)
+settings.load_profile("smnn")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--device",
+        choices=("all", "cpu", "cuda"),
+        default="all",
+        help="devices that the solver is tested on (default: all that there are)",
+    )
+
+
+def _devices(config: pytest.Config) -> list[str]:
+    asked = config.getoption("--device")
+    if asked == "cuda" and not torch.cuda.is_available():
+        raise pytest.UsageError("--device cuda: this machine has no CUDA device")
+    there = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+    return [device for device in there if asked in ("all", device)]
+
+
+def _marks(device: str) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.gpu] if device == "cuda" else []
+
+
+def _backends(device: str) -> list[str]:
+    usable = [name for name, reason in smnn.available_backends().items() if reason is None]
+    return [n for n in usable if backend_named(n).unsupported(torch.device(device)) is None]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    asked = {"backend", "fast_backend"} & set(metafunc.fixturenames)
+    devices = _devices(metafunc.config)
+    if asked:
+        (name,) = asked
+        pairs = [
+            pytest.param(backend, device, marks=_marks(device), id=f"{backend}-{device}")
+            for device in devices
+            for backend in _backends(device)
+            if name == "backend" or backend != "reference"
+        ]
+        metafunc.parametrize((name, "device"), pairs)
+    elif "device" in metafunc.fixturenames:
+        metafunc.parametrize("device", [pytest.param(d, marks=_marks(d)) for d in devices])

@@ -1,0 +1,111 @@
+"""Every backend, scheme, dtype and option gives the answer of dense least squares."""
+
+import numpy as np
+import pytest
+import torch
+
+import smnn
+from helpers import OPTIONS, SCHEMES, Case, option, random_problem, relative
+
+
+def combined(seed: int, device: str) -> Case:
+    """Several options at once, drawn at random."""
+    rng = np.random.default_rng([99, seed])
+    T, R = int(rng.integers(1, 14)), int(rng.integers(0, 5))
+    V, scheme = int(rng.integers(1, 4)), str(rng.choice(SCHEMES))
+    order = R + int(rng.integers(1, 3)) if rng.random() < 0.3 or scheme == "central" else None
+    T_init = int(rng.integers(0, T + 1))
+    R_init = int(rng.integers(0, (order or R) + 1))
+    orders = (order or R) + 1
+    # enough rows: what the smoothness rows leave open is one polynomial per variable
+    Q = max(int(rng.integers(0, 4)), -(-(V * orders - T_init * V * min(R_init, 1)) // T))
+    batch = [(), (3,), (9,), (2, 3)][int(rng.integers(4))]
+    return random_problem(
+        seed, T=T, V=V, Q=Q, R=R, T_init=T_init, R_init=R_init, batch=batch,
+        per_variable=bool(rng.random() < 0.4),
+        constant="".join(x for x in "cds" if rng.random() < 0.2),
+        shared="".join(x for x in "cdus" if rng.random() < 0.3),
+        weights=str(rng.choice(["one", "float", "scalar", "broadcast", "tensor", "zeros"])),
+        order=order, scheme=scheme, device=device, limit=1e6,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("name", OPTIONS)
+def test_float64(name: str, scheme: str, backend: str, device: str) -> None:
+    for seed in range(3):
+        case = option(name, seed, scheme=scheme, device=device)
+        y = case.solve(backend)
+        assert y.dtype == torch.float64
+        assert y.device.type == device
+        assert relative(y, case.oracle()) < 1e-9
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("name", OPTIONS)
+def test_float32(name: str, scheme: str, backend: str, device: str) -> None:
+    """The answer to the rounded problem, to float32 accuracy."""
+    case = option(name, 7, scheme=scheme, device=device).to(torch.float32)
+    y = case.solve(backend)
+    assert y.dtype == torch.float32
+    assert relative(y, case.to(torch.float64).solve(backend)) < 1e-5
+    assert relative(y, case.oracle()) < 1e-5
+
+
+def possible(seed: int, device: str) -> Case | None:
+    try:
+        return combined(seed, device)
+    except AssertionError:  # this draw of options has too few rows
+        return None
+
+
+def test_options_combined(backend: str, device: str) -> None:
+    cases = [(seed, possible(seed, device)) for seed in range(60)]
+    drawn = [(seed, case) for seed, case in cases if case is not None]
+    assert len(drawn) > 40
+    errors = {seed: relative(case.solve(backend), case.oracle()) for seed, case in drawn}
+    assert {seed: error for seed, error in errors.items() if error > 1e-9} == {}
+
+
+def test_solve_ex_gives_the_same(backend: str, device: str) -> None:
+    case = random_problem(3, batch=(4,), device=device)
+    y, info = smnn.solve_ex(*case.args, **case.kw, backend=backend)
+    assert torch.equal(y, case.solve(backend))
+    assert info.status.tolist() == [0] * 4
+    assert info.status.dtype == info.weakest.dtype == torch.int64
+    assert info.status.shape == info.rcond.shape == info.weakest.shape == (4,)
+    assert bool(((info.rcond > 1e-8) & (info.rcond <= 1 + 1e-12)).all())
+    assert bool(((info.weakest >= 0) & (info.weakest < y[0].numel())).all())
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_large_blocks(scheme: str, fast_backend: str, device: str) -> None:
+    case = random_problem(1, T=5, V=6, Q=6, R=4, T_init=3, R_init=3, scheme=scheme, device=device)
+    assert relative(case.solve(fast_backend), case.oracle()) < 1e-9
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_inputs_of_any_memory_layout(scheme: str, backend: str, device: str) -> None:
+    """Transposed, expanded, sliced and negatively ordered tensors are values, not layouts."""
+    case = random_problem(5, batch=(3,), weights="tensor", scheme=scheme, device=device)
+    expected = case.solve(backend)
+
+    def odd(x: torch.Tensor) -> torch.Tensor:
+        spread = torch.stack([x, x.new_full((), torch.nan).expand_as(x)], -1)[..., 0]
+        return spread.movedim(0, -1).contiguous().movedim(-1, 0)
+
+    strange = {k: odd(x) for k, x in case.tensors().items()}
+    assert not any(x.is_contiguous() for x in strange.values())
+    assert relative(case.replace(**strange).solve(backend), expected) < 1e-13
+
+
+def test_inputs_are_not_modified(backend: str, device: str) -> None:
+    case = random_problem(6, batch=(3,), weights="zeros", Q=3, device=device)
+    before = {k: x.clone() for k, x in case.tensors().items()}
+    case.solve(backend)
+    assert all(torch.equal(x, before[k]) for k, x in case.tensors().items())
+
+
+def test_auto_is_one_of_the_backends(device: str) -> None:
+    case = random_problem(8, batch=(2,), device=device)
+    assert relative(case.solve("auto"), case.oracle()) < 1e-9

@@ -1,0 +1,158 @@
+"""The standalone experiment: the paper's digits, and below RK45 and LSODA in native order."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from smnn.datasets import STANDALONE, LinearOde
+from smnn.experiments import _standalone_view as view
+from smnn.experiments import standalone
+from smnn.experiments._tables import html_table
+from smnn.experiments._timing import Timing
+from smnn.experiments.standalone import (
+    LSODA,
+    NATIVE_ORDER,
+    PRINTED,
+    RK45,
+    SMNN,
+    SOLVERS,
+    Config,
+    Entry,
+    Standalone,
+    native_solver,
+    relative_mse,
+    shown,
+)
+
+problems = pytest.mark.parametrize("problem", STANDALONE, ids=lambda p: p.name)
+KEYS = [p.key for p in STANDALONE]
+
+
+@problems
+def test_smnn_row_of_the_paper_at_its_printed_digits(
+    result: Standalone, problem: LinearOde
+) -> None:
+    entry = result.find("paper", problem.key, SMNN)
+    assert tuple(shown(e) for e in entry.errors) == PRINTED[SMNN][problem.key]
+    assert entry.agrees == (True, True, True)
+
+
+@problems
+@pytest.mark.parametrize("solver", [RK45, LSODA])
+def test_settings_of_the_other_solvers_are_those_of_the_paper(
+    result: Standalone, problem: LinearOde, solver: str
+) -> None:
+    """To one digit: the last one may depend on the version of SciPy."""
+    entry = result.find("paper", problem.key, solver)
+    known = [e for e in entry.errors if e is not None]
+    printed = [float(p) for p in PRINTED[solver][problem.key]]
+    np.testing.assert_allclose(known, printed, rtol=0.06)
+    assert len(known) == problem.order
+
+
+@problems
+def test_native_order_is_below_both_in_every_column(result: Standalone, problem: LinearOde) -> None:
+    ours = result.find("native", problem.key, SMNN).errors
+    for solver in (RK45, LSODA):
+        theirs = result.find("native", problem.key, solver).errors
+        assert all(a is not None and b is not None and a < b for a, b in zip(ours, theirs))
+    assert max(e for e in ours if e is not None) < 1e-15
+
+
+@problems
+def test_no_lower_order_would_do(problem: LinearOde) -> None:
+    config, order = Config(), NATIVE_ORDER[problem.key] - 1
+    truth = problem.exact(np.arange(config.n_steps) * np.longdouble(config.step))
+    y = native_solver(problem, config, order)()[:, 0, :3].numpy()
+    assert max(e for e in relative_mse(y, truth) if e is not None) > 1e-15
+
+
+def test_relative_mse_divides_by_the_variance() -> None:
+    truth = np.array([[0.0], [2.0]], dtype=np.longdouble)
+    assert relative_mse(np.array([[1.0], [3.0]]), truth) == (1.0,)
+    assert relative_mse(truth.astype(float), np.hstack([truth, truth])) == (0.0, None)
+
+
+def test_disagreement_is_seen() -> None:
+    printed = ("1.0e-09", "2.0e-09", None)
+    entry = Entry("R", SMNN, 2, (1.04e-9, 2.06e-9, 1.0), Timing(1.0, 1.0, 1), printed)
+    assert entry.agrees == (True, False, None)
+
+
+def test_threads_are_given_back() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(before + 1)
+    try:
+        standalone.run(Config(n_steps=50, repeats=1))
+        assert torch.get_num_threads() == before + 1
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_rounds_are_reported() -> None:
+    seen: list[str] = []
+    standalone.run(Config(n_steps=50, repeats=2), seen.append)
+    assert seen == [p.name for p in STANDALONE for _ in range(2)]
+
+
+def test_record_is_plain_data(result: Standalone) -> None:
+    record = json.loads(json.dumps(result.record(), allow_nan=False))
+    cells = {(e["problem"], e["solver"]) for e in record["native_order"]}
+    assert cells == {(k, s) for k in KEYS for s in SOLVERS}
+    assert {e["order"] for e in record["paper_setting"]} == {2, None}
+    assert record["machine"]["threads"] == 1
+    assert all(e["ms"] > 0 for e in record["paper_setting"])
+
+
+def test_figure_shows_every_curve(result: Standalone) -> None:
+    import io
+
+    from matplotlib.image import imread
+
+    png = view.figure(result)
+    pixels = imread(io.BytesIO(png))[..., :3]
+    height, width = pixels.shape[:2]
+    assert width >= 1500
+    assert height >= 900
+    for i in range(2):  # each of the six panels has ink of all three colours
+        for j in range(3):
+            rows = slice(i * height // 2, (i + 1) * height // 2)
+            columns = slice(j * width // 3, (j + 1) * width // 3)
+            panel = pixels[rows, columns].reshape(-1, 3)
+            for channel in range(3):
+                others = [c for c in range(3) if c != channel]
+                tinted = panel[:, channel] - panel[:, others].min(1) > 0.25
+                assert tinted.sum() > 200, (i, j, channel)
+
+
+def test_figure_depends_on_the_solution(result: Standalone) -> None:
+    wrong = {key: curve * 0.5 for key, curve in result.curves.items()}
+    assert view.figure(result) != view.figure(
+        Standalone(result.config, result.machine, result.paper, result.native, wrong)
+    )
+
+
+def test_report_stands_alone(result: Standalone) -> None:
+    page = view.report(result, b"picture", "smnn reproduce standalone --out <here>")
+    assert "smnn reproduce standalone --out &lt;here&gt;" in page
+    assert "data:image/png;base64,cGljdHVyZQ==" in page
+    assert "http" not in page
+    assert "<script" not in page
+    assert page.count("<table>") == 2
+    for errors in PRINTED[SMNN].values():
+        assert all(e in page for e in errors)
+    assert str(result.machine["versions"]["torch"]) in page
+
+
+def test_tables_mark_what_agrees_and_what_is_best(result: Standalone) -> None:
+    paper, native = view.tables(result)
+    ours = [row for row in paper.rows if row.label == SMNN and row.group in view.QUANTITIES]
+    assert [cell.verdict for row in ours for cell in row.cells] == [True] * 18
+    assert html_table(paper).count('class="agrees"') == sum(
+        cell.verdict is True for row in paper.rows for cell in row.cells
+    )
+    for row in native.rows:
+        if row.group in view.QUANTITIES:
+            assert all(cell.best == (row.label == SMNN) for cell in row.cells)

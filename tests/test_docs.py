@@ -1,0 +1,95 @@
+"""Every Python block in README.md and docs/ runs, and prints what it says it prints.
+
+The blocks of one page run in order in one namespace. A comment `# -> text` states one line of
+output; a block must print exactly the lines it states, in order.
+"""
+
+import contextlib
+import doctest
+import importlib
+import io
+import re
+import tokenize
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+
+import smnn
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+FENCE = re.compile(r"^```python[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
+ARROW = "# ->"
+
+
+class Block(NamedTuple):
+    code: str
+    line: int
+
+
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    return [Block(m[1], text.count("\n", 0, m.start(1))) for m in FENCE.finditer(text)]
+
+
+def stated_output(code: str) -> list[str]:
+    tokens = tokenize.generate_tokens(io.StringIO(code).readline)
+    comments = (token.string for token in tokens if token.type == tokenize.COMMENT)
+    return [text.removeprefix(ARROW).strip() for text in comments if text.startswith(ARROW)]
+
+
+def modules_with_examples() -> list[str]:
+    source = ROOT / "src"
+    paths = [p for p in sorted(source.rglob("*.py")) if ">>>" in p.read_text(encoding="utf-8")]
+    parts = [p.relative_to(source).with_suffix("").parts for p in paths]
+    return [".".join(p[:-1] if p[-1] == "__init__" else p) for p in parts]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=name)
+def test_blocks_run_and_print_what_they_state(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # an example may write files, but not into the repository
+    torch.manual_seed(0)
+    namespace: dict[str, Any] = {"__name__": "__example__"}
+    for block in blocks(page):
+        # Leading newlines make the line numbers of a traceback those of the page.
+        program = compile("\n" * block.line + block.code, str(page), "exec")
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(program, namespace)
+        where = f"{name(page)}, block at line {block.line}"
+        lines = [line.strip() for line in printed.getvalue().splitlines()]
+        assert lines == stated_output(block.code), where
+
+
+@pytest.mark.parametrize("module", modules_with_examples())
+def test_docstring_examples(module: str) -> None:
+    result = doctest.testmod(importlib.import_module(module), optionflags=doctest.ELLIPSIS)
+    assert result.failed == 0
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_relative_links_lead_somewhere(page: Path) -> None:
+    targets = LINK.findall(page.read_text(encoding="utf-8"))
+    assert [t for t in targets if not (page.parent / t).exists()] == []
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    reference = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    public = [n for n in smnn.__all__ if not n.startswith("__")]
+    assert [n for n in public if f"::: smnn.{n}\n" not in reference] == []
+
+
+def test_readme_has_one_place_for_results() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    start, end = "<!-- results:start -->", "<!-- results:end -->"
+    assert readme.count(start) == readme.count(end) == 1
+    assert readme.index(start) < readme.index(end)

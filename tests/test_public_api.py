@@ -1,0 +1,103 @@
+"""The public surface: its names, their parameters and their defaults. Changing it is a decision."""
+
+import inspect
+import subprocess
+import sys
+from importlib import metadata
+
+import pytest
+
+import smnn
+
+NAMES = {
+    "BackendError",
+    "Factorization",
+    "Residuals",
+    "ShapeError",
+    "SolveError",
+    "SolveInfo",
+    "__version__",
+    "available_backends",
+    "factorize",
+    "residuals",
+    "solve",
+    "solve_ex",
+}
+WEIGHTS = "w_gov=1.0, w_init=1.0, w_smooth=1.0"
+SIGNATURES = {
+    "solve": f"(c, d, u, s, *, {WEIGHTS}, order=None, scheme='smnn', n_steps=None,"
+    " backend='auto', check=True)",
+    "solve_ex": f"(c, d, u, s, *, {WEIGHTS}, order=None, scheme='smnn', n_steps=None,"
+    " backend='auto')",
+    "factorize": f"(c, s, *, init_shape=(1, 1), {WEIGHTS}, order=None, scheme='smnn',"
+    " n_steps=None, backend='auto', check=True)",
+    "residuals": f"(y, c, d, u, s, *, {WEIGHTS}, order=None, scheme='smnn')",
+    "available_backends": "()",
+}
+
+
+def parameters(function: object) -> str:
+    """The signature without annotations."""
+    signature = inspect.signature(function)  # type: ignore[arg-type]
+    plain = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+    return str(signature.replace(parameters=plain, return_annotation=signature.empty))
+
+
+def test_names() -> None:
+    assert set(smnn.__all__) == NAMES
+    assert len(smnn.__all__) == len(NAMES)
+    assert [name for name in NAMES if not hasattr(smnn, name)] == []
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_signature(name: str) -> None:
+    assert parameters(getattr(smnn, name)) == SIGNATURES[name]
+
+
+def test_factorization_solves_for_a_right_hand_side() -> None:
+    assert parameters(smnn.Factorization.solve).startswith("(self, d, u")
+
+
+@pytest.mark.parametrize(
+    ("record", "fields"),
+    [
+        (smnn.SolveInfo, ("status", "rcond", "weakest")),
+        (smnn.Residuals, ("governing", "initial", "smoothness")),
+    ],
+)
+def test_fields_of_results(record: type, fields: tuple[str, ...]) -> None:
+    found = getattr(record, "_fields", None) or tuple(inspect.signature(record).parameters)
+    assert tuple(found) == fields
+
+
+def test_errors_can_be_caught_as_what_they_are() -> None:
+    assert issubclass(smnn.ShapeError, ValueError)
+    assert issubclass(smnn.SolveError, RuntimeError | ArithmeticError)
+    assert issubclass(smnn.BackendError, RuntimeError | ValueError)
+
+
+@pytest.mark.parametrize("name", sorted(NAMES - {"__version__"}))
+def test_every_name_is_documented(name: str) -> None:
+    assert inspect.getdoc(getattr(smnn, name))
+
+
+def test_version_is_that_of_the_package() -> None:
+    assert smnn.__version__ == metadata.version("smnn")
+
+
+def test_backends_are_named_with_a_reason_where_unusable() -> None:
+    backends = smnn.available_backends()
+    assert set(backends) == {"reference", "torch", "cpu", "gpu"}
+    assert backends["reference"] is None
+    assert backends["torch"] is None
+    assert all(reason is None or reason for reason in backends.values())
+
+
+def test_import_stays_light() -> None:
+    """`import smnn` must not load what only the console script needs."""
+    heavy = ("matplotlib", "scipy", "typer", "rich", "torchdiffeq", "smnn.cli", "smnn.experiments")
+    code = f"import smnn, sys; print([m for m in {heavy} if m in sys.modules])"
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300
+    )
+    assert run.stdout.strip() == "[]"

@@ -1,0 +1,69 @@
+"""Tables are written from JSON, into their place and nowhere else."""
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+MACHINE = {
+    "processor": "a processor",
+    "threads": 1,
+    "versions": {"smnn": "0", "torch": "2"},
+    "utc": "2026-01-02T03:04:05+00:00",
+}
+
+
+@pytest.fixture(scope="module")
+def tables() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("tables", ROOT / "tools" / "tables.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def entry(solver: str, **changes: Any) -> dict[str, Any]:
+    plain = {"problem": "H", "solver": solver, "order": 2, "relative_mse": [1e-7], "ms": 2.0}
+    return plain | {"paper": ["1.0e-07"], "agrees": [True]} | changes
+
+
+def test_standalone(tables: ModuleType) -> None:
+    record = {
+        "machine": MACHINE,
+        "settings": {"n_steps": 1000, "step": 0.01, "rtol": 1e-5},
+        "problems": [{"key": "H", "name": "Oscillator"}],
+        "paper_setting": [entry("S-MNN"), entry("RK45", relative_mse=[3e-10])],
+        "native_order": [entry("S-MNN", order=4, relative_mse=[2e-16], ms=0.5)],
+    }
+    text = tables.standalone(record)
+    row = "| Oscillator | 3.0e-10 | 1.0e-07 | 1.0e-07 | 2.0e-16 (R = 4) | 2 | 0.5 |"
+    assert row in text.splitlines()
+    assert "1 of 1 errors" in text
+    assert "a processor, 1 thread, torch 2; 2026-01-02." in text
+
+
+def bench_record(agrees: bool) -> dict[str, Any]:
+    result = {"solver": "smnn", "note": "", "relative_mse": 1e-10, "forward_ms": 1234.5}
+    result |= {"both_ms": None, "agrees": agrees}
+    case = {"group": "length", "B": 1, "T": 10_000, "V": 1, "R": 2, "results": [result]}
+    return {"machine": MACHINE, "command": "python -m benchmarks", "cases": [case]}
+
+
+def test_bench(tables: ModuleType) -> None:
+    assert "| smnn | 1.0e-10 | 1,234 |  |  |" in tables.bench(bench_record(True)).splitlines()
+
+
+def test_bench_refuses_wrong_answers(tables: ModuleType) -> None:
+    with pytest.raises(ValueError, match="disagree"):
+        tables.bench(bench_record(False))
+
+
+def test_only_the_marked_part_changes(tables: ModuleType) -> None:
+    text = f"before\n{tables.START}\nold\n{tables.END}\nafter\n"
+    changed = tables.between_markers(text, "new")
+    assert changed == f"before\n{tables.START}\nnew\n{tables.END}\nafter\n"
+    assert tables.between_markers(changed, "new") == changed

@@ -1,0 +1,145 @@
+"""Write the result tables of README.md and docs/ from the JSON that the experiments leave.
+
+    python tools/tables.py --standalone demo-output/standalone.json --bench bench-output/bench.json
+
+No number in a table is typed by hand. Without an option its table is left as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+START, END = "<!-- results:start -->", "<!-- results:end -->"
+
+
+def table(head: list[str], rows: Iterable[list[str]]) -> str:
+    """A Markdown table; all columns but the first are numbers."""
+    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def error(value: float | None) -> str:
+    return "" if value is None else f"{value:.1e}"
+
+
+def milliseconds(value: float | None) -> str:
+    """Three figures, without an exponent."""
+    if value is None:
+        return ""
+    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
+
+
+def mebibytes(value: dict[str, float] | None) -> str:
+    return "" if value is None else f"{value['extra'] / 2**20:.1f}"
+
+
+def machine(record: dict[str, Any]) -> str:
+    m = record["machine"]
+    versions = ", ".join(f"{k} {v}" for k, v in m["versions"].items() if v and k != "smnn")
+    threads = f"{m['threads']} thread{'s' if m['threads'] != 1 else ''}"
+    return f"{m['processor']}, {threads}, {versions}; {m['utc'][:10]}."
+
+
+def standalone(record: dict[str, Any]) -> str:
+    """The README table: error of y and time, in the setting of the paper and in native order."""
+    paper = {(e["problem"], e["solver"]): e for e in record["paper_setting"]}
+    native = {(e["problem"], e["solver"]): e for e in record["native_order"]}
+    rows = []
+    for problem in record["problems"]:
+        key = problem["key"]
+        rk45, same, best = paper[key, "RK45"], paper[key, "S-MNN"], native[key, "S-MNN"]
+        rows.append(
+            [
+                problem["name"],
+                error(rk45["relative_mse"][0]),
+                same["paper"][0],
+                error(same["relative_mse"][0]),
+                f"{error(best['relative_mse'][0])} (R = {best['order']})",
+                milliseconds(rk45["ms"]),
+                milliseconds(best["ms"]),
+            ]
+        )
+    settings = record["settings"]
+    head = ["problem", "RK45", "paper", "smnn, as in the paper", "smnn, `order=` raised"]
+    text = table([*head, "RK45, ms", "smnn, ms"], rows)
+    agree = [a for e in record["paper_setting"] if e["solver"] == "S-MNN" for a in e["agrees"]]
+    caption = (
+        "Relative mean squared error of $y$ against the closed form, "
+        f"{settings['n_steps']} steps of {settings['step']}, and median time of one solve on one "
+        f"CPU thread. RK45 is SciPy's with rtol {settings['rtol']:g}, which gives the paper's row. "
+        f"{sum(map(bool, agree))} of {len(agree)} errors of $y$, $y'$ and $y''$ equal those of the "
+        "paper at its printed digits."
+    )
+    return f"{caption}\n\n{text}\n\n{machine(record)} Written by `make demo tables`."
+
+
+def bench(record: dict[str, Any]) -> str:
+    """The table of docs/benchmarks.md: every case and every solver.
+
+    Raises:
+        ValueError: A solver gave another answer than its judge; its time means nothing.
+    """
+    wrong = [r["solver"] for c in record["cases"] for r in c["results"] if r["agrees"] is False]
+    if wrong:
+        raise ValueError(f"answers disagree, so times are not comparable: {sorted(set(wrong))}")
+    head = ["solver", "relative MSE", "forward, ms", "forward + backward, ms", "extra memory, MiB"]
+    titles = {
+        "headline": "In short",
+        "length": "Length of one sequence",
+        "batch": "Number of sequences",
+        "block": "Size of a block",
+    }
+    parts: list[str] = []
+    groups = list(dict.fromkeys(case["group"] for case in record["cases"]))
+    for group in groups:
+        parts.append(f"### {titles.get(group, group)}")
+        rows = []
+        for case in (c for c in record["cases"] if c["group"] == group):
+            size = f"**B = {case['B']:,}, T = {case['T']:,}, V = {case['V']}, R = {case['R']}**"
+            rows.append([size, *[""] * (len(head) - 1)])
+            rows += [
+                [
+                    f"{r['solver']}, {r['note']}" if r["note"] else r["solver"],
+                    error(r["relative_mse"]),
+                    milliseconds(r["forward_ms"]),
+                    milliseconds(r["both_ms"]),
+                    mebibytes(r.get("memory_both")),
+                ]
+                for r in case["results"]
+            ]
+        parts.append(table(head, rows))
+    parts.append(f"{machine(record)} Written by `make bench tables` from `{record['command']}`.")
+    return "\n\n".join(parts) + "\n"
+
+
+def between_markers(text: str, content: str) -> str:
+    before, rest = text.split(START)
+    after = rest.split(END)[1]
+    return f"{before}{START}\n{content}\n{END}{after}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--standalone", type=Path, help="standalone.json of `make demo`")
+    parser.add_argument("--bench", type=Path, help="bench.json of `make bench`")
+    options = parser.parse_args()
+    if options.standalone:
+        readme = ROOT / "README.md"
+        content = standalone(json.loads(options.standalone.read_text()))
+        readme.write_text(between_markers(readme.read_text(), content))
+        print(f"Written: {readme.relative_to(ROOT)}")
+    if options.bench:
+        page = ROOT / "docs" / "generated" / "benchmarks.md"
+        page.write_text(bench(json.loads(options.bench.read_text())))
+        print(f"Written: {page.relative_to(ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
