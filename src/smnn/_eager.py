@@ -2,12 +2,14 @@
 
 A registered operator costs some 100 microseconds of bookkeeping per call, more than many solves.
 Without `torch.compile`, `torch.func` or a dispatch mode, an `autograd.Function` around the backend
-does the same; a backward that must itself be differentiable goes through the operators.
+does the same; a backward that must itself be differentiable goes through the operators. And where
+the weights are numbers, all that follows from the shapes is worked out once (`Signature`).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections import OrderedDict
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,15 +19,21 @@ from smnn._ops import differentiable_backward, solve_op
 from smnn._problem import Problem
 from smnn._status import raise_if_failed
 
+Answer = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+"""`y`, factor, status, rcond, weakest."""
 
-def _plain(problem: Problem) -> bool:
-    """Whether nothing watches the call that only a registered operator can satisfy."""
+
+def _unwatched() -> bool:
+    """Whether nothing follows the call that only a registered operator can satisfy."""
     return not (
         torch.compiler.is_compiling()
         or torch._C._are_functorch_transforms_active()
         or torch._C._len_torch_dispatch_stack() > 0
-        or any(type(x) not in (Tensor, torch.nn.Parameter) for x in problem[:7])
     )
+
+
+def _ordinary(tensors: tuple[Tensor, ...]) -> bool:
+    return all(type(x) is Tensor or type(x) is torch.nn.Parameter for x in tensors)
 
 
 class _Solve(torch.autograd.Function):
@@ -61,11 +69,125 @@ class _Solve(torch.autograd.Function):
         return (*(g if w else None for g, w in zip(grads, wanted, strict=True)), None, None, None)
 
 
+class Signature(NamedTuple):
+    """All that a call derives from shapes and numbers, for tensors like the ones it was made of."""
+
+    problem: Problem
+    """With the first caller's weights, which are constants; `c, d, u, s` only lend their layout."""
+    batch: tuple[int, ...]
+    engine: Backend
+    pieces: int
+
+    def fit(self, tensors: tuple[Tensor, ...]) -> Problem:
+        """The problem of other tensors of the same layout."""
+        views = [
+            x if x.shape == like.shape else x.as_strided(like.shape, like.stride())
+            for x, like in zip(tensors, self.problem[:4], strict=True)
+        ]
+        return Problem(*views, *self.problem[4:])
+
+
+class _Quick(torch.autograd.Function):
+    """As `_Solve`, from the caller's own `c, d, u, s` on."""
+
+    @staticmethod
+    def forward(ctx: Any, c: Tensor, d: Tensor, u: Tensor, s: Tensor, signature: Signature) -> Answer:
+        """`y`, factor, status, rcond, weakest."""
+        engine, pieces = signature.engine, signature.pieces
+        y, factor, rcond, weakest, status = engine.solve(signature.fit((c, d, u, s)), pieces)
+        ctx.save_for_backward(c, d, u, s, y, factor)
+        ctx.signature = signature
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(factor, status, rcond, weakest)
+        return y, factor, status, rcond, weakest
+
+    @staticmethod
+    def backward(ctx: Any, gy: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
+        """Adjoint solve, then a gradient per row, summed where the caller's tensor was broadcast."""
+        wanted = ctx.needs_input_grad[:4]
+        if gy is None or not any(wanted):
+            return (None,) * 5
+        *tensors, y, factor = ctx.saved_tensors
+        signature: Signature = ctx.signature
+        if torch.is_grad_enabled():
+            return (*_differentiable(signature, tensors, gy, wanted), None)
+        problem = signature.fit(tuple(tensors))
+        engine = signature.engine
+        lam = engine.adjoint(problem, factor, gy, signature.pieces)
+        grads = engine.row_gradients(problem, lam, y, [*wanted, False, False, False])
+        return (
+            *(
+                _summed(g, full, x) if w else None
+                for g, full, x, w in zip(grads, problem, tensors, wanted, strict=False)
+            ),
+            None,
+        )
+
+
+def _summed(g: Tensor, full: Tensor, x: Tensor) -> Tensor:
+    """The gradient by `x`, of which `full` is the broadcast and flattened form."""
+    if g.numel() == x.numel():
+        return g.view(x.shape)
+    axes = [i for i in range(full.ndim) if full.stride(i) == 0 and full.shape[i] > 1]
+    return g.sum(axes).view(x.shape)
+
+
+def _differentiable(
+    signature: Signature, tensors: list[Tensor], gy: Tensor, wanted: tuple[bool, ...]
+) -> list[Tensor | None]:
+    """The same gradients with a graph of their own: solve again, through the operators."""
+    leaves = [x for x, w in zip(tensors, wanted, strict=True) if w]
+    problem = signature.fit(tuple(tensors))
+    engine, pieces = signature.engine, signature.pieces
+    y = solve_op(*problem, engine.name, pieces, True, False, signature.batch)[0]
+    found = iter(torch.autograd.grad(y, leaves, gy, create_graph=True, materialize_grads=True))
+    return [next(found) if w else None for w in wanted]
+
+
+_signatures: OrderedDict[Any, Signature] = OrderedDict()
+"""The layouts seen last. Holds constants and views of nothing: no tensor of a caller."""
+
+
+def remembered(key: Any) -> Signature | None:
+    """The signature of an earlier call like this one."""
+    return _signatures.get(key)
+
+
+def remember(key: Any, tensors: tuple[Tensor, ...], signature: Signature) -> None:
+    """Keep a signature if the problem is made of the caller's tensors as they lie in memory."""
+    problem = signature.problem
+    views = zip(tensors, problem[:4], strict=True)
+    if any(x.data_ptr() != y.data_ptr() for x, y in views) or not problem.c.numel():
+        return
+    layout = [torch.empty(0, device="meta").as_strided(x.shape, x.stride()) for x in problem[:4]]
+    _signatures[key] = signature._replace(problem=Problem(*layout, *problem[4:]))
+    if len(_signatures) > 512:
+        _signatures.popitem(last=False)
+
+
+def solve_like(signature: Signature, tensors: tuple[Tensor, ...], *, check: bool) -> Answer:
+    """Solve for tensors of a remembered layout."""
+    if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
+        out = _Quick.apply(*tensors, signature)
+    else:
+        problem = signature.fit(tensors)
+        y, factor, rcond, weakest, status = signature.engine.solve(problem, signature.pieces)
+        out = y, factor, status, rcond, weakest
+    if check:
+        raise_if_failed(signature.fit(tensors), out[2], out[3], out[4], signature.batch)
+    return out
+
+
+def may_be_quick(tensors: tuple[Tensor, ...]) -> bool:
+    """Whether a call on these tensors may use a remembered signature."""
+    return _unwatched() and _ordinary(tensors)
+
+
 def solve_problem(
     problem: Problem, batch: tuple[int, ...], engine: Backend, pieces: int, *, check: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """`y`, factor, status, rcond and weakest, by whichever way the surroundings allow."""
-    if not _plain(problem):
+) -> Answer:
+    """Solve by whichever way the surroundings allow."""
+    if not (_unwatched() and _ordinary(problem[:7])):
         return solve_op(*problem, engine.name, pieces, True, check, batch)
     if torch.is_grad_enabled() and any(x.requires_grad for x in problem[:7]):
         out = _Solve.apply(*problem, engine, pieces)

@@ -113,16 +113,6 @@ def test_info_under_vmap(backend: str, device: str) -> None:
     assert status.tolist() == [[0, 0]] * 3
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_batched_gradients(name: str, backend: str, device: str) -> None:
-    """Many vectors at once through one backward: what `jacobian(vectorize=True)` does."""
-    case = differentiable(device=device, T=3, V=1)
-    f, x = solve_of(case, (name,), backend), case.tensors()[name]
-    expected = torch.autograd.functional.jacobian(f, x)
-    got = torch.autograd.functional.jacobian(f, x, vectorize=True)
-    assert relative(got, expected) < 1e-10
-
-
 # ---------------------------------------------------------------- several calls in flight
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import linecache
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -53,8 +54,18 @@ def _with_layout(text: str) -> str:
     return text
 
 
+class Slot(NamedTuple):
+    """A place that a launch reads or writes: a tensor by name, from a number of words on."""
+
+    tensor: str
+    offset: int = 0
+
+
+INTEGERS = ("weakest_ptr", "status_ptr")
+
+
 class Kernel:
-    """A compiled kernel and the order of its arguments."""
+    """A kernel, compiled once per device and width, and the order of its arguments."""
 
     def __init__(self, name: str, source: Source, arguments: list[str]) -> None:
         # The interpreter cannot take loop bounds from an argument.
@@ -70,12 +81,84 @@ class Kernel:
         scope: dict[str, Any] = {"triton": triton, "tl": tl, "gluon": gluon, "gl": gl, "__name__": __name__}
         exec(compile(text, file, "exec"), scope)  # noqa: S102 - text written by this package alone
         self.text, self.arguments, self.jit = text, arguments, scope[name]
+        self._compiled: dict[tuple[int, int], Any] = {}
 
-    def __call__(self, lanes: int, width: int, **values: Tensor | int) -> None:
-        """Run on `lanes` lanes, `width` a program."""
-        arguments = [values[name] for name in self.arguments]
-        grid = (-(-lanes // width),)
-        self.jit[grid](*arguments, LANES=width, num_warps=max(1, width // 32))
+    def on(self, device: int, width: int) -> Any:
+        """The compiled kernel for the current device, which must be `device`."""
+        key = device, width
+        if key not in self._compiled:
+            kinds = [
+                (torch.int64 if a in INTEGERS else torch.float64) if a.endswith("_ptr") else 1
+                for a in self.arguments
+            ]
+            kernel = self.jit.warmup(
+                *kinds, LANES=width, num_warps=max(1, width // 32), grid=(1,)
+            )
+            self._compiled[key] = kernel.result() if hasattr(kernel, "result") else kernel
+        return self._compiled[key]
+
+
+class Launch:
+    """One kernel call with everything but the addresses already in place."""
+
+    def __init__(self, kernel: Kernel, lanes: int, width: int, values: dict[str, int | Slot]) -> None:
+        self.kernel, self.width = kernel, width
+        self.grid = -(-lanes // width)
+        chosen = [values[name] for name in kernel.arguments]
+        self.template = [0 if isinstance(x, Slot) else x for x in chosen] + [width]
+        self.slots = [(i, x.tensor, x.offset) for i, x in enumerate(chosen) if isinstance(x, Slot)]
+
+    def run(self, bases: dict[str, int], device: int, stream: int) -> None:
+        """Launch on the current device; `bases` are addresses."""
+        arguments = self.template.copy()
+        for i, tensor, offset in self.slots:
+            arguments[i] = bases[tensor] + 8 * offset
+        kernel = self.kernel.on(device, self.width)
+        runtime = triton.knobs.runtime
+        hook = runtime.launch_enter_hook
+        described = kernel.launch_metadata((self.grid, 1, 1), stream, *arguments) if hook else None
+        kernel.run(
+            self.grid, 1, 1, stream, kernel.function, kernel.packed_metadata, described,
+            hook, runtime.launch_exit_hook, *arguments,
+        )  # fmt: skip
+
+    def interpret(self, tensors: dict[str, Tensor]) -> None:
+        """Run in Triton's interpreter, on the CPU."""
+        arguments: list[Any] = self.template.copy()
+        for i, tensor, offset in self.slots:
+            x = tensors[tensor]
+            size = x.untyped_storage().nbytes() // 8 - x.storage_offset()
+            view = x.as_strided((size,), (1,))[offset:]
+            integer = self.kernel.arguments[i] in INTEGERS
+            arguments[i] = view.view(torch.int64) if integer else view
+        *plain, width = arguments
+        self.kernel.jit[(self.grid,)](*plain, LANES=width, num_warps=1)
+
+
+class Program:
+    """Launches one after the other."""
+
+    def __init__(self, launches: list[Launch]) -> None:
+        self.launches = launches
+
+    def run(self, tensors: dict[str, Tensor]) -> None:
+        """Run on the device of the tensors, on its current stream."""
+        if interpreted():
+            for launch in self.launches:
+                launch.interpret(tensors)
+            return
+        device = next(iter(tensors.values())).device.index
+        bases = {name: x.data_ptr() for name, x in tensors.items()}
+        if device == torch.cuda.current_device():
+            self._launch(bases, device)
+        else:
+            with torch.cuda.device(device):
+                self._launch(bases, device)
+
+    def _launch(self, bases: dict[str, int], device: int) -> None:
+        stream = torch.cuda.current_stream(device).cuda_stream
+        for launch in self.launches:
+            launch.run(bases, device, stream)
 
 
 def _strides(name: str, axes: str) -> list[str]:
@@ -115,13 +198,13 @@ def solve_kernel(spec: Spec) -> Kernel:
     verdict(out)
     arguments = [*SIZES, *INPUTS, *(VARYING if spec.varying else []), "factor_ptr", "z_ptr"]
     if spec.left:
-        return Kernel("eliminate_pieces", out, [*arguments, "coupling_ptr", "rcond_ptr", "weakest_ptr"])
+        return Kernel("eliminate_pieces", out, [*arguments, "coupling_ptr", "rcond_ptr", "weakest_ptr", "RS"])
     out("poison = tl.where(ratio > 1e-14, 0.0, float('nan')).to(tl.float64)")
     out("tl.debug_barrier()")
     back_body(out, spec.n, spec.reach, 0)
     _finish(out)
     return Kernel(
-        "solve_whole", out, [*arguments, "y_ptr", "rcond_ptr", "weakest_ptr", "status_ptr"]
+        "solve_whole", out, [*arguments, "y_ptr", "rcond_ptr", "weakest_ptr", "RS", "status_ptr"]
     )
 
 
@@ -132,7 +215,7 @@ def chain_kernel(k: int, left: bool, depth: int) -> Kernel:
     chain_body(out, k, left=left, depth=depth)
     verdict(out)
     levels = [f"{letter}{i}" for i in range(depth) for letter in "NP"]
-    arguments = [*SIZES, "in_ptr", "IN_NL", "n0", *levels, "factor_ptr", "z_ptr", "rcond_ptr", "weakest_ptr"]
+    arguments = [*SIZES, "in_ptr", "IN_NL", "n0", *levels, "factor_ptr", "z_ptr", "rcond_ptr", "weakest_ptr", "RS"]
     if left:
         return Kernel("chain_pieces", out, [*arguments, "coupling_ptr"])
     out("poison = zero")

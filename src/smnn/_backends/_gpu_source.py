@@ -315,8 +315,8 @@ def verdict(out: Source) -> None:
     """Per lane: the smallest pivot ratio (negative for a bad step) and where it is."""
     out("ratio = tl.sqrt(least / least_of)")
     out("ratio = tl.where(bad_step, -1.0, ratio)")
-    out("tl.store(rcond_ptr + lane, ratio, mask=valid)")
-    out("tl.store(weakest_ptr + lane, weakest, mask=valid)")
+    out("tl.store(rcond_ptr + b * RS + p, ratio, mask=valid)")
+    out("tl.store(weakest_ptr + b * RS + p, weakest, mask=valid)")
 
 
 def back_body(out: Source, n: int, reach: int, k: int) -> None:

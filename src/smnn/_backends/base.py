@@ -45,8 +45,8 @@ class Backend(ABC):
         return None
 
     @abstractmethod
-    def unsupported(self, device: torch.device) -> str | None:
-        """Why this backend cannot take tensors on `device`, or `None`."""
+    def unsupported(self, device: torch.device, n: int) -> str | None:
+        """Why this backend cannot take blocks of `n = V (R+1)` unknowns on `device`, or `None`."""
 
     def pieces(self, B: int, T: int, n: int, reach: int) -> int:
         """Into how many pieces of time each sequence is cut."""

@@ -66,8 +66,9 @@ class CpuBackend(Backend):
             return "numba is not installed; pip install numba"
         return None
 
-    def unsupported(self, device: torch.device) -> str | None:
+    def unsupported(self, device: torch.device, n: int) -> str | None:
         """CPU tensors only."""
+        del n
         return None if device.type == "cpu" else f"the tensors are on {device}, not on the CPU"
 
     def pieces(self, B: int, T: int, n: int, reach: int) -> int:

@@ -115,8 +115,9 @@ class TorchBackend(Backend):
 
     name = "torch"
 
-    def unsupported(self, device: torch.device) -> str | None:
+    def unsupported(self, device: torch.device, n: int) -> str | None:
         """Any device with float64 and QR."""
+        del n
         return "float64 does not exist on this device" if device.type == "mps" else None
 
     def _sizes(self, problem: Problem) -> tuple[int, int]:

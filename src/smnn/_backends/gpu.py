@@ -2,83 +2,36 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from smnn._backends._gpu_plan import SHORTEST_PIECE, Level, plan
 from smnn._backends.base import Backend, Solved
 from smnn._problem import Problem
 from smnn._taylor import link_rows
 
+if TYPE_CHECKING:
+    from smnn._backends._gpu_launch import Program
+
 LANES_WANTED = 32768
 """Lanes that keep a large GPU busy; fewer sequences than that are cut into pieces."""
-SHORTEST_PIECE = 24
 LARGEST_BLOCK = 12
 """Unknowns per time that fit into registers."""
+INPUTS = (
+    ("c", "bt"), ("d", "bt"), ("u", "bt"), ("s", "btv"), ("wg", "btq"), ("wi", "btvr"),
+    ("scale", "btv"), ("wt", "btv"), ("ws", "btvr"), ("K", "btv"), ("KF", "btv"),
+)  # fmt: skip
+"""Tensors that the kernels read, and their axes whose strides they take."""
 
 
 def interpreted() -> bool:
     """Whether Triton's interpreter runs the kernels, on the CPU."""
     return os.environ.get("TRITON_INTERPRET", "0") == "1"
-
-
-@dataclass(frozen=True)
-class Level:
-    """A sequence (level 0), or the chain of separators of the level below, and how it is cut."""
-
-    B: int
-    N: int
-    """Times, or nodes."""
-    P: int
-    n: int
-    """Unknowns per time or node."""
-    reach: int
-
-    @property
-    def k(self) -> int:
-        """Unknowns of a separator."""
-        return self.reach * self.n if self.P > 1 else 0
-
-    @property
-    def L(self) -> int:
-        """Times of the longest piece."""
-        return -(-self.N // self.P)
-
-    @property
-    def width(self) -> int:
-        """Lanes per program."""
-        lanes = self.B * self.P
-        return 32 if lanes <= 32 * 132 * 4 else 128
-
-    @property
-    def padded(self) -> int:
-        """Lanes, rounded up to whole programs."""
-        return -(-self.B * self.P // self.width) * self.width
-
-    @property
-    def factor_size(self) -> int:
-        """Numbers kept."""
-        n = self.n
-        return self.L * (n * (n + 1) // 2 + n * (self.reach * n + self.k)) * self.padded
-
-    def sizes(self) -> dict[str, int]:
-        """Arguments that every kernel takes."""
-        return {"B": self.B, "T": self.N, "P": self.P, "L": self.L, "NL": self.padded}
-
-
-def plan(problem: Problem, pieces: int) -> list[Level]:
-    """All levels: the sequences, then chains of separators until one lane can take the rest."""
-    B, T, V, m = problem.y_shape
-    levels = [Level(B, T, pieces, V * m, 2 if problem.scheme == "central" else 1)]
-    while levels[-1].P > 1:
-        below = levels[-1]
-        nodes = below.P
-        cut = 1 if nodes <= 2 * SHORTEST_PIECE else max(2, -(-nodes // SHORTEST_PIECE))
-        levels.append(Level(B, nodes, cut, below.k, 1))
-    return levels
 
 
 class GpuBackend(Backend):
@@ -94,17 +47,13 @@ class GpuBackend(Backend):
             return "PyTorch sees no CUDA device"
         return None
 
-    def unsupported(self, device: torch.device) -> str | None:
-        """CUDA tensors, or CPU tensors in the interpreter."""
-        if device.type == "cuda" or (device.type == "cpu" and interpreted()):
-            return None
-        return f"the tensors are on {device}, not on a CUDA device"
-
-    def too_large(self, n: int) -> str | None:
-        """Blocks that do not fit into registers."""
-        if n <= LARGEST_BLOCK:
-            return None
-        return f"V (R+1) = {n} unknowns per time; the kernels keep at most {LARGEST_BLOCK}"
+    def unsupported(self, device: torch.device, n: int) -> str | None:
+        """CUDA tensors, or CPU tensors in the interpreter; blocks that fit into registers."""
+        if not (device.type == "cuda" or (device.type == "cpu" and interpreted())):
+            return f"the tensors are on {device}, not on a CUDA device"
+        if n > LARGEST_BLOCK:
+            return f"V (R+1) = {n} unknowns per time; its kernels hold at most {LARGEST_BLOCK}"
+        return None
 
     def pieces(self, B: int, T: int, n: int, reach: int) -> int:
         """Enough lanes to fill the device, as long as pieces stay worth their overhead."""
@@ -115,172 +64,105 @@ class GpuBackend(Backend):
 
     def factor_size(self, problem: Problem, pieces: int) -> int:
         """Every level's factor, one behind the other."""
-        return sum(level.factor_size for level in plan(problem, pieces))
+        return sum(level.factor_size for level in _levels(problem, pieces))
 
     def solve(self, problem: Problem, pieces: int) -> Solved:
         """Eliminate every level up to the last, then substitute back down."""
-        from smnn._backends._gpu_launch import back_kernel, chain_kernel, solve_kernel
+        from smnn._backends import _gpu_plan as plans
 
-        levels = plan(problem, pieces)
+        levels = _levels(problem, pieces)
         first = levels[0]
-        new = problem.c.new_empty
-        factor = new(sum(level.factor_size for level in levels))
-        factors = factor.split([level.factor_size for level in levels])
-        y = new(problem.y_shape)
-        spec, inputs = _inputs(problem, left=first.P > 1)
-        z = new(first.L * first.n * first.padded)
-        rcond = new(first.B * first.P)
-        weakest = new(first.B * first.P, dtype=torch.int64)
-        status = new(first.B, dtype=torch.int64)
-        if first.B == 0:
-            return Solved(y, factor, rcond, weakest, status)
-        common = {**first.sizes(), **inputs, "factor_ptr": factors[0], "z_ptr": z,
-                  "rcond_ptr": rcond, "weakest_ptr": weakest}  # fmt: skip
-        kernel = solve_kernel(spec)
-        with _on(problem.c.device):
-            if first.P == 1:
-                kernel(first.B, first.width, **common, y_ptr=y, status_ptr=status)
-                return Solved(y, factor, rcond, weakest, status)
-            coupling = new(_coupling_size(first))
-            kernel(first.B * first.P, first.width, **common, coupling_ptr=coupling)
-            ratios, wheres, rights, answer = [rcond], [weakest], [z], y
-            cuts: dict[str, int] = {"n0": first.n}
-            for depth, level in enumerate(levels[1:], 1):
-                below = levels[depth - 1]
-                cuts |= {f"N{depth - 1}": below.N, f"P{depth - 1}": below.P}
-                z = new(level.L * level.n * level.padded)
-                ratios.append(new(level.B * level.P))
-                wheres.append(new(level.B * level.P, dtype=torch.int64))
-                rights.append(z)
-                common = {**level.sizes(), **cuts, "in_ptr": coupling, "IN_NL": below.padded,
-                          "factor_ptr": factors[depth], "z_ptr": z, "rcond_ptr": ratios[-1],
-                          "weakest_ptr": wheres[-1]}  # fmt: skip
-                kernel = chain_kernel(level.n, level.P > 1, depth)
-                if level.P > 1:
-                    coupling = new(_coupling_size(level))
-                    kernel(level.B * level.P, level.width, **common, coupling_ptr=coupling)
-                else:
-                    answer = new(level.B, level.N, level.n)
-                    kernel(level.B, level.width, **common, y_ptr=answer)
-            every = torch.cat([r.view(first.B, -1) for r in ratios], 1)
-            ratio, worst = every.min(1)
-            where = torch.cat([w.view(first.B, -1) for w in wheres], 1).gather(1, worst[:, None])[:, 0]
-            for depth in range(len(levels) - 2, -1, -1):
-                level = levels[depth]
-                out = y if depth == 0 else new(level.B, level.N, level.n)
-                values = {**level.sizes(), "factor_ptr": factors[depth], "z_ptr": rights[depth],
-                          "sep_ptr": answer, "y_ptr": out}  # fmt: skip
-                if depth == 0:
-                    values |= {"ratio_ptr": ratio, "status_ptr": status}
-                back_kernel(level.n, level.reach, level.k, depth == 0)(
-                    level.B * level.P, level.width, **values
-                )
-                answer = out
-        return Solved(y, factor, ratio, where, status)
+        new, B = problem.c.new_empty, first.B
+        factor, y = new(sum(level.factor_size for level in levels)), new(problem.y_shape)
+        ratios = new((B, sum(level.P for level in levels) if first.P > 1 else 1))
+        wheres = torch.empty_like(ratios, dtype=torch.int64)
+        status = wheres.new_empty(B)
+        if B == 0:
+            return Solved(y, factor, ratios[:, 0], wheres[:, 0], status)
+        spec, tensors, strides = _inputs(problem, left=first.P > 1)
+        up, down, scratch = plans.solve_programs(levels, spec, strides)
+        tensors |= {"factor": factor, "y": y, "rcond": ratios, "weakest": wheres, "status": status}
+        tensors["scratch"] = new(scratch)
+        up.run(tensors)
+        if first.P == 1:
+            return Solved(y, factor, ratios[:, 0], wheres[:, 0], status)
+        ratio, worst = ratios.min(1)
+        tensors["ratio"] = ratio
+        down.run(tensors)
+        return Solved(y, factor, ratio, wheres.gather(1, worst[:, None])[:, 0], status)
 
     def adjoint(self, problem: Problem, factor: Tensor, g: Tensor, pieces: int) -> Tensor:
         """Forward substitution up the levels, back substitution down."""
-        from smnn._backends._gpu_launch import adjoint_kernel, back_kernel
+        from smnn._backends import _gpu_plan as plans
 
-        levels = plan(problem, pieces)
-        factors = factor.split([level.factor_size for level in levels])
-        new = factor.new_empty
-        load, rights, answer = g.contiguous(), [], new(0)
-        if problem.c.shape[0] == 0:
-            return torch.empty_like(load)
-        with _on(factor.device):
-            for depth, level in enumerate(levels):
-                z = new(level.L * level.n * level.padded)
-                rights.append(z)
-                values = {**level.sizes(), "factor_ptr": factors[depth], "z_ptr": z, "g_ptr": load}
-                kernel = adjoint_kernel(level.n, level.reach, level.k, depth > 0)
-                if level.P > 1:
-                    load = new(level.B, level.P, 2, level.k)
-                    kernel(level.B * level.P, level.width, **values, sep_ptr=load)
-                else:
-                    answer = new(level.B, level.N, level.n)
-                    kernel(level.B, level.width, **values, y_ptr=answer)
-            for depth in range(len(levels) - 2, -1, -1):
-                level = levels[depth]
-                out = new(level.B, level.N, level.n)
-                back_kernel(level.n, level.reach, level.k, False)(
-                    level.B * level.P, level.width, **level.sizes(), factor_ptr=factors[depth],
-                    z_ptr=rights[depth], sep_ptr=answer, y_ptr=out,
-                )  # fmt: skip
-                answer = out
-        return answer.view(problem.y_shape)
+        levels = _levels(problem, pieces)
+        out = factor.new_empty(problem.y_shape)
+        if levels[0].B:
+            program, scratch = plans.adjoint_program(levels)
+            tensors = {"g": g.contiguous(), "factor": factor, "y": out}
+            tensors["scratch"] = factor.new_empty(scratch)
+            program.run(tensors)
+        return out
 
     def row_gradients(
         self, problem: Problem, lam: Tensor, y: Tensor, wanted: list[bool]
     ) -> list[Tensor]:
         """One pass over the rows."""
-        from smnn._backends._gpu_launch import rows_kernel
-        from smnn._backends._gpu_rows import TENSORS
-
-        B, T, V, m = y.shape
-        Q, m_init = problem.c.shape[2], problem.u.shape[3]
-        _, inputs = _inputs(problem, left=False)
+        none = y.new_empty(0)
         out = [
-            y.new_empty(x.shape if w else (0,) * x.ndim)
+            y.new_empty(x.shape) if w else none.view((0,) * x.ndim)
             for x, w in zip(problem[:7], wanted, strict=True)
         ]
-        if B == 0:
-            return out
-        weights = problem.w_smooth
-        values = {**inputs, "B": B, "T": T, "y_ptr": y.contiguous(), "lam_ptr": lam.contiguous(),
-                  "ws_ptr": weights, **_strides("ws", weights, "btvr")}  # fmt: skip
-        values |= {f"g{name}_ptr": x for name, x in zip(TENSORS, out, strict=True)}
-        with _on(y.device):
-            kernel = rows_kernel(V, m, Q, m_init, problem.scheme, tuple(wanted))
-            kernel(B * T, 128, **values)
+        if y.shape[0]:
+            spec, tensors, strides = _inputs(problem, left=False)
+            program = _rows_program(y.shape, spec, strides, tuple(wanted))
+            tensors |= {"y": y.contiguous(), "lam": lam.contiguous()}
+            names = ("gc", "gd", "gu", "gs", "gwg", "gwi", "gws")
+            program.run(tensors | dict(zip(names, out, strict=True)))
         return out
 
 
-def _coupling_size(level: Level) -> int:
-    k = level.k
-    return (k * (k + 1) + k * k + 4 * k) * level.padded
+def _levels(problem: Problem, pieces: int) -> tuple[Level, ...]:
+    B, T, V, m = problem.y_shape
+    return plan(B, T, pieces, V * m, 2 if problem.scheme == "central" else 1)
 
 
-def _on(device: torch.device) -> torch.cuda.device:
-    """Launch on the device of the tensors, whatever the current one is."""
-    return torch.cuda.device(device if device.type == "cuda" else -1)
+@functools.lru_cache(maxsize=256)
+def _rows_program(
+    shape: tuple[int, ...], spec: object, strides: object, wanted: tuple[bool, ...]
+) -> Program:
+    from smnn._backends._gpu_plan import rows_program
+
+    return rows_program(shape, spec, strides, wanted)
 
 
-def _strides(name: str, x: Tensor, axes: str) -> dict[str, int]:
-    return {f"{name}_s{axis}": x.stride(i) for i, axis in enumerate(axes)}
-
-
-def _packed(x: Tensor, axes: int) -> Tensor:
-    """The same tensor with the axes behind the first two contiguous."""
+def _packed(x: Tensor, axis: int) -> Tensor:
+    """The same tensor with the axes from `axis` on contiguous."""
     size = 1
-    for i in range(x.ndim - 1, axes - 1, -1):
+    for i in range(x.ndim - 1, axis - 1, -1):
         if x.shape[i] > 1 and x.stride(i) != size:
             return x.contiguous()
         size *= x.shape[i]
     return x
 
 
-def _inputs(problem: Problem, *, left: bool) -> tuple[object, dict[str, Tensor | int]]:
-    """What the source is written for, and the arguments that describe the problem."""
+def _inputs(problem: Problem, *, left: bool) -> tuple[object, dict[str, Tensor], object]:
+    """What the source is written for, the tensors it reads, and their strides."""
     from smnn._backends._gpu_source import Spec
 
     _, _, Q, V, m = problem.c.shape
-    c, d, u = _packed(problem.c, 2), _packed(problem.d, 2), _packed(problem.u, 2)
     scale, K, KF = link_rows(problem.w_smooth, problem.scheme)
     varying = K.stride(0) != 0 or K.stride(1) != 0 or K.stride(2) != 0
-    m_init = u.shape[3] if u.shape[1] else 0
-    spec = Spec(V, m, Q, m_init, problem.scheme, left, varying)
-    top = problem.w_smooth[..., -1]
-    values: dict[str, Tensor | int] = {"T_init": u.shape[1]}
-    for name, x, axes in (
-        ("c", c, "bt"), ("d", d, "bt"), ("u", u, "bt"), ("s", problem.s, "btv"),
-        ("wg", problem.w_gov, "btq"), ("wi", problem.w_init, "btvr"),
-        ("scale", scale, "btv"), ("wt", top, "btv"),
-    ):  # fmt: skip
-        values |= {f"{name}_ptr": x, **_strides(name, x, axes)}
     if varying:
         K, KF = _packed(K, 3), _packed(KF, 3)
         if K.stride() != KF.stride():
             K, KF = K.contiguous(), KF.contiguous()
-        values |= {"K_ptr": K, "KF_ptr": KF, **_strides("k", K, "btv")}
-    return spec, values
+    u = _packed(problem.u, 2)
+    tensors = {
+        "c": _packed(problem.c, 2), "d": _packed(problem.d, 2), "u": u, "s": problem.s,
+        "wg": problem.w_gov, "wi": problem.w_init, "scale": scale,
+        "wt": problem.w_smooth[..., -1], "ws": problem.w_smooth, "K": K, "KF": KF,
+    }  # fmt: skip
+    spec = Spec(V, m, Q, u.shape[3] if u.shape[1] else 0, problem.scheme, left, varying)
+    strides = tuple(tensors[name].stride()[: len(axes)] for name, axes in INPUTS)
+    return spec, tensors, (u.shape[1], *strides)

@@ -67,9 +67,9 @@ class ReferenceBackend(Backend):
 
     name = "reference"
 
-    def unsupported(self, device: torch.device) -> str | None:
+    def unsupported(self, device: torch.device, n: int) -> str | None:
         """Any device that can hold the dense matrix."""
-        del device
+        del device, n
         return None
 
     def factor_size(self, problem: Problem, pieces: int) -> int:

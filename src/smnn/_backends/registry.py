@@ -32,8 +32,9 @@ def backend_named(name: str) -> Backend:
     return _BACKENDS[name]
 
 
-def choose_backend(name: str, device: torch.device) -> Backend:
-    """The backend asked for, or for `"auto"` the first that takes tensors on this device.
+def choose_backend(name: str, device: torch.device, n: int) -> Backend:
+    """The backend asked for, or for `"auto"` the first that takes blocks of `n`
+    unknowns on this device.
 
     Raises:
         BackendError: If the backend asked for cannot be used, with the reason.
@@ -41,7 +42,7 @@ def choose_backend(name: str, device: torch.device) -> Backend:
     candidates = list(_BACKENDS.values()) if name == "auto" else [backend_named(name)]
     reasons = []
     for backend in candidates:
-        reason = backend.unusable() or backend.unsupported(device)
+        reason = backend.unusable() or backend.unsupported(device, n)
         if reason is None:
             return backend
         reasons.append(f"{backend.name}: {reason}")

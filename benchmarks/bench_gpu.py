@@ -1,0 +1,228 @@
+"""Time the `gpu` backend on a CUDA device, beside the published solver in the same process.
+
+    python benchmarks/bench_gpu.py --out bench_gpu.json [--published PATH/TO/ScalableMNN]
+
+Every case first checks values and gradients, in float64, against the `torch` backend (on a part of
+the batch) and then times forward + backward in eager mode: median of repeats, synchronised.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import smnn
+
+CASES = [  # name, B, T, V, R, orders with an initial value
+    ("Lorenz B512 T50", 512, 50, 1, 2, 1),
+    ("Lorenz B512 T5", 512, 5, 1, 2, 1),
+    ("Lorenz B512 T500", 512, 500, 1, 2, 1),
+    ("Lorenz B64 T50", 64, 50, 1, 2, 1),
+    ("Lorenz B4096 T50", 4096, 50, 1, 2, 1),
+    ("V=Q=3 B512 T50", 512, 50, 3, 2, 1),
+    ("V=Q=3 B4096 T50", 4096, 50, 3, 2, 1),
+    ("KdV layer B8192 T10 R4", 8192, 10, 1, 4, 4),
+    ("SST B12960 T208", 12960, 208, 1, 2, 1),
+    ("SST B12960 T1727", 12960, 1727, 1, 2, 1),
+    ("one sequence T10000", 1, 10_000, 1, 2, 1),
+]
+LENGTHS = [100, 300, 1000, 3000, 10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000]
+
+
+def problem(B: int, T: int, V: int, R: int, m_init: int) -> list[Tensor]:
+    """A random well-posed problem: a first-order system, carried to order `R`."""
+    g = torch.Generator("cuda").manual_seed(0)
+    kind: dict[str, Any] = {"dtype": torch.float64, "device": "cuda", "generator": g}
+    c = torch.zeros(B, T, V, V, R + 1, dtype=torch.float64, device="cuda")
+    c[..., 0] = 0.3 * torch.randn(B, T, V, V, **kind)
+    c[..., 1] = torch.eye(V, dtype=torch.float64, device="cuda")
+    s = 0.01 + 0.001 * torch.rand(B, T - 1, **kind)
+    return [c, torch.randn(B, T, V, **kind), torch.randn(B, 1, V, m_init, **kind), s]
+
+
+def ours(*x: Tensor) -> Tensor:
+    """Without waiting for the device."""
+    return smnn.solve_ex(*x, backend="gpu")[0]
+
+
+def oracle(*x: Tensor) -> Tensor:
+    """An independent way to the same answer."""
+    return smnn.solve(*x, backend="torch")
+
+
+def relative(a: Tensor, b: Tensor) -> float:
+    """Largest difference relative to the largest value."""
+    return float((a - b).abs().max() / b.abs().max())
+
+
+def gradients(solve: Callable[..., Tensor], tensors: list[Tensor], g: Tensor) -> list[Tensor]:
+    """`y` and the gradients by all four tensors."""
+    leaves = [x.detach().clone().requires_grad_() for x in tensors]
+    y = solve(*leaves)
+    return [y.detach(), *torch.autograd.grad(y, leaves, g)]
+
+
+def trainer(solve: Callable[..., Tensor], tensors: list[Tensor], g: Tensor) -> Callable[[], None]:
+    """Forward and backward, gradients by everything."""
+    leaves = [x.detach().requires_grad_() for x in tensors]
+
+    def step() -> None:
+        torch.autograd.grad(solve(*leaves), leaves, g)
+
+    return step
+
+
+def measure(step: Callable[[], Any], repeats: int) -> dict[str, float]:
+    """Median and quartiles in milliseconds, and the peak memory in MB beyond what was there."""
+    for _ in range(5):
+        step()
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        step()
+        torch.cuda.synchronize()
+        times.append((time.perf_counter() - start) * 1e3)
+    peak = (torch.cuda.max_memory_allocated() - before) / 1e6
+    low, middle, high = statistics.quantiles(times, n=4)
+    return {"ms": middle, "low": low, "high": high, "peak_mb": peak}
+
+
+def device_time(step: Callable[[], Any]) -> float:
+    """Milliseconds of the device alone: replays of a captured graph."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        step()
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    graph.replay()
+    torch.cuda.synchronize()
+    start.record()
+    for _ in range(10):
+        graph.replay()
+    end.record()
+    torch.cuda.synchronize()
+    return start.elapsed_time(end) / 10
+
+
+def case(
+    name: str, B: int, T: int, V: int, R: int, m_init: int, published: ModuleType | None
+) -> dict[str, Any]:
+    """One row of the table."""
+    tensors = problem(B, T, V, R, m_init)
+    g = torch.zeros(B, T, V, R + 1, dtype=torch.float64, device="cuda")
+    g[..., 0] = torch.randn(B, T, V, dtype=torch.float64, device="cuda")
+    size = max(1, min(B, 100_000 // T))
+    part = [x[:size] for x in tensors]
+    a, b = gradients(ours, part, g[:size]), gradients(oracle, part, g[:size])
+    row: dict[str, Any] = {"name": name, "B": B, "T": T, "V": V, "R": R}
+    row["error"] = dict(zip(("y", "c", "d", "u", "s"), map(relative, a, b), strict=True))
+    row["ours"] = measure(trainer(ours, tensors, g), 30 if B * T < 1e6 else 10)
+    row["ours"]["device_ms"] = device_time(trainer(ours, tensors, g))
+    if published is not None and B * T < 1e7:
+        theirs = published.ode_forward
+        row["error_published"] = relative(theirs(*part).detach(), a[0])
+        row["published"] = measure(trainer(theirs, tensors, g), 10 if T < 2000 else 3)
+        row["speedup"] = row["published"]["ms"] / row["ours"]["ms"]
+    return row
+
+
+def copy_bandwidth() -> float:
+    """Bytes per second of a large device-to-device copy, read and written."""
+    x = torch.empty(1 << 28, dtype=torch.float64, device="cuda").normal_()
+    y = torch.empty_like(x)
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    y.copy_(x)
+    start.record()
+    for _ in range(10):
+        y.copy_(x)
+    end.record()
+    torch.cuda.synchronize()
+    return 10 * 2 * 8 * x.numel() / (start.elapsed_time(end) / 1e3)
+
+
+def bytes_moved(B: int, T: int, V: int, R: int, m_init: int) -> int:
+    """The fewest bytes that forward + backward move with a kept factor: each array once a pass."""
+    n = V * (R + 1)
+    inputs, factor = V * n + V + 1, n * (n + 1) // 2 + n * n
+    forward = inputs + 2 * factor + 2 * n + n
+    backward = n + 2 * factor + 2 * n + n + (2 * n + inputs) + inputs
+    return 8 * B * T * (forward + backward) + 8 * B * V * m_init
+
+
+def show(out: dict[str, Any], copy: float) -> None:
+    """One line per case."""
+    mine, theirs = out["ours"], out.get("published", {})
+    print(
+        f"{out['name']:24s} {mine['ms']:8.3f} ms (device {mine['device_ms']:7.3f}), published "
+        f"{theirs.get('ms', float('nan')):7.2f} = {out.get('speedup', float('nan')):4.0f}x, memory "
+        f"{mine['peak_mb']:.0f} / {theirs.get('peak_mb', 0):.0f} MB, "
+        f"{100 * out['bytes_per_s'] / copy:.0f}% of copy, errors "
+        + " ".join(f"{k} {v:.0e}" for k, v in out["error"].items()),
+        flush=True,
+    )
+
+
+def main() -> None:
+    """Run all cases and write JSON."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, default=Path("bench_gpu.json"))
+    parser.add_argument("--published", type=Path, help="a checkout of the published solver")
+    parser.add_argument("--only", default="", help="cases whose name contains this")
+    args = parser.parse_args()
+    published = None
+    if args.published:
+        spec = importlib.util.spec_from_file_location("published", args.published / "smnn.py")
+        if spec is None or spec.loader is None:
+            parser.error(f"--published: {args.published} holds no smnn.py")
+        published = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(published)
+    copy = copy_bandwidth()
+    result: dict[str, Any] = {
+        "device": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "copy_bytes_per_s": copy,
+        "cases": [],
+        "lengths": [],
+    }
+    print(f"{result['device']}, copy {copy / 1e12:.2f} TB/s")
+    for row in CASES:
+        if args.only in row[0]:
+            out = case(*row, published)
+            out["bytes_per_s"] = bytes_moved(*row[1:]) / (out["ours"]["device_ms"] / 1e3)
+            result["cases"].append(out)
+            show(out, copy)
+            torch.cuda.empty_cache()
+    for T in LENGTHS if not args.only else []:
+        g = torch.randn(1, T, 1, 3, dtype=torch.float64, device="cuda")
+        step = trainer(ours, problem(1, T, 1, 2, 1), g)
+        out = measure(step, 20) | {"device_ms": device_time(step)}
+        result["lengths"].append({"T": T, **out})
+        print(f"B=1 T={T:8d}: {out['ms']:.3f} ms (device {out['device_ms']:.3f})", flush=True)
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.write_text(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    main()

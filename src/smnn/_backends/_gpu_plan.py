@@ -1,0 +1,224 @@
+"""How a problem is spread over the device: levels of pieces, and the launches that work them off."""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+SHORTEST_PIECE = 24
+"""Times per piece below which cutting costs more than it gains."""
+
+
+class Level(NamedTuple):
+    """A sequence (level 0), or the chain of separators of the level below, and how it is cut."""
+
+    B: int
+    N: int
+    """Times, or nodes."""
+    P: int
+    n: int
+    """Unknowns per time or node."""
+    reach: int
+
+    @property
+    def k(self) -> int:
+        """Unknowns of a separator."""
+        return self.reach * self.n if self.P > 1 else 0
+
+    @property
+    def L(self) -> int:
+        """Times of the longest piece."""
+        return -(-self.N // self.P)
+
+    @property
+    def lanes(self) -> int:
+        """One per piece."""
+        return self.B * self.P
+
+    @property
+    def width(self) -> int:
+        """Lanes per program: small programs spread few lanes over many processors."""
+        return 32 if self.lanes <= 32 * 132 * 8 else 128
+
+    @property
+    def padded(self) -> int:
+        """Lanes, rounded up to whole programs."""
+        return -(-self.lanes // self.width) * self.width
+
+    @property
+    def factor_size(self) -> int:
+        """Numbers kept."""
+        n = self.n
+        return self.L * (n * (n + 1) // 2 + n * (self.reach * n + self.k)) * self.padded
+
+    @property
+    def z_size(self) -> int:
+        """Right-hand sides between elimination and substitution."""
+        return self.L * self.n * self.padded
+
+    @property
+    def coupling_size(self) -> int:
+        """What the pieces hand to the chain."""
+        return (self.k * (self.k + 1) + self.k**2 + 4 * self.k) * self.padded
+
+    def sizes(self) -> dict[str, int]:
+        """Arguments that every kernel takes."""
+        return {"B": self.B, "T": self.N, "P": self.P, "L": self.L, "NL": self.padded}
+
+
+@functools.lru_cache(maxsize=1024)
+def plan(B: int, T: int, pieces: int, n: int, reach: int) -> tuple[Level, ...]:
+    """All levels: the sequences, then chains of separators until one lane can take the rest."""
+    levels = [Level(B, T, pieces, n, reach)]
+    while levels[-1].P > 1:
+        below = levels[-1]
+        cut = 1 if below.P <= 2 * SHORTEST_PIECE else max(2, -(-below.P // SHORTEST_PIECE))
+        levels.append(Level(B, below.P, cut, below.k, 1))
+    return tuple(levels)
+
+
+class _Layout:
+    """Hands out parts of one buffer."""
+
+    def __init__(self) -> None:
+        self.size = 0
+
+    def take(self, words: int) -> int:
+        start, self.size = self.size, self.size + words
+        return start
+
+
+def _strides(strides):  # type: ignore[no-untyped-def]
+    """Arguments for the strides of all inputs."""
+    from smnn._backends.gpu import INPUTS
+
+    T_init, *each = strides
+    values = {"T_init": T_init}
+    for (name, axes), numbers in zip(INPUTS, each, strict=True):
+        short = "k" if name == "K" else name
+        values |= {f"{short}_s{a}": x for a, x in zip(axes, numbers, strict=True)}
+    return values
+
+
+def _offsets(sizes: list[int]) -> list[int]:
+    out = [0]
+    for size in sizes:
+        out.append(out[-1] + size)
+    return out
+
+
+@functools.lru_cache(maxsize=256)
+def solve_programs(levels, spec, strides):  # type: ignore[no-untyped-def]
+    """Launches before and after the verdict on each sequence, and the scratch they need."""
+    from smnn._backends._gpu_launch import (
+        Launch,
+        Program,
+        Slot,
+        back_kernel,
+        chain_kernel,
+        solve_kernel,
+    )
+    from smnn._backends.gpu import INPUTS
+
+    first, scratch = levels[0], _Layout()
+    factor_at = _offsets([level.factor_size for level in levels])
+    ratio_at = _offsets([level.P for level in levels])
+    RS = ratio_at[-1] if first.P > 1 else 1
+    inputs = {f"{name}_ptr": Slot(name) for name, _ in INPUTS} | _strides(strides)
+    z = [scratch.take(level.z_size) for level in levels]
+
+    def common(depth: int) -> dict[str, int | Slot]:
+        return levels[depth].sizes() | {
+            "factor_ptr": Slot("factor", factor_at[depth]),
+            "z_ptr": Slot("scratch", z[depth]),
+            "rcond_ptr": Slot("rcond", ratio_at[depth]),
+            "weakest_ptr": Slot("weakest", ratio_at[depth]),
+            "RS": RS,
+        }
+
+    if first.P == 1:
+        values = common(0) | inputs | {"y_ptr": Slot("y"), "status_ptr": Slot("status")}
+        up = [Launch(solve_kernel(spec), first.lanes, first.width, values)]
+        return Program(up), Program([]), scratch.size
+    coupling = scratch.take(first.coupling_size)
+    values = common(0) | inputs | {"coupling_ptr": Slot("scratch", coupling)}
+    up = [Launch(solve_kernel(spec), first.lanes, first.width, values)]
+    cuts: dict[str, int] = {"n0": first.n}
+    for depth, level in enumerate(levels[1:], 1):
+        below = levels[depth - 1]
+        cuts |= {f"N{depth - 1}": below.N, f"P{depth - 1}": below.P}
+        values = common(depth) | cuts
+        values |= {"in_ptr": Slot("scratch", coupling), "IN_NL": below.padded}
+        if level.P > 1:
+            coupling = scratch.take(level.coupling_size)
+            values["coupling_ptr"] = Slot("scratch", coupling)
+        else:
+            answer = scratch.take(level.B * level.N * level.n)
+            values["y_ptr"] = Slot("scratch", answer)
+        kernel = chain_kernel(level.n, level.P > 1, depth)
+        up.append(Launch(kernel, level.lanes, level.width, values))
+    down = []
+    for depth in range(len(levels) - 2, -1, -1):
+        level = levels[depth]
+        target = Slot("y")
+        if depth:
+            target = Slot("scratch", scratch.take(level.B * level.N * level.n))
+        values = common(depth) | {"sep_ptr": Slot("scratch", answer), "y_ptr": target}
+        values |= {"ratio_ptr": Slot("ratio"), "status_ptr": Slot("status")}
+        kernel = back_kernel(level.n, level.reach, level.k, depth == 0)
+        (down if depth == 0 else up).append(Launch(kernel, level.lanes, level.width, values))
+        answer = target.offset
+    return Program(up), Program(down), scratch.size
+
+
+@functools.lru_cache(maxsize=256)
+def adjoint_program(levels):  # type: ignore[no-untyped-def]
+    """Launches of an adjoint solve, and the scratch they need."""
+    from smnn._backends._gpu_launch import Launch, Program, Slot, adjoint_kernel, back_kernel
+
+    scratch = _Layout()
+    factor_at = _offsets([level.factor_size for level in levels])
+    z = [scratch.take(level.z_size) for level in levels]
+    launches, load = [], Slot("g")
+
+    def common(depth: int) -> dict[str, int | Slot]:
+        return levels[depth].sizes() | {
+            "factor_ptr": Slot("factor", factor_at[depth]),
+            "z_ptr": Slot("scratch", z[depth]),
+        }
+
+    answer = Slot("y")
+    for depth, level in enumerate(levels):
+        values = common(depth) | {"g_ptr": load}
+        if level.P > 1:
+            load = Slot("scratch", scratch.take(level.lanes * 2 * level.k))
+            values["sep_ptr"] = load
+        else:
+            if depth:
+                answer = Slot("scratch", scratch.take(level.B * level.N * level.n))
+            values["y_ptr"] = answer
+        kernel = adjoint_kernel(level.n, level.reach, level.k, depth > 0)
+        launches.append(Launch(kernel, level.lanes, level.width, values))
+    for depth in range(len(levels) - 2, -1, -1):
+        level = levels[depth]
+        target = Slot("y")
+        if depth:
+            target = Slot("scratch", scratch.take(level.B * level.N * level.n))
+        values = common(depth) | {"sep_ptr": answer, "y_ptr": target}
+        kernel = back_kernel(level.n, level.reach, level.k, False)
+        launches.append(Launch(kernel, level.lanes, level.width, values))
+        answer = target
+    return Program(launches), scratch.size
+
+
+def rows_program(shape, spec, strides, wanted):  # type: ignore[no-untyped-def]
+    """The launch of the row gradients."""
+    from smnn._backends._gpu_launch import Launch, Program, Slot, rows_kernel
+    from smnn._backends.gpu import INPUTS
+
+    B, T, V, m = shape
+    values = {f"{name}_ptr": Slot(name) for name, _ in INPUTS} | _strides(strides)
+    values |= {"B": B, "T": T, "y_ptr": Slot("y"), "lam_ptr": Slot("lam")}
+    values |= {f"{name}_ptr": Slot(name) for name in ("gc", "gd", "gu", "gs", "gwg", "gwi", "gws")}
+    kernel = rows_kernel(V, m, spec.Q, spec.m_init, spec.scheme, wanted)
+    return Program([Launch(kernel, B * T, 128, values)])
