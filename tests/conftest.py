@@ -10,6 +10,7 @@ device. Runs on a CUDA device carry the mark `gpu`, so that
 """
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,16 @@ settings.register_profile(
     "smnn", deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None
 )
 settings.load_profile("smnn")
+
+torch.set_num_threads(1)  # the problems are small: more threads only get into each other's way
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    """For tests that need them. Whatever number such a test sets, one is left behind."""
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(1)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -50,7 +61,7 @@ def _marks(device: str) -> list[pytest.MarkDecorator]:
 
 def _backends(device: str) -> list[str]:
     usable = [name for name, reason in smnn.available_backends().items() if reason is None]
-    return [n for n in usable if backend_named(n).unsupported(torch.device(device)) is None]
+    return [n for n in usable if backend_named(n).unsupported(torch.device(device), 1) is None]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 import smnn
+from smnn._backends.registry import backend_named
 
 NAMES = ("c", "d", "u", "s", "w_gov", "w_init", "w_smooth")
 """Every differentiable argument, in the order of the operators."""
@@ -178,6 +179,7 @@ def random_problem(
     R_init: int = 0, batch: tuple[int, ...] = (), per_variable: bool = False, constant: str = "",
     shared: str = "", weights: str = "one", order: int | None = None, scheme: str = "smnn",
     device: str = "cpu", dtype: torch.dtype = torch.float64, limit: float | None = 1e5,
+    attempts: int = 100,
 ) -> Case:  # fmt: skip
     """A random well-posed problem: drawn again until its condition number is below `limit`.
 
@@ -189,7 +191,7 @@ def random_problem(
         weights: `one`, `float`, `scalar` (tensor without axes), `broadcast`, `tensor` or `zeros`.
     """
     orders = (R if order is None else order) + 1
-    for attempt in range(100):
+    for attempt in range(attempts):
         rng = np.random.default_rng([seed, attempt])
 
         def lead(name: str, times: int) -> tuple[int, ...]:
@@ -222,6 +224,13 @@ def random_problem(
         if limit is None or condition(*case.args, **case.kw) < limit:
             return case
     raise AssertionError("no well-posed problem found: are there enough rows?")
+
+
+def takes(backend: str, case: Case) -> bool:
+    """Whether the backend's kernels hold blocks of this size."""
+    V, orders = case.args[0].shape[-2:]
+    n = V * max(orders, (case.kw.get("order") or 0) + 1)
+    return backend_named(backend).unsupported(case.args[0].device, n) is None
 
 
 OPTIONS: dict[str, dict[str, Any]] = {

@@ -43,7 +43,7 @@ class _Solve(torch.autograd.Function):
     def forward(ctx: Any, *args: Any) -> tuple[Tensor, ...]:
         """`y`, factor, status, rcond, weakest."""
         *tensors, scheme, engine, pieces = args
-        solved = engine.solve(Problem(*tensors, scheme), pieces)
+        solved = engine.solve(Problem.of(tensors, scheme), pieces)
         ctx.save_for_backward(*tensors, solved.y, solved.factor)
         ctx.scheme, ctx.engine, ctx.pieces = scheme, engine, pieces
         ctx.set_materialize_grads(False)
@@ -58,7 +58,7 @@ class _Solve(torch.autograd.Function):
         if gy is None or not any(wanted):
             return (None,) * 10
         *tensors, y, factor = ctx.saved_tensors
-        problem = Problem(*tensors, ctx.scheme)
+        problem = Problem.of(tensors, ctx.scheme)
         if torch.is_grad_enabled():
             grads = differentiable_backward(
                 gy, y, factor, problem, ctx.engine.name, ctx.pieces, wanted
@@ -82,16 +82,18 @@ class Signature(NamedTuple):
         """The problem of other tensors of the same layout."""
         views = [
             x if x.shape == like.shape else x.as_strided(like.shape, like.stride())
-            for x, like in zip(tensors, self.problem[:4], strict=True)
+            for x, like in zip(tensors, self.problem.tensors[:4], strict=True)
         ]
-        return Problem(*views, *self.problem[4:])
+        return Problem.of([*views, *self.problem.tensors[4:]], self.problem.scheme)
 
 
 class _Quick(torch.autograd.Function):
     """As `_Solve`, from the caller's own `c, d, u, s` on."""
 
     @staticmethod
-    def forward(ctx: Any, c: Tensor, d: Tensor, u: Tensor, s: Tensor, signature: Signature) -> Answer:
+    def forward(
+        ctx: Any, c: Tensor, d: Tensor, u: Tensor, s: Tensor, signature: Signature
+    ) -> Answer:
         """`y`, factor, status, rcond, weakest."""
         engine, pieces = signature.engine, signature.pieces
         y, factor, rcond, weakest, status = engine.solve(signature.fit((c, d, u, s)), pieces)
@@ -103,7 +105,7 @@ class _Quick(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gy: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
-        """Adjoint solve, then a gradient per row, summed where the caller's tensor was broadcast."""
+        """Adjoint solve, then a gradient per row, summed where the tensor was broadcast."""
         wanted = ctx.needs_input_grad[:4]
         if gy is None or not any(wanted):
             return (None,) * 5
@@ -118,7 +120,9 @@ class _Quick(torch.autograd.Function):
         return (
             *(
                 _summed(g, full, x) if w else None
-                for g, full, x, w in zip(grads, problem, tensors, wanted, strict=False)
+                for g, full, x, w in zip(
+                    grads[:4], problem.tensors[:4], tensors, wanted, strict=True
+                )
             ),
             None,
         )
@@ -156,11 +160,15 @@ def remembered(key: Any) -> Signature | None:
 def remember(key: Any, tensors: tuple[Tensor, ...], signature: Signature) -> None:
     """Keep a signature if the problem is made of the caller's tensors as they lie in memory."""
     problem = signature.problem
-    views = zip(tensors, problem[:4], strict=True)
+    views = zip(tensors, problem.tensors[:4], strict=True)
     if any(x.data_ptr() != y.data_ptr() for x, y in views) or not problem.c.numel():
         return
-    layout = [torch.empty(0, device="meta").as_strided(x.shape, x.stride()) for x in problem[:4]]
-    _signatures[key] = signature._replace(problem=Problem(*layout, *problem[4:]))
+    layout = [
+        torch.empty(0, device="meta").as_strided(x.shape, x.stride()) for x in problem.tensors[:4]
+    ]
+    _signatures[key] = signature._replace(
+        problem=Problem.of([*layout, *problem.tensors[4:]], problem.scheme)
+    )
     if len(_signatures) > 512:
         _signatures.popitem(last=False)
 
@@ -187,9 +195,9 @@ def solve_problem(
     problem: Problem, batch: tuple[int, ...], engine: Backend, pieces: int, *, check: bool
 ) -> Answer:
     """Solve by whichever way the surroundings allow."""
-    if not (_unwatched() and _ordinary(problem[:7])):
+    if not (_unwatched() and _ordinary(problem.tensors)):
         return solve_op(*problem, engine.name, pieces, True, check, batch)
-    if torch.is_grad_enabled() and any(x.requires_grad for x in problem[:7]):
+    if torch.is_grad_enabled() and any(x.requires_grad for x in problem.tensors):
         out = _Solve.apply(*problem, engine, pieces)
     else:
         y, factor, rcond, weakest, status = engine.solve(problem, pieces)

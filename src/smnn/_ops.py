@@ -23,6 +23,7 @@ from smnn._status import raise_if_failed
 
 Seven = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 
+
 @torch.library.custom_op("smnn::solve", mutates_args=())
 def solve_op(
     c: Tensor,
@@ -149,7 +150,7 @@ def _solve_backward(ctx: Any, gy: Tensor | None, *_: Any) -> tuple[Tensor | None
     wanted = list(ctx.needs_input_grad[:7])
     if gy is None or not any(wanted):
         return (None,) * 13
-    problem = Problem(*tensors, ctx.scheme)
+    problem = Problem.of(tensors, ctx.scheme)
     grads = differentiable_backward(gy, y, factor, problem, ctx.backend, ctx.pieces, wanted)
     return (*_chosen(grads, wanted), *(None,) * 6)
 
@@ -185,10 +186,10 @@ def _row_gradients_backward(ctx: Any, *v: Tensor | None) -> tuple[Tensor | None,
     wanted = [i for i, (g, w) in enumerate(zip(v, ctx.wanted, strict=True)) if w and g is not None]
 
     def chosen(lam: Tensor, y: Tensor, *theta: Tensor) -> tuple[Tensor, ...]:
-        every = row_gradients(Problem(*theta, ctx.scheme), lam, y)
+        every = row_gradients(Problem.of(theta, ctx.scheme), lam, y)
         return tuple(every[i] for i in wanted)
 
-    _, transpose = torch.func.vjp(chosen, *ctx.saved_tensors)
+    transpose = torch.func.vjp(chosen, *ctx.saved_tensors)[1]
     return (*transpose(tuple(v[i] for i in wanted)), None, None, None)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -33,6 +34,17 @@ class Problem(NamedTuple):
     """`(B, T-1, V, R+1)` weights of the smoothness rows."""
     scheme: str
 
+    @classmethod
+    def of(cls, tensors: Sequence[Tensor], scheme: str) -> Problem:
+        """From its seven tensors."""
+        c, d, u, s, w_gov, w_init, w_smooth = tensors
+        return cls(c, d, u, s, w_gov, w_init, w_smooth, scheme)
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All seven."""
+        return self.c, self.d, self.u, self.s, self.w_gov, self.w_init, self.w_smooth
+
     @property
     def y_shape(self) -> tuple[int, int, int, int]:
         """Shape of the solution."""
@@ -51,7 +63,10 @@ def _require_tensors(tensors: dict[str, Tensor]) -> None:
     for name, x in tensors.items():
         if x.dtype not in (torch.float64, torch.float32):
             raise mismatch(
-                name, f"dtype {x.dtype}", "torch.float64 or torch.float32", "Convert with .double()."
+                name,
+                f"dtype {x.dtype}",
+                "torch.float64 or torch.float32",
+                "Convert with .double().",
             )
         if x.dtype != c.dtype:
             raise mismatch(
@@ -62,7 +77,10 @@ def _require_tensors(tensors: dict[str, Tensor]) -> None:
             )
         if x.device != c.device:
             raise mismatch(
-                name, f"device {x.device}", f"{c.device} as c has", f"Move it with .to({str(c.device)!r})."
+                name,
+                f"device {x.device}",
+                f"{c.device} as c has",
+                f"Move it with .to({str(c.device)!r}).",
             )
 
 
@@ -94,8 +112,8 @@ def _number_of_times(c: Tensor, d: Tensor, s: Tensor, nb: int, n_steps: int | No
         T = next(iter(told.values()))
     else:
         raise ShapeError(
-            "n_steps: got None; expected a number of times, because c, d and s all have time size 1 "
-            "and broadcast. Pass n_steps=T."
+            "n_steps: got None; expected a number of times, because c, d and s all have time size "
+            "1 and broadcast. Pass n_steps=T."
         )
     for name, n in told.items():
         if n != T:
@@ -161,9 +179,15 @@ def fit(
     full = batch + tail
     free = len(batch) + time
     if x.ndim != len(full) or any(
-        a != b and not (a == 1 and i < free) for i, (a, b) in enumerate(zip(x.shape, full, strict=True))
+        a != b and not (a == 1 and i < free)
+        for i, (a, b) in enumerate(zip(x.shape, full, strict=True))
     ):
-        raise mismatch(name, f"shape {tuple(x.shape)}", f"{full}", "Only batch and time axes of size 1 broadcast.")
+        raise mismatch(
+            name,
+            f"shape {tuple(x.shape)}",
+            f"{full}",
+            "Only batch and time axes of size 1 broadcast.",
+        )
     return _flatten(x.double(), batch, tail)
 
 
@@ -195,10 +219,15 @@ def make_problem(
     """
     _require_tensors({"c": c, "d": d, "u": u, "s": s})
     if scheme not in SCHEMES:
-        raise ValueError(f"scheme: got {scheme!r}; expected one of {', '.join(map(repr, SCHEMES))}.")
+        raise ValueError(
+            f"scheme: got {scheme!r}; expected one of {', '.join(map(repr, SCHEMES))}."
+        )
     if c.ndim < 4:
         raise mismatch(
-            "c", f"shape {tuple(c.shape)}", "(*B, T, Q, V, R+1)", "Add axes of size 1 where one is missing."
+            "c",
+            f"shape {tuple(c.shape)}",
+            "(*B, T, Q, V, R+1)",
+            "Add axes of size 1 where one is missing.",
         )
     nb = c.ndim - 4
     ranks = {"d": (d, (2,), "(*B, T, Q)"), "u": (u, (3,), "(*B, T_init, V, R_init+1)"),
@@ -213,16 +242,22 @@ def make_problem(
             )
     Q, V, m = c.shape[-3:]
     if m < 1 or V < 1 or Q < 0:
-        raise mismatch("c", f"shape {tuple(c.shape)}", "V >= 1 and R+1 >= 1", "See (*B, T, Q, V, R+1).")
+        raise mismatch(
+            "c", f"shape {tuple(c.shape)}", "V >= 1 and R+1 >= 1", "See (*B, T, Q, V, R+1)."
+        )
     T = _number_of_times(c, d, s, nb, n_steps)
     if d.shape[-1] != Q:
         raise mismatch("d", f"{d.shape[-1]} equations", f"Q = {Q} as c has", "d is (*B, T, Q).")
     if u.shape[-2] != V:
-        raise mismatch("u", f"{u.shape[-2]} variables", f"V = {V} as c has", "u is (*B, T_init, V, R_init+1).")
+        raise mismatch(
+            "u", f"{u.shape[-2]} variables", f"V = {V} as c has", "u is (*B, T_init, V, R_init+1)."
+        )
     if s.ndim == nb + 1:
         s = s.unsqueeze(-1)
     elif s.shape[-1] not in (1, V):
-        raise mismatch("s", f"{s.shape[-1]} variables", f"V = {V} as c has, or 1", "s is (*B, T-1, V).")
+        raise mismatch(
+            "s", f"{s.shape[-1]} variables", f"V = {V} as c has, or 1", "s is (*B, T-1, V)."
+        )
     if order is not None:
         if order < m - 1:
             raise ShapeError(
@@ -233,15 +268,20 @@ def make_problem(
         m = order + 1
     if scheme == "central" and m < 2:
         raise ShapeError(
-            "scheme: 'central' ties the top derivative to the order below it, so R must be at least 1; "
-            "got R = 0. Raise order= or use scheme='smnn'."
+            "scheme: 'central' ties the top derivative to the order below it, so R must be at "
+            "least 1; got R = 0. Raise order= or use scheme='smnn'."
         )
     T_init, m_init = u.shape[nb], u.shape[-1]
     if T_init > T:
-        raise mismatch("u", f"T_init = {T_init}", f"at most T = {T}", "Initial values lie on the first times.")
+        raise mismatch(
+            "u", f"T_init = {T_init}", f"at most T = {T}", "Initial values lie on the first times."
+        )
     if m_init > m:
         raise mismatch(
-            "u", f"{m_init} orders", f"at most R+1 = {m}", "Raise order= to give higher derivatives."
+            "u",
+            f"{m_init} orders",
+            f"at most R+1 = {m}",
+            "Raise order= to give higher derivatives.",
         )
 
     given = c

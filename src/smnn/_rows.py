@@ -69,10 +69,12 @@ def normal_residual(problem: Problem, y: Tensor) -> Tensor:
         step, back = taylor(R).to(y.device)[:top], taylor(R, -1).to(y.device)[:top]
         before = pad(backward, (0, m - top)) - forward @ step
         after = pad(forward, (0, m - top)) - backward @ back
-        out = out + pad(powers * before, (0, 0, 0, 0, 0, 1)) + pad(powers * after, (0, 0, 0, 0, 1, 0))
+        out = (
+            out + pad(powers * before, (0, 0, 0, 0, 0, 1)) + pad(powers * after, (0, 0, 0, 0, 1, 0))
+        )
     if scheme == "central" and T > 2:
         H = s[:, :-1] + s[:, 1:]
-        row = -w_smooth[:, :-1, :, R] ** 2 * central_rows(y, s) * H ** (R - 2)
+        row = -(w_smooth[:, :-1, :, R] ** 2) * central_rows(y, s) * H ** (R - 2)
         below = pad(row, (0, 0, 2, 0)) - pad(row, (0, 0, 0, 2))
         out = out + pad(below.unsqueeze(-1), (R - 1, 1))
         out = out - pad(pad(H * row, (0, 0, 1, 1)).unsqueeze(-1), (R, 0))
@@ -86,7 +88,9 @@ def row_gradients(problem: Problem, lam: Tensor, y: Tensor) -> tuple[Tensor, ...
     R, top = m - 1, smoothness_top(m - 1, scheme)
     a, rho = governing(c, lam), governing(c, y) - d
     gd = w_gov**2 * a
-    gc = -(gd[..., None, None] * y.unsqueeze(2) + (w_gov**2 * rho)[..., None, None] * lam.unsqueeze(2))
+    gc = -(
+        gd[..., None, None] * y.unsqueeze(2) + (w_gov**2 * rho)[..., None, None] * lam.unsqueeze(2)
+    )
     gw_gov = -2 * w_gov * a * rho
     gu = w_init**2 * initial(lam, u)
     gw_init = -2 * w_init * initial(lam, u) * (initial(y, u) - u)
@@ -105,10 +109,10 @@ def row_gradients(problem: Problem, lam: Tensor, y: Tensor) -> tuple[Tensor, ...
     if scheme == "central" and T > 2:
         w = w_smooth[:, :-1, :, R]
         H = s[:, :-1] + s[:, 1:]
-        left, right = central_rows(lam, s), central_rows(y, s)
-        d_left = (R - 2) * left / H - H ** (R - 2) * lam[:, 1:-1, :, R]
-        d_right = (R - 2) * right / H - H ** (R - 2) * y[:, 1:-1, :, R]
-        change = w**2 * (d_left * right + left * d_right)
+        a, rho = central_rows(lam, s), central_rows(y, s)
+        slope_a = (R - 2) * a / H - H ** (R - 2) * lam[:, 1:-1, :, R]
+        slope_rho = (R - 2) * rho / H - H ** (R - 2) * y[:, 1:-1, :, R]
+        change = w**2 * (slope_a * rho + a * slope_rho)
         gs = gs - pad(change, (0, 0, 0, 1)) - pad(change, (0, 0, 1, 0))
-        gw_smooth = gw_smooth - pad(pad(2 * w * left * right, (0, 0, 0, 1)).unsqueeze(-1), (R, 0))
+        gw_smooth = gw_smooth - pad(pad(2 * w * a * rho, (0, 0, 0, 1)).unsqueeze(-1), (R, 0))
     return gc, gd, gu, gs, gw_gov, gw_init, gw_smooth

@@ -62,8 +62,8 @@ def solve(
     r"""Solve a batch of linear ODEs in time and memory linear in `T`.
 
     Returns the exact minimiser of the weighted squares of the governing rows
-    $\sum_{vr} c_{tqvr}\, y_{tvr} = d_{tq}$, the initial rows $y_{tvr} = u_{tvr}$, and the smoothness
-    rows, which tie the derivatives at neighbouring times by their Taylor expansions.
+    $\sum_{vr} c_{tqvr}\, y_{tvr} = d_{tq}$, the initial rows $y_{tvr} = u_{tvr}$, and the
+    smoothness rows, which tie the derivatives at neighbouring times by their Taylor expansions.
     Differentiable in every tensor, any number of times.
 
     Args:
@@ -184,7 +184,13 @@ class Factorization:
     """A left-hand side that is solved for many right-hand sides. Made by `factorize`."""
 
     def __init__(
-        self, problem: Problem, batch: tuple[int, ...], backend: str, *, check: bool, dtype: torch.dtype
+        self,
+        problem: Problem,
+        batch: tuple[int, ...],
+        backend: str,
+        *,
+        check: bool,
+        dtype: torch.dtype,
     ) -> None:
         engine, pieces = _engine(problem, backend)
         _, self._factor, *info = solve_problem(problem, batch, engine, pieces, check=check)

@@ -60,9 +60,13 @@ def raise_if_failed(
     lines = [f"{len(failed)} of {status.numel()} samples have no unique finite solution."]
     for b in failed[:3]:
         where = f"sample {_unravel(b, batch)}: " if batch else ""
-        lines.append(f"  {where}{_reason(problem, int(status[b]), float(rcond[b]), int(weakest[b]), b)}")
+        lines.append(
+            f"  {where}{_reason(problem, int(status[b]), float(rcond[b]), int(weakest[b]), b)}"
+        )
     if len(failed) > 3:
-        lines.append(f"  and {len(failed) - 3} more: {failed[3:11]}{' ...' if len(failed) > 11 else ''}")
+        lines.append(
+            f"  and {len(failed) - 3} more: {failed[3:11]}{' ...' if len(failed) > 11 else ''}"
+        )
     lines.append("Use smnn.solve_ex to get the other samples and a status for each.")
     raise SolveError("\n".join(lines))
 
@@ -80,18 +84,20 @@ def _reason(problem: Problem, status: int, rcond: float, weakest: int, b: int) -
     if status == BAD_STEP:
         s = problem.s[b]
         t, v = (~((s > 0) & (s < math.inf))).nonzero()[0].tolist()
-        return f"step s[{t}] of variable {v} is {s[t, v].item():g}; steps must be positive and finite."
+        return (
+            f"step s[{t}] of variable {v} is {s[t, v].item():g}; steps must be positive and finite."
+        )
     if status == NOT_FINITE:
         named = zip(problem._fields, problem[:7], strict=False)
         guilty = [name for name, x in named if not bool(_free(x[b : b + 1]).isfinite().all())]
         return (
-            f"{', '.join(guilty)} contain NaN or infinity. Mark missing values with weight zero instead."
+            f"{', '.join(guilty)} contain NaN or infinity. Mark missing values with weight zero."
             if guilty
             else "the solution overflows. Are coefficients or steps of extreme size?"
         )
     t, v, r = weakest // (V * m), weakest // m % V, weakest % m
     return (
-        f"singular (a pivot is {rcond:.0e} of its column): nothing determines the derivative of order "
-        f"{r} of variable {v}, seen at time {t}. Likely causes: (a) too few initial values, (b) an "
-        "equation with zero coefficients or zero weight, (c) fewer equations than variables."
+        f"singular (a pivot is {rcond:.0e} of its column): nothing determines the derivative of "
+        f"order {r} of variable {v}, seen at time {t}. Likely causes: (a) too few initial values, "
+        "(b) an equation with zero coefficients or zero weight, (c) fewer equations than variables."
     )

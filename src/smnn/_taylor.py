@@ -37,16 +37,16 @@ def _triangle(weights: Tensor, scheme: str) -> Tensor:
     top = smoothness_top(R, scheme)
     inverse = taylor(R, -1).to(weights.device)
     w = weights[..., :top, None]
-    rows = torch.cat([w * torch.eye(R + 1, dtype=w.dtype, device=w.device)[:top], w * inverse[:top]], -2)
+    rows = torch.cat(
+        [w * torch.eye(R + 1, dtype=w.dtype, device=w.device)[:top], w * inverse[:top]], -2
+    )
     if rows.shape[-2] < R + 1:
         rows = torch.nn.functional.pad(rows, (0, 0, 0, R + 1 - rows.shape[-2]))
     return torch.linalg.qr(rows, mode="r")[1]
 
 
 @functools.cache
-def unit_link(
-    R: int, scheme: str, device: torch.device = CPU
-) -> tuple[Tensor, Tensor]:
+def unit_link(R: int, scheme: str, device: torch.device = CPU) -> tuple[Tensor, Tensor]:
     """`K` and `K F` for weights of one. Do not modify."""
     K = _triangle(torch.ones(R + 1, dtype=torch.float64), scheme)
     return K.to(device), (K @ taylor(R)).to(device)

@@ -197,7 +197,7 @@ def test_backend_on_the_wrong_device() -> None:
     with pytest.raises(
         smnn.BackendError, match=r"backend 'cpu' cannot be used here.*not on the CPU"
     ):
-        choose_backend("cpu", torch.device("cuda"))
+        choose_backend("cpu", torch.device("cuda"), 6)
     with pytest.raises(smnn.BackendError, match="got 'none'; expected one of 'auto'"):
         backend_named("none")
 

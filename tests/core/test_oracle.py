@@ -1,11 +1,13 @@
 """Every backend, scheme, dtype and option gives the answer of dense least squares."""
 
+import functools
+
 import numpy as np
 import pytest
 import torch
 
 import smnn
-from helpers import OPTIONS, SCHEMES, Case, option, random_problem, relative
+from helpers import OPTIONS, SCHEMES, Case, option, random_problem, relative, takes
 
 
 def combined(seed: int, device: str) -> Case:
@@ -26,7 +28,7 @@ def combined(seed: int, device: str) -> Case:
         constant="".join(x for x in "cds" if rng.random() < 0.2),
         shared="".join(x for x in "cdus" if rng.random() < 0.3),
         weights=str(rng.choice(["one", "float", "scalar", "broadcast", "tensor", "zeros"])),
-        order=order, scheme=scheme, device=device, limit=1e6,
+        order=order, scheme=scheme, device=device, limit=1e6, attempts=8,
     )  # fmt: skip
 
 
@@ -52,18 +54,23 @@ def test_float32(name: str, scheme: str, backend: str, device: str) -> None:
     assert relative(y, case.oracle()) < 1e-5
 
 
-def possible(seed: int, device: str) -> Case | None:
-    try:
-        return combined(seed, device)
-    except AssertionError:  # this draw of options has too few rows
-        return None
+@functools.cache
+def combinations(device: str) -> dict[int, tuple[Case, np.ndarray]]:
+    """Those that are well posed, with their answers: once for all backends."""
+    out = {}
+    for seed in range(60):
+        try:
+            case = combined(seed, device)
+        except AssertionError:  # this draw of options has too few rows
+            continue
+        out[seed] = case, case.oracle()
+    return out
 
 
 def test_options_combined(backend: str, device: str) -> None:
-    cases = [(seed, possible(seed, device)) for seed in range(60)]
-    drawn = [(seed, case) for seed, case in cases if case is not None]
-    assert len(drawn) > 40
-    errors = {seed: relative(case.solve(backend), case.oracle()) for seed, case in drawn}
+    cases = {k: x for k, x in combinations(device).items() if takes(backend, x[0])}
+    assert len(cases) > 30
+    errors = {seed: relative(case.solve(backend), y) for seed, (case, y) in cases.items()}
     assert {seed: error for seed, error in errors.items() if error > 1e-9} == {}
 
 
@@ -81,7 +88,12 @@ def test_solve_ex_gives_the_same(backend: str, device: str) -> None:
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_large_blocks(scheme: str, fast_backend: str, device: str) -> None:
     case = random_problem(1, T=5, V=6, Q=6, R=4, T_init=3, R_init=3, scheme=scheme, device=device)
-    assert relative(case.solve(fast_backend), case.oracle()) < 1e-9
+    assert relative(case.solve("auto"), case.oracle()) < 1e-9
+    if takes(fast_backend, case):
+        assert relative(case.solve(fast_backend), case.oracle()) < 1e-9
+    else:
+        with pytest.raises(smnn.BackendError, match=r"30 unknowns per time"):
+            case.solve(fast_backend)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

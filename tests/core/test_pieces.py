@@ -1,24 +1,21 @@
 """Cutting a sequence into pieces, or the work among threads, changes nothing but the speed."""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch import Tensor
 
 from helpers import SCHEMES, random_problem, relative
-from smnn._backends.cpu import CpuBackend
 from smnn._backends.registry import backend_named
 from smnn._problem import Problem, make_problem
 
 PIECES = range(1, 9)
 
 
-def problem_of(scheme: str, T: int, **extra: object) -> Problem:
+def problem_of(scheme: str, T: int, device: str, **extra: object) -> Problem:
     """Like the problems that are cut in earnest, but short: few samples, many times."""
     sizes = {"V": 2, "Q": 2, "R": 2, "R_init": 1, "batch": (2,), "per_variable": True}
     limit = 1e5 if T <= 40 else None
-    case = random_problem(T, T=T, scheme=scheme, limit=limit, **(sizes | extra))
+    case = random_problem(T, T=T, scheme=scheme, limit=limit, device=device, **(sizes | extra))
     return make_problem(*case.args, **case.kw)[0]
 
 
@@ -28,20 +25,20 @@ def possible(T: int, pieces: int, scheme: str) -> bool:
     return T // pieces > reach
 
 
-def solve(problem: Problem, pieces: int) -> tuple[Tensor, Tensor]:
+def solve(problem: Problem, pieces: int, backend: str) -> tuple[Tensor, Tensor]:
     """The solution, and one adjoint solve with the kept factor."""
-    cpu = backend_named("cpu")
-    solved = cpu.solve(problem, pieces)
-    g = torch.randn(problem.y_shape, generator=torch.Generator().manual_seed(5)).double()
-    return solved.y, cpu.adjoint(problem, solved.factor, g, pieces)
+    engine = backend_named(backend)
+    solved = engine.solve(problem, pieces)
+    g = torch.randn(problem.y_shape, generator=torch.Generator().manual_seed(5)).to(problem.c)
+    return solved.y, engine.adjoint(problem, solved.factor, g, pieces)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("T", [13, 24, 37, 64, 101])
-def test_any_number_of_pieces(T: int, scheme: str) -> None:
-    problem = problem_of(scheme, T)
-    whole = solve(problem, 1)
-    cut = {P: solve(problem, P) for P in PIECES if possible(T, P, scheme)}
+def test_any_number_of_pieces(T: int, scheme: str, fast_backend: str, device: str) -> None:
+    problem = problem_of(scheme, T, device)
+    whole = solve(problem, 1, fast_backend)
+    cut = {P: solve(problem, P, fast_backend) for P in PIECES if possible(T, P, scheme)}
     assert len(cut) > 3
     errors = {P: [relative(a, b) for a, b in zip(parts, whole)] for P, parts in cut.items()}
     assert {P: e for P, e in errors.items() if max(e) > 1e-11} == {}
@@ -64,54 +61,52 @@ def test_any_number_of_pieces(T: int, scheme: str) -> None:
     ids=str,
 )
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_pieces_with_every_option(extra: dict[str, object], scheme: str) -> None:
-    problem = problem_of(scheme, 40, **extra)
-    whole = solve(problem, 1)
+def test_pieces_with_every_option(
+    extra: dict[str, object], scheme: str, fast_backend: str, device: str
+) -> None:
+    problem = problem_of(scheme, 40, device, **extra)
+    whole = solve(problem, 1, fast_backend)
     for P in (2, 3, 5, 8):
-        parts = solve(problem, P)
+        parts = solve(problem, P, fast_backend)
         assert max(relative(a, b) for a, b in zip(parts, whole)) < 1e-11
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_pieces_against_another_method(scheme: str) -> None:
-    problem = problem_of(scheme, 30)
+def test_pieces_against_another_method(scheme: str, fast_backend: str, device: str) -> None:
+    problem = problem_of(scheme, 30, device)
     expected = backend_named("reference").solve(problem, 1).y
     for P in PIECES:
-        assert relative(solve(problem, P)[0], expected) < 1e-9
+        assert relative(solve(problem, P, fast_backend)[0], expected) < 1e-9
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_a_singular_sequence_is_found_in_every_cut(scheme: str) -> None:
-    problem = problem_of(scheme, 40, V=1, Q=1, batch=(3,))
+def test_a_singular_sequence_is_found_in_every_cut(
+    scheme: str, fast_backend: str, device: str
+) -> None:
+    problem = problem_of(scheme, 40, device, V=1, Q=1, batch=(3,))
     c, w_init = problem.c.clone(), problem.w_init.clone()
     c[1], w_init[1] = 0.0, 0.0  # nothing is said about sample 1 but that it is smooth
     problem = problem._replace(c=c, w_init=w_init)
     good = [0, 2]
-    whole = backend_named("cpu").solve(problem, 1)
+    whole = backend_named(fast_backend).solve(problem, 1)
     for P in PIECES:
-        solved = backend_named("cpu").solve(problem, P)
+        solved = backend_named(fast_backend).solve(problem, P)
         assert bool((solved.rcond[good] > 1e-8).all())
         assert not float(solved.rcond[1]) > 1e-14
         assert relative(solved.y[good], whole.y[good]) < 1e-11
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_automatic_number_of_pieces_fits(scheme: str) -> None:
+def test_automatic_number_of_pieces_fits(scheme: str, fast_backend: str, device: str) -> None:
     """Whatever the sizes, the number chosen leaves pieces longer than their separators."""
+    del device
     for B in (1, 2, 3, 7, 8, 100):
         for T in (1, 2, 3, 47, 48, 49, 100, 1000, 10**6):
-            P = CpuBackend().pieces(B, T, 6, 2 if scheme == "central" else 1)
+            P = backend_named(fast_backend).pieces(B, T, 6, 2 if scheme == "central" else 1)
             assert P == 1 or possible(T, P, scheme)
 
 
-@pytest.fixture
-def threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.mark.usefixtures("threads")
+@pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("batch", [(1,), (40,)])
 def test_number_of_threads(

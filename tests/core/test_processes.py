@@ -18,8 +18,10 @@ from helpers import (
 )
 
 
+@pytest.mark.usefixtures("two_threads")
 def test_many_threads_at_once(backend: str, device: str) -> None:
-    cases = [differentiable(seed, device, T=60, V=1, batch=(2,)) for seed in range(4)]
+    T = 20 if backend == "reference" else 60
+    cases = [differentiable(seed, device, T=T, V=1, batch=(2,)) for seed in range(4)]
     expected = [(case.solve(backend), gradients(case, backend)) for case in cases]
 
     def work(i: int) -> bool:
@@ -31,6 +33,7 @@ def test_many_threads_at_once(backend: str, device: str) -> None:
         assert all(pool.map(work, range(64)))
 
 
+@pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize("start", ["fork", "spawn"])
 def test_another_process(start: str) -> None:
     """A forked process has none of its parent's threads; a spawned one starts from nothing."""

@@ -31,7 +31,7 @@ from smnn._backends._lanes import (
 )
 
 F = nb.float64
-I = nb.int64  # noqa: E741
+I = nb.int64
 INDICES = nb.types.Array(I, 1, "C")
 
 
@@ -45,8 +45,8 @@ def flat() -> nb.types.Array:
     return nb.types.Array(F, 1, "C")
 
 
-def compiled(*arguments: nb.types.Type, returns: nb.types.Type = nb.void):  # noqa: ANN201
-    """Compile ahead for one signature, keep the result on disk, run without the interpreter lock."""
+def compiled(*arguments: nb.types.Type, returns: nb.types.Type = nb.void):
+    """Compile ahead for one signature, keep it on disk, run without the interpreter lock."""
     return nb.njit(returns(*arguments), cache=True, nogil=True, error_model="numpy")
 
 
@@ -67,7 +67,7 @@ def row_cells(n, reach, k):
 
 @small
 def find(offsets, lane_b, lane_t, last, stride_b, stride_t):
-    """Byte offset of every lane's sequence and time in a tensor; times are kept inside `0..last`."""
+    """Byte offset of every lane's sequence and time in a tensor; times stay inside `0..last`."""
     for l in range(W):
         offsets[l] = lane_b[l] * stride_b + min(max(lane_t[l], 0), last) * stride_t
 

@@ -8,7 +8,7 @@ pieces themselves, whose separators form a chain in turn.
 from __future__ import annotations
 
 from smnn._backends._gpu_emit import Row, Source, Triangle, insert, rotate
-from smnn._backends._gpu_source import Norms, _hand_over, _keep, coupling_cells, names
+from smnn._backends._gpu_source import Norms, coupling_cells, hand_over, keep_rows, names
 
 
 def _read(out: Source, k: int) -> tuple[list[Row], list[Row], list[str], list[str]]:
@@ -89,14 +89,14 @@ def chain_body(out: Source, k: int, *, left: bool, depth: int) -> None:
         for i in range(k):
             out(f"norm_{i} = norm_{i} + {own_norms[i]}")
         with out.block("if step > 0:"):
-            _keep(out, rows, [*b, *c], len(L), "step - 1", inverse)
+            keep_rows(out, rows, [*b, *c], len(L), "step - 1", inverse)
         last.carry(out, new, dict(zip(c, b, strict=True)))
         if left:
             left_triangle.carry(out, left_rows)
     rows = last.rows()
     if left:
-        _hand_over(out, [(rows, b)], left_triangle.rows(), norms, k)
+        hand_over(out, [(rows, b)], left_triangle.rows(), norms, k)
         return
     out("t = zero.to(tl.int64) + L")
     norms.add(out, rows, [*b, *["-"] * k], _unknown(depth).format(k=k))
-    _keep(out, rows, [*b, *["-"] * k], 0, "L - 1", [None] * k)
+    keep_rows(out, rows, [*b, *["-"] * k], 0, "L - 1", [None] * k)

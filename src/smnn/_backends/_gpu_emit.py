@@ -119,7 +119,10 @@ class Triangle:
     def carry(self, out: Source, rows: list[Row], rename: dict[str, str] | None = None) -> None:
         """At the end of an iteration: these rows are the next ones (`rename`: old name to new)."""
         back = {new: old for old, new in (rename or {}).items()}
-        values = [(name, rows[i].get(back.get(column, column), "zero")) for i, column, name in self._names()]
+        values = [
+            (name, rows[i].get(back.get(column, column), "zero"))
+            for i, column, name in self._names()
+        ]
         # Through temporaries: a value may still carry the name that another one is about to take.
         held = [(name, out.new(value) if value != "zero" else value) for name, value in values]
         for name, value in held:

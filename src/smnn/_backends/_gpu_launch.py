@@ -21,14 +21,8 @@ except ImportError:
 from smnn._backends._gpu_chain import chain_body
 from smnn._backends._gpu_emit import Source
 from smnn._backends._gpu_rows import TENSORS, rows_body
-from smnn._backends._gpu_source import (
-    LANE,
-    Spec,
-    back_body,
-    eliminate_body,
-    forward_body,
-    verdict,
-)
+from smnn._backends._gpu_source import LANE, Spec, eliminate_body, verdict
+from smnn._backends._gpu_substitute import back_body, forward_body
 
 
 def interpreted() -> bool:
@@ -78,8 +72,14 @@ class Kernel:
             text = _with_layout(text)
         file = f"<smnn {name} {abs(hash(text)):x}>"
         linecache.cache[file] = (len(text), None, text.splitlines(True), file)
-        scope: dict[str, Any] = {"triton": triton, "tl": tl, "gluon": gluon, "gl": gl, "__name__": __name__}
-        exec(compile(text, file, "exec"), scope)  # noqa: S102 - text written by this package alone
+        scope: dict[str, Any] = {
+            "triton": triton,
+            "tl": tl,
+            "gluon": gluon,
+            "gl": gl,
+            "__name__": __name__,
+        }
+        exec(compile(text, file, "exec"), scope)
         self.text, self.arguments, self.jit = text, arguments, scope[name]
         self._compiled: dict[tuple[int, int], Any] = {}
 
@@ -91,9 +91,7 @@ class Kernel:
                 (torch.int64 if a in INTEGERS else torch.float64) if a.endswith("_ptr") else 1
                 for a in self.arguments
             ]
-            kernel = self.jit.warmup(
-                *kinds, LANES=width, num_warps=max(1, width // 32), grid=(1,)
-            )
+            kernel = self.jit.warmup(*kinds, LANES=width, num_warps=max(1, width // 32), grid=(1,))
             self._compiled[key] = kernel.result() if hasattr(kernel, "result") else kernel
         return self._compiled[key]
 
@@ -101,7 +99,9 @@ class Kernel:
 class Launch:
     """One kernel call with everything but the addresses already in place."""
 
-    def __init__(self, kernel: Kernel, lanes: int, width: int, values: dict[str, int | Slot]) -> None:
+    def __init__(
+        self, kernel: Kernel, lanes: int, width: int, values: dict[str, int | Slot]
+    ) -> None:
         self.kernel, self.width = kernel, width
         self.grid = -(-lanes // width)
         chosen = [values[name] for name in kernel.arguments]
@@ -198,7 +198,9 @@ def solve_kernel(spec: Spec) -> Kernel:
     verdict(out)
     arguments = [*SIZES, *INPUTS, *(VARYING if spec.varying else []), "factor_ptr", "z_ptr"]
     if spec.left:
-        return Kernel("eliminate_pieces", out, [*arguments, "coupling_ptr", "rcond_ptr", "weakest_ptr", "RS"])
+        return Kernel(
+            "eliminate_pieces", out, [*arguments, "coupling_ptr", "rcond_ptr", "weakest_ptr", "RS"]
+        )
     out("poison = tl.where(ratio > 1e-14, 0.0, float('nan')).to(tl.float64)")
     out("tl.debug_barrier()")
     back_body(out, spec.n, spec.reach, 0)
@@ -215,7 +217,18 @@ def chain_kernel(k: int, left: bool, depth: int) -> Kernel:
     chain_body(out, k, left=left, depth=depth)
     verdict(out)
     levels = [f"{letter}{i}" for i in range(depth) for letter in "NP"]
-    arguments = [*SIZES, "in_ptr", "IN_NL", "n0", *levels, "factor_ptr", "z_ptr", "rcond_ptr", "weakest_ptr", "RS"]
+    arguments = [
+        *SIZES,
+        "in_ptr",
+        "IN_NL",
+        "n0",
+        *levels,
+        "factor_ptr",
+        "z_ptr",
+        "rcond_ptr",
+        "weakest_ptr",
+        "RS",
+    ]
     if left:
         return Kernel("chain_pieces", out, [*arguments, "coupling_ptr"])
     out("poison = zero")
@@ -259,7 +272,9 @@ def adjoint_kernel(n: int, reach: int, k: int, paired: bool) -> Kernel:
 
 
 @functools.cache
-def rows_kernel(V: int, m: int, Q: int, m_init: int, scheme: str, wanted: tuple[bool, ...]) -> Kernel:
+def rows_kernel(
+    V: int, m: int, Q: int, m_init: int, scheme: str, wanted: tuple[bool, ...]
+) -> Kernel:
     """Gradients by everything that is wanted."""
     out = Source()
     rows_body(out, V, m, Q, m_init, scheme, wanted)

@@ -157,7 +157,7 @@ def solve_programs(levels, spec, strides):  # type: ignore[no-untyped-def]
             values["y_ptr"] = Slot("scratch", answer)
         kernel = chain_kernel(level.n, level.P > 1, depth)
         up.append(Launch(kernel, level.lanes, level.width, values))
-    down = []
+    down: list[Launch] = []
     for depth in range(len(levels) - 2, -1, -1):
         level = levels[depth]
         target = Slot("y")

@@ -12,11 +12,15 @@ TENSORS = ("c", "d", "u", "s", "wg", "wi", "ws")
 def _taylor(out: Source, before: list[str], after: list[str], r: int, sign: int) -> str:
     """Forward (`sign` 1) or backward row `r` from `s^j x_j` at both ends of a step."""
     here, there = (before, after) if sign > 0 else (after, before)
-    terms = [f"{sign ** (j - r) / math.factorial(j - r)!r} * {here[j]}" for j in range(r, len(here))]
+    terms = [
+        f"{sign ** (j - r) / math.factorial(j - r)!r} * {here[j]}" for j in range(r, len(here))
+    ]
     return out.new(f"{there[r]} - ({' + '.join(terms)})")
 
 
-def rows_body(out: Source, V: int, m: int, Q: int, m_init: int, scheme: str, wanted: tuple[bool, ...]) -> None:
+def rows_body(
+    out: Source, V: int, m: int, Q: int, m_init: int, scheme: str, wanted: tuple[bool, ...]
+) -> None:
     """Gradients of every kind that is wanted, in the order of `TENSORS`."""
     n, R = V * m, m - 1
     want = dict(zip(TENSORS, wanted, strict=True))
@@ -28,9 +32,13 @@ def rows_body(out: Source, V: int, m: int, Q: int, m_init: int, scheme: str, wan
     lam = [out.new(f"tl.load(lam_ptr + lane * {n} + {i}, mask=valid, other=0.0)") for i in range(n)]
     if want["c"] or want["d"] or want["wg"]:
         for q in range(Q):
-            w = out.new(f"tl.load(wg_ptr + b * wg_sb + t * wg_st + {q} * wg_sq, mask=valid, other=0.0)")
+            w = out.new(
+                f"tl.load(wg_ptr + b * wg_sb + t * wg_st + {q} * wg_sq, mask=valid, other=0.0)"
+            )
             c = [
-                out.new(f"tl.load(c_ptr + b * c_sb + t * c_st + {q * n + i}, mask=valid, other=0.0)")
+                out.new(
+                    f"tl.load(c_ptr + b * c_sb + t * c_st + {q * n + i}, mask=valid, other=0.0)"
+                )
                 for i in range(n)
             ]
             d = out.new(f"tl.load(d_ptr + b * d_sb + t * d_st + {q}, mask=valid, other=0.0)")
@@ -56,7 +64,9 @@ def rows_body(out: Source, V: int, m: int, Q: int, m_init: int, scheme: str, wan
                 if want["u"]:
                     out(f"tl.store(gu_ptr + first + {cell}, {w} * {w} * {lam[i]}, mask=early)")
                 if want["wi"]:
-                    u = out.new(f"tl.load(u_ptr + b * u_sb + t * u_st + {cell}, mask=early, other=0.0)")
+                    u = out.new(
+                        f"tl.load(u_ptr + b * u_sb + t * u_st + {cell}, mask=early, other=0.0)"
+                    )
                     value = f"-2.0 * {w} * {lam[i]} * ({y[i]} - {u})"
                     out(f"tl.store(gwi_ptr + first + {cell}, {value}, mask=early)")
     if want["s"] or want["ws"]:
@@ -65,7 +75,17 @@ def rows_body(out: Source, V: int, m: int, Q: int, m_init: int, scheme: str, wan
             _smooth(out, y, lam, v, V, m, R, scheme, want)
 
 
-def _smooth(out: Source, y: list[str], lam: list[str], v: int, V: int, m: int, R: int, scheme: str, want: dict[str, bool]) -> None:
+def _smooth(
+    out: Source,
+    y: list[str],
+    lam: list[str],
+    v: int,
+    V: int,
+    m: int,
+    R: int,
+    scheme: str,
+    want: dict[str, bool],
+) -> None:
     n, top = V * m, R if scheme == "central" else m
     s = out.new(f"tl.load(s_ptr + b * s_sb + t * s_st + {v} * s_sv, mask=step, other=1.0)")
     powers = ["1.0"]
@@ -76,19 +96,24 @@ def _smooth(out: Source, y: list[str], lam: list[str], v: int, V: int, m: int, R
         before = [out.new(f"{powers[j]} * {here[v * m + j]}") for j in range(m)]
         after = []
         for j in range(m):
-            x = out.new(f"tl.load({pointer} + (lane + 1) * {n} + {v * m + j}, mask=step, other=0.0)")
+            x = out.new(
+                f"tl.load({pointer} + (lane + 1) * {n} + {v * m + j}, mask=step, other=0.0)"
+            )
             after.append(out.new(f"{powers[j]} * {x}"))
         slopes = [[out.new(f"{float(j)!r} * {x[j]}") for j in range(m)] for x in (before, after)]
-        scaled[name] = (before, after, *slopes)
+        scaled[name] = before, after, slopes[0], slopes[1]
     total = "0.0"
     for r in range(m):
-        weight = out.new(f"tl.load(ws_ptr + b * ws_sb + t * ws_st + {v} * ws_sv + {r} * ws_sr, mask=step, other=0.0)")
+        weight = out.new(
+            f"tl.load(ws_ptr + b * ws_sb + t * ws_st + {v} * ws_sv + {r} * ws_sr, mask=step, other=0.0)"
+        )
         both = "0.0"
         if r < top:
             change = "0.0"
             for sign in (1, -1):
-                f, df = (_taylor(out, *scaled["lam"][i : i + 2], r, sign) for i in (0, 2))
-                g, dg = (_taylor(out, *scaled["y"][i : i + 2], r, sign) for i in (0, 2))
+                (la, lb, dla, dlb), (ya, yb, dya, dyb) = scaled["lam"], scaled["y"]
+                f, df = _taylor(out, la, lb, r, sign), _taylor(out, dla, dlb, r, sign)
+                g, dg = _taylor(out, ya, yb, r, sign), _taylor(out, dya, dyb, r, sign)
                 both = out.new(f"{both} + {f} * {g}")
                 change = out.new(f"{change} + {df} * {g} + {f} * {dg}")
             total = out.new(f"{total} + {weight} * {weight} * {change}")
@@ -114,11 +139,15 @@ def _central(out: Source, v: int, V: int, m: int, R: int, total: str, want: dict
         )
         where = f"b * ws_sb + (t - {shift}) * ws_st + {v} * ws_sv + {R} * ws_sr"
         w = out.new(f"tl.load(ws_ptr + {where}, mask=row, other=0.0)")
-        power = out.new(f"1.0 / {H}" if R == 1 else " * ".join(["1.0", *[H] * (R - 2)]) + f" + 0.0 * {H}")
+        power = out.new(
+            f"1.0 / {H}" if R == 1 else " * ".join(["1.0", *[H] * (R - 2)]) + f" + 0.0 * {H}"
+        )
         values = []
         for pointer in ("lam_ptr", "y_ptr"):
             first, top, last = (
-                out.new(f"tl.load({pointer} + (lane - {shift} + {step}) * {n} + {column}, mask=row, other=0.0)")
+                out.new(
+                    f"tl.load({pointer} + (lane - {shift} + {step}) * {n} + {column}, mask=row, other=0.0)"
+                )
                 for step, column in ((0, i - 1), (1, i), (2, i - 1))
             )
             value = out.new(f"{power} * ({last} - {first} - {H} * {top})")
@@ -127,5 +156,7 @@ def _central(out: Source, v: int, V: int, m: int, R: int, total: str, want: dict
         total = out.new(f"{total} + {w} * {w} * ({da} * {rho} + {a} * {drho})")
         if shift == 0 and want["ws"]:
             where = f"((b * (T - 1) + t) * {V} + {v}) * {m} + {R}"
-            out(f"tl.store(gws_ptr + {where}, tl.where(row, -2.0 * {w} * {a} * {rho}, 0.0), mask=step)")
+            out(
+                f"tl.store(gws_ptr + {where}, tl.where(row, -2.0 * {w} * {a} * {rho}, 0.0), mask=step)"
+            )
     return total

@@ -67,11 +67,11 @@ def _begin(out: Source) -> None:
         out(line)
 
 
-def _store(out: Source, pointer: str, step: str, cells: int, cell: int, value: str) -> None:
+def store_cell(out: Source, pointer: str, step: str, cells: int, cell: int, value: str) -> None:
     out(f"tl.store({pointer} + (({step}) * {cells} + {cell}) * NL + lane, {value}, mask=valid)")
 
 
-def _load(out: Source, pointer: str, step: str, cells: int, cell: int) -> str:
+def load_cell(out: Source, pointer: str, step: str, cells: int, cell: int) -> str:
     return out.new(f"tl.load({pointer} + (({step}) * {cells} + {cell}) * NL + lane)")
 
 
@@ -113,7 +113,9 @@ class Norms:
             out(f"{name} = {later}")
 
 
-def _keep(out: Source, rows: list[Row], columns: list[str], k: int, step: str, inverse: list[str | None]) -> None:
+def keep_rows(
+    out: Source, rows: list[Row], columns: list[str], k: int, step: str, inverse: list[str | None]
+) -> None:
     """Store finished rows: reciprocal pivot, own and later columns, left columns, right-hand side."""
     n = len(rows)
     cells = n * (n + 1) // 2 + n * (len(columns) - n + k)
@@ -122,9 +124,9 @@ def _keep(out: Source, rows: list[Row], columns: list[str], k: int, step: str, i
         pivot = inverse[j] or out.new(f"1.0 / {row[columns[j]]}")
         values = [pivot, *(row.get(c, "zero") for c in [*columns[j + 1 :], *names("L", k)])]
         for value in values:
-            _store(out, "factor_ptr", step, cells, at, value)
+            store_cell(out, "factor_ptr", step, cells, at, value)
             at += 1
-        _store(out, "z_ptr", step, n, j, row.get("r", "zero"))
+        store_cell(out, "z_ptr", step, n, j, row.get("r", "zero"))
 
 
 def _link_rows(out: Source, spec: Spec) -> list[Row]:
@@ -134,9 +136,13 @@ def _link_rows(out: Source, spec: Spec) -> list[Row]:
     K, KF = (x.tolist() for x in unit_link(m - 1, spec.scheme))
     rows: list[Row] = []
     for v in range(V):
-        s = out.new(f"tl.load(s_ptr + b * s_sb + before * s_st + {v} * s_sv, mask=linked, other=1.0)")
+        s = out.new(
+            f"tl.load(s_ptr + b * s_sb + before * s_st + {v} * s_sv, mask=linked, other=1.0)"
+        )
         out(f"bad_step = bad_step | (linked & ~(({s} > 0.0) & ({s} < float('inf'))))")
-        w = out.new(f"tl.load(scale_ptr + b * scale_sb + before * scale_st + {v} * scale_sv, mask=linked, other=0.0)")
+        w = out.new(
+            f"tl.load(scale_ptr + b * scale_sb + before * scale_st + {v} * scale_sv, mask=linked, other=0.0)"
+        )
         powers = [w]
         for _ in range(1, m):
             powers.append(out.new(f"{powers[-1]} * {s}"))
@@ -146,11 +152,16 @@ def _link_rows(out: Source, spec: Spec) -> list[Row]:
                 if spec.varying:
                     where = f"b * k_sb + before * k_st + {v} * k_sv + {i * m + j}"
                     new = out.new(f"{powers[j]} * tl.load(K_ptr + {where}, mask=linked, other=0.0)")
-                    old = out.new(f"-{powers[j]} * tl.load(KF_ptr + {where}, mask=linked, other=0.0)")
+                    old = out.new(
+                        f"-{powers[j]} * tl.load(KF_ptr + {where}, mask=linked, other=0.0)"
+                    )
                 else:
                     if K[i][j] == 0.0 and KF[i][j] == 0.0:
                         continue
-                    new, old = out.new(f"{powers[j]} * {K[i][j]!r}"), out.new(f"{powers[j]} * {-KF[i][j]!r}")
+                    new, old = (
+                        out.new(f"{powers[j]} * {K[i][j]!r}"),
+                        out.new(f"{powers[j]} * {-KF[i][j]!r}"),
+                    )
                 column = v * m + j
                 if spec.left:
                     row[f"b{column}"] = out.new(f"tl.where(inner, {old}, 0.0)")
@@ -168,10 +179,14 @@ def _local_rows(out: Source, spec: Spec, triangle: list[Row], left: list[Row]) -
     V, m, Q, n = spec.V, spec.m, spec.Q, spec.n
     columns, k = names("c", n), spec.reach * n if spec.left else 0
     for q in range(Q):
-        w = out.new(f"tl.load(wg_ptr + b * wg_sb + now * wg_st + {q} * wg_sq, mask=here, other=0.0)")
+        w = out.new(
+            f"tl.load(wg_ptr + b * wg_sb + now * wg_st + {q} * wg_sq, mask=here, other=0.0)"
+        )
         row = {}
         for i in range(n):
-            x = out.new(f"tl.load(c_ptr + b * c_sb + now * c_st + {q * n + i}, mask=here, other=0.0)")
+            x = out.new(
+                f"tl.load(c_ptr + b * c_sb + now * c_st + {q * n + i}, mask=here, other=0.0)"
+            )
             row[f"c{i}"] = out.new(f"{w} * {x}")
         x = out.new(f"tl.load(d_ptr + b * d_sb + now * d_st + {q}, mask=here, other=0.0)")
         row["r"] = out.new(f"{w} * {x}")
@@ -206,15 +221,23 @@ def _local_rows(out: Source, spec: Spec, triangle: list[Row], left: list[Row]) -
         left[:] = left_state.rows()
 
 
-def _central_rows(out: Source, spec: Spec, blocks: list[tuple[list[Row], list[str]]], left: list[Row]) -> None:
+def _central_rows(
+    out: Source, spec: Spec, blocks: list[tuple[list[Row], list[str]]], left: list[Row]
+) -> None:
     """Rows `w H^(R-2) (y_t - y_{t-2} - H y'_{t-1})` at the top order, for `t >= 2`."""
     V, m, n, R = spec.V, spec.m, spec.n, spec.m - 1
     k = 2 * n if spec.left else 0
     for v in range(V):
         out("central = here & (t > 1)")
-        first = out.new(f"tl.load(s_ptr + b * s_sb + (now - 2) * s_st + {v} * s_sv, mask=central, other=1.0)")
-        second = out.new(f"tl.load(s_ptr + b * s_sb + (now - 1) * s_st + {v} * s_sv, mask=central, other=1.0)")
-        w = out.new(f"tl.load(wt_ptr + b * wt_sb + (now - 2) * wt_st + {v} * wt_sv, mask=central, other=0.0)")
+        first = out.new(
+            f"tl.load(s_ptr + b * s_sb + (now - 2) * s_st + {v} * s_sv, mask=central, other=1.0)"
+        )
+        second = out.new(
+            f"tl.load(s_ptr + b * s_sb + (now - 1) * s_st + {v} * s_sv, mask=central, other=1.0)"
+        )
+        w = out.new(
+            f"tl.load(wt_ptr + b * wt_sb + (now - 2) * wt_st + {v} * wt_sv, mask=central, other=0.0)"
+        )
         H = out.new(f"{first} + {second}")
         if R == 1:
             w = out.new(f"{w} / {H}")
@@ -268,14 +291,14 @@ def eliminate_body(out: Source, spec: Spec) -> None:
         if reach == 1:
             norms.add(out, rows, [*b, *c], f"(t - 1) * {n}")
             with out.block("if step > 0:"):
-                _keep(out, rows, [*b, *c], k, "step - 1", inverse)
+                keep_rows(out, rows, [*b, *c], k, "step - 1", inverse)
         _local_rows(out, spec, new, left_rows)
         if reach == 2:
             prior = before_last.rows()
             _central_rows(out, spec, [(prior, a), (rows, b), (new, c)], left_rows)
             norms.add(out, prior, [*a, *b, *c], f"(t - 2) * {n}")
             with out.block("if step > 1:"):
-                _keep(out, prior, [*a, *b, *c], k, "step - 2", [None] * n)
+                keep_rows(out, prior, [*a, *b, *c], k, "step - 2", [None] * n)
             before_last.carry(out, rows, dict(zip([*b, *c], [*a, *b], strict=True)))
         last.carry(out, new, dict(zip(c, b, strict=True)))
         if spec.left:
@@ -288,26 +311,28 @@ def eliminate_body(out: Source, spec: Spec) -> None:
             columns = [*columns, *["-"] * ((reach + 1) * n - len(columns))]
             norms.add(out, block, columns, f"(L - {1 + shift}) * {n}")
             with out.block(f"if L > {shift}:"):
-                _keep(out, block, columns, 0, f"L - {1 + shift}", [None] * n)
+                keep_rows(out, block, columns, 0, f"L - {1 + shift}", [None] * n)
         return
-    _hand_over(out, blocks, left_rows, norms, k)
+    hand_over(out, blocks, left_rows, norms, k)
 
 
-def _hand_over(out: Source, blocks: list[tuple[list[Row], list[str]]], left: list[Row], norms: Norms, k: int) -> None:
+def hand_over(
+    out: Source, blocks: list[tuple[list[Row], list[str]]], left: list[Row], norms: Norms, k: int
+) -> None:
     """What a piece leaves: its own separator's rows, the left separator's rows, and norms."""
     total = coupling_cells(k)
     own = blocks[0][1][:k] if len(blocks) > 1 else blocks[0][1]
     cell = 0
     for i, row in enumerate([row for rows, _ in blocks for row in rows]):
         for column in [*own[i:], *names("L", k), "r"]:
-            _store(out, "coupling_ptr", "0", total, cell, row.get(column, "zero"))
+            store_cell(out, "coupling_ptr", "0", total, cell, row.get(column, "zero"))
             cell += 1
     for i, row in enumerate(left):
         for column in [*names("L", k)[i:], "r"]:
-            _store(out, "coupling_ptr", "0", total, cell, row.get(column, "zero"))
+            store_cell(out, "coupling_ptr", "0", total, cell, row.get(column, "zero"))
             cell += 1
     for name in [*norms.own[:k], *norms.left]:
-        _store(out, "coupling_ptr", "0", total, cell, name)
+        store_cell(out, "coupling_ptr", "0", total, cell, name)
         cell += 1
 
 
@@ -317,80 +342,3 @@ def verdict(out: Source) -> None:
     out("ratio = tl.where(bad_step, -1.0, ratio)")
     out("tl.store(rcond_ptr + b * RS + p, ratio, mask=valid)")
     out("tl.store(weakest_ptr + b * RS + p, weakest, mask=valid)")
-
-
-def back_body(out: Source, n: int, reach: int, k: int) -> None:
-    """Solve `R y = z` from the last time to the first; separators are known, `poison` is NaN or 0."""
-    cells = factor_cells(n, reach, k)
-    window = names("y", (reach + 1) * n)
-    for i, name in enumerate(window):
-        if k and i < k:
-            out(f"{name} = tl.load(sep_ptr + safe * {k} + {i}) + poison")
-            out(f"tl.store(y_ptr + (b * T + t0 + L - pad - {reach - i // n}) * {n} + {i % n}, {name}, mask=valid)")
-        else:
-            out(f"{name} = zero + poison")
-    for i in range(k):
-        out(f"left{i} = tl.load(sep_ptr + (safe - 1) * {k} + {i}, mask=p > 0, other=0.0)")
-    end = f"L - {reach}" if k else "L"
-    with out.block(f"for turn in range(0, {end}):"):
-        out(f"step = {end} - 1 - turn")
-        out("t = t0 + step - pad")
-        for i in range((reach + 1) * n - 1, n - 1, -1):
-            out(f"y{i} = y{i - n}")
-        at = cells
-        for j in range(n - 1, -1, -1):
-            at -= (1 + reach) * n - j + k
-            total = _load(out, "z_ptr", "step", n, j)
-            others = [*window[j + 1 :], *(f"left{i}" for i in range(k))]
-            for i, other in enumerate(others):
-                x = _load(out, "factor_ptr", "step", cells, at + 1 + i)
-                total = out.new(f"{total} - {x} * {other}")
-            pivot = _load(out, "factor_ptr", "step", cells, at)
-            out(f"y{j} = {total} * {pivot}")
-        for j in range(n):
-            out(f"tl.store(y_ptr + (b * T + t) * {n} + {j}, y{j}, mask=valid & (t >= t0))")
-
-
-def forward_body(out: Source, n: int, reach: int, k: int, *, paired: bool) -> None:
-    """Solve `R^T z = g` from the first time to the last; the rest falls on the separators.
-
-    With `paired`, the load of a chain's node is the sum of two: `g[node, 0]` and `g[node + 1, 1]`.
-    """
-    cells = factor_cells(n, reach, k)
-    window = names("g", (reach + 1) * n)
-    for name in [*window, *names("gl", k)]:
-        out(f"{name} = zero")
-    end = f"L - {reach}" if k else "L"
-
-    def load(j: int, where: str) -> str:
-        if not paired:
-            return f"tl.load(g_ptr + (b * T + {where}) * {n} + {j}, mask={where} >= t0, other=0.0)"
-        own = f"tl.load(g_ptr + (b * T + {where}) * {2 * n} + {j}, mask={where} >= t0, other=0.0)"
-        spill = f"(b * T + {where} + 1) * {2 * n} + {n + j}"
-        inside = f"({where} >= t0) & ({where} + 1 < T)"
-        return f"{own} + tl.load(g_ptr + {spill}, mask={inside}, other=0.0)"
-
-    with out.block(f"for step in range(0, {end}):"):
-        out("t = t0 + step - pad")
-        live = {name: name for name in [*window, *names("gl", k)]}
-        at = 0
-        for j in range(n):
-            live[f"g{j}"] = out.new(f"{live[f'g{j}']} + {load(j, 't')}")
-        for j in range(n):
-            pivot = _load(out, "factor_ptr", "step", cells, at)
-            z = out.new(f"{live[f'g{j}']} * {pivot}")
-            _store(out, "z_ptr", "step", n, j, z)
-            for i, other in enumerate([*window[j + 1 :], *names("gl", k)]):
-                x = _load(out, "factor_ptr", "step", cells, at + 1 + i)
-                live[other] = out.new(f"{live[other]} - {x} * {z}")
-            at += (1 + reach) * n - j + k
-        for i, name in enumerate(window):
-            later = f"g{i + n}"
-            out(f"{name} = {live[later] if i + n < len(window) else 'zero'}")
-        for name in names("gl", k):
-            out(f"{name} = {live[name]}")
-    for i in range(k):
-        out(f"t = t0 + L - pad - {reach - i // n}")
-        own = out.new(f"g{i} + {load(i % n, 't')}")
-        out(f"tl.store(sep_ptr + safe * {2 * k} + {i}, {own}, mask=valid)")
-        out(f"tl.store(sep_ptr + safe * {2 * k} + {k + i}, gl{i}, mask=valid)")

@@ -21,7 +21,6 @@ _VEC = ir.VectorType(_F64, W)
 _BITS = ir.IntType(W)
 
 
-
 class _Emit:
     """The few LLVM phrases that the instructions below are made of."""
 
@@ -214,7 +213,7 @@ def add_squares(typingctx, out, o, a, i, columns):
 
 @intrinsic
 def keep_weakest(typingctx, best, where, pivot, i, squares, j, index, k):
-    """Replace `best` and `where` by `pivot^2 / squares` and `index` in the lanes where it is less."""
+    """Put `pivot^2 / squares` and `index` into `best` and `where` in the lanes where it is less."""
 
     def body(e, best, where, pivot, i, squares, j, index, k):
         x = e.load(e.at(2))
@@ -245,7 +244,9 @@ def gather(typingctx, out, o, tensor, offsets, extra):
         vector = ir.Constant(_VEC, ir.Undefined)
         for lane in range(W):
             address, _ = e.number(2, 3, 4, lane)
-            vector = e.b.insert_element(vector, e.b.load(address), ir.Constant(ir.IntType(32), lane))
+            vector = e.b.insert_element(
+                vector, e.b.load(address), ir.Constant(ir.IntType(32), lane)
+            )
         e.store(vector, e.at(0))
 
     return _instruction([out, o, tensor, offsets, extra], body)

@@ -233,5 +233,3 @@ def central_gradients(lam, y, s, w_smooth, first, last, gs, gw):
                     gs[b, t + 1, v] -= change
                 if gw.shape[0] > 0:
                     gw[b, t, v, R] = -2.0 * w * a * rho
-
-

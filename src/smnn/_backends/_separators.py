@@ -66,7 +66,7 @@ def back_chain(factor, b, k, P, cells, y):
 
 @compiled(flat(), I, I, I, I, I, I, flat(), strided(3), flat(), flat(), flat())
 def eliminate_chain(coupling, k, n, T, P, first, last, factor, y, rcond, weakest, work):
-    """Factor and solve the chain of sequences `first..last`; `rcond` and `weakest` are per piece."""
+    """Factor and solve the chain of sequences `first..last`; `rcond`, `weakest` per piece."""
     size = 2 * k + 1
     stride = 2 * k * size + 2 * k
     cells = k * (k + 1) // 2 + k * k
@@ -118,7 +118,7 @@ def eliminate_chain(coupling, k, n, T, P, first, last, factor, y, rcond, weakest
 
 @compiled(flat(), strided(4), strided(3), I, I)
 def solve_chain(factor, g, y, first, last):
-    """Solve `R^T R y = g` for the separators, `g[b, p, 0 | 1]` as `substitute_forward` leaves it."""
+    """Solve `R^T R y = g` for the separators, `g[b, p, 0 | 1]` from `substitute_forward`."""
     P, k = y.shape[1], y.shape[2]
     cells = k * (k + 1) // 2 + k * k
     for b in range(first, last):

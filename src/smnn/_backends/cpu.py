@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +33,7 @@ def _in_threads(kernel: Callable[[int, int], None], count: int, work: float) -> 
     if key not in _pools:
         _pools[key] = ThreadPoolExecutor(threads, thread_name_prefix="smnn")
     bounds = [count * i // threads for i in range(threads + 1)]
-    jobs = [_pools[key].submit(kernel, a, b) for a, b in zip(bounds[1:-1], bounds[2:], strict=True)]
+    jobs = [_pools[key].submit(kernel, a, b) for a, b in itertools.pairwise(bounds[1:])]
     kernel(bounds[0], bounds[1])
     for job in jobs:
         job.result()
@@ -155,7 +156,9 @@ class CpuBackend(Backend):
         )
         if P > 1:
             _in_threads(
-                lambda a, b: _separators.solve_chain(chain, loads, separators, a, b), B, B * P * k**2
+                lambda a, b: _separators.solve_chain(chain, loads, separators, a, b),
+                B,
+                B * P * k**2,
             )
         _in_threads(
             lambda a, b: _substitute.substitute_back(

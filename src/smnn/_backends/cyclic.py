@@ -4,7 +4,7 @@ The sequence is a chain of blocks. All even blocks are eliminated at once, which
 half the length: O(T) work in O(log T) tensor operations. For the `central` scheme, whose rows
 reach over three times, a block holds two times.
 
-At every level: `local (B, N, rows, M+1)` are rows on one block, and `link (B, N+1, rows, 2M+1)` rows
+At every level, `local (B, N, rows, M+1)` are rows on one block and `link (B, N+1, rows, 2M+1)` rows
 on blocks `i-1` and `i`; the outermost links lead to blocks that do not exist and are zero there.
 """
 
@@ -144,8 +144,12 @@ class TorchBackend(Backend):
             here = local[:, 0::2]
             rows = torch.cat(
                 [
-                    torch.cat([before[..., M:-1], before[..., :M], torch.zeros_like(before[..., :M])], -1),
-                    torch.cat([after[..., :M], torch.zeros_like(after[..., :M]), after[..., M:-1]], -1),
+                    torch.cat(
+                        [before[..., M:-1], before[..., :M], torch.zeros_like(before[..., :M])], -1
+                    ),
+                    torch.cat(
+                        [after[..., :M], torch.zeros_like(after[..., :M]), after[..., M:-1]], -1
+                    ),
                     pad(here[..., :-1], (0, 2 * M)),
                 ],
                 2,

@@ -11,7 +11,9 @@ from smnn._backends.gpu import GpuBackend
 from smnn._backends.reference import ReferenceBackend
 from smnn._errors import BackendError
 
-_BACKENDS: dict[str, Backend] = {b.name: b for b in (CpuBackend(), GpuBackend(), TorchBackend(), ReferenceBackend())}
+_BACKENDS: dict[str, Backend] = {
+    b.name: b for b in (CpuBackend(), GpuBackend(), TorchBackend(), ReferenceBackend())
+}
 """In the order in which `"auto"` tries them."""
 
 
@@ -33,8 +35,7 @@ def backend_named(name: str) -> Backend:
 
 
 def choose_backend(name: str, device: torch.device, n: int) -> Backend:
-    """The backend asked for, or for `"auto"` the first that takes blocks of `n`
-    unknowns on this device.
+    """The backend asked for, or for `"auto"` the first that takes blocks of `n` unknowns there.
 
     Raises:
         BackendError: If the backend asked for cannot be used, with the reason.
