@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from smnn import _ops
 from smnn._backends.base import Backend
-from smnn._ops import differentiable_backward, solve_op
 from smnn._problem import Problem
 from smnn._status import raise_if_failed
 
@@ -60,7 +60,7 @@ class _Solve(torch.autograd.Function):
         *tensors, y, factor = ctx.saved_tensors
         problem = Problem.of(tensors, ctx.scheme)
         if torch.is_grad_enabled():
-            grads = differentiable_backward(
+            grads = _ops.differentiable_backward(
                 gy, y, factor, problem, ctx.engine.name, ctx.pieces, wanted
             )
         else:
@@ -143,7 +143,7 @@ def _differentiable(
     leaves = [x for x, w in zip(tensors, wanted, strict=True) if w]
     problem = signature.fit(tuple(tensors))
     engine, pieces = signature.engine, signature.pieces
-    y = solve_op(*problem, engine.name, pieces, True, False, signature.batch)[0]
+    y = _ops.solve(*problem, engine.name, pieces, True, False, signature.batch)[0]
     found = iter(torch.autograd.grad(y, leaves, gy, create_graph=True, materialize_grads=True))
     return [next(found) if w else None for w in wanted]
 
@@ -196,7 +196,7 @@ def solve_problem(
 ) -> Answer:
     """Solve by whichever way the surroundings allow."""
     if not (_unwatched() and _ordinary(problem.tensors)):
-        return solve_op(*problem, engine.name, pieces, True, check, batch)
+        return _ops.solve(*problem, engine.name, pieces, True, check, batch)
     if torch.is_grad_enabled() and any(x.requires_grad for x in problem.tensors):
         out = _Solve.apply(*problem, engine, pieces)
     else:

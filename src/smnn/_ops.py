@@ -10,7 +10,7 @@ plain tensor arithmetic. State travels in the arguments: nothing is kept between
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -141,8 +141,8 @@ def differentiable_backward(
 ) -> Seven:
     """Gradients by every tensor of the problem, through operators that have derivatives."""
     c, _, _, s, w_gov, w_init, w_smooth, scheme = problem
-    lam = adjoint_op(gy, factor, c, s, w_gov, w_init, w_smooth, scheme, backend, pieces)
-    return row_gradients_op(lam, y, *problem, backend, wanted)
+    lam = adjoint(gy, factor, c, s, w_gov, w_init, w_smooth, scheme, backend, pieces)
+    return row_gradients_of(lam, y, *problem, backend, wanted)
 
 
 def _solve_backward(ctx: Any, gy: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
@@ -166,13 +166,13 @@ def _save_adjoint(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _adjoint_backward(ctx: Any, v: Tensor) -> tuple[Tensor | None, ...]:
     factor, c, s, w_gov, w_init, w_smooth, lam = ctx.saved_tensors
-    mu = adjoint_op(v, factor, c, s, w_gov, w_init, w_smooth, ctx.scheme, ctx.backend, ctx.pieces)
+    mu = adjoint(v, factor, c, s, w_gov, w_init, w_smooth, ctx.scheme, ctx.backend, ctx.pieces)
     need = ctx.needs_input_grad
     wanted = [need[2], False, False, need[3], need[4], need[5], need[6]]
     if not any(wanted):
         return (mu, *(None,) * 9)
     problem = _homogeneous(c, s, w_gov, w_init, w_smooth, ctx.scheme)
-    grads = _chosen(row_gradients_op(mu, lam, *problem, ctx.backend, wanted), wanted)
+    grads = _chosen(row_gradients_of(mu, lam, *problem, ctx.backend, wanted), wanted)
     return (mu, None, grads[0], *grads[3:], None, None, None)
 
 
@@ -193,11 +193,6 @@ def _row_gradients_backward(ctx: Any, *v: Tensor | None) -> tuple[Tensor | None,
     return (*transpose(tuple(v[i] for i in wanted)), None, None, None)
 
 
-solve_op.register_autograd(_solve_backward, setup_context=_save_solve)
-adjoint_op.register_autograd(_adjoint_backward, setup_context=_save_adjoint)
-row_gradients_op.register_autograd(_row_gradients_backward, setup_context=_save_row_gradients)
-
-
 # ---------------------------------------------------------------- vmap: one more batch axis
 
 
@@ -215,27 +210,62 @@ def _merge_all(tensors: Sequence[Any], dims: Sequence[int | None], size: int) ->
     return [_merge(x, dim, size) for x, dim in zip(tensors, dims, strict=True)]
 
 
-@solve_op.register_vmap
-def _(info, in_dims, *args):  # type: ignore[no-untyped-def]
+def _vmap_solve(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
     N = info.batch_size
     tensors = _merge_all(args[:7], in_dims[:7], N)
     scheme, backend, pieces, _, check, batch = args[7:]
-    y, factor, *rest = solve_op(*tensors, scheme, backend, pieces, False, check, [N, *batch])
+    y, factor, *rest = solve(*tensors, scheme, backend, pieces, False, check, [N, *batch])
     return (_split(y, N), factor, *(_split(x, N) for x in rest)), (0, None, 0, 0, 0)
 
 
-@adjoint_op.register_vmap
-def _(info, in_dims, *args):  # type: ignore[no-untyped-def]
+def _vmap_adjoint(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
     N = info.batch_size
     g = _merge(args[0], in_dims[0], N)
     tensors = _merge_all(args[2:7], in_dims[2:7], N)
-    return _split(adjoint_op(g, g.new_empty(0), *tensors, *args[7:]), N), 0
+    return _split(adjoint(g, g.new_empty(0), *tensors, *args[7:]), N), 0
 
 
-@row_gradients_op.register_vmap
-def _(info, in_dims, *args):  # type: ignore[no-untyped-def]
+def _vmap_row_gradients(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
     N = info.batch_size
-    out = row_gradients_op(*_merge_all(args[:9], in_dims[:9], N), *args[9:])
+    out = row_gradients_of(*_merge_all(args[:9], in_dims[:9], N), *args[9:])
     wanted = args[11]
     parts = tuple(_split(x, N) if w else x for x, w in zip(out, wanted, strict=True))
     return parts, tuple(0 if w else None for w in wanted)
+
+
+# ---------------------------------------------------------------- putting it together
+
+
+def _differentiable(
+    op: Any, save: Callable[..., None], backward: Callable[..., Any], vmap: Callable[..., Any]
+) -> Callable[..., Any]:
+    """An operator with its derivative, for `torch.compile` and for `torch.func` alike.
+
+    The derivative that an operator registers serves ordinary autograd and `torch.compile`, but not
+    the transforms of `torch.func`; for those the same functions go into an `autograd.Function`.
+    """
+
+    def forward(*args: Any) -> Any:
+        return call(*args)  # one transform fewer is active here
+
+    rules = {
+        "forward": staticmethod(forward),
+        "setup_context": staticmethod(save),
+        "backward": staticmethod(backward),
+        "vmap": staticmethod(vmap),
+    }
+    function = type("Transformed", (torch.autograd.Function,), rules)
+
+    def call(*args: Any) -> Any:
+        active = torch._C._are_functorch_transforms_active()
+        return function.apply(*args) if active else op(*args)
+
+    op.register_autograd(backward, setup_context=save)
+    return call
+
+
+solve = _differentiable(solve_op, _save_solve, _solve_backward, _vmap_solve)
+adjoint = _differentiable(adjoint_op, _save_adjoint, _adjoint_backward, _vmap_adjoint)
+row_gradients_of = _differentiable(
+    row_gradients_op, _save_row_gradients, _row_gradients_backward, _vmap_row_gradients
+)

@@ -17,7 +17,7 @@ from smnn._eager import (
     solve_like,
     solve_problem,
 )
-from smnn._ops import adjoint_op
+from smnn._ops import adjoint
 from smnn._problem import Problem, Weight, make_problem
 from smnn._rows import central_rows, governing, initial, normal_residual, taylor_rows
 
@@ -215,7 +215,7 @@ class Factorization:
 
     def _adjoint(self, g: Tensor) -> Tensor:
         c, _, _, s, w_gov, w_init, w_smooth, scheme = self._problem
-        return adjoint_op(
+        return adjoint(
             g, self._factor, c, s, w_gov, w_init, w_smooth, scheme, self._name, self._pieces
         )
 
