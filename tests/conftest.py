@@ -9,9 +9,13 @@ device. Runs on a CUDA device carry the mark `gpu`, so that
     pytest --device cuda     as the first, and fails where there is no device.
 """
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+# The problems are small: more threads only get into each other's way. Read when NumPy loads.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import pytest
 import torch
@@ -27,7 +31,7 @@ settings.register_profile(
 )
 settings.load_profile("smnn")
 
-torch.set_num_threads(1)  # the problems are small: more threads only get into each other's way
+torch.set_num_threads(1)
 
 
 @pytest.fixture

@@ -101,7 +101,7 @@ def oracle(*args: Any, **kw: Any) -> np.ndarray:
 
 
 def condition(*args: Any, **kw: Any) -> float:
-    """Largest condition number over the batch, columns scaled to one."""
+    """Largest condition number over the batch, columns scaled to one; infinite from 1e7 on."""
     batch, full = expand(*args, **kw)
     worst = 0.0
     for i in np.ndindex(*batch):
@@ -109,7 +109,12 @@ def condition(*args: Any, **kw: Any) -> float:
         norms = np.linalg.norm(A, axis=0)
         if A.shape[0] < A.shape[1] or not norms.all():
             return math.inf
-        worst = max(worst, float(np.linalg.cond(A / norms)))
+        squares = np.linalg.eigvalsh(
+            (A / norms).T @ (A / norms)
+        )  # much faster than singular values
+        if squares[0] < 1e-14 * squares[-1]:
+            return math.inf
+        worst = max(worst, math.sqrt(squares[-1] / squares[0]))
     return worst
 
 

@@ -29,6 +29,7 @@ def _unwatched() -> bool:
         torch.compiler.is_compiling()
         or torch._C._are_functorch_transforms_active()
         or torch._C._len_torch_dispatch_stack() > 0
+        or torch.is_inference_mode_enabled()
     )
 
 
@@ -119,21 +120,20 @@ class _Quick(torch.autograd.Function):
         grads = engine.row_gradients(problem, lam, y, [*wanted, False, False, False])
         return (
             *(
-                _summed(g, full, x) if w else None
-                for g, full, x, w in zip(
-                    grads[:4], problem.tensors[:4], tensors, wanted, strict=True
-                )
+                _summed(g, x, signature.batch) if w else None
+                for g, x, w in zip(grads[:4], tensors, wanted, strict=True)
             ),
             None,
         )
 
 
-def _summed(g: Tensor, full: Tensor, x: Tensor) -> Tensor:
-    """The gradient by `x`, of which `full` is the broadcast and flattened form."""
+def _summed(g: Tensor, x: Tensor, batch: tuple[int, ...]) -> Tensor:
+    """The gradient by `x`, from that by its broadcast form with one batch axis."""
     if g.numel() == x.numel():
         return g.view(x.shape)
-    axes = [i for i in range(full.ndim) if full.stride(i) == 0 and full.shape[i] > 1]
-    return g.sum(axes).view(x.shape)
+    full = batch + g.shape[1:]
+    own = x.shape if x.ndim == len(full) else (*x.shape, 1)  # one step for all variables
+    return g.view(full).sum_to_size(own).view(x.shape)
 
 
 def _differentiable(

@@ -254,11 +254,12 @@ def _differentiable(
         "backward": staticmethod(backward),
         "vmap": staticmethod(vmap),
     }
-    function = type("Transformed", (torch.autograd.Function,), rules)
+    function: Any = type("Transformed", (torch.autograd.Function,), rules)
 
     def call(*args: Any) -> Any:
-        active = torch._C._are_functorch_transforms_active()
-        return function.apply(*args) if active else op(*args)
+        if torch.compiler.is_compiling() or not torch._C._are_functorch_transforms_active():
+            return op(*args)
+        return function.apply(*args)
 
     op.register_autograd(backward, setup_context=save)
     return call

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -123,15 +122,9 @@ def _number_of_times(c: Tensor, d: Tensor, s: Tensor, nb: int, n_steps: int | No
     return T
 
 
-@functools.lru_cache(maxsize=64)
-def _number(value: float, device: torch.device) -> Tensor:
-    """A constant on a device. Do not modify."""
-    return torch.tensor(value, dtype=torch.float64, device=device)
-
-
 def _weight(name: str, w: Weight, shape: tuple[int, ...], rows: str, like: Tensor) -> Tensor:
     if not isinstance(w, Tensor):
-        return _number(float(w), like.device).view((1,) * len(shape))
+        return torch.full((1,) * len(shape), float(w), dtype=torch.float64, device=like.device)
     if w.dtype != like.dtype or w.device != like.device:
         raise mismatch(
             name,
@@ -149,6 +142,11 @@ def _weight(name: str, w: Weight, shape: tuple[int, ...], rows: str, like: Tenso
             "A number, or a tensor without axes, weighs all rows alike.",
         )
     return w.double()
+
+
+def _without_noise(x: Tensor, w: Tensor) -> Tensor:
+    """An absent row may hold anything; NaN and infinity in it become 0."""
+    return x.masked_fill((w == 0) & ~x.isfinite(), 0.0)
 
 
 def fit(
@@ -176,7 +174,7 @@ def fit(
     if not isinstance(x, Tensor) or x.dtype != dtype or x.device != device:
         got = f"{x.dtype} on {x.device}" if isinstance(x, Tensor) else type(x).__name__
         raise mismatch(name, got, f"a tensor of {dtype} on {device}", "As the factorized c has.")
-    full = batch + tail
+    full = batch + tuple(tail)
     free = len(batch) + time
     if x.ndim != len(full) or any(
         a != b and not (a == 1 and i < free)
@@ -292,11 +290,10 @@ def make_problem(
     w_gov = _weight("w_gov", w_gov, batch + rows_gov, "(*B, T, Q)", given)
     w_init = _weight("w_init", w_init, batch + rows_init, "(*B, T_init, V, R_init+1)", given)
     w_smooth = _weight("w_smooth", w_smooth, batch + rows_smooth, "(*B, T-1, V, R+1)", given)
-    if w_gov.numel() > 1:  # an absent row may hold anything, NaN too
-        absent = w_gov == 0
-        c, d = c.masked_fill(absent[..., None, None], 0.0), d.masked_fill(absent, 0.0)
+    if w_gov.numel() > 1:
+        c, d = _without_noise(c, w_gov[..., None, None]), _without_noise(d, w_gov)
     if w_init.numel() > 1:
-        u = u.masked_fill(w_init == 0, 0.0)
+        u = _without_noise(u, w_init)
     s = s[..., : T - 1, :] if T == 1 else s
     problem = Problem(
         c=_flatten(c, batch, (T, Q, V, m)),

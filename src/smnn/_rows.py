@@ -54,6 +54,27 @@ def central_rows(x: Tensor, s: Tensor) -> Tensor:
     return H ** (R - 2) * (x[:, 2:, :, R - 1] - x[:, :-2, :, R - 1] - H * x[:, 1:-1, :, R])
 
 
+def column_squares(problem: Problem) -> Tensor:
+    """Squared norms of the columns of the weighted rows: the diagonal of the normal matrix."""
+    c, _, u, s, w_gov, w_init, w_smooth, scheme = problem
+    B, T, V, m = problem.y_shape
+    R, top = m - 1, smoothness_top(m - 1, scheme)
+    out = torch.einsum("btqvr,btq->btvr", c**2, w_gov**2)
+    out = out + pad(w_init**2, (0, m - u.shape[3], 0, 0, 0, T - u.shape[1]))
+    if T > 1:
+        w = w_smooth[..., :top] ** 2
+        across = w @ taylor(R).to(s.device)[:top] ** 2 + pad(w, (0, m - top))
+        both = _powers(s, m) ** 2 * across  # the same at both ends of a step
+        out = out + pad(both, (0, 0, 0, 0, 0, 1)) + pad(both, (0, 0, 0, 0, 1, 0))
+    if scheme == "central" and T > 2:
+        H = s[:, :-1] + s[:, 1:]
+        row = (w_smooth[:, :-1, :, R] * H ** (R - 2)) ** 2
+        below = pad(row, (0, 0, 2, 0)) + pad(row, (0, 0, 0, 2))
+        out = out + pad(below.unsqueeze(-1), (R - 1, 1))
+        out = out + pad(pad(H**2 * row, (0, 0, 1, 1)).unsqueeze(-1), (R, 0))
+    return out
+
+
 def normal_residual(problem: Problem, y: Tensor) -> Tensor:
     """`A^T W (b - A y)`: zero at the solution. Used to refine an approximate one."""
     c, d, u, s, w_gov, w_init, w_smooth, scheme = problem

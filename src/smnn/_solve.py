@@ -17,6 +17,7 @@ from smnn._eager import (
     solve_like,
     solve_problem,
 )
+from smnn._errors import mismatch
 from smnn._ops import adjoint
 from smnn._problem import Problem, Weight, make_problem
 from smnn._rows import central_rows, governing, initial, normal_residual, taylor_rows
@@ -257,6 +258,10 @@ def factorize(
         backend: As in `solve`.
         check: As in `solve`.
     """
+    c, s = c.clone(), s.clone()  # what is factored must not change with the caller's tensors
+    w_gov, w_init, w_smooth = (
+        w.clone() if isinstance(w, Tensor) else w for w in (w_gov, w_init, w_smooth)
+    )
     nb, (Q, V) = c.ndim - 4, c.shape[-3:-1]
     d = c.new_zeros((1,) * (nb + 1) + (Q,))
     u = c.new_zeros((1,) * nb + (init_shape[0], V, init_shape[1]))
@@ -290,6 +295,9 @@ def residuals(
         c, d, u, s, w_gov=w_gov, w_init=w_init, w_smooth=w_smooth,
         order=order, scheme=scheme, n_steps=y.shape[-3],
     )  # fmt: skip
+    expected = batch + problem.y_shape[1:]
+    if y.shape != expected:
+        raise mismatch("y", f"shape {tuple(y.shape)}", f"{expected}", "It is what solve returns.")
     x = y.to(problem.c.dtype).reshape(problem.y_shape)
     top = x.shape[-1] - (scheme == "central")
     w = problem.w_smooth[..., :top]

@@ -13,8 +13,12 @@ from smnn._problem import Problem
 
 OK, BAD_STEP, NOT_FINITE, SINGULAR = 0, 1, 2, 3
 SMALLEST_PIVOT = 1e-14
-"""A pivot below this part of its column is rounding noise: float64 carries 2e-16, rotations a
-few units of that."""
+"""A pivot below this part of its column is taken for noise, where nothing better is known."""
+DOUBTFUL_PIVOT = 1e-8
+"""A pivot below this is worth an estimate of the smallest singular value."""
+SMALLEST_SINGULAR = 1e-15
+"""A singular system comes out below 5e-16, relative to its columns; hard but regular ones (a third
+order integrated over 10^5 times) above 5e-15."""
 
 
 def _free(x: Tensor) -> Tensor:
@@ -25,23 +29,23 @@ def _free(x: Tensor) -> Tensor:
     return x
 
 
-def status_of(problem: Problem, y: Tensor, rcond: Tensor) -> Tensor:
-    """One code per sample, without a device synchronisation."""
+def status_of(problem: Problem, y: Tensor, rcond: Tensor, smallest: float) -> Tensor:
+    """One code per sample, without waiting for a device; `rcond` below `smallest` is singular."""
     steps = _free(problem.s).flatten(1)
     bad_step = ~((steps > 0) & (steps < math.inf)).all(1)
     # Whatever is not finite spreads along the whole sequence in the substitution, back to time 0.
     finite = y[:, 0].isfinite().flatten(1).all(1)
-    status = torch.where(rcond > SMALLEST_PIVOT, OK, SINGULAR)
+    status = torch.where(rcond > smallest, OK, SINGULAR)
     status = torch.where(finite | (status == SINGULAR) & rcond.isfinite(), status, NOT_FINITE)
     return torch.where(bad_step, BAD_STEP, status)
 
 
 def all_fine(problem: Problem, y: Tensor, rcond: Tensor) -> bool:
-    """Whether every status will be `OK`: the short way, on the CPU, for the usual case."""
+    """Whether every status is `OK` beyond doubt: the short way, on the CPU, for the usual case."""
     steps = _free(problem.s).numpy()
     return bool(
         (steps.size == 0 or (steps.min() > 0 and steps.max() < math.inf))
-        and (rcond.numel() == 0 or rcond.numpy().min() > SMALLEST_PIVOT)
+        and (rcond.numel() == 0 or rcond.numpy().min() > DOUBTFUL_PIVOT)
         and np.isfinite(y[:, 0].numpy()).all()
     )
 

@@ -10,20 +10,24 @@ from __future__ import annotations
 import functools
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
-CPU = torch.device("cpu")
-
 
 @functools.cache
-def taylor(R: int, sign: int = 1) -> Tensor:
-    """The matrix `F` (or its inverse, `sign=-1`), float64 on the CPU. Do not modify."""
+def _taylor(R: int, sign: int) -> np.ndarray:
+    """The numbers of `taylor`: arrays, because a tensor remembers the mode it was made in."""
     rows = [
         [sign ** (j - i) / math.factorial(j - i) if j >= i else 0.0 for j in range(R + 1)]
         for i in range(R + 1)
     ]
-    return torch.tensor(rows, dtype=torch.float64)
+    return np.array(rows)
+
+
+def taylor(R: int, sign: int = 1) -> Tensor:
+    """The matrix `F` (or its inverse, `sign=-1`), float64 on the CPU."""
+    return torch.tensor(_taylor(R, sign).tolist(), dtype=torch.float64)
 
 
 def smoothness_top(R: int, scheme: str) -> int:
@@ -46,10 +50,13 @@ def _triangle(weights: Tensor, scheme: str) -> Tensor:
 
 
 @functools.cache
-def unit_link(R: int, scheme: str, device: torch.device = CPU) -> tuple[Tensor, Tensor]:
-    """`K` and `K F` for weights of one. Do not modify."""
-    K = _triangle(torch.ones(R + 1, dtype=torch.float64), scheme)
-    return K.to(device), (K @ taylor(R)).to(device)
+def unit_link(R: int, scheme: str) -> tuple[np.ndarray, np.ndarray]:
+    """`K` and `K F` for weights of one."""
+    top = smoothness_top(R, scheme)
+    rows = np.concatenate([np.eye(R + 1)[:top], _taylor(R, -1)[:top]])
+    rows = np.pad(rows, ((0, max(0, R + 1 - len(rows))), (0, 0)))
+    K: np.ndarray = np.linalg.qr(rows)[1]
+    return K, K @ _taylor(R, 1)
 
 
 def link_rows(w_smooth: Tensor, scheme: str) -> tuple[Tensor, Tensor, Tensor]:
@@ -65,7 +72,7 @@ def link_rows(w_smooth: Tensor, scheme: str) -> tuple[Tensor, Tensor, Tensor]:
     R = w_smooth.shape[-1] - 1
     shape = (*w_smooth.shape, R + 1)
     if w_smooth.stride(-1) == 0 or R == 0:
-        K, KF = unit_link(R, scheme, w_smooth.device)
+        K, KF = (torch.from_numpy(x).to(w_smooth.device) for x in unit_link(R, scheme))
         return w_smooth[..., 0], K.expand(shape), KF.expand(shape)
     sizes = [1 if w_smooth.stride(i) == 0 else w_smooth.shape[i] for i in range(3)]
     K = _triangle(w_smooth[: sizes[0], : sizes[1], : sizes[2]], scheme)

@@ -13,7 +13,7 @@ from helpers import OPTIONS, SCHEMES, Case, option, random_problem, relative, ta
 def combined(seed: int, device: str) -> Case:
     """Several options at once, drawn at random."""
     rng = np.random.default_rng([99, seed])
-    T, R = int(rng.integers(1, 14)), int(rng.integers(0, 5))
+    T, R = int(rng.integers(1, 10)), int(rng.integers(0, 5))
     V, scheme = int(rng.integers(1, 4)), str(rng.choice(SCHEMES))
     order = R + int(rng.integers(1, 3)) if rng.random() < 0.3 or scheme == "central" else None
     T_init = int(rng.integers(0, T + 1))

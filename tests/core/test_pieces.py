@@ -14,8 +14,8 @@ PIECES = range(1, 9)
 def problem_of(scheme: str, T: int, device: str, **extra: object) -> Problem:
     """Like the problems that are cut in earnest, but short: few samples, many times."""
     sizes = {"V": 2, "Q": 2, "R": 2, "R_init": 1, "batch": (2,), "per_variable": True}
-    limit = 1e5 if T <= 40 else None
-    case = random_problem(T, T=T, scheme=scheme, limit=limit, device=device, **(sizes | extra))
+    chosen = sizes | {"limit": None} | extra
+    case = random_problem(T, T=T, scheme=scheme, device=device, **chosen)
     return make_problem(*case.args, **case.kw)[0]
 
 
@@ -50,7 +50,7 @@ def test_any_number_of_pieces(T: int, scheme: str, fast_backend: str, device: st
         {"V": 1, "Q": 1, "R": 4, "R_init": 3},
         {"V": 3, "Q": 3, "R": 1},
         {"weights": "tensor"},
-        {"weights": "zeros", "Q": 6, "T_init": 40, "R_init": 2},
+        {"weights": "zeros", "Q": 6, "T_init": 40, "R_init": 2, "limit": 1e5},
         {"T_init": 40, "Q": 1},
         {"T_init": 0, "Q": 3},
         {"constant": "cds"},

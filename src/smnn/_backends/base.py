@@ -9,8 +9,14 @@ import torch
 from torch import Tensor
 
 from smnn._problem import Problem
-from smnn._rows import row_gradients
-from smnn._status import status_of
+from smnn._rows import column_squares, row_gradients
+from smnn._status import (
+    DOUBTFUL_PIVOT,
+    SMALLEST_PIVOT,
+    SMALLEST_SINGULAR,
+    all_fine,
+    status_of,
+)
 
 
 class Solved(NamedTuple):
@@ -28,11 +34,16 @@ class Solved(NamedTuple):
     """`(B,)` a code of `_status.py`, int64; a failed sample of `y` holds NaN."""
 
 
-def judged(problem: Problem, y: Tensor, factor: Tensor, rcond: Tensor, weakest: Tensor) -> Solved:
-    """Add a status to each sample, and take numbers away from those that failed."""
-    status = status_of(problem, y, rcond)
-    y = torch.where(status.view(-1, 1, 1, 1) == 0, y, torch.nan)
-    return Solved(y, factor, rcond, weakest, status)
+def relative_pivots(pivots: Tensor, norms: Tensor) -> Tensor:
+    """Pivots relative to the norms of their columns: 0 for an empty column, NaN stays NaN."""
+    return torch.where(norms == 0, 0.0, pivots / norms)
+
+
+def nothing(problem: Problem) -> Solved:
+    """The answer to an empty batch."""
+    none = problem.c.new_empty(0)
+    index = none.new_empty(0, dtype=torch.int64)
+    return Solved(problem.c.new_empty(problem.y_shape), none, none, index, index)
 
 
 class Backend(ABC):
@@ -64,6 +75,45 @@ class Backend(ABC):
     @abstractmethod
     def adjoint(self, problem: Problem, factor: Tensor, g: Tensor, pieces: int) -> Tensor:
         """Solve `M x = g` with the kept factor, `M` the normal matrix; `problem.d, .u` unused."""
+
+    def settle(
+        self,
+        problem: Problem,
+        pieces: int,
+        y: Tensor,
+        factor: Tensor,
+        rcond: Tensor,
+        weakest: Tensor,
+    ) -> Solved:
+        """Judge each sample by its smallest pivot, and more closely where that is small.
+
+        On the CPU, doubtful samples are looked at again: two steps of inverse iteration give the
+        smallest singular value. On a device this would mean to wait for it, and is left out.
+        """
+        smallest = SMALLEST_PIVOT
+        if y.device.type == "cpu":
+            if all_fine(problem, y, rcond):
+                return Solved(y, factor, rcond, weakest, torch.zeros_like(weakest))
+            smallest = SMALLEST_SINGULAR
+            sigma = self._smallest_singular(problem, pieces, factor, weakest)
+            rcond = torch.where((rcond < DOUBTFUL_PIVOT) & (rcond > 0), sigma, rcond)
+        status = status_of(problem, y, rcond, smallest)
+        y = torch.where(status.view(-1, 1, 1, 1) == 0, y, torch.nan)
+        return Solved(y, factor, rcond, weakest, status)
+
+    def _smallest_singular(
+        self, problem: Problem, pieces: int, factor: Tensor, weakest: Tensor
+    ) -> Tensor:
+        """Smallest singular value of the rows with columns of norm one, started at the weakest."""
+        norms = column_squares(problem).sqrt()
+        x = torch.zeros(norms.shape[0], norms[0].numel(), dtype=norms.dtype)
+        x = x.scatter(1, weakest.view(-1, 1), 1.0).view_as(norms)
+        length = norms.new_zeros(norms.shape[0])
+        for _ in range(2):
+            x = norms * self.adjoint(problem, factor, norms * x, pieces)
+            length = x.flatten(1).norm(dim=1)
+            x = x / length.view(-1, 1, 1, 1)
+        return length.rsqrt()
 
     def row_gradients(
         self, problem: Problem, lam: Tensor, y: Tensor, wanted: list[bool]

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from smnn._backends._layout import Plan, W
-from smnn._backends.base import Backend, Solved, judged
+from smnn._backends.base import Backend, Solved
 from smnn._problem import Problem
-from smnn._status import all_fine
 from smnn._taylor import link_rows, smoothness_top, taylor
 
 SHORTEST_PIECE = 24
@@ -23,9 +22,15 @@ SHORTEST_PIECE = 24
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
 
 
+@torch.compiler.assume_constant_result
+def _threads() -> int:
+    """Threads to use, as PyTorch has it."""
+    return torch.get_num_threads()
+
+
 def _in_threads(kernel: Callable[[int, int], None], count: int, work: float) -> None:
     """Run `kernel(first, last)` over `0..count`, split between threads if there is enough work."""
-    threads = min(torch.get_num_threads(), count, max(1, int(work / 2e4)))
+    threads = min(_threads(), count, max(1, int(work / 2e4)))
     if threads <= 1:
         kernel(0, count)
         return
@@ -74,7 +79,7 @@ class CpuBackend(Backend):
 
     def pieces(self, B: int, T: int, n: int, reach: int) -> int:
         """Fill the lanes of every thread, as long as the pieces stay worth their overhead."""
-        lanes = W * torch.get_num_threads()
+        lanes = W * _threads()
         shortest = max(SHORTEST_PIECE, 4 * reach)
         if B >= W or 2 * shortest > T:
             return 1
@@ -131,9 +136,7 @@ class CpuBackend(Backend):
             where = weakest.reshape(B, P)[np.arange(B), worst]
         smallest = torch.from_numpy(np.sqrt(ratio))
         position = torch.from_numpy(where.astype(np.int64))
-        if all_fine(problem, y, smallest):
-            return Solved(y, factor, smallest, position, torch.zeros(B, dtype=torch.int64))
-        return judged(problem, y, factor, smallest, position)
+        return self.settle(problem, pieces, y, factor, smallest, position)
 
     def adjoint(self, problem: Problem, factor: Tensor, g: Tensor, pieces: int) -> Tensor:
         """Two substitutions."""

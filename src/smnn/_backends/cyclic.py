@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from smnn._backends.base import Backend, Solved, judged
+from smnn._backends.base import Backend, Solved, nothing, relative_pivots
 from smnn._problem import Problem
 from smnn._rows import normal_residual
 from smnn._taylor import link_rows
@@ -132,7 +132,8 @@ class TorchBackend(Backend):
 
     def solve(self, problem: Problem, pieces: int) -> Solved:
         """Reduce to nothing, substitute back, refine once with the residual of the rows."""
-        del pieces
+        if not problem.c.shape[0]:
+            return nothing(problem)
         local, link = _chain(problem)
         blocks, M = self._sizes(problem)
         norms = local[..., :-1].square().sum(2) + link[:, :-1, :, M:-1].square().sum(2)
@@ -159,7 +160,7 @@ class TorchBackend(Backend):
             factors.append(triangle[:, :, :M, :-1])
             rights.append(triangle[:, :, :M, -1:])
             pivots = triangle[:, :, :M, :M].diagonal(dim1=2, dim2=3).abs()
-            ratios.append((pivots / weights[:, 0::2]).flatten(1))
+            ratios.append(relative_pivots(pivots, weights[:, 0::2]).flatten(1))
             new = triangle[:, :, M:, M:]
             if local.shape[1] % 2 == 0:  # the last block is odd: its outer link stays
                 outer = link[:, -1:]
@@ -171,7 +172,7 @@ class TorchBackend(Backend):
         factor = torch.cat([f.reshape(-1) for f in factors])
         y = y + self.adjoint(problem, factor, normal_residual(problem, y), 1)
         rcond, weakest = self._weakest(ratios, problem)
-        return judged(problem, y, factor, rcond, weakest)
+        return self.settle(problem, pieces, y, factor, rcond, weakest)
 
     def _weakest(self, ratios: list[Tensor], problem: Problem) -> tuple[Tensor, Tensor]:
         """Smallest ratio and the unknown it belongs to, in the order of time."""
@@ -182,7 +183,7 @@ class TorchBackend(Backend):
         for ratio in ratios:
             flat[:, order[0::2]] = ratio.view(B, -1, M)
             order = order[1::2]
-        return flat.flatten(1)[:, : T * V * m].nan_to_num(0.0).min(1)
+        return flat.flatten(1)[:, : T * V * m].min(1)
 
     def _back(self, factors: list[Tensor], rights: list[Tensor], problem: Problem) -> Tensor:
         """From the last level to the first: `R y = z` with the neighbours already known."""
@@ -202,6 +203,8 @@ class TorchBackend(Backend):
     def adjoint(self, problem: Problem, factor: Tensor, g: Tensor, pieces: int) -> Tensor:
         """`R^T z = g` down the levels, `R x = z` back up."""
         del pieces
+        if not g.numel():
+            return torch.empty_like(g)
         blocks, M = self._sizes(problem)
         B = g.shape[0]
         counts = _levels(blocks)

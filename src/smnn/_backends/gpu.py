@@ -151,9 +151,10 @@ def _inputs(problem: Problem, *, left: bool) -> tuple[object, dict[str, Tensor],
     from smnn._backends._gpu_source import Spec
 
     _, _, Q, V, m = problem.c.shape
-    scale, K, KF = link_rows(problem.w_smooth, problem.scheme)
-    varying = K.stride(0) != 0 or K.stride(1) != 0 or K.stride(2) != 0
+    scale = K = KF = problem.w_smooth[..., 0]
+    varying = m > 1 and problem.w_smooth.stride(-1) != 0
     if varying:
+        scale, K, KF = link_rows(problem.w_smooth, problem.scheme)
         K, KF = _packed(K, 3), _packed(KF, 3)
         if K.stride() != KF.stride():
             K, KF = K.contiguous(), KF.contiguous()

@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-from smnn._backends.base import Backend, Solved, judged
+from smnn._backends.base import Backend, Solved, nothing, relative_pivots
 from smnn._problem import Problem
 
 
@@ -80,7 +80,8 @@ class ReferenceBackend(Backend):
 
     def solve(self, problem: Problem, pieces: int) -> Solved:
         """Orthogonalise `[A b]`; the triangle is the factor."""
-        del pieces
+        if not problem.c.shape[0]:
+            return nothing(problem)
         A, b, w = dense_rows(problem)
         rows = torch.cat([w.unsqueeze(-1) * A, (w * b).unsqueeze(-1)], -1)
         N = A.shape[-1]
@@ -91,14 +92,16 @@ class ReferenceBackend(Backend):
             rows = torch.nn.functional.pad(rows, (0, 0, 0, short))
         triangle = torch.linalg.qr(rows, mode="r")[1]
         R, z = triangle[:, :N, :N].contiguous(), triangle[:, :N, N:]
-        ratio = R.diagonal(dim1=1, dim2=2).abs() / R.norm(dim=1)
-        rcond, weakest = ratio.nan_to_num(0.0).min(1)
+        rcond, weakest = relative_pivots(R.diagonal(dim1=1, dim2=2).abs(), R.norm(dim=1)).min(1)
         y = torch.linalg.solve_triangular(R, z, upper=True)
-        return judged(problem, y.reshape(problem.y_shape), R.reshape(-1), rcond, weakest)
+        y = y.reshape(problem.y_shape)
+        return self.settle(problem, pieces, y, R.reshape(-1), rcond, weakest)
 
     def adjoint(self, problem: Problem, factor: Tensor, g: Tensor, pieces: int) -> Tensor:
         """Two dense triangular solves."""
         del pieces
+        if not g.numel():
+            return torch.empty_like(g)
         N = g[0].numel()
         R = factor.view(-1, N, N)
         z = torch.linalg.solve_triangular(R.mT, g.reshape(-1, N, 1), upper=False)
