@@ -27,7 +27,7 @@ def _taylor(R: int, sign: int) -> np.ndarray:
 
 def taylor(R: int, sign: int = 1) -> Tensor:
     """The matrix `F` (or its inverse, `sign=-1`), float64 on the CPU."""
-    return torch.tensor(_taylor(R, sign).tolist(), dtype=torch.float64)
+    return torch.tensor(_taylor(int(R), sign).tolist(), dtype=torch.float64)
 
 
 def smoothness_top(R: int, scheme: str) -> int:

@@ -1,0 +1,93 @@
+"""Runs the GPU kernels in Triton's interpreter beside the `torch` backend; prints JSON.
+
+A script and not a test, because Triton must be imported with its interpreter switched on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+os.environ["TRITON_INTERPRET"] = "1"
+
+import torch
+from torch import Tensor
+
+import smnn._backends._gpu_plan as plans
+from smnn._backends.registry import backend_named
+from smnn._problem import make_problem
+
+plans.SHORTEST_PIECE = 2  # so that short sequences have several levels of pieces
+
+CASES = [  # B, T, Q, V, R, T_init, orders given, pieces, weights
+    (2, 7, 1, 1, 2, 1, 2, 1, "one"),
+    (3, 1, 3, 1, 2, 1, 3, 1, "one"),
+    (2, 2, 1, 2, 1, 2, 2, 1, "rows"),
+    (3, 6, 4, 2, 1, 0, 1, 1, "orders"),
+    (3, 13, 2, 1, 1, 2, 1, 3, "orders"),
+    (2, 9, 1, 1, 1, 9, 1, 2, "rows"),
+    (1, 30, 1, 1, 2, 1, 2, 7, "one"),
+    (2, 40, 1, 1, 1, 1, 2, 9, "one"),
+    (40, 5, 1, 1, 2, 1, 1, 1, "one"),
+]
+
+
+def relative(a: Tensor, b: Tensor) -> float:
+    """Largest difference relative to the largest value; 0 for empty tensors."""
+    return float((a - b).abs().max() / b.abs().max()) if b.numel() else 0.0
+
+
+def compare(scheme: str, case: tuple) -> dict[str, object]:
+    """Values, adjoint and every gradient of one case."""
+    B, T, Q, V, R, T_init, m_init, pieces, kind = case
+    f64 = {"dtype": torch.float64}
+    c, d = torch.randn(B, T, Q, V, R + 1, **f64), torch.randn(B, T, Q, **f64)
+    u, s = torch.randn(B, T_init, V, m_init, **f64), torch.rand(B, T - 1, V, **f64) + 0.3
+    weights: dict[str, Tensor | float] = {}
+    if kind == "rows":
+        weights["w_gov"] = torch.rand(B, T, Q, **f64) + 0.5
+        weights["w_init"] = torch.rand(B, T_init, V, m_init, **f64) + 0.5
+        weights["w_smooth"] = torch.rand(B, T - 1, V, 1, **f64) + 0.5
+    if kind == "orders":
+        weights["w_smooth"] = torch.rand(B, T - 1, V, R + 1, **f64) + 0.5
+    problem, _ = make_problem(c, d, u, s, scheme=scheme, **weights)
+    gpu, judge = backend_named("gpu"), backend_named("torch")
+    ours, theirs = gpu.solve(problem, pieces), judge.solve(problem, 1)
+    g = torch.randn_like(theirs.y)
+    x, z = gpu.adjoint(problem, ours.factor, g, pieces), judge.adjoint(problem, theirs.factor, g, 1)
+    wanted = [True] * 7
+    mine = gpu.row_gradients(problem, z, theirs.y, wanted)
+    other = judge.row_gradients(problem, z, theirs.y, wanted)
+    return {
+        "y": relative(ours.y, theirs.y),
+        "adjoint": relative(x, z),
+        "gradients": max(relative(a, b) for a, b in zip(mine, other, strict=True)),
+        "status": ours.status.tolist(),
+    }
+
+
+def failures() -> dict[str, object]:
+    """One good sample, a bad step, a NaN, and a singular one, whole and in pieces."""
+    out = {}
+    for pieces in (1, 3):
+        c = torch.ones(4, 12, 1, 1, 3, dtype=torch.float64)
+        c[2, 5] = torch.nan
+        c[3] = 0.0
+        s = torch.full((4, 11), 0.1, dtype=torch.float64)
+        s[1, 4] = -0.1
+        u = torch.ones(4, 1, 1, 2, dtype=torch.float64)
+        problem, _ = make_problem(c, torch.zeros(4, 12, 1, dtype=torch.float64), u, s)
+        solved = backend_named("gpu").solve(problem, pieces)
+        out[str(pieces)] = [solved.status.tolist(), solved.y.isnan().flatten(1).all(1).tolist()]
+    return out
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    result = {
+        f"{scheme} {i}": compare(scheme, case)
+        for scheme in ("smnn", "central")
+        for i, case in enumerate(CASES)
+    }
+    json.dump({"cases": result, "failures": failures()}, sys.stdout)

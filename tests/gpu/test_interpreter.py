@@ -1,0 +1,47 @@
+"""All GPU kernels, executed without a GPU."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None, reason="Triton is not installed"
+)
+SCRIPT = Path(__file__).with_name("interpreted.py")
+
+
+@pytest.fixture(scope="module")
+def interpreted() -> dict[str, Any]:
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", str(SCRIPT)], capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr[-2000:]
+    return json.loads(run.stdout)
+
+
+@pytest.mark.parametrize("scheme", ["smnn", "central"])
+@pytest.mark.parametrize("case", range(9))
+def test_kernels_agree_with_the_torch_backend(
+    interpreted: dict[str, Any], scheme: str, case: int
+) -> None:
+    result = interpreted["cases"][f"{scheme} {case}"]
+    assert not any(result["status"])
+    assert result["y"] < 1e-12
+    assert result["adjoint"] < 1e-12
+    assert result["gradients"] < 1e-11
+
+
+@pytest.mark.parametrize("pieces", ["1", "3"])
+def test_failed_samples_are_named_and_disturb_no_other(
+    interpreted: dict[str, Any], pieces: str
+) -> None:
+    status, lost = interpreted["failures"][pieces]
+    assert status == [0, 1, 2, 3]
+    assert lost == [False, True, True, True]
