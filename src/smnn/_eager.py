@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from smnn import _ops
-from smnn._backends.base import Backend
+from smnn._backends.base import Backend, Solved
 from smnn._problem import Problem
 from smnn._status import raise_if_failed
 
@@ -78,6 +78,23 @@ class Signature(NamedTuple):
     batch: tuple[int, ...]
     engine: Backend
     pieces: int
+    prepared: Any = None
+
+    def solve(self, tensors: tuple[Tensor, ...]) -> Solved:
+        """By the shortest way the backend has."""
+        if self.prepared is not None:
+            return self.prepared.solve(*tensors)
+        return self.engine.solve(self.fit(tensors), self.pieces)
+
+    def gradients(
+        self, tensors: list[Tensor], y: Tensor, factor: Tensor, gy: Tensor, wanted: tuple[bool, ...]
+    ) -> list[Tensor]:
+        """By the four tensors in their broadcast form; anything where not wanted."""
+        if self.prepared is not None:
+            return self.prepared.gradients(tensors, y, factor, gy, wanted)
+        problem = self.fit(tuple(tensors))
+        lam = self.engine.adjoint(problem, factor, gy, self.pieces)
+        return self.engine.row_gradients(problem, lam, y, [*wanted, False, False, False])[:4]
 
     def fit(self, tensors: tuple[Tensor, ...]) -> Problem:
         """The problem of other tensors of the same layout."""
@@ -96,8 +113,7 @@ class _Quick(torch.autograd.Function):
         ctx: Any, c: Tensor, d: Tensor, u: Tensor, s: Tensor, signature: Signature
     ) -> Answer:
         """`y`, factor, status, rcond, weakest."""
-        engine, pieces = signature.engine, signature.pieces
-        y, factor, rcond, weakest, status = engine.solve(signature.fit((c, d, u, s)), pieces)
+        y, factor, rcond, weakest, status = signature.solve((c, d, u, s))
         ctx.save_for_backward(c, d, u, s, y, factor)
         ctx.signature = signature
         ctx.set_materialize_grads(False)
@@ -114,14 +130,11 @@ class _Quick(torch.autograd.Function):
         signature: Signature = ctx.signature
         if torch.is_grad_enabled():
             return (*_differentiable(signature, tensors, gy, wanted), None)
-        problem = signature.fit(tuple(tensors))
-        engine = signature.engine
-        lam = engine.adjoint(problem, factor, gy, signature.pieces)
-        grads = engine.row_gradients(problem, lam, y, [*wanted, False, False, False])
+        grads = signature.gradients(tensors, y, factor, gy, wanted)
         return (
             *(
                 _summed(g, x, signature.batch) if w else None
-                for g, x, w in zip(grads[:4], tensors, wanted, strict=True)
+                for g, x, w in zip(grads, tensors, wanted, strict=True)
             ),
             None,
         )
@@ -166,9 +179,9 @@ def remember(key: Any, tensors: tuple[Tensor, ...], signature: Signature) -> Non
     layout = [
         torch.empty(0, device="meta").as_strided(x.shape, x.stride()) for x in problem.tensors[:4]
     ]
-    _signatures[key] = signature._replace(
-        problem=Problem.of([*layout, *problem.tensors[4:]], problem.scheme)
-    )
+    kept = Problem.of([*layout, *problem.tensors[4:]], problem.scheme)
+    prepared = signature.engine.prepare(kept, signature.pieces)
+    _signatures[key] = signature._replace(problem=kept, prepared=prepared)
     if len(_signatures) > 512:
         _signatures.popitem(last=False)
 
@@ -178,8 +191,7 @@ def solve_like(signature: Signature, tensors: tuple[Tensor, ...], *, check: bool
     if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
         out = _Quick.apply(*tensors, signature)
     else:
-        problem = signature.fit(tensors)
-        y, factor, rcond, weakest, status = signature.engine.solve(problem, signature.pieces)
+        y, factor, rcond, weakest, status = signature.solve(tensors)
         out = y, factor, status, rcond, weakest
     if check:
         raise_if_failed(signature.fit(tensors), out[2], out[3], out[4], signature.batch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import linecache
 import os
@@ -108,18 +109,25 @@ class Launch:
         self.template = [0 if isinstance(x, Slot) else x for x in chosen] + [width]
         self.slots = [(i, x.tensor, x.offset) for i, x in enumerate(chosen) if isinstance(x, Slot)]
 
+    def bound(self, fixed: dict[str, int]) -> Launch:
+        """The same launch with some addresses put in for good."""
+        out = copy.copy(self)
+        out.template = self.template.copy()
+        for i, tensor, offset in self.slots:
+            if tensor in fixed:
+                out.template[i] = fixed[tensor] + 8 * offset
+        out.slots = [slot for slot in self.slots if slot[1] not in fixed]
+        return out
+
     def run(self, bases: dict[str, int], device: int, stream: int) -> None:
         """Launch on the current device; `bases` are addresses."""
         arguments = self.template.copy()
         for i, tensor, offset in self.slots:
             arguments[i] = bases[tensor] + 8 * offset
         kernel = self.kernel.on(device, self.width)
-        runtime = triton.knobs.runtime
-        hook = runtime.launch_enter_hook
-        described = kernel.launch_metadata((self.grid, 1, 1), stream, *arguments) if hook else None
         kernel.run(
-            self.grid, 1, 1, stream, kernel.function, kernel.packed_metadata, described,
-            hook, runtime.launch_exit_hook, *arguments,
+            self.grid, 1, 1, stream, kernel.function, kernel.packed_metadata,
+            None, None, None, *arguments,
         )  # fmt: skip
 
     def interpret(self, tensors: dict[str, Tensor]) -> None:
@@ -147,16 +155,20 @@ class Program:
             for launch in self.launches:
                 launch.interpret(tensors)
             return
-        device = next(iter(tensors.values())).device.index
         bases = {name: x.data_ptr() for name, x in tensors.items()}
-        if device == torch.cuda.current_device():
-            self._launch(bases, device)
-        else:
-            with torch.cuda.device(device):
-                self._launch(bases, device)
+        self.launch(bases, next(iter(tensors.values())).device.index)
 
-    def _launch(self, bases: dict[str, int], device: int) -> None:
-        stream = torch.cuda.current_stream(device).cuda_stream
+    def bound(self, fixed: dict[str, int]) -> Program:
+        """The same launches with some addresses put in for good."""
+        return Program([launch.bound(fixed) for launch in self.launches])
+
+    def launch(self, bases: dict[str, int], device: int) -> None:
+        """Run on that device, on its current stream."""
+        if device != torch.cuda.current_device():
+            with torch.cuda.device(device):
+                self.launch(bases, device)
+            return
+        stream = torch._C._cuda_getCurrentRawStream(device)
         for launch in self.launches:
             launch.run(bases, device, stream)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -63,6 +63,11 @@ class Backend(ABC):
         """Into how many pieces of time each sequence is cut."""
         del B, T, n, reach
         return 1
+
+    def prepare(self, problem: Problem, pieces: int) -> Any:
+        """A shorter way for many calls with tensors of one layout, or `None`."""
+        del problem, pieces
+        return None
 
     @abstractmethod
     def factor_size(self, problem: Problem, pieces: int) -> int:

@@ -17,6 +17,7 @@ from smnn._taylor import link_rows
 
 if TYPE_CHECKING:
     from smnn._backends._gpu_launch import Program
+    from smnn._backends._gpu_prepared import Prepared
 
 LANES_WANTED = 32768
 """Lanes that keep a large GPU busy; fewer sequences than that are cut into pieces."""
@@ -90,6 +91,17 @@ class GpuBackend(Backend):
         tensors["ratio"] = ratio
         down.run(tensors)
         return Solved(y, factor, ratio, wheres.gather(1, worst[:, None])[:, 0], status)
+
+    def prepare(self, problem: Problem, pieces: int) -> Prepared | None:
+        """What `solve` and its derivative need, for tensors that lie in memory like these."""
+        levels = _levels(problem, pieces)
+        whole = all(_packed(x, 2) is x for x in problem.tensors[:3])
+        if interpreted() or not whole or not levels[0].B or problem.w_smooth.stride(-1):
+            return None
+        from smnn._backends._gpu_prepared import Prepared
+
+        spec, tensors, strides = _inputs(problem, left=levels[0].P > 1)
+        return Prepared(levels, problem, spec, tensors, strides)
 
     def adjoint(self, problem: Problem, factor: Tensor, g: Tensor, pieces: int) -> Tensor:
         """Forward substitution up the levels, back substitution down."""
