@@ -30,8 +30,10 @@ LAYERS = [
 BACKEND_LAYERS = [
     {"_layout", "base", "_gpu_emit"},
     {"_lanes", "_gpu_rows", "_gpu_source"},
-    {"_eliminate", "_gpu_chain"},
+    {"_eliminate", "_gpu_chain", "_gpu_substitute"},
     {"_row_gradients", "_separators", "_substitute", "_gpu_launch"},
+    {"_gpu_plan"},
+    {"_gpu_prepared"},
     {"cpu", "cyclic", "gpu", "reference"},
     {"registry"},
 ]

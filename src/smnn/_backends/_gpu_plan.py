@@ -9,6 +9,13 @@ SHORTEST_PIECE = 24
 """Times per piece below which cutting costs more than it gains."""
 
 
+INPUTS = (
+    ("c", "bt"), ("d", "bt"), ("u", "bt"), ("s", "btv"), ("wg", "btq"), ("wi", "btvr"),
+    ("scale", "btv"), ("wt", "btv"), ("ws", "btvr"), ("K", "btv"), ("KF", "btv"),
+)  # fmt: skip
+"""Tensors that the kernels read, and their axes whose strides they take."""
+
+
 class Level(NamedTuple):
     """A sequence (level 0), or the chain of separators of the level below, and how it is cut."""
 
@@ -37,8 +44,8 @@ class Level(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Lanes per program: small programs spread few lanes over many processors."""
-        return 32 if self.lanes <= 32 * 132 * 8 else 128
+        """Lanes per program: one warp, the unit that a multiprocessor can place anywhere."""
+        return 32
 
     @property
     def padded(self) -> int:
@@ -90,8 +97,6 @@ class _Layout:
 
 def _strides(strides):  # type: ignore[no-untyped-def]
     """Arguments for the strides of all inputs."""
-    from smnn._backends.gpu import INPUTS
-
     T_init, *each = strides
     values = {"T_init": T_init}
     for (name, axes), numbers in zip(INPUTS, each, strict=True):
@@ -118,7 +123,6 @@ def solve_programs(levels, spec, strides):  # type: ignore[no-untyped-def]
         chain_kernel,
         solve_kernel,
     )
-    from smnn._backends.gpu import INPUTS
 
     first, scratch = levels[0], _Layout()
     factor_at = _offsets([level.factor_size for level in levels])
@@ -214,7 +218,6 @@ def adjoint_program(levels):  # type: ignore[no-untyped-def]
 def rows_program(shape, spec, strides, wanted):  # type: ignore[no-untyped-def]
     """The launch of the row gradients."""
     from smnn._backends._gpu_launch import Launch, Program, Slot, rows_kernel
-    from smnn._backends.gpu import INPUTS
 
     B, T, V, m = shape
     values = {f"{name}_ptr": Slot(name) for name, _ in INPUTS} | _strides(strides)

@@ -129,6 +129,29 @@ def keep_rows(
         store_cell(out, "z_ptr", step, n, j, row.get("r", "zero"))
 
 
+def _ask_steps(out: Source, spec: Spec, step: str) -> None:
+    """Ask for step sizes and weights of a step, one step before they are needed."""
+    out(f"coming = t0 + ({step}) - pad")
+    out("wanted = (coming > 0) & (coming >= t0) & (coming < T)")
+    out("coming = tl.maximum(coming - 1, 0)")
+    for v in range(spec.V):
+        where = f"b * s_sb + coming * s_st + {v} * s_sv"
+        out(f"s{v} = tl.load(s_ptr + {where}, mask=wanted, other=1.0)")
+        where = f"b * scale_sb + coming * scale_st + {v} * scale_sv"
+        out(f"w{v} = tl.load(scale_ptr + {where}, mask=wanted, other=0.0)")
+
+
+def _governing_loads(out: Source, spec: Spec) -> list[list[str]]:
+    """Weight, coefficients and right-hand side of every equation, asked for before the links."""
+    rows = []
+    for q in range(spec.Q):
+        where = [f"wg_ptr + b * wg_sb + now * wg_st + {q} * wg_sq"]
+        where += [f"c_ptr + b * c_sb + now * c_st + {q * spec.n + i}" for i in range(spec.n)]
+        where += [f"d_ptr + b * d_sb + now * d_st + {q}"]
+        rows.append([out.new(f"tl.load({x}, mask=here, other=0.0)") for x in where])
+    return rows
+
+
 def _link_rows(out: Source, spec: Spec) -> list[Row]:
     """Rows `scale (K D y_t - K F D y_{t-1})`, columns `b` (or `L` at a piece's first time) and `c`."""
     V, m, n = spec.V, spec.m, spec.n
@@ -136,13 +159,8 @@ def _link_rows(out: Source, spec: Spec) -> list[Row]:
     K, KF = (x.tolist() for x in unit_link(m - 1, spec.scheme))
     rows: list[Row] = []
     for v in range(V):
-        s = out.new(
-            f"tl.load(s_ptr + b * s_sb + before * s_st + {v} * s_sv, mask=linked, other=1.0)"
-        )
+        s, w = out.new(f"s{v}"), out.new(f"w{v}")
         out(f"bad_step = bad_step | (linked & ~(({s} > 0.0) & ({s} < float('inf'))))")
-        w = out.new(
-            f"tl.load(scale_ptr + b * scale_sb + before * scale_st + {v} * scale_sv, mask=linked, other=0.0)"
-        )
         powers = [w]
         for _ in range(1, m):
             powers.append(out.new(f"{powers[-1]} * {s}"))
@@ -174,22 +192,15 @@ def _link_rows(out: Source, spec: Spec) -> list[Row]:
     return rows
 
 
-def _local_rows(out: Source, spec: Spec, triangle: list[Row], left: list[Row]) -> None:
+def _local_rows(
+    out: Source, spec: Spec, triangle: list[Row], left: list[Row], loads: list[list[str]]
+) -> None:
     """Rotate the governing rows, then the initial rows, into the new triangle."""
-    V, m, Q, n = spec.V, spec.m, spec.Q, spec.n
+    V, m, n = spec.V, spec.m, spec.n
     columns, k = names("c", n), spec.reach * n if spec.left else 0
-    for q in range(Q):
-        w = out.new(
-            f"tl.load(wg_ptr + b * wg_sb + now * wg_st + {q} * wg_sq, mask=here, other=0.0)"
-        )
-        row = {}
-        for i in range(n):
-            x = out.new(
-                f"tl.load(c_ptr + b * c_sb + now * c_st + {q * n + i}, mask=here, other=0.0)"
-            )
-            row[f"c{i}"] = out.new(f"{w} * {x}")
-        x = out.new(f"tl.load(d_ptr + b * d_sb + now * d_st + {q}, mask=here, other=0.0)")
-        row["r"] = out.new(f"{w} * {x}")
+    for w, *entries, right in loads:
+        row = {f"c{i}": out.new(f"{w} * {x}") for i, x in enumerate(entries)}
+        row["r"] = out.new(f"{w} * {right}")
         insert(out, triangle, columns, row)
         insert(out, left, names("L", k), row)
     if not spec.m_init:
@@ -272,6 +283,7 @@ def eliminate_body(out: Source, spec: Spec) -> None:
     left.start(out, unit=False)
     norms.start(out)
     out("bad_step = lane < 0")
+    _ask_steps(out, spec, "0")
     with out.block("for step in range(0, L):"):
         out("t = t0 + step - pad")
         out("here = t >= t0")
@@ -279,10 +291,12 @@ def eliminate_body(out: Source, spec: Spec) -> None:
         out("linked = here & (t > 0)")
         out("now = tl.maximum(t, 0)")
         out("before = tl.maximum(t - 1, 0)")
+        loads = _governing_loads(out, spec)
         rows, left_rows = last.rows(), left.rows()
         new: list[Row] = [{} for _ in range(n)]
         inverse: list[str | None] = [None] * n
         links = _link_rows(out, spec)
+        _ask_steps(out, spec, "step + 1")
         for i in range(n - 1, -1, -1):  # from the bottom up: the rest is the new triangle
             row = links[i]
             for j in range(n):
@@ -292,7 +306,7 @@ def eliminate_body(out: Source, spec: Spec) -> None:
             norms.add(out, rows, [*b, *c], f"(t - 1) * {n}")
             with out.block("if step > 0:"):
                 keep_rows(out, rows, [*b, *c], k, "step - 1", inverse)
-        _local_rows(out, spec, new, left_rows)
+        _local_rows(out, spec, new, left_rows, loads)
         if reach == 2:
             prior = before_last.rows()
             _central_rows(out, spec, [(prior, a), (rows, b), (new, c)], left_rows)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from smnn._backends._gpu_plan import SHORTEST_PIECE, Level, plan
+from smnn._backends._gpu_plan import INPUTS, SHORTEST_PIECE, Level, plan
 from smnn._backends.base import Backend, Solved
 from smnn._problem import Problem
 from smnn._taylor import link_rows
@@ -23,11 +23,6 @@ LANES_WANTED = 32768
 """Lanes that keep a large GPU busy; fewer sequences than that are cut into pieces."""
 LARGEST_BLOCK = 12
 """Unknowns per time that fit into registers."""
-INPUTS = (
-    ("c", "bt"), ("d", "bt"), ("u", "bt"), ("s", "btv"), ("wg", "btq"), ("wi", "btvr"),
-    ("scale", "btv"), ("wt", "btv"), ("ws", "btvr"), ("K", "btv"), ("KF", "btv"),
-)  # fmt: skip
-"""Tensors that the kernels read, and their axes whose strides they take."""
 
 
 def interpreted() -> bool:
