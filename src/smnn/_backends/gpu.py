@@ -54,7 +54,7 @@ class GpuBackend(Backend):
     def pieces(self, B: int, T: int, n: int, reach: int) -> int:
         """Enough lanes to fill the device, as long as pieces stay worth their overhead."""
         shortest = max(SHORTEST_PIECE, 2 * n, 4 * reach)
-        if B >= LANES_WANTED // 2 or 3 * shortest > T:
+        if B >= LANES_WANTED // 4 or 3 * shortest > T:
             return 1
         return max(1, min(-(-LANES_WANTED // max(B, 1)), T // shortest))
 
