@@ -2,8 +2,6 @@
 
 import argparse
 import importlib
-import itertools
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +11,6 @@ from typing import Any
 import pytest
 
 import smnn
-from smnn.experiments.standalone import Standalone
 
 ROOT = Path(__file__).resolve().parents[2]
 README = "# x\n\n<!-- results:start -->\nNot yet.\n<!-- results:end -->\n\nMore.\n"
@@ -30,11 +27,6 @@ def bench() -> Any:
 @pytest.fixture(scope="module")
 def cases(bench: Any) -> ModuleType:
     return bench("_cases")
-
-
-@pytest.fixture(scope="module")
-def tables(bench: Any) -> ModuleType:
-    return bench("make_tables")
 
 
 @pytest.fixture(scope="module")
@@ -122,52 +114,6 @@ def test_memory_is_weighed_exactly(bench: Any, cases: ModuleType) -> None:
 def test_published_solver_must_be_there(bench: Any, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="ScalableMNN checkout"):
         bench("_solvers").load_published(tmp_path)
-
-
-def test_tables_are_written(
-    tables: ModuleType, record: dict[str, Any], result: Standalone, tmp_path: Path
-) -> None:
-    (tmp_path / "README.md").write_text(README)
-    (tmp_path / "bench.json").write_text(json.dumps(record))
-    command = {"command": "smnn reproduce standalone --out /some/where/out --repeats 1"}
-    (tmp_path / "standalone.json").write_text(json.dumps({**command, **result.record()}))
-    root = ["--root", str(tmp_path)]
-    assert tables.main([*root, "--standalone", str(tmp_path / "standalone.json")]) == 0
-    assert not (tmp_path / "docs/generated/benchmarks.md").exists()
-    assert tables.main([*root, "--bench", str(tmp_path / "bench.json")]) == 0
-
-    page = (tmp_path / "docs/generated/standalone.md").read_text()
-    assert "| $y$, S-MNN | **4.8e-12** |" in page
-    assert "18 of 18" in page
-    assert "`smnn reproduce standalone --out out --repeats 1`" in page
-    page = (tmp_path / "docs/generated/benchmarks.md").read_text()
-    assert page.count("| smnn |") == 1
-    assert "`python benchmarks/bench_solver.py --out bench.json`" in page
-    assert "| 2 | 3 | 8 |" in page
-
-    readme = (tmp_path / "README.md").read_text()
-    assert "Not yet." not in readme
-    assert readme.startswith("# x\n")
-    assert readme.endswith("<!-- results:end -->\n\nMore.\n")
-    assert "Damped oscillator" in readme  # kept from the first call
-    assert "B = 2, T = 60, forward" in readme
-    again = tables.main([*root, "--bench", str(tmp_path / "bench.json")])
-    assert again == 0
-    assert (tmp_path / "README.md").read_text() == readme
-
-
-def test_rows_have_the_columns_of_their_head(tables: ModuleType, record: dict[str, Any]) -> None:
-    lines = tables.bench_page(record).splitlines()
-    for before, line in itertools.pairwise(lines):
-        if before.startswith("|") and line.startswith("|"):
-            assert before.count("|") == line.count("|")
-
-
-def test_missing_input_is_one_line(
-    tables: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert tables.main(["--bench", str(tmp_path / "none.json"), "--root", str(tmp_path)]) == 2
-    assert capsys.readouterr().err.startswith("error: ")
 
 
 def test_runs_as_a_module() -> None:

@@ -1,0 +1,131 @@
+"""What only a CUDA device can show: graphs, streams, memory, compilation."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+import smnn
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+
+def tensors(B: int = 40, T: int = 30, V: int = 1, R: int = 2, seed: int = 0) -> list[Tensor]:
+    """A first-order system on an uneven grid."""
+    g = torch.Generator().manual_seed(seed)
+    c = torch.zeros(B, T, V, V, R + 1, dtype=torch.float64)
+    c[..., 0] = 0.3 * torch.randn(B, T, V, V, generator=g)
+    c[..., 1] = torch.eye(V)
+    s = 0.1 + 0.01 * torch.rand(B, T - 1, generator=g, dtype=torch.float64)
+    d = torch.randn(B, T, V, generator=g, dtype=torch.float64)
+    u = torch.randn(B, 1, V, 1, generator=g, dtype=torch.float64)
+    return [x.cuda().requires_grad_() for x in (c, d, u, s)]
+
+
+def solve(*x: Tensor) -> Tensor:
+    return smnn.solve_ex(*x, backend="gpu")[0]
+
+
+def expected(x: list[Tensor], g: Tensor) -> list[Tensor]:
+    """Gradients on the CPU."""
+    leaves = [t.detach().cpu().requires_grad_() for t in x]
+    return list(torch.autograd.grad(smnn.solve(*leaves, backend="cpu"), leaves, g.cpu()))
+
+
+def close(a: list[Tensor], b: list[Tensor]) -> None:
+    for x, y in zip(a, b, strict=True):
+        torch.testing.assert_close(x.cpu(), y.cpu(), rtol=1e-9, atol=1e-9 * float(y.abs().max()))
+
+
+@pytest.mark.parametrize("T", [30, 400])
+def test_two_forwards_before_one_backward(T: int) -> None:
+    a, b = tensors(T=T, seed=1), tensors(T=T, seed=2)
+    ya, yb = solve(*a), solve(*b)
+    g = torch.randn_like(ya)
+    close(list(torch.autograd.grad(ya, a, g)), expected(a, g))
+    close(list(torch.autograd.grad(yb, b, g)), expected(b, g))
+
+
+@pytest.mark.parametrize("T", [30, 400])
+def test_training_step_in_a_graph(T: int) -> None:
+    x = tensors(T=T)
+    g = torch.randn(40, T, 1, 3, dtype=torch.float64, device="cuda")
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            torch.autograd.grad(solve(*x), x, g)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        out = torch.autograd.grad(solve(*x), x, g)
+    fresh = tensors(T=T, seed=7)
+    with torch.no_grad():
+        for old, new in zip(x, fresh, strict=True):
+            old.copy_(new)
+    graph.replay()
+    torch.cuda.synchronize()
+    close(list(out), expected(fresh, g))
+
+
+def test_another_stream() -> None:
+    x = tensors(T=200)
+    g = torch.randn(40, 200, 1, 3, dtype=torch.float64, device="cuda")
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        out = torch.autograd.grad(solve(*x), x, g)
+    stream.synchronize()
+    close(list(out), expected(x, g))
+
+
+def test_views_and_expanded_tensors() -> None:
+    c, d, u, s = (x.detach() for x in tensors())
+    odd = c.transpose(0, 1).contiguous().transpose(0, 1)
+    y = smnn.solve(c, d, u, s, backend="cpu") if c.device.type == "cpu" else solve(c, d, u, s)
+    torch.testing.assert_close(solve(odd, d, u, s), y)
+    one = solve(c[:1].expand_as(c), d, u, s)
+    torch.testing.assert_close(one, solve(c[:1], d, u, s))
+    torch.testing.assert_close(solve(c[::2], d[::2], u[::2], s[::2]), y[::2])
+
+
+def test_many_shapes_leave_no_memory_behind() -> None:
+    for T in range(5, 15):
+        solve(*tensors(T=T))
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    for T in range(15, 60):
+        x = tensors(T=T)
+        torch.autograd.grad(solve(*x).sum(), x)
+    del x
+    torch.cuda.synchronize()
+    assert torch.cuda.memory_allocated() - before < 2_000_000
+
+
+def test_compiled() -> None:
+    x = tensors()
+    compiled = torch.compile(lambda *t: solve(*t).square().sum(), fullgraph=True)
+    close(
+        list(torch.autograd.grad(compiled(*x), x)),
+        list(torch.autograd.grad(solve(*x).square().sum(), x)),
+    )
+
+
+def test_float32_tensors() -> None:
+    x = [t.detach() for t in tensors(T=300)]
+    low = smnn.solve(*(t.float() for t in x), backend="gpu")
+    assert low.dtype is torch.float32
+    exact = smnn.solve(*(t.float().double().cpu() for t in x), backend="cpu")
+    torch.testing.assert_close(low.cpu().double(), exact, rtol=1e-5, atol=1e-5)
+
+
+def test_larger_blocks_go_another_way() -> None:
+    x = [t.detach() for t in tensors(B=4, T=12, V=5)]
+    y = smnn.solve(*x)  # 15 unknowns per time: not in registers
+    torch.testing.assert_close(y.cpu(), smnn.solve(*(t.cpu() for t in x), backend="cpu"))
+    with pytest.raises(smnn.BackendError, match="unknowns per time"):
+        smnn.solve(*x, backend="gpu")
