@@ -25,6 +25,7 @@ LARGEST_BLOCK = 12
 """Unknowns per time that fit into registers."""
 
 
+@torch.compiler.assume_constant_result
 def interpreted() -> bool:
     """Whether Triton's interpreter runs the kernels, on the CPU."""
     return os.environ.get("TRITON_INTERPRET", "0") == "1"

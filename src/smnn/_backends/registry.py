@@ -34,6 +34,11 @@ def backend_named(name: str) -> Backend:
     return _BACKENDS[name]
 
 
+@torch.compiler.assume_constant_result
+def _unusable(name: str) -> str | None:
+    return _BACKENDS[name].unusable()
+
+
 def choose_backend(name: str, device: torch.device, n: int) -> Backend:
     """The backend asked for, or for `"auto"` the first that takes blocks of `n` unknowns there.
 
@@ -43,7 +48,7 @@ def choose_backend(name: str, device: torch.device, n: int) -> Backend:
     candidates = list(_BACKENDS.values()) if name == "auto" else [backend_named(name)]
     reasons = []
     for backend in candidates:
-        reason = backend.unusable() or backend.unsupported(device, n)
+        reason = _unusable(backend.name) or backend.unsupported(device, n)
         if reason is None:
             return backend
         reasons.append(f"{backend.name}: {reason}")
