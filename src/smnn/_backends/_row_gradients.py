@@ -49,6 +49,7 @@ def governing_gradients(lam, y, c, d, w_gov, first, last, gc, gd, gw):
     at_y, at_c, at_d = np.empty(W, np.int64), np.empty(W, np.int64), np.empty(W, np.int64)
     at_w, to_c = np.empty(W, np.int64), np.empty(W, np.int64)
     to_d, to_w = np.empty(W, np.int64), np.empty(W, np.int64)
+    steady = w_gov.strides[0] == 0 and w_gov.strides[1] == 0
     for start in range(first, last, W):
         for l in range(W):
             index = min(start + l, last - 1)
@@ -57,17 +58,20 @@ def governing_gradients(lam, y, c, d, w_gov, first, last, gc, gd, gw):
         find_all(at_y, y, lane_b, lane_t, T - 1, always)
         find_all(at_c, c, lane_b, lane_t, T - 1, always)
         find_all(at_d, d, lane_b, lane_t, T - 1, always)
-        find_all(at_w, w_gov, lane_b, lane_t, T - 1, always)
+        if start == first or not steady:
+            find_all(at_w, w_gov, lane_b, lane_t, T - 1, always)
         find_all(to_c, gc, lane_b, lane_t, T - 1, present)
         find_all(to_d, gd, lane_b, lane_t, T - 1, present)
-        find_all(to_w, gw, lane_b, lane_t, T - 1, present)
+        if gw.shape[0] > 0:
+            find_all(to_w, gw, lane_b, lane_t, T - 1, present)
         for j in range(n):
             extra = j // m * y.strides[2] + j % m * y.strides[3]
             gather(x, j, y, at_y, extra)
             gather(mu, j, lam, at_y, extra)
         for q in range(Q):
             gather(rho, 0, d, at_d, q * d.strides[2])
-            gather(w, 0, w_gov, at_w, q * w_gov.strides[2])
+            if start == first or not steady or Q > 1:
+                gather(w, 0, w_gov, at_w, q * w_gov.strides[2])
             product(rho, 0, rho, 0, minus, 0)
             clear(a, 0, 1)
             for j in range(n):
@@ -111,13 +115,14 @@ def initial_gradients(lam, y, u, w_init, first, last, gu, gw):
 
 
 @small
-def rows_of(before, after, taylor, inverse, top, m, forward, backward):
-    """Forward and backward Taylor rows from `s^j x_j` at both ends of a step."""
-    for r in range(top):
+def rows_of(before, after, taylor, inverse, top, m, part, forward, backward):
+    """Forward Taylor rows from `s^j x_j` at both ends of a step; the backward ones follow."""
+    for r in range(part, part + m):
         copy(forward, r, after, r, 1)
-        subtract_dot(forward, r, taylor, r * m + r, before, r, m - r)
-        copy(backward, r, before, r, 1)
-        subtract_dot(backward, r, inverse, r * m + r, after, r, m - r)
+        subtract_dot(forward, r, taylor, (r - part) * (m + 1), before, r, m - r + part)
+    clear(backward, part, m)
+    for r in range(part, part + top):
+        subtract_dot(backward, r, inverse, (r - part) * (m + 1), forward, r, m - r + part)
 
 
 @compiled(
@@ -144,7 +149,8 @@ def taylor_gradients(lam, y, s, w_smooth, taylor, inverse, top, first, last, gs,
     always, present = np.ones(W, np.int64), np.ones(W, np.int64)
     at_y, at_s, at_w = np.empty(W, np.int64), np.empty(W, np.int64), np.empty(W, np.int64)
     to_s, to_w = np.empty(W, np.int64), np.empty(W, np.int64)
-    block = m * W
+    steady = w_smooth.strides[0] == 0 and w_smooth.strides[1] == 0 and V == 1
+    steady = steady and w_smooth.strides[3] == 0
     for start in range(first, last, W):
         for l in range(W):
             index = min(start + l, last - 1)
@@ -152,9 +158,11 @@ def taylor_gradients(lam, y, s, w_smooth, taylor, inverse, top, first, last, gs,
             present[l] = 1 if start + l < last else 0
         find_all(at_y, y, lane_b, lane_t, T - 1, always)
         find_all(at_s, s, lane_b, lane_t, T - 1, always)
-        find_all(at_w, w_smooth, lane_b, lane_t, T - 1, always)
+        if start == first or not steady:
+            find_all(at_w, w_smooth, lane_b, lane_t, T - 1, always)
         find_all(to_s, gs, lane_b, lane_t, T - 1, present)
-        find_all(to_w, gw, lane_b, lane_t, T - 1, present)
+        if gw.shape[0] > 0:
+            find_all(to_w, gw, lane_b, lane_t, T - 1, present)
         for v in range(V):
             gather(h, 0, s, at_s, v * s.strides[2])
             reciprocal(inv, 0, h, 0)
@@ -175,25 +183,25 @@ def taylor_gradients(lam, y, s, w_smooth, taylor, inverse, top, first, last, gs,
                     product(before, cell + m, before, cell, orders, j)
                     product(after, cell + m, after, cell, orders, j)
             for part in range(4):
-                a, b = part * block, (part + 1) * block
-                rows_of(
-                    before[a:b], after[a:b], taylor, inverse, top, m, forward[a:b], backward[a:b]
-                )  # fmt: skip
+                rows_of(before, after, taylor, inverse, top, m, part * m, forward, backward)
             clear(total, 0, 1)
             for r in range(m):
                 clear(both, 0, 1)
                 if r < top:
-                    gather(w, 0, w_smooth, at_w, v * w_smooth.strides[2] + r * w_smooth.strides[3])
+                    if not steady or (start == first and r == 0):
+                        extra = v * w_smooth.strides[2] + r * w_smooth.strides[3]
+                        gather(w, 0, w_smooth, at_w, extra)
                     for rows in (forward, backward):
                         add_product(both, 0, rows, r, rows, 3 * m + r)
                         add_product(both, 0, rows, m + r, rows, 2 * m + r)
                     product(both, 0, both, 0, w, 0)
                     add_product(total, 0, both, 0, w, 0)
-                    clear(both, 0, 1)
-                    for rows in (forward, backward):
-                        add_product(both, 0, rows, r, rows, 2 * m + r)
-                    product(both, 0, both, 0, w, 0)
                 if gw.shape[0] > 0:
+                    clear(both, 0, 1)
+                    if r < top:
+                        for rows in (forward, backward):
+                            add_product(both, 0, rows, r, rows, 2 * m + r)
+                        product(both, 0, both, 0, w, 0)
                     for l in range(W):
                         both[l] *= -2.0
                     scatter(gw, to_w, v * gw.strides[2] + r * gw.strides[3], both, 0)
