@@ -1,6 +1,7 @@
-"""Write the result tables of README.md and docs/ from the JSON that the experiments leave.
+r"""Write the result tables of README.md and docs/ from the JSON that the experiments leave.
 
-    python tools/tables.py --standalone demo-output/standalone.json --bench bench-output/bench.json
+    python tools/tables.py --standalone demo-output/standalone.json \
+        --bench bench-output/bench.json --gpu benchmarks/results/gpu_h200.json
 
 No number in a table is typed by hand. Without an option its table is left as it is.
 """
@@ -118,6 +119,48 @@ def bench(record: dict[str, Any]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def gpu(record: dict[str, Any]) -> str:
+    """The page on the GPU: forward and backward beside the published solver, and long sequences."""
+    rows = []
+    for case in record["cases"]:
+        ours, published = case["ours"], case.get("published", {})
+        memory = f"{ours['peak_mb']:,.0f}"
+        if published:
+            memory += f" / {published['peak_mb']:,.0f}"
+        rows.append(
+            [
+                case["name"],
+                milliseconds(ours["ms"]),
+                milliseconds(ours["device_ms"]),
+                milliseconds(published.get("ms")),
+                f"{case['speedup']:.0f}" if published else "",
+                memory,
+                f"{100 * case['bytes_per_s'] / record['copy_bytes_per_s']:.0f} %",
+                error(max(case["error"].values())),
+            ]
+        )
+    head = ["case", "eager, ms", "device, ms", "published, ms", "ratio", "memory, MB (published)",
+            "of copy", "error"]  # fmt: skip
+    lengths = [
+        [f"{row['T']:,}", milliseconds(row["ms"]), milliseconds(row["device_ms"])]
+        for row in record["lengths"]
+    ]
+    return "\n\n".join(
+        [
+            "Forward and backward, float64, gradients by `c`, `d`, `u` and `s`. *Eager* is what a "
+            "program sees; *device* is the replay of a captured graph, without Python. *Of copy* "
+            "is the rate of the bytes that must move, against a measured copy "
+            f"({record['copy_bytes_per_s'] / 1e12:.2f} TB/s). *Error* is the largest difference "
+            "to the `torch` backend, of values and gradients.",
+            table(head, rows),
+            "One sequence of order 2, cut into pieces of time:",
+            table(["T", "eager, ms", "device, ms"], lengths),
+            f"{record['device']}, torch {record['torch']}, Python {record['python']}. "
+            "Written by `python tools/tables.py --gpu benchmarks/results/gpu_h200.json`.",
+        ]
+    )
+
+
 def between_markers(text: str, content: str) -> str:
     before, rest = text.split(START)
     after = rest.split(END)[1]
@@ -127,6 +170,7 @@ def between_markers(text: str, content: str) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--standalone", type=Path, help="standalone.json of `make demo`")
+    parser.add_argument("--gpu", type=Path, help="JSON of benchmarks/bench_gpu.py")
     parser.add_argument("--bench", type=Path, help="bench.json of `make bench`")
     options = parser.parse_args()
     if options.standalone:
@@ -137,6 +181,10 @@ def main() -> int:
     if options.bench:
         page = ROOT / "docs" / "generated" / "benchmarks.md"
         page.write_text(bench(json.loads(options.bench.read_text())))
+        print(f"Written: {page.relative_to(ROOT)}")
+    if options.gpu:
+        page = ROOT / "docs" / "generated" / "gpu.md"
+        page.write_text(gpu(json.loads(options.gpu.read_text())) + "\n")
         print(f"Written: {page.relative_to(ROOT)}")
     return 0
 

@@ -29,7 +29,8 @@ class SolveInfo(NamedTuple):
     status: Tensor
     """0 solved, 1 a step is not positive and finite, 2 not finite, 3 singular (int64)."""
     rcond: Tensor
-    """Smallest pivot relative to its column: near 1 is safe, below 1e-14 is singular."""
+    """Smallest pivot relative to its column; on the CPU, where that is doubtful, the smallest
+    singular value relative to the columns."""
     weakest: Tensor
     """Where that pivot is: flattened index into `(T, V, R+1)` (int64)."""
 
