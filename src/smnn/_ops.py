@@ -102,7 +102,11 @@ def row_gradients_op(
     """`-dJ` by `c, d, u, s` and the weights; empty where not wanted."""
     problem = Problem(c, d, u, s, w_gov, w_init, w_smooth, scheme)
     out = backend_named(backend).row_gradients(problem, lam, y, list(wanted))
-    return tuple(x.contiguous() for x in out)  # type: ignore[return-value]
+    # Outputs must not share memory, not even those that hold nothing.
+    fresh = (
+        x.contiguous() if w else x.new_empty(x.shape) for x, w in zip(out, wanted, strict=True)
+    )
+    return tuple(fresh)  # type: ignore[return-value]
 
 
 @row_gradients_op.register_fake
