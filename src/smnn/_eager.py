@@ -156,7 +156,8 @@ def _differentiable(
     leaves = [x for x, w in zip(tensors, wanted, strict=True) if w]
     problem = signature.fit(tuple(tensors))
     engine, pieces = signature.engine, signature.pieces
-    y = _ops.solve(*problem, engine.name, pieces, True, False, signature.batch)[0]
+    size = engine.factor_size(problem, pieces)
+    y = _ops.solve(*problem, engine.name, pieces, size, False, signature.batch)[0]
     found = iter(torch.autograd.grad(y, leaves, gy, create_graph=True, materialize_grads=True))
     return [next(found) if w else None for w in wanted]
 
@@ -208,7 +209,8 @@ def solve_problem(
 ) -> Answer:
     """Solve by whichever way the surroundings allow."""
     if not (_unwatched() and _ordinary(problem.tensors)):
-        return _ops.solve(*problem, engine.name, pieces, True, check, batch)
+        size = engine.factor_size(problem, pieces)
+        return _ops.solve(*problem, engine.name, pieces, size, check, batch)
     if torch.is_grad_enabled() and any(x.requires_grad for x in problem.tensors):
         out = _Solve.apply(*problem, engine, pieces)
     else:

@@ -36,22 +36,26 @@ def solve_op(
     scheme: str,
     backend: str,
     pieces: int,
-    keep: bool,
+    size: int,
     check: bool,
     batch: Sequence[int],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """`y`, the factor (empty unless `keep`), `status`, `rcond` and `weakest` per sample."""
+    """`y`, the factor, `status`, `rcond` and `weakest` per sample.
+
+    `size` is the length of the factor, 0 if it is not to be kept. It is an argument, though it
+    follows from the others, so that a compiled graph kept on disk cannot outlive a change of
+    layout.
+    """
     problem = Problem(c, d, u, s, w_gov, w_init, w_smooth, scheme)
     y, factor, rcond, weakest, status = backend_named(backend).solve(problem, pieces)
     if check:
         raise_if_failed(problem, status, rcond, weakest, tuple(batch))
-    return y, factor if keep else factor.new_empty(0), status, rcond, weakest
+    return y, factor if size else factor.new_empty(0), status, rcond, weakest
 
 
 @solve_op.register_fake
-def _(c, d, u, s, w_gov, w_init, w_smooth, scheme, backend, pieces, keep, check, batch):  # type: ignore[no-untyped-def]
+def _(c, d, u, s, w_gov, w_init, w_smooth, scheme, backend, pieces, size, check, batch):  # type: ignore[no-untyped-def]
     problem = Problem(c, d, u, s, w_gov, w_init, w_smooth, scheme)
-    size = backend_named(backend).factor_size(problem, pieces) if keep else 0
     B = c.shape[0]
     index = c.new_empty(B, dtype=torch.int64)
     y = c.new_empty(problem.y_shape)
@@ -218,7 +222,7 @@ def _vmap_solve(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, A
     N = info.batch_size
     tensors = _merge_all(args[:7], in_dims[:7], N)
     scheme, backend, pieces, _, check, batch = args[7:]
-    y, factor, *rest = solve(*tensors, scheme, backend, pieces, False, check, [N, *batch])
+    y, factor, *rest = solve(*tensors, scheme, backend, pieces, 0, check, [N, *batch])
     return (_split(y, N), factor, *(_split(x, N) for x in rest)), (0, None, 0, 0, 0)
 
 

@@ -76,14 +76,15 @@ def operator_arguments(scheme: str, backend: str, device: str) -> dict[str, tupl
     case = differentiable(device=device, T=4, V=1, scheme=scheme, batch=(2,))
     whole, batch = make_problem(*case.args, **case.kw)
     tensors = [x.detach().clone() for x in whole[:7]]
-    y, factor, *_ = torch.ops.smnn.solve(*tensors, scheme, backend, 1, True, False, batch)
+    size = backend_named(backend).factor_size(whole, 1)
+    y, factor, *_ = torch.ops.smnn.solve(*tensors, scheme, backend, 1, size, False, batch)
     tensors = [x.requires_grad_() for x in tensors]
     c, _, _, s, w_gov, w_init, w_smooth = tensors
     g = torch.randn_like(y).requires_grad_()
     y = y.detach().requires_grad_()
     left = c, s, w_gov, w_init, w_smooth, scheme, backend
     return {
-        "solve": (*tensors, scheme, backend, 1, True, False, list(batch)),
+        "solve": (*tensors, scheme, backend, 1, size, False, list(batch)),
         "adjoint": (g, factor.detach(), *left, 1),
         "row_gradients": (g, y, *tensors, scheme, backend, [True] * 7),
     }
