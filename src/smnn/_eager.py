@@ -187,6 +187,14 @@ def remember(key: Any, tensors: tuple[Tensor, ...], signature: Signature) -> Non
         _signatures.popitem(last=False)
 
 
+def _check(
+    problem: Problem, batch: tuple[int, ...], engine: Backend, pieces: int, out: Answer
+) -> None:
+    _, factor, status, rcond, weakest = out
+    status = engine.look_again(problem, pieces, factor, status, rcond, weakest)
+    raise_if_failed(problem, status, rcond, weakest, batch)
+
+
 def solve_like(signature: Signature, tensors: tuple[Tensor, ...], *, check: bool) -> Answer:
     """Solve for tensors of a remembered layout."""
     if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
@@ -195,7 +203,7 @@ def solve_like(signature: Signature, tensors: tuple[Tensor, ...], *, check: bool
         y, factor, rcond, weakest, status = signature.solve(tensors)
         out = y, factor, status, rcond, weakest
     if check:
-        raise_if_failed(signature.fit(tensors), out[2], out[3], out[4], signature.batch)
+        _check(signature.fit(tensors), signature.batch, signature.engine, signature.pieces, out)
     return out
 
 
@@ -217,5 +225,5 @@ def solve_problem(
         y, factor, rcond, weakest, status = engine.solve(problem, pieces)
         out = y, factor, status, rcond, weakest
     if check:
-        raise_if_failed(problem, out[2], out[3], out[4], batch)
+        _check(problem, batch, engine, pieces, out)
     return out

@@ -47,8 +47,10 @@ def solve_op(
     layout.
     """
     problem = Problem(c, d, u, s, w_gov, w_init, w_smooth, scheme)
-    y, factor, rcond, weakest, status = backend_named(backend).solve(problem, pieces)
+    engine = backend_named(backend)
+    y, factor, rcond, weakest, status = engine.solve(problem, pieces)
     if check:
+        status = engine.look_again(problem, pieces, factor, status, rcond, weakest)
         raise_if_failed(problem, status, rcond, weakest, tuple(batch))
     return y, factor if size else factor.new_empty(0), status, rcond, weakest
 

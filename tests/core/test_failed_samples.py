@@ -63,11 +63,6 @@ def test_singular_is_found_at_any_length(
     """Values and slopes at the start and no equation: the second derivative is free."""
     case = good(device, T=T, T_init=1, scheme=scheme, limit=None)
     free = case.replace(c=torch.zeros_like(case.args[0]))
-    if device == "cuda" and scheme == "central" and T > 10:
-        # Without waiting for the device there are only the pivots, which show it but cannot decide.
-        info = smnn.solve_ex(*free.args, **free.kw, backend=fast_backend)[1]
-        assert info.rcond.max() < 1e-8
-        return
     with pytest.raises(smnn.SolveError, match=r"2 of 2 samples(?s:.*)singular"):
         free.solve(fast_backend)
 

@@ -14,6 +14,7 @@ os.environ["TRITON_INTERPRET"] = "1"
 import torch
 from torch import Tensor
 
+import smnn
 import smnn._backends._gpu_plan as plans
 from smnn._backends.registry import backend_named
 from smnn._problem import make_problem
@@ -83,6 +84,19 @@ def failures() -> dict[str, object]:
     return out
 
 
+def long_and_singular() -> str:
+    """No equation at all: at this length the pivots alone no longer show it."""
+    f64 = {"dtype": torch.float64}
+    c, d = torch.zeros(2, 200, 1, 1, 3, **f64), torch.zeros(2, 200, 1, **f64)
+    u, s = torch.ones(2, 1, 1, 2, **f64), torch.full((2, 199), 0.3, **f64)
+    _, info = smnn.solve_ex(c, d, u, s, scheme="central", backend="gpu")
+    try:
+        smnn.solve(c, d, u, s, scheme="central", backend="gpu")
+    except smnn.SolveError as error:
+        return f"{info.status.tolist()} {error}"
+    return "no error"
+
+
 if __name__ == "__main__":
     torch.manual_seed(0)
     result = {
@@ -90,4 +104,5 @@ if __name__ == "__main__":
         for scheme in ("smnn", "central")
         for i, case in enumerate(CASES)
     }
-    json.dump({"cases": result, "failures": failures()}, sys.stdout)
+    found = {"cases": result, "failures": failures(), "long": long_and_singular()}
+    json.dump(found, sys.stdout)

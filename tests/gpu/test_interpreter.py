@@ -45,3 +45,8 @@ def test_failed_samples_are_named_and_disturb_no_other(
     status, lost = interpreted["failures"][pieces]
     assert status == [0, 1, 2, 3]
     assert lost == [False, True, True, True]
+
+
+def test_a_check_looks_again_where_pivots_cannot_decide(interpreted: dict[str, Any]) -> None:
+    assert interpreted["long"].startswith("[0, 0] 2 of 2 samples")
+    assert "singular" in interpreted["long"]

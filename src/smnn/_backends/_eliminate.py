@@ -32,7 +32,6 @@ from smnn._backends._lanes import (
 
 F = nb.float64
 I = nb.int64
-INDICES = nb.types.Array(I, 1, "C")
 
 
 def strided(ndim: int) -> nb.types.Array:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import functools
 import linecache
-import os
 from typing import Any, NamedTuple
 
 import torch
@@ -21,14 +20,10 @@ except ImportError:
 
 from smnn._backends._gpu_chain import chain_body
 from smnn._backends._gpu_emit import Source
+from smnn._backends._gpu_mode import interpreted
 from smnn._backends._gpu_rows import TENSORS, rows_body
 from smnn._backends._gpu_source import LANE, Spec, eliminate_body, verdict
 from smnn._backends._gpu_substitute import back_body, forward_body
-
-
-def interpreted() -> bool:
-    """Whether Triton's interpreter runs the kernels, on the CPU."""
-    return os.environ.get("TRITON_INTERPRET", "0") == "1"
 
 
 def _with_layout(text: str) -> str:

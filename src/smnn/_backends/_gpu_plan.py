@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import NamedTuple
 
 SHORTEST_PIECE = 24
@@ -106,10 +107,7 @@ def _strides(strides):  # type: ignore[no-untyped-def]
 
 
 def _offsets(sizes: list[int]) -> list[int]:
-    out = [0]
-    for size in sizes:
-        out.append(out[-1] + size)
-    return out
+    return list(itertools.accumulate(sizes, initial=0))
 
 
 @functools.lru_cache(maxsize=256)

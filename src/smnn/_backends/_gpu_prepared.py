@@ -21,7 +21,9 @@ class Prepared:
     Args:
         levels: How sequences are cut.
         problem: Whose weights are used, and the shapes of whose tensors.
-        inputs: What `gpu._inputs` found for whole sequences or pieces, and for the row gradients.
+        spec: What the source is written for.
+        tensors: All that the kernels read; those of the caller only lend their layout.
+        strides: Of these tensors.
     """
 
     def __init__(self, levels, problem: Problem, spec, tensors, strides) -> None:  # type: ignore[no-untyped-def]

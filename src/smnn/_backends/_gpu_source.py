@@ -62,17 +62,8 @@ zero = tl.zeros([LANES], dtype=tl.float64)
 """.strip().splitlines()
 
 
-def _begin(out: Source) -> None:
-    for line in LANE:
-        out(line)
-
-
 def store_cell(out: Source, pointer: str, step: str, cells: int, cell: int, value: str) -> None:
     out(f"tl.store({pointer} + (({step}) * {cells} + {cell}) * NL + lane, {value}, mask=valid)")
-
-
-def load_cell(out: Source, pointer: str, step: str, cells: int, cell: int) -> str:
-    return out.new(f"tl.load({pointer} + (({step}) * {cells} + {cell}) * NL + lane)")
 
 
 class Norms:

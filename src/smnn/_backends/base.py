@@ -12,6 +12,8 @@ from smnn._problem import Problem
 from smnn._rows import column_squares, row_gradients
 from smnn._status import (
     DOUBTFUL_PIVOT,
+    OK,
+    SINGULAR,
     SMALLEST_PIVOT,
     SMALLEST_SINGULAR,
     all_fine,
@@ -106,12 +108,28 @@ class Backend(ABC):
         y = torch.where(status.view(-1, 1, 1, 1) == 0, y, torch.nan)
         return Solved(y, factor, rcond, weakest, status)
 
+    def look_again(
+        self,
+        problem: Problem,
+        pieces: int,
+        factor: Tensor,
+        status: Tensor,
+        rcond: Tensor,
+        weakest: Tensor,
+    ) -> Tensor:
+        """The status with doubtful samples judged by their smallest singular value; waits."""
+        doubtful = (status == OK) & (rcond < DOUBTFUL_PIVOT)
+        if not bool(doubtful.any()):
+            return status
+        sigma = self._smallest_singular(problem, pieces, factor, weakest)
+        return torch.where(doubtful & ~(sigma > SMALLEST_SINGULAR), SINGULAR, status)
+
     def _smallest_singular(
         self, problem: Problem, pieces: int, factor: Tensor, weakest: Tensor
     ) -> Tensor:
         """Smallest singular value of the rows with columns of norm one, started at the weakest."""
         norms = column_squares(problem).sqrt()
-        x = torch.zeros(norms.shape[0], norms[0].numel(), dtype=norms.dtype)
+        x = norms.new_zeros(norms.shape[0], norms[0].numel())
         x = x.scatter(1, weakest.view(-1, 1), 1.0).view_as(norms)
         length = norms.new_zeros(norms.shape[0])
         for _ in range(2):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import os
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from smnn._backends._gpu_mode import interpreted
 from smnn._backends._gpu_plan import INPUTS, SHORTEST_PIECE, Level, plan
 from smnn._backends.base import Backend, Solved
 from smnn._problem import Problem
@@ -23,12 +23,6 @@ LANES_WANTED = 32768
 """Lanes that keep a large GPU busy; fewer sequences than that are cut into pieces."""
 LARGEST_BLOCK = 12
 """Unknowns per time that fit into registers."""
-
-
-@torch.compiler.assume_constant_result
-def interpreted() -> bool:
-    """Whether Triton's interpreter runs the kernels, on the CPU."""
-    return os.environ.get("TRITON_INTERPRET", "0") == "1"
 
 
 class GpuBackend(Backend):

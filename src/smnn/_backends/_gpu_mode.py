@@ -1,0 +1,13 @@
+"""Whether the GPU kernels run on a GPU."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+
+@torch.compiler.assume_constant_result
+def interpreted() -> bool:
+    """Whether Triton's interpreter runs the kernels, on the CPU."""
+    return os.environ.get("TRITON_INTERPRET", "0") == "1"
