@@ -213,6 +213,7 @@ def adjoint_program(levels):  # type: ignore[no-untyped-def]
     return Program(launches), scratch.size
 
 
+@functools.lru_cache(maxsize=256)
 def rows_program(shape, spec, strides, wanted):  # type: ignore[no-untyped-def]
     """The launch of the row gradients."""
     from smnn._backends._gpu_launch import Launch, Program, Slot, rows_kernel

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from smnn._backends import _gpu_plan as plans
 from smnn._backends._gpu_mode import interpreted
-from smnn._backends._gpu_plan import INPUTS, SHORTEST_PIECE, Level, plan
 from smnn._backends.base import Backend, Solved
 from smnn._problem import Problem
 from smnn._taylor import link_rows
 
 if TYPE_CHECKING:
-    from smnn._backends._gpu_launch import Program
     from smnn._backends._gpu_prepared import Prepared
 
 LANES_WANTED = 32768
@@ -48,7 +46,7 @@ class GpuBackend(Backend):
 
     def pieces(self, B: int, T: int, n: int, reach: int) -> int:
         """Enough lanes to fill the device, as long as pieces stay worth their overhead."""
-        shortest = max(SHORTEST_PIECE, 2 * n, 4 * reach)
+        shortest = max(plans.SHORTEST_PIECE, 2 * n, 4 * reach)
         if B >= LANES_WANTED // 4 or 3 * shortest > T:
             return 1
         return max(1, min(-(-LANES_WANTED // max(B, 1)), T // shortest))
@@ -59,8 +57,6 @@ class GpuBackend(Backend):
 
     def solve(self, problem: Problem, pieces: int) -> Solved:
         """Eliminate every level up to the last, then substitute back down."""
-        from smnn._backends import _gpu_plan as plans
-
         levels = _levels(problem, pieces)
         first = levels[0]
         new, B = problem.c.new_empty, first.B
@@ -95,8 +91,6 @@ class GpuBackend(Backend):
 
     def adjoint(self, problem: Problem, factor: Tensor, g: Tensor, pieces: int) -> Tensor:
         """Forward substitution up the levels, back substitution down."""
-        from smnn._backends import _gpu_plan as plans
-
         levels = _levels(problem, pieces)
         out = factor.new_empty(problem.y_shape)
         if levels[0].B:
@@ -117,25 +111,16 @@ class GpuBackend(Backend):
         ]
         if y.shape[0]:
             spec, tensors, strides = _inputs(problem, left=False)
-            program = _rows_program(y.shape, spec, strides, tuple(wanted))
+            program = plans.rows_program(y.shape, spec, strides, tuple(wanted))
             tensors |= {"y": y.contiguous(), "lam": lam.contiguous()}
             names = ("gc", "gd", "gu", "gs", "gwg", "gwi", "gws")
             program.run(tensors | dict(zip(names, out, strict=True)))
         return out
 
 
-def _levels(problem: Problem, pieces: int) -> tuple[Level, ...]:
+def _levels(problem: Problem, pieces: int) -> tuple[plans.Level, ...]:
     B, T, V, m = problem.y_shape
-    return plan(B, T, pieces, V * m, 2 if problem.scheme == "central" else 1)
-
-
-@functools.lru_cache(maxsize=256)
-def _rows_program(
-    shape: tuple[int, ...], spec: object, strides: object, wanted: tuple[bool, ...]
-) -> Program:
-    from smnn._backends._gpu_plan import rows_program
-
-    return rows_program(shape, spec, strides, wanted)
+    return plans.plan(B, T, pieces, V * m, 2 if problem.scheme == "central" else 1)
 
 
 def _packed(x: Tensor, axis: int) -> Tensor:
@@ -167,5 +152,5 @@ def _inputs(problem: Problem, *, left: bool) -> tuple[object, dict[str, Tensor],
         "wt": problem.w_smooth[..., -1], "ws": problem.w_smooth, "K": K, "KF": KF,
     }  # fmt: skip
     spec = Spec(V, m, Q, u.shape[3] if u.shape[1] else 0, problem.scheme, left, varying)
-    strides = tuple(tensors[name].stride()[: len(axes)] for name, axes in INPUTS)
+    strides = tuple(tensors[name].stride()[: len(axes)] for name, axes in plans.INPUTS)
     return spec, tensors, (u.shape[1], *strides)
