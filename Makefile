@@ -32,17 +32,17 @@ $(VENV)/stamp-build: $(VENV)/stamp-venv $(INPUTS)
 
 $(VENV)/stamp-run: $(VENV)/stamp-build
 	@rm -f $@
-	$(INSTALL) -e ".[peers]"
+	$(INSTALL) -e ".[discovery,experiments,peers]"
 	@touch $@
 
 $(VENV)/stamp-test: $(VENV)/stamp-run
 	@rm -f $@
-	$(INSTALL) -e ".[peers,test]"
+	$(INSTALL) -e ".[discovery,experiments,peers,test]"
 	@touch $@
 
 $(VENV)/stamp-docs: $(VENV)/stamp-run
 	@rm -f $@
-	$(INSTALL) -e ".[peers,docs]"
+	$(INSTALL) -e ".[discovery,experiments,peers,docs]"
 	@touch $@
 
 demo: $(VENV)/stamp-run  ## Install, then reproduce the standalone-ODE table of the paper.
@@ -75,7 +75,7 @@ constraints: pyproject.toml  ## Write constraints.txt anew from the newest versi
 	rm -rf $(VENV)-pins
 	$(PYTHON) -m venv $(VENV)-pins
 	$(VENV)-pins/bin/python -m pip install --quiet "torch==2.13.0" hatchling editables
-	$(VENV)-pins/bin/python -m pip install --quiet --no-build-isolation ".[peers,test,docs]"
+	$(VENV)-pins/bin/python -m pip install --quiet --no-build-isolation ".[discovery,experiments,peers,test,docs]"
 	{ sed -n '/^#/p' constraints.txt; \
 	  $(VENV)-pins/bin/python -m pip freeze --all | grep -vE '^(pip|smnn)[ =]' | sed 's/+cpu$$//'; } \
 	  > $(VENV)-pins/constraints.txt

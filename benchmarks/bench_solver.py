@@ -30,7 +30,8 @@ from _solvers import (
     smnn_candidate,
     torchdiffeq_candidate,
 )
-from smnn.experiments._results import OutputError, describe_machine, package_versions, write_json
+from smnn._files import OutputError, write_json
+from smnn._machine import describe_machine, package_versions
 
 AGREE = 1e-8
 """Largest difference between two backends that is let through, of the scaled variables `s^r y_r`

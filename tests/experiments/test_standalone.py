@@ -9,7 +9,6 @@ import torch
 from smnn.datasets import STANDALONE, LinearOde
 from smnn.experiments import _standalone_view as view
 from smnn.experiments import standalone
-from smnn.experiments._tables import html_table
 from smnn.experiments._timing import Timing
 from smnn.experiments.standalone import (
     LSODA,
@@ -25,6 +24,7 @@ from smnn.experiments.standalone import (
     relative_mse,
     shown,
 )
+from smnn.report.tables import html_table
 
 problems = pytest.mark.parametrize("problem", STANDALONE, ids=lambda p: p.name)
 KEYS = [p.key for p in STANDALONE]

@@ -24,8 +24,8 @@ def notices() -> Console:
 @contextlib.contextmanager
 def guarded(debug: bool) -> Iterator[None]:
     """Turn exceptions of a command into a message and an exit code."""
-    from smnn.experiments._optional import MissingPackageError
-    from smnn.experiments._results import OutputError
+    from smnn._files import OutputError
+    from smnn._optional import MissingPackageError
 
     try:
         yield

@@ -30,7 +30,7 @@ def collect() -> dict[str, Any]:
     import torch
 
     from smnn import available_backends
-    from smnn.experiments._results import PACKAGES, describe_machine, package_versions
+    from smnn._machine import PACKAGES, describe_machine, package_versions
 
     machine = describe_machine()
     machine["versions"] = package_versions((*PACKAGES, "triton", "matplotlib", "torchdiffeq"))

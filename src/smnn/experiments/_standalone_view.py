@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from smnn._optional import require
 from smnn.datasets.odebench import STANDALONE, Exact
-from smnn.experiments import _page
-from smnn.experiments._optional import require
-from smnn.experiments._tables import Cell, Row, Table, best_of, html_table
 from smnn.experiments.standalone import RK45, SMNN, SOLVERS, Entry, Standalone, shown
+from smnn.report import page as _page
+from smnn.report.tables import Cell, Row, Table, best_of, html_table
 
 QUANTITIES = ("y", "y′", "y″")
 # Colours that stay apart for colour-blind readers and in print (Okabe and Ito).

@@ -16,9 +16,9 @@ import torch
 from numpy.typing import NDArray
 
 from smnn import solve
+from smnn._machine import describe_machine
+from smnn._optional import require
 from smnn.datasets.odebench import STANDALONE, Exact, LinearOde
-from smnn.experiments._optional import require
-from smnn.experiments._results import describe_machine
 from smnn.experiments._timing import Timing, threads, time_in_turns
 
 SMNN, RK45, LSODA = "S-MNN", "RK45", "LSODA"

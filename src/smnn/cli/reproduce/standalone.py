@@ -31,8 +31,8 @@ def standalone(
     Writes standalone.json, standalone.png and report.html into the folder.
     """
     with guarded(debug):
+        from smnn._files import prepare_output
         from smnn.datasets.odebench import STANDALONE
-        from smnn.experiments._results import prepare_output
         from smnn.experiments.standalone import Config, run
 
         prepare_output(out)
@@ -69,8 +69,8 @@ def _progress(total: int) -> Iterator[Callable[[str], None]]:
 
 def _write(result: Standalone, out: Path, command: str) -> Path:
     """All files, the report last; returns its path."""
+    from smnn._files import write_atomically, write_json
     from smnn.experiments import _standalone_view as view
-    from smnn.experiments._results import write_atomically, write_json
 
     write_json(out / "standalone.json", {"command": command, **result.record()})
     png = view.figure(result)
@@ -80,7 +80,7 @@ def _write(result: Standalone, out: Path, command: str) -> Path:
 
 def _show(result: Standalone, report: Path) -> None:
     from smnn.experiments import _standalone_view as view
-    from smnn.experiments._tables import rich_table
+    from smnn.report.tables import rich_table
 
     console = Console(highlight=False)
     for table in view.tables(result):

@@ -1,19 +1,14 @@
-"""What every experiment shares: where results go, how they are written, what machine made them."""
+"""Writing results: into a folder that was tried first, each file whole or not at all."""
 
 from __future__ import annotations
 
 import contextlib
-import datetime
 import json
 import os
-import platform
 import tempfile
 from collections.abc import Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import Any
-
-PACKAGES = ("smnn", "torch", "numpy", "numba", "scipy")
 
 
 class OutputError(RuntimeError):
@@ -72,46 +67,3 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
-
-
-def describe_machine() -> dict[str, Any]:
-    """Processor, system and versions that produced a result; nothing that names a person."""
-    import torch
-
-    return {
-        "processor": _processor(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "memory_gib": _memory_gib(),
-        "system": f"{platform.system()} {platform.machine()}",
-        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-        "python": platform.python_version(),
-        "versions": package_versions(PACKAGES),
-        "utc": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-    }
-
-
-def package_versions(names: tuple[str, ...]) -> dict[str, str | None]:
-    """Installed versions; `None` where a package is absent."""
-    versions: dict[str, str | None] = {}
-    for name in names:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            versions[name] = None
-    return versions
-
-
-def _processor() -> str:
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
-
-
-def _memory_gib() -> float | None:
-    try:
-        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
-    except (AttributeError, OSError, ValueError):
-        return None

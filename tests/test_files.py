@@ -7,15 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from smnn.experiments import _results
-from smnn.experiments._optional import MissingPackageError, require
-from smnn.experiments._results import (
-    OutputError,
-    describe_machine,
-    prepare_output,
-    write_atomically,
-    write_json,
-)
+from smnn import _files
+from smnn._files import OutputError, prepare_output, write_atomically, write_json
+from smnn._machine import describe_machine
+from smnn._optional import MissingPackageError, require
 from smnn.experiments._timing import time_in_turns
 
 
@@ -36,7 +31,7 @@ def test_failed_write_leaves_the_old_file_and_nothing_else(
     def refuse(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(_results.os, "replace", refuse)
+    monkeypatch.setattr(_files.os, "replace", refuse)
     with pytest.raises(OutputError, match=r"cannot write .*x\.json: No space left on device"):
         write_atomically(path, "new")
     assert path.read_text() == "old"
@@ -47,7 +42,7 @@ def test_interrupted_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(_results.os, "fsync", interrupt)
+    monkeypatch.setattr(_files.os, "fsync", interrupt)
     with pytest.raises(KeyboardInterrupt):
         write_atomically(tmp_path / "x", b"data")
     assert os.listdir(tmp_path) == []
