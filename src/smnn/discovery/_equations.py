@@ -1,0 +1,167 @@
+"""Coefficients written as equations: for reading, for LaTeX, for sympy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import sympy
+
+from smnn.discovery._terms import Term
+from smnn.report import maths
+from smnn.report.numbers import percent, significant, with_uncertainty
+
+FORMATS = ("text", "latex", "sympy")
+_LINKS: dict[str, Callable[[sympy.Expr], sympy.Expr]] = {
+    "tanh": sympy.tanh,
+    "exp": sympy.exp,
+    "sin": sympy.sin,
+    "sigmoid": lambda a: 1 / (1 + sympy.exp(-a)),
+    "softplus": lambda a: sympy.log(1 + sympy.exp(a)),
+}
+
+
+def format_equations(
+    targets: Sequence[str],
+    terms: Sequence[Term],
+    coefficients: np.ndarray,
+    *,
+    intervals: np.ndarray | None = None,
+    inclusion: np.ndarray | None = None,
+    format: str = "text",
+    precision: int = 4,
+    link: Any = None,
+) -> list[Any]:
+    """The equations behind coefficients; a coefficient of exactly zero is no term.
+
+    Args:
+        targets: Left-hand sides, `V` of them, such as `x'` or `x''`.
+        terms: The `P` terms of the library.
+        coefficients: `(V, P)`.
+        intervals: `(V, P, 2)` lower and upper ends. A coefficient is then written with the larger
+            distance to an end, `-9.998 ± 0.004`, with the digits that this supports; one whose
+            interval has no width or is not finite is written without.
+        inclusion: `(V, P)` between 0 and 1: how often a term was chosen; written in brackets
+            after terms below one. Text and LaTeX only.
+        format: `"text"`; `"latex"`; or `"sympy"` for `sympy.Eq` objects, in which every variable
+            is a function of the symbol `t` (`time` if a variable is called `t`), `x'` is its
+            derivative, and coefficients are the estimates.
+        precision: Significant digits of coefficients that have no interval.
+        link: Function around the right-hand side, by its name (`"tanh"`) or an object with one.
+
+    Returns:
+        One equation for each target: texts, or `sympy.Eq`.
+
+    Raises:
+        ValueError: Shapes, format or link do not fit; says what was got and what was expected.
+    """
+    values = np.asarray(coefficients, np.float64)
+    size = (len(targets), len(terms))
+    _check("coefficients", values.shape, size)
+    if intervals is not None:
+        _check("intervals", np.shape(intervals), (*size, 2))
+    if inclusion is not None:
+        _check("inclusion", np.shape(inclusion), size)
+    if format not in FORMATS:
+        raise ValueError(f"format: got {format!r}; expected one of {', '.join(FORMATS)}.")
+    if not isinstance(precision, int) or not 1 <= precision <= 17:
+        raise ValueError(f"precision: got {precision!r}; expected a whole number from 1 to 17.")
+    around = getattr(link, "name", link)
+    if around is not None and around not in _LINKS:
+        raise ValueError(f"link: got {link!r}; expected None or one of {', '.join(_LINKS)}.")
+    if format == "sympy":
+        return _symbolic(targets, terms, values, around)
+    style = maths.TEXT if format == "text" else maths.LATEX
+    found = []
+    for v, target in enumerate(targets):
+        parts = []
+        for p in map(int, np.flatnonzero(values[v])):
+            interval = None if intervals is None else np.asarray(intervals)[v, p]
+            share = None if inclusion is None else float(np.asarray(inclusion)[v, p])
+            parts.append(_part(terms[p], float(values[v, p]), interval, share, style, precision))
+        right = style.sum(parts) if parts else style.number("0")
+        if around is not None:
+            right = style.call(around, right)
+        found.append(f"{style.symbol(target)} = {right}")
+    return found
+
+
+def half_width(value: float, interval: Sequence[float] | np.ndarray | None) -> float | None:
+    """The larger distance from a value to the ends of its interval; `None` if there is none."""
+    if interval is None:
+        return None
+    half = max(float(interval[1]) - value, value - float(interval[0]))
+    return half if np.isfinite(half) and half > 0 else None
+
+
+def _part(
+    term: Term,
+    value: float,
+    interval: np.ndarray | None,
+    share: float | None,
+    style: maths.Style,
+    precision: int,
+) -> tuple[bool, str]:
+    """Whether it is subtracted, and the coefficient with its term."""
+    half = half_width(value, interval)
+    negative = half is None and value < 0
+    if half is None:
+        number = style.number(significant(abs(value), precision))
+    else:
+        middle, width, power = with_uncertainty(value, half)
+        between = " ± " if style is maths.TEXT else r" \pm "
+        number = style.group(f"{middle}{between}{width}")
+        if power:
+            number += f"e{power}" if style is maths.TEXT else rf" \cdot 10^{{{power}}}"
+    name = _term_in(style, term)
+    known = half is None and abs(value) == 1  # exactly one: given, not estimated
+    factors = [x for x in ("" if known and name else number, name) if x]
+    text = style.product(factors)
+    if share is not None and share < 1:
+        shown = percent(share)
+        text += f" [{shown}]" if style is maths.TEXT else r"\,[" + shown.replace("%", r"\%") + "]"
+    return negative, text
+
+
+def _term_in(style: maths.Style, term: Term) -> str:
+    """A term behind a coefficient: nothing for the constant, in parentheses if it is a sum."""
+    if term.expr == 1:
+        return ""
+    text = term.name if style is maths.TEXT else term.latex
+    return style.group(text) if term.expr is not None and term.expr.is_Add else text
+
+
+def _symbolic(
+    targets: Sequence[str], terms: Sequence[Term], values: np.ndarray, link: str | None
+) -> list[sympy.Eq]:
+    names = {s.name for term in terms for s in term.symbolic.free_symbols}
+    names |= {a for term in terms for o in term.opaque for a in o.arguments}
+    bare = {name.rstrip("'") for name in (*names, *targets)}
+    t = sympy.Symbol("time" if "t" in bare else "t")
+
+    def function(name: str) -> sympy.Expr:
+        stem = name.rstrip("'")
+        order = len(name) - len(stem)
+        x = sympy.Function(stem)(t)
+        return sympy.Derivative(x, (t, order)) if order else x
+
+    meaning = {sympy.Symbol(name): function(name) for name in names}
+    found = []
+    for v, target in enumerate(targets):
+        right = sympy.Integer(0)
+        for p in map(int, np.flatnonzero(values[v])):
+            factors = [terms[p].symbolic, *(o.pattern for o in terms[p].opaque)]
+            right += sympy.Float(float(values[v, p])) * sympy.Mul(*factors).xreplace(meaning)
+        found.append(
+            sympy.Eq(function(target), _LINKS[link](right) if link else right, evaluate=False)
+        )
+    return found
+
+
+def _check(name: str, got: tuple[int, ...], expected: tuple[int, ...]) -> None:
+    if got != expected:
+        raise ValueError(
+            f"{name}: got shape {got}; expected {expected}, (targets, terms"
+            f"{', 2' if len(expected) == 3 else ''})."
+        )

@@ -1,0 +1,342 @@
+"""Mathematical expressions read from text: a tokenizer and a parser, and nothing that executes.
+
+    sum      = product { ("+" | "-") product }
+    product  = signed { ("*" | "/") signed }
+    signed   = ("+" | "-") signed | power
+    power    = atom [ ("^" | "**") signed ]
+    atom     = number | name | function "(" sum ")" | "(" sum ")"
+
+Two factors need a sign between them. The tree is turned into a sympy expression directly; the text
+itself never reaches sympy or Python. Every constant part is computed in floating point beside the
+exact one, so that a constant which is too large, or not real, is refused before it is built.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import NamedTuple, NoReturn
+
+import sympy
+
+MAX_LENGTH = 1000
+"""Characters of one expression."""
+MAX_DEPTH = 50
+"""Parentheses, signs and powers inside each other."""
+MAX_EXPONENT = 32
+"""Size of a constant exponent."""
+MAX_NUMBER = 1e100
+"""Size of a constant."""
+
+FUNCTIONS: dict[str, tuple[Callable[..., sympy.Expr], Callable[[float], float]]] = {
+    "sin": (sympy.sin, math.sin),
+    "cos": (sympy.cos, math.cos),
+    "tan": (sympy.tan, math.tan),
+    "exp": (sympy.exp, math.exp),
+    "log": (sympy.log, math.log),
+    "sqrt": (sympy.sqrt, math.sqrt),
+    "abs": (sympy.Abs, abs),
+    "tanh": (sympy.tanh, math.tanh),
+    "sinh": (sympy.sinh, math.sinh),
+    "cosh": (sympy.cosh, math.cosh),
+    "sign": (sympy.sign, lambda x: float(x > 0) - float(x < 0)),
+}
+"""Functions that an expression may call: as sympy builds them, and for plain numbers."""
+CONSTANTS = {"pi": (sympy.pi, math.pi), "e": (sympy.E, math.e)}
+
+PLAIN_NAME = re.compile(r"[^\W\d]\w*'*")
+"""Names that can be written as they are; others stand between backticks."""
+_TOKEN = re.compile(
+    r"(?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)"
+    rf"|(?P<name>{PLAIN_NAME.pattern})"
+    r"|`(?P<quoted>[^`]+)`"
+    r"|(?P<sign>\*\*|[-+*/^()])"
+)
+# Signs as people paste them.
+_SAME = str.maketrans({"−": "-", "–": "-", "·": "*", "×": "*", "⋅": "*", "′": "'", "’": "'"})
+
+
+class ExpressionError(ValueError):
+    """A text is not a mathematical expression in the variables that there are."""
+
+
+class _Token(NamedTuple):
+    kind: str
+    text: str
+    at: int
+
+
+class _Value(NamedTuple):
+    """A part that has been read: the expression and, where it is constant, its size."""
+
+    expr: sympy.Expr
+    number: float | None
+
+
+def parse_expression(text: str, variables: Sequence[str]) -> sympy.Expr:
+    """Read an expression such as `x*sin(2*pi*y)/(1 + x^2)`.
+
+    Args:
+        text: Numbers, variables, `+ - * / ^ **`, parentheses, the functions sin, cos, tan, exp,
+            log, sqrt, abs, tanh, sinh, cosh, sign and the constants pi and e. Names of variables
+            may carry primes (`x'`); names with other characters stand between backticks. A
+            variable hides a constant of the same name.
+        variables: The names that may occur.
+
+    Returns:
+        A sympy expression in `sympy.Symbol(name)`.
+
+    Raises:
+        ExpressionError: Says where the text stops making sense, and which names are known.
+    """
+    if not isinstance(text, str):
+        raise ExpressionError(f"got {type(text).__name__}; expected an expression as text.")
+    if len(text) > MAX_LENGTH:
+        raise ExpressionError(
+            f"an expression of {len(text)} characters; expected at most {MAX_LENGTH}. "
+            "Split it into several terms."
+        )
+    return _Parser(text.translate(_SAME), tuple(variables)).read()
+
+
+def quoted(name: str) -> str:
+    """A name as it is written in an expression."""
+    return name if PLAIN_NAME.fullmatch(name) else f"`{name}`"
+
+
+def suggestion(word: str, known: Sequence[str]) -> str:
+    """`; did you mean 'x'?`, or nothing if nothing is near."""
+    near = difflib.get_close_matches(word, known, n=1, cutoff=0.6) or [
+        name for name in known if name.lower() == word.lower()
+    ]
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+class _Parser:
+    def __init__(self, text: str, variables: tuple[str, ...]) -> None:
+        self.text, self.variables = text, variables
+        self.tokens = list(self._tokens())
+        self.next = 0
+        self.depth = 0
+
+    # ------------------------------------------------------------ tokens
+
+    def _tokens(self) -> list[_Token]:
+        found, at = [], 0
+        while at < len(self.text):
+            if self.text[at].isspace():
+                at += 1
+                continue
+            match = _TOKEN.match(self.text, at)
+            if match is None:
+                self._fail(at, f"{self.text[at]!r} has no meaning in an expression")
+            kind = str(match.lastgroup)
+            found.append(_Token(kind, match[kind], at))
+            at = match.end()
+        found.append(_Token("end", "", len(self.text.rstrip())))
+        return found
+
+    @property
+    def token(self) -> _Token:
+        return self.tokens[self.next]
+
+    def _take(self, *signs: str) -> _Token | None:
+        """The token here if it is one of these signs; moves on."""
+        token = self.token
+        if token.kind != "sign" or token.text not in signs:
+            return None
+        self.next += 1
+        return token
+
+    def _fail(self, at: int, why: str, advice: str | None = None) -> NoReturn:
+        start = max(0, at - 50)
+        part = "".join(c if c.isprintable() else " " for c in self.text[start : at + 30])
+        if advice is None:
+            names = ", ".join(quoted(v) for v in self.variables[:20]) or "none"
+            more = ", …" if len(self.variables) > 20 else ""
+            advice = (
+                f"Known: variables {names}{more}; constants {', '.join(CONSTANTS)}; "
+                f"functions {', '.join(FUNCTIONS)}; + - * / ^ and parentheses."
+            )
+        raise ExpressionError(
+            f"{why} (character {at + 1}).\n    {part}\n    {' ' * (at - start)}^\n{advice}"
+        )
+
+    # ------------------------------------------------------------ grammar
+
+    def read(self) -> sympy.Expr:
+        if self.token.kind == "end":
+            self._fail(0, "the expression is empty")
+        value = self._sum()
+        token = self.token
+        if token.kind == "sign" and token.text == ")":
+            self._fail(token.at, "this parenthesis was never opened")
+        if token.kind != "end":
+            self._fail(
+                token.at,
+                f"expected a sign before {token.text!r}",
+                "Write products with *, as in 2*x*y.",
+            )
+        return self._checked(value.expr, 0)
+
+    def _sum(self) -> _Value:
+        value = self._product()
+        while sign := self._take("+", "-"):
+            other = self._product()
+            if sign.text == "-":
+                other = self._combined(sign, _Value(sympy.Integer(-1), -1.0), other, "*")
+            value = self._combined(sign, value, other, "+")
+        return value
+
+    def _product(self) -> _Value:
+        value = self._signed()
+        while sign := self._take("*", "/"):
+            value = self._combined(sign, value, self._signed(), sign.text)
+        return value
+
+    def _signed(self) -> _Value:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            self._fail(self.token.at, f"nested more than {MAX_DEPTH} deep", "Simplify it.")
+        if sign := self._take("+", "-"):
+            value = self._signed()
+            if sign.text == "-":
+                value = self._combined(sign, _Value(sympy.Integer(-1), -1.0), value, "*")
+        else:
+            value = self._power()
+        self.depth -= 1
+        return value
+
+    def _power(self) -> _Value:
+        base = self._atom()
+        if sign := self._take("^", "**"):
+            return self._combined(sign, base, self._signed(), "^")
+        return base
+
+    def _atom(self) -> _Value:
+        token = self.token
+        self.next += 1
+        if token.kind == "number":
+            return self._number(token)
+        if token.kind in ("name", "quoted"):
+            return self._named(token)
+        if token.kind == "sign" and token.text == "(":
+            return self._inside(token)
+        self.next -= 1
+        what = "the end" if token.kind == "end" else repr(token.text)
+        self._fail(token.at, f"expected a number, a variable or a parenthesis, found {what}")
+
+    def _inside(self, opened: _Token) -> _Value:
+        value = self._sum()
+        if self._take(")") is None:
+            if self.token.kind == "end":
+                self._fail(opened.at, "this parenthesis is never closed")
+            self._fail(
+                self.token.at,
+                f"expected a sign before {self.token.text!r}",
+                "Write products with *, as in 2*x*y.",
+            )
+        return value
+
+    def _number(self, token: _Token) -> _Value:
+        number = float(token.text)
+        if not number <= MAX_NUMBER:
+            self._fail(token.at, f"the number {token.text} is larger than {MAX_NUMBER:g}", "")
+        if len(token.text) <= 25 and (number == 0 or 1e-30 < number < 1e30):
+            exact = Fraction(token.text)  # so that 0.5*x and x/2 are the same term
+            return _Value(sympy.Rational(exact.numerator, exact.denominator), number)
+        return _Value(sympy.Float(number), number)
+
+    def _named(self, token: _Token) -> _Value:
+        name = token.text
+        called = self.token.kind == "sign" and self.token.text == "("
+        if called and token.kind == "name" and name in FUNCTIONS:
+            opened = self.token
+            self.next += 1
+            return self._called(token, self._inside(opened))
+        if name in self.variables:
+            return _Value(sympy.Symbol(name), None)
+        if token.kind == "name" and name in CONSTANTS:
+            return _Value(*CONSTANTS[name])
+        if called and token.kind == "name":
+            near = suggestion(name, list(FUNCTIONS))
+            self._fail(token.at, f"unknown function {name!r}{near}")
+        if name in FUNCTIONS:
+            self._fail(token.at, f"{name} is a function; write {name}(...)")
+        near = suggestion(name, [*self.variables, *FUNCTIONS, *CONSTANTS])
+        self._fail(token.at, f"unknown name {name!r}{near}")
+
+    # ------------------------------------------------------------ building
+
+    def _called(self, token: _Token, inner: _Value) -> _Value:
+        symbolic, plain = FUNCTIONS[token.text]
+        number = None
+        if inner.number is not None:
+            number = self._computed(token, lambda: plain(float(inner.number or 0.0)))
+        return _Value(self._checked(symbolic(inner.expr), token.at), number)
+
+    def _combined(self, sign: _Token, a: _Value, b: _Value, operation: str) -> _Value:
+        number = None
+        if operation == "/" and (b.number == 0 or b.expr.is_zero):
+            self._fail(sign.at, "division by zero", "")
+        if operation == "^":
+            self._check_power(sign, a, b)
+        if a.number is not None and b.number is not None:
+            x, y = a.number, b.number
+            number = self._computed(
+                sign,
+                {
+                    "+": lambda: x + y,
+                    "*": lambda: x * y,
+                    "/": lambda: x / y,
+                    "^": lambda: math.pow(x, y),
+                }[operation],
+            )
+        expr = {
+            "+": lambda: a.expr + b.expr,
+            "*": lambda: a.expr * b.expr,
+            "/": lambda: a.expr / b.expr,
+            "^": lambda: a.expr**b.expr,
+        }[operation]()
+        expr = self._checked(expr, sign.at)
+        if expr.is_Rational and max(abs(expr.p), expr.q) > 10**15:
+            expr = sympy.Float(float(expr))  # long exact numbers would grow without end
+        return _Value(expr, number)
+
+    def _check_power(self, sign: _Token, base: _Value, exponent: _Value) -> None:
+        if exponent.number is not None and abs(exponent.number) > MAX_EXPONENT:
+            self._fail(
+                sign.at,
+                f"the exponent {exponent.number:g} is beyond ±{MAX_EXPONENT}",
+                "Scale the variable, or use exp.",
+            )
+        if base.expr.is_zero and (exponent.number is None or exponent.number <= 0):
+            self._fail(sign.at, "zero to this power is not defined", "")
+
+    def _computed(self, token: _Token, compute: Callable[[], float]) -> float:
+        """The size of a constant part; refuses what is not real or too large."""
+        try:
+            number = compute()
+        except (ValueError, ZeroDivisionError):
+            self._fail(token.at, f"{token.text!r} has no real value here", "")
+        except OverflowError:
+            number = math.inf
+        if not abs(number) <= MAX_NUMBER:
+            self._fail(token.at, f"a constant is larger than {MAX_NUMBER:g}", "")
+        return number
+
+    def _checked(self, expr: sympy.Expr, at: int) -> sympy.Expr:
+        """What sympy made of it, if it is finite, real and of bounded degree."""
+        if expr.has(sympy.zoo, sympy.oo, -sympy.oo, sympy.nan, sympy.I):
+            self._fail(at, "this is not a finite real expression", "")
+        for power in expr.atoms(sympy.Pow):
+            if power.exp.is_number and abs(float(power.exp)) > MAX_EXPONENT:
+                self._fail(
+                    at,
+                    f"powers multiply to an exponent beyond ±{MAX_EXPONENT}",
+                    "Scale the variable, or use exp.",
+                )
+        return expr

@@ -1,0 +1,182 @@
+"""Which terms: sparse least squares on a small triangle.
+
+Whatever came before (regression through the solver, or the joint fit of states and coefficients)
+ends in `|R p - b|^2`, in units of the noise, with one entry of `p` for every candidate. A term is
+worth keeping if leaving it out raises this by more than a penalty. That is a test of significance,
+not of size, so it does not depend on units. The search drops from the full set, adds back, and
+swaps until nothing helps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.linalg import qr, solve_triangular
+
+from smnn.discovery._arrays import Array, Flags
+
+MAX_ROUNDS = 200
+"""Of adding, dropping and swapping; far more than any search has needed."""
+
+
+def penalty_for(observations: int, candidates: int, strength: float = 1.0) -> float:
+    """What a term must explain: the extended BIC of Chen and Chen (2008)."""
+    return strength * (np.log(max(observations, 2)) + 2.0 * np.log(max(candidates, 1)))
+
+
+@dataclass(frozen=True)
+class Selected:
+    """A choice of terms."""
+
+    support: Flags
+    """(m,)."""
+    p: Array
+    """(m,) the coefficients, zero outside the support."""
+    cost: float
+    """`|R p - b|^2`."""
+    deviation: Array
+    """(m,) standard deviations in units of the noise, zero outside the support."""
+
+
+class Triangle:
+    """`|R p - b|^2` with its columns brought to length one."""
+
+    def __init__(self, R: Array, b: Array) -> None:
+        self.length = np.sqrt((R**2).sum(0))
+        self.length[self.length == 0.0] = 1.0
+        self.R = R / self.length
+        self.b = b
+
+    def solve(self, support: Flags) -> tuple[Array, Array, Array]:
+        """Coefficients (scaled), their deviations (scaled) and residual on a support."""
+        k = int(support.sum())
+        if k == 0:
+            return np.zeros(0), np.zeros(0), self.b
+        Q, S, order = qr(self.R[:, support], mode="economic", pivoting=True)
+        diagonal = np.abs(np.diag(S))
+        rank = int((diagonal > 1e-12 * diagonal[0]).sum()) if diagonal[0] > 0 else 0
+        z = Q.T @ self.b
+        p, deviation = np.zeros(k), np.full(k, np.inf)
+        if rank:
+            inverse = solve_triangular(S[:rank, :rank], np.eye(rank))
+            p[order[:rank]] = inverse @ z[:rank]
+            deviation[order[:rank]] = np.sqrt((inverse**2).sum(1))
+        residual = self.b - Q[:, :rank] @ z[:rank]
+        return p, deviation, residual
+
+    def gains(self, support: Flags, residual: Array) -> Array:
+        """By how much every absent column would lower the cost; zero for the present ones."""
+        gains = np.zeros(len(support))
+        absent = np.flatnonzero(~support)
+        if len(absent) == 0:
+            return gains
+        columns = self.R[:, absent]
+        if support.any():
+            Q = np.linalg.qr(self.R[:, support])[0]
+            columns = columns - Q @ (Q.T @ columns)
+        size = (columns**2).sum(0)
+        gains[absent] = np.where(
+            size > 1e-10, (columns.T @ residual) ** 2 / np.maximum(size, 1e-300), 0.0
+        )
+        return gains
+
+    def selected(self, support: Flags) -> Selected:
+        """The solution on a support in the units of the caller."""
+        p, deviation, residual = self.solve(support)
+        full, wide = np.zeros(len(support)), np.zeros(len(support))
+        full[support], wide[support] = p / self.length[support], deviation / self.length[support]
+        return Selected(support.copy(), full, float(residual @ residual), wide)
+
+
+def select(
+    R: Array,
+    b: Array,
+    penalty: float,
+    *,
+    start: Flags | None = None,
+    required: Flags | None = None,
+    positive: Flags | None = None,
+    negative: Flags | None = None,
+) -> Selected:
+    """Choose terms.
+
+    Args:
+        R: (k, m).
+        b: (k,).
+        penalty: What a term must lower the cost by.
+        start: Terms to begin with; all by default.
+        required: Terms that stay.
+        positive: Terms whose coefficient may not be negative.
+        negative: Terms whose coefficient may not be positive.
+    """
+    m = R.shape[1]
+    triangle = Triangle(R, b)
+    kept = np.zeros(m, bool) if required is None else required
+    signs: list[tuple[Flags, float]] = [
+        (flags, sign) for flags, sign in ((positive, 1.0), (negative, -1.0)) if flags is not None
+    ]
+    barred = np.zeros(m, bool)
+    support = np.ones(m, bool) if start is None else start | kept
+    for _ in range(MAX_ROUNDS):
+        support = _drop(triangle, support, kept, penalty)
+        p, _, residual = triangle.solve(support)
+        wrong = _wrong_signs(support, p, signs) & ~kept
+        if wrong.any():
+            barred |= wrong
+            support = support & ~wrong
+            continue
+        gains = np.where(barred, 0.0, triangle.gains(support, residual))
+        if gains.max(initial=0.0) > penalty:
+            support = support.copy()
+            support[np.argmax(gains)] = True
+            continue
+        better = _swap(triangle, support, kept, barred, float(residual @ residual))
+        if better is None:
+            break
+        support = better
+    return triangle.selected(support)
+
+
+def _drop(triangle: Triangle, support: Flags, kept: Flags, penalty: float) -> Flags:
+    """Leave out the least useful term while it is worth less than the penalty."""
+    support = support.copy()
+    while (support & ~kept).any():
+        p, deviation, _ = triangle.solve(support)
+        where = np.flatnonzero(support)
+        loss = np.where(np.isinf(deviation), 0.0, p**2 / np.maximum(deviation, 1e-300) ** 2)
+        loss[kept[where]] = np.inf
+        worst = int(np.argmin(loss))
+        if loss[worst] > penalty:
+            break
+        support[where[worst]] = False
+    return support
+
+
+def _swap(
+    triangle: Triangle, support: Flags, kept: Flags, barred: Flags, cost: float
+) -> Flags | None:
+    """The best exchange of one term for another, if one lowers the cost for good."""
+    best, found = cost * (1.0 - 1e-9) - 1e-6, None
+    for j in np.flatnonzero(support & ~kept):
+        fewer = support.copy()
+        fewer[j] = False
+        _, _, residual = triangle.solve(fewer)
+        gains = np.where(barred, 0.0, triangle.gains(fewer, residual))
+        gains[j] = 0.0
+        i = int(np.argmax(gains))
+        after = float(residual @ residual) - gains[i]
+        if after < best:
+            best, found = after, fewer.copy()
+            found[i] = True
+    return found
+
+
+def _wrong_signs(support: Flags, p: Array, signs: list[tuple[Flags, float]]) -> Flags:
+    full: Any = np.zeros(len(support))
+    full[support] = p
+    wrong = np.zeros(len(support), bool)
+    for flags, sign in signs:
+        wrong |= flags & (sign * full < 0.0)
+    return wrong
