@@ -19,6 +19,7 @@ NAMES = {
     "__version__",
     "available_backends",
     "factorize",
+    "ode_forward",
     "residuals",
     "solve",
     "solve_ex",

@@ -1,6 +1,9 @@
 """Scalable Mechanistic Neural Networks: differentiable linear ODE solving in linear time."""
 
+from __future__ import annotations
+
 from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
 
 from smnn._backends.registry import available_backends as available_backends
 from smnn._errors import BackendError as BackendError
@@ -13,6 +16,9 @@ from smnn._solve import factorize as factorize
 from smnn._solve import residuals as residuals
 from smnn._solve import solve as solve
 from smnn._solve import solve_ex as solve_ex
+
+if TYPE_CHECKING:
+    from smnn.compat import ode_forward as ode_forward
 
 try:
     __version__ = version("smnn")
@@ -29,7 +35,17 @@ __all__ = [
     "__version__",
     "available_backends",
     "factorize",
+    "ode_forward",
     "residuals",
     "solve",
     "solve_ex",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The published interface, imported when it is asked for."""
+    if name == "ode_forward":
+        from smnn.compat import ode_forward
+
+        return ode_forward
+    raise AttributeError(f"module 'smnn' has no attribute {name!r}")
