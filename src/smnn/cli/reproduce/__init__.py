@@ -2,10 +2,12 @@
 
 import typer
 
+from smnn.cli.reproduce.sine import sine
 from smnn.cli.reproduce.standalone import standalone
 
 app = typer.Typer(help="Reproduce an experiment of the paper.", no_args_is_help=True)
 app.command("standalone")(standalone)
+app.command("sine")(sine)
 
 
 @app.callback()

@@ -1,0 +1,100 @@
+"""`smnn reproduce sine`."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from smnn.cli._guard import Debug, guarded, notices
+
+if TYPE_CHECKING:
+    from smnn.experiments.sine import Sine
+
+DEFAULT_OUT = Path("smnn-results") / "sine"
+
+
+def sine(
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = DEFAULT_OUT,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not tables.")] = False,
+    recordings: Annotated[int, typer.Option(min=2, help="Noisy recordings.")] = 16,
+    noise: Annotated[float, typer.Option(min=0.01, help="Noise over amplitude.")] = 0.5,
+    steps: Annotated[int, typer.Option(min=10, help="Steps of the optimiser.")] = 400,
+    seed: Annotated[int, typer.Option(min=0, help="Decides the noise.")] = 0,
+    debug: Debug = False,
+) -> None:
+    """Fit noisy damped sines by a second-order ODE with free coefficients and steps.
+
+    Writes sine.json, sine.png, sine.gif and report.html into the folder.
+    """
+    with guarded(debug):
+        from smnn._files import prepare_output
+        from smnn.experiments.sine import Config, run
+
+        prepare_output(out)
+        config = Config(recordings=recordings, noise=noise, steps=steps, seed=seed)
+        with _progress(2 * steps) as tick:
+            result = run(config, tick)
+        options = ["--out", str(out), "--recordings", str(recordings), "--noise", str(noise)]
+        options += ["--steps", str(steps), "--seed", str(seed)]
+        report = _write(result, out, shlex.join(["smnn", "reproduce", "sine", *options]))
+        if as_json:
+            typer.echo(json.dumps(result.record(), indent=2))
+        else:
+            _show(result, report)
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[str], None]]:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description:<22}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("steps"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=notices()) as progress:
+        task = progress.add_task("Preparing the solver", total=total)
+
+        def tick(name: str) -> None:
+            progress.update(task, description=name, advance=1)
+
+        yield tick
+        progress.update(task, description="Fitted")
+
+
+def _write(result: Sine, out: Path, command: str) -> Path:
+    """All files, the report last; returns its path."""
+    from smnn._files import write_atomically, write_json
+    from smnn.experiments import _sine_view as view
+
+    write_json(out / "sine.json", {"command": command, **result.record()})
+    png, gif = view.figure(result), view.animation(result)
+    write_atomically(out / "sine.png", png)
+    write_atomically(out / "sine.gif", gif)
+    return write_atomically(out / "report.html", view.report(result, png, gif, command))
+
+
+def _show(result: Sine, report: Path) -> None:
+    from smnn.experiments import _sine_view as view
+    from smnn.report.tables import rich_table
+
+    console = Console(highlight=False)
+    console.print()
+    console.print(rich_table(view.table(result)))
+    console.print()
+    for name, fit in (("An equation each", result.own), ("One for all", result.shared)):
+        console.print(f"{name:18s}{fit.equation}")
+    console.print()
+    for value, meaning in view.summary(result):
+        console.print(f"[bold]{value}[/]  {meaning}")
+    console.print()
+    console.print(f"Report: {report}", soft_wrap=True)

@@ -1,0 +1,128 @@
+"""Encoders: from data to features, which always stand in the last axis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+
+class MLP(nn.Sequential):
+    """Linear layers with an activation between them, on the last axis.
+
+    Args:
+        in_features: Size of the last axis of the input, `(*B, in_features)`.
+        hidden: Sizes of the hidden layers.
+        out_features: Size of the last axis of the output.
+        activation: Makes the module between two layers.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        hidden: Sequence[int],
+        out_features: int,
+        activation: Callable[[], nn.Module] = nn.ReLU,
+    ) -> None:
+        sizes = [in_features, *hidden, out_features]
+        layers: list[nn.Module] = []
+        for i in range(len(sizes) - 1):
+            layers += [activation()] if i else []
+            layers.append(nn.Linear(sizes[i], sizes[i + 1]))
+        super().__init__(*layers)
+
+
+class ResNet1d(nn.Module):
+    """Residual convolutions along a line of points: `(*B, channels, X)` to `(*B, X, features)`.
+
+    Each point keeps its place, so that every point can have an ODE of its own: the batch axes of
+    the solver are then `(*B, X)`. For features of the whole line take the mean over `X`.
+
+    Args:
+        in_channels: Channels of the input.
+        out_features: Features of each point.
+        widths: Channels of the residual blocks, two convolutions each. Where they change, the way
+            past the block is a convolution of size 1.
+        kernel: Odd size of the convolutions.
+        periodic: Whether the line is closed, as in a PDE with periodic boundaries; else it is
+            continued by zeros.
+        activation: Makes the module before each convolution but the first.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_features: int,
+        widths: Sequence[int] = (64, 64, 128, 128),
+        *,
+        kernel: int = 9,
+        periodic: bool = False,
+        activation: Callable[[], nn.Module] = nn.ReLU,
+    ) -> None:
+        super().__init__()
+        if kernel % 2 == 0 or kernel < 1:
+            raise ValueError(f"kernel: got {kernel}; expected an odd number: it has a middle.")
+        if not widths:
+            raise ValueError("widths: got none; expected at least one block.")
+
+        def convolution(n_in: int, n_out: int) -> nn.Conv1d:
+            return nn.Conv1d(
+                n_in, n_out, kernel, padding=kernel // 2,
+                padding_mode="circular" if periodic else "zeros",
+            )  # fmt: skip
+
+        self.first = convolution(in_channels, widths[0])
+        self.blocks, self.ways_past = nn.ModuleList(), nn.ModuleList()
+        for n_in, n_out in zip([widths[0], *widths], widths):
+            self.blocks.append(
+                nn.Sequential(
+                    activation(), convolution(n_in, n_out), activation(), convolution(n_out, n_out)
+                )
+            )
+            self.ways_past.append(nn.Identity() if n_in == n_out else nn.Conv1d(n_in, n_out, 1))
+        self.last = nn.Sequential(activation(), convolution(widths[-1], out_features))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Features `(*B, X, out_features)` of `x (*B, in_channels, X)`."""
+        batch = x.shape[:-2]
+        h = self.first(x.reshape(-1, *x.shape[-2:]))
+        for block, way_past in zip(self.blocks, self.ways_past, strict=True):
+            h = way_past(h) + block(h)
+        h = self.last(h)
+        return h.mT.reshape(*batch, h.shape[-1], h.shape[-2])
+
+
+class SpectralInput(nn.Module):
+    r"""The lowest coefficients of the orthonormal discrete cosine transform (DCT-II) in time.
+
+    $X_k = \sqrt{(2 - \delta_{k0})/L}\,\sum_{t=0}^{L-1} x_t \cos\bigl(\pi k (t + 1/2)/L\bigr)$,
+    $k < \text{keep}$. Coefficient $k$ has the period $2L/k$ samples; squares add up as in time.
+
+    Args:
+        length: Samples `L` of the input, `(*B, L)`.
+        keep: Coefficients of the output, `(*B, keep)`.
+    """
+
+    matrix: Tensor
+
+    def __init__(self, length: int, keep: int) -> None:
+        super().__init__()
+        if not 1 <= keep <= length:
+            raise ValueError(f"keep: got {keep}; expected 1 to {length}, the number of samples.")
+        k = torch.arange(keep, dtype=torch.float64)[:, None]
+        t = torch.arange(length, dtype=torch.float64)
+        matrix = torch.cos(math.pi / length * k * (t + 0.5)) * math.sqrt(2 / length)
+        matrix[0] /= math.sqrt(2)
+        self.register_buffer("matrix", matrix, persistent=False)  # follows from the sizes
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Coefficients `(*B, keep)` of `x (*B, length)`, in the precision of `x`."""
+        with torch.autocast(x.device.type, enabled=False):
+            return x @ self.matrix.to(x.dtype).T
+
+    def inverse(self, coefficients: Tensor) -> Tensor:
+        """The series `(*B, length)` that has these coefficients and no others."""
+        with torch.autocast(coefficients.device.type, enabled=False):
+            return coefficients @ self.matrix.to(coefficients.dtype)

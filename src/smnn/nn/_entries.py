@@ -1,0 +1,220 @@
+r"""Patterns: for every number of an ODE, whether it is fixed, observed or learned, and how.
+
+A learned number is a function of an unbounded raw value $z$ that the network produces:
+
+| entry | value | start |
+|---|---|---|
+| `Free(init)` | $z$ | $z_0 = \text{init}$ |
+| `Positive(init, low)` | $\text{low} + \log(1 + e^z)$ | the $z_0$ that gives `init` |
+| `Between(low, high, init)` | $\text{low} + (\text{high}-\text{low})/(1+e^{-z})$ | likewise |
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Free:
+    """Any real number."""
+
+    init: float = 0.0
+    """Where it starts."""
+
+    def __post_init__(self) -> None:
+        _check(math.isfinite(self.init), self, "init finite")
+
+
+@dataclass(frozen=True)
+class Positive:
+    """A number above `low`."""
+
+    init: float = 1.0
+    """Where it starts."""
+    low: float = 0.0
+    """What it stays above."""
+
+    def __post_init__(self) -> None:
+        _check(-math.inf < self.low < self.init < math.inf, self, "low < init")
+
+
+@dataclass(frozen=True)
+class Between:
+    """A number between two bounds."""
+
+    low: float
+    high: float
+    init: float | None = None
+    """Where it starts; in the middle if not given."""
+
+    def __post_init__(self) -> None:
+        _check(-math.inf < self.low < self.start < self.high < math.inf, self, "low < init < high")
+
+    @property
+    def start(self) -> float:
+        """Where it starts."""
+        return 0.5 * (self.low + self.high) if self.init is None else self.init
+
+
+class Observed(Enum):
+    """Marks an initial value that is read from data."""
+
+    OBSERVED = "observed"
+
+    def __repr__(self) -> str:
+        return "OBSERVED"
+
+
+OBSERVED = Observed.OBSERVED
+Entry = float | Free | Positive | Between | Observed
+KINDS = (Free, Positive, Between)
+"""Learned kinds, in the order in which their raw values lie."""
+
+
+def _check(holds: bool, entry: Any, expected: str) -> None:
+    if not holds:
+        raise ValueError(f"{entry!r}: expected {expected}. Give other numbers.")
+
+
+class Parametrisation(nn.Module):
+    """From raw values to the numbers of a pattern.
+
+    Args:
+        pattern: Nested sequences of entries, as deep as `axes` has names.
+        axes: Names of the axes, for messages.
+        observed: Whether `OBSERVED` may stand in it.
+    """
+
+    fixed: Tensor
+    place: Tensor
+    read: Tensor
+    low: Tensor
+    width: Tensor
+    floor: Tensor
+
+    def __init__(self, pattern: Any, axes: Sequence[str], *, observed: bool = False) -> None:
+        super().__init__()
+        self.shape = _shape(pattern, axes)
+        entries = list(_flatten(pattern, len(axes)))
+        for entry in entries:
+            known = KINDS + ((Observed,) if observed else ())
+            if not isinstance(entry, (*known, float, int)) or isinstance(entry, bool):
+                names = ", ".join(k.__name__ for k in KINDS) + (", OBSERVED" if observed else "")
+                raise TypeError(f"pattern: got {entry!r}; expected a number, {names}.")
+        kinds: list[list[int]] = [
+            [i for i, e in enumerate(entries) if isinstance(e, kind)]
+            for kind in (*KINDS, Observed, (float, int))
+        ]
+        free, positive, between, observed_at, fixed_at = kinds
+        self.learned = [entries[i] for i in free + positive + between]
+        self.sizes = len(free), len(positive), len(between)
+        self.n_learned, self.n_observed = len(self.learned), len(observed_at)
+        last = self.shape[-1]
+        self.highest_observed = max((i % last for i in observed_at), default=-1)
+        # Values lie in the order learned, observed, fixed; `place` brings them to the pattern's.
+        order = free + positive + between + observed_at + fixed_at
+        self.in_place = order == list(range(len(entries)))
+        self._constant("place", torch.tensor(order, dtype=torch.int64).argsort())
+        self._constant("read", torch.tensor(observed_at, dtype=torch.int64))
+        self._constant("fixed", _doubles(entries[i] for i in fixed_at))
+        self._constant("floor", _doubles(entries[i].low for i in positive))
+        self._constant("low", _doubles(entries[i].low for i in between))
+        self._constant("width", _doubles(entries[i].high - entries[i].low for i in between))
+
+    def _constant(self, name: str, x: Tensor) -> None:
+        """A buffer that the pattern determines: it moves with the module and is not saved."""
+        self.register_buffer(name, x, persistent=False)
+
+    def start(self) -> Tensor:
+        """The raw values `(n_learned,)` at which every entry has its `init`."""
+        inits = [e.start if isinstance(e, Between) else e.init for e in self.learned]
+        return self.inverse(torch.tensor(inits, dtype=torch.float64))
+
+    def inverse(self, values: Tensor) -> Tensor:
+        """The raw values of learned values `(..., n_learned)`, both in the order of the raw."""
+        free, positive, between = values.split(self.sizes, -1)
+        x = positive - self.floor.to(values)
+        p = (between - self.low.to(values)) / self.width.to(values)
+        raw = torch.cat([free, x + torch.log(-torch.expm1(-x)), torch.logit(p)], -1)
+        if not bool(raw.isfinite().all()):
+            raise ValueError(
+                f"values: got numbers outside the bounds of {self.learned}; expected them inside."
+            )
+        return raw
+
+    def learned_part(self, full: Tensor) -> Tensor:
+        """The learned values `(..., n_learned)` out of a tensor `(..., *shape)`."""
+        flat = full.flatten(-len(self.shape))
+        return flat[..., self.place.argsort()[: self.n_learned].to(flat.device)]
+
+    def forward(
+        self,
+        raw: Tensor | None,
+        observed: Tensor | None,
+        lead: tuple[int, ...],
+        dtype: torch.dtype,
+    ) -> Tensor:
+        """The numbers, `(..., *shape)`.
+
+        Args:
+            raw: `(..., n_learned)`, or `None` where nothing is learned.
+            observed: `(..., n_observed)`, or `None` where nothing is observed.
+            lead: Leading axes of the result; those of the others broadcast to them.
+            dtype: Of the result.
+        """
+        parts = [] if raw is None else self._transform(raw.to(dtype))
+        if observed is not None:
+            parts.append(observed.to(dtype))
+        if len(self.fixed):
+            parts.append(self.fixed.to(dtype))
+        parts = [x.expand(*lead, x.shape[-1]) for x in parts]
+        values = parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+        if not self.in_place:
+            values = values.index_select(-1, self.place)
+        return values.reshape(*lead, *self.shape)
+
+    def _transform(self, raw: Tensor) -> list[Tensor]:
+        free, positive, between = raw.split(self.sizes, -1)
+        parts = []
+        if self.sizes[0]:
+            parts.append(free)
+        if self.sizes[1]:
+            parts.append(self.floor.to(raw) + nn.functional.softplus(positive))
+        if self.sizes[2]:
+            parts.append(self.low.to(raw) + self.width.to(raw) * torch.sigmoid(between))
+        return parts
+
+
+def _doubles(numbers: Iterable[float]) -> Tensor:
+    """In float64: a module made in float32 and moved to float64 then has the exact numbers."""
+    return torch.tensor([float(x) for x in numbers], dtype=torch.float64)
+
+
+def _shape(pattern: Any, axes: Sequence[str]) -> tuple[int, ...]:
+    shape, level = [], [pattern]
+    for depth in range(len(axes)):
+        names = "(" + ", ".join(axes) + ")"
+        sizes = {len(x) if isinstance(x, Sequence) else -1 for x in level}
+        if len(sizes) != 1 or -1 in sizes:
+            raise ValueError(
+                f"pattern: got {pattern!r}; expected lists nested as {names}, of equal lengths: "
+                f"axis {depth} ({axes[depth]}) has none, or several lengths."
+            )
+        shape.append(sizes.pop())
+        level = [y for x in level for y in x]
+    return tuple(shape)
+
+
+def _flatten(pattern: Any, depth: int) -> Iterator[Any]:
+    if depth == 0:
+        yield pattern
+    else:
+        for part in pattern:
+            yield from _flatten(part, depth - 1)

@@ -1,0 +1,269 @@
+"""Heads: from features to the four tensors of an ODE.
+
+A head maps features `(*B, F)` to one of `c, d, u, s` for the same batch `*B`. With
+`in_features=None` it does not look at features: its numbers are parameters, the same for all
+samples, or one set for each sample of a fixed `batch`. The last projection and what follows it run
+in the precision of the head's own parameters, also under `torch.autocast`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from smnn._errors import mismatch
+from smnn.nn._encoders import MLP
+from smnn.nn._entries import Parametrisation
+
+
+class Head(nn.Module):
+    """What all heads share: a pattern of numbers, repeated over time, made from features.
+
+    Args:
+        in_features: Size of the last axis of the features; `None` for none.
+        pattern: What each number is; nested as `axes`.
+        axes: Names of the axes of the pattern.
+        times: Repeat the pattern this often with numbers of its own; `None` for once.
+        batch: Without features: how many sets of numbers there are.
+        hidden: Sizes of hidden layers before the projection.
+        activation: Makes the module between two of them.
+        gain: Factor on the initial weights of the projection: at 0 all samples start alike.
+        observed: Whether entries may be read from data.
+    """
+
+    anchor: Tensor
+
+    def __init__(
+        self,
+        in_features: int | None,
+        pattern: Any,
+        axes: Sequence[str],
+        *,
+        times: int | None = None,
+        batch: tuple[int, ...] = (),
+        hidden: Sequence[int] = (),
+        activation: Callable[[], nn.Module] = nn.ReLU,
+        gain: float = 1.0,
+        observed: bool = False,
+    ) -> None:
+        super().__init__()
+        self.entries = Parametrisation(pattern, axes, observed=observed)
+        self.in_features, self.times, self.batch = in_features, times, tuple(batch)
+        repeats, n = times or 1, self.entries.n_learned
+        start = self.entries.start().repeat(repeats).to(torch.get_default_dtype())
+        if in_features is None and hidden:
+            raise ValueError(f"hidden: got {tuple(hidden)} without in_features; expected none.")
+        if in_features is not None and batch:
+            raise ValueError(
+                f"batch: got {self.batch} with in_features; expected none: it is theirs."
+            )
+        # Has the precision that the module was moved to, also where there are no parameters.
+        self.register_buffer("anchor", torch.empty(0), persistent=False)
+        self.trunk: nn.Module | None = None
+        self.project: nn.Linear | None = None
+        self.raw: nn.Parameter | None = None
+        if n == 0:
+            return
+        if in_features is None:
+            self.raw = nn.Parameter(start.expand(*self.batch, repeats * n).clone())
+            return
+        if hidden:
+            self.trunk = nn.Sequential(MLP(in_features, hidden[:-1], hidden[-1], activation))
+            self.trunk.append(activation())
+        self.project = nn.Linear(hidden[-1] if hidden else in_features, repeats * n)
+        with torch.no_grad():
+            self.project.weight.mul_(gain)
+            self.project.bias.copy_(start)
+
+    def start_at(self, values: Tensor) -> None:
+        """Let the learned numbers start at given values, which must lie inside their bounds.
+
+        Args:
+            values: As the head returns them: `(*batch, times, *pattern)`; only its learned entries
+                are read. With features, for all samples alike, without batch axes.
+        """
+        target = self.raw if self.project is None else self.project.bias
+        if target is None:
+            raise ValueError("start_at: this head learns nothing; expected a learned entry.")
+        lead = (*self.batch, *(() if self.times is None else (self.times,)))
+        full = lead + self.entries.shape
+        if values.shape != full:
+            raise mismatch("values", f"shape {tuple(values.shape)}", full, "As the head gives.")
+        raw = self.entries.inverse(self.entries.learned_part(values.double()))
+        with torch.no_grad():
+            target.copy_(raw.reshape(target.shape))
+
+    def values(self, features: Tensor | None, observed: Tensor | None = None) -> Tensor:
+        """The numbers, `(*B, times, *pattern)`, or without the axis of times if it is `None`."""
+        raw, batch = self._raw(features)
+        dtype = self._dtype(features, raw, observed)
+        repeated = () if self.times is None else (self.times,)
+        if raw is not None:
+            raw = raw.reshape(*batch, *repeated, self.entries.n_learned)
+        flat = self._observed(observed, len(batch))
+        if flat is not None:
+            batch = torch.broadcast_shapes(batch, flat.shape[: len(batch)])
+        return self.entries(raw, flat, (*batch, *repeated), dtype)
+
+    def _raw(self, features: Tensor | None) -> tuple[Tensor | None, tuple[int, ...]]:
+        """Raw values `(*B, times * n)` and the batch shape."""
+        if self.project is not None:
+            if features is None or features.shape[-1:] != (self.in_features,):
+                got = "None" if features is None else f"shape {tuple(features.shape)}"
+                raise mismatch(
+                    "features", got, f"(*B, {self.in_features})", "The last axis holds them."
+                )
+            h = features if self.trunk is None else self.trunk(features)
+            with torch.autocast(h.device.type, enabled=False):
+                raw = self.project(h.to(self.project.weight.dtype))
+            return raw, raw.shape[:-1]
+        if features is None or self.batch:
+            if features is not None and features.ndim - 1 != len(self.batch):
+                raise mismatch(
+                    "features",
+                    f"shape {tuple(features.shape)}",
+                    f"{len(self.batch)} batch axes, as the head's own {self.batch}",
+                    "Every tensor of an ODE has the same number of batch axes.",
+                )
+            return self.raw, self.batch
+        ones = (1,) * (features.ndim - 1)
+        return None if self.raw is None else self.raw.view(*ones, -1), ones
+
+    def _dtype(
+        self, features: Tensor | None, raw: Tensor | None, observed: Tensor | None
+    ) -> torch.dtype:
+        """The widest of what goes in and of the module itself, at least float32."""
+        dtype = torch.float32
+        for x in (self.anchor, features, raw, observed):
+            dtype = dtype if x is None else torch.promote_types(dtype, x.dtype)
+        return dtype
+
+    def _observed(self, observed: Tensor | None, nb: int) -> Tensor | None:
+        """The observed entries, `(*B, n_observed)`."""
+        entries = self.entries
+        if not entries.n_observed:
+            return None
+        T, V, orders = entries.shape
+        if observed is None or observed.shape[nb:-1] != (T, V) or observed.shape[-1] > orders:
+            got = "None" if observed is None else f"shape {tuple(observed.shape)}"
+            raise mismatch(
+                "observed",
+                got,
+                f"(*B, {T}, {V}, k) with {nb} batch axes and k <= {orders} orders",
+                "The pattern has entries that are OBSERVED.",
+            )
+        missing = orders - observed.shape[-1]
+        if missing and entries.highest_observed >= observed.shape[-1]:
+            raise mismatch(
+                "observed",
+                f"orders 0 to {observed.shape[-1] - 1}",
+                f"order {entries.highest_observed} too, which is OBSERVED in the pattern",
+                "Give more orders, or learn that one.",
+            )
+        full = nn.functional.pad(observed, (0, missing)) if missing else observed
+        return full.flatten(-3).index_select(-1, entries.read)
+
+
+class Coefficients(Head):
+    """The coefficients `c (*B, T, Q, V, R+1)`.
+
+    Args:
+        in_features: Size of the last axis of the features; `None`: parameters of the head.
+        pattern: `(Q, V, R+1)` nested lists: a number fixes the coefficient, `Free`, `Positive` and
+            `Between` learn it. `[[[Free(), Free(), 1.0]]]` is `c_0 y + c_1 y' + y'' = d`.
+        times: `T` for coefficients that vary in time; `None` for constant ones.
+        batch: Without features: one set of coefficients for each sample of this batch shape.
+        hidden: Sizes of hidden layers before the projection.
+        activation: Makes the module between two of them.
+        gain: Factor on the initial weights of the projection.
+    """
+
+    def __init__(
+        self,
+        in_features: int | None,
+        pattern: Any,
+        *,
+        times: int | None = None,
+        batch: tuple[int, ...] = (),
+        hidden: Sequence[int] = (),
+        activation: Callable[[], nn.Module] = nn.ReLU,
+        gain: float = 1.0,
+    ) -> None:
+        super().__init__(
+            in_features, pattern, ("equation", "variable", "order"), times=times or 1, batch=batch,
+            hidden=hidden, activation=activation, gain=gain,
+        )  # fmt: skip
+
+    def forward(self, features: Tensor | None = None) -> Tensor:
+        """`c` for features `(*B, F)`; time size 1 where it is constant."""
+        return self.values(features)
+
+
+class RightHandSide(Head):
+    """The right-hand side `d (*B, T, Q)`.
+
+    Args:
+        in_features: As in `Coefficients`.
+        pattern: `(Q,)` list of entries; `[0.0]` is a homogeneous equation.
+        times: As in `Coefficients`.
+        batch: As in `Coefficients`.
+        hidden: As in `Coefficients`.
+        activation: As in `Coefficients`.
+        gain: As in `Coefficients`.
+    """
+
+    def __init__(
+        self,
+        in_features: int | None,
+        pattern: Any = (0.0,),
+        *,
+        times: int | None = None,
+        batch: tuple[int, ...] = (),
+        hidden: Sequence[int] = (),
+        activation: Callable[[], nn.Module] = nn.ReLU,
+        gain: float = 1.0,
+    ) -> None:
+        super().__init__(
+            in_features, pattern, ("equation",), times=times or 1, batch=batch,
+            hidden=hidden, activation=activation, gain=gain,
+        )  # fmt: skip
+
+    def forward(self, features: Tensor | None = None) -> Tensor:
+        """`d` for features `(*B, F)`; time size 1 where it is constant."""
+        return self.values(features)
+
+
+class InitialValues(Head):
+    """The initial values `u (*B, T_init, V, R_init+1)`.
+
+    Args:
+        in_features: As in `Coefficients`.
+        pattern: `(T_init, V, R_init+1)` nested lists of entries; `OBSERVED` ones are read from
+            data. `[[[OBSERVED, Free()]]]` takes `y(0)` from data and learns `y'(0)`.
+        batch: As in `Coefficients`.
+        hidden: As in `Coefficients`.
+        activation: As in `Coefficients`.
+        gain: As in `Coefficients`.
+    """
+
+    def __init__(
+        self,
+        in_features: int | None,
+        pattern: Any,
+        *,
+        batch: tuple[int, ...] = (),
+        hidden: Sequence[int] = (),
+        activation: Callable[[], nn.Module] = nn.ReLU,
+        gain: float = 1.0,
+    ) -> None:
+        super().__init__(
+            in_features, pattern, ("time", "variable", "order"), batch=batch,
+            hidden=hidden, activation=activation, gain=gain, observed=True,
+        )  # fmt: skip
+
+    def forward(self, features: Tensor | None = None, observed: Tensor | None = None) -> Tensor:
+        """`u` for features `(*B, F)` and observed values `(*B, T_init, V, k)`."""
+        return self.values(features, observed)
