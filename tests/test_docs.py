@@ -19,7 +19,8 @@ import torch
 import smnn
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = sorted(p for p in (ROOT / "docs").rglob("*.md") if "generated" not in p.parts)
+PAGES = [ROOT / "README.md", *DOCS]
 FENCE = re.compile(r"^```python[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
 ARROW = "# ->"

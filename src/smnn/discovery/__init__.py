@@ -1,6 +1,7 @@
 """From a table of numbers to the equations behind it."""
 
 from smnn.discovery._estimator import Discovery as Discovery
+from smnn.discovery._neural import Neural as Neural
 from smnn.discovery._rules import Equal as Equal
 from smnn.discovery._rules import Negative as Negative
 from smnn.discovery._rules import Positive as Positive
@@ -21,6 +22,7 @@ __all__ = [
     "Expressions",
     "ModelFileError",
     "Negative",
+    "Neural",
     "Polynomial",
     "Positive",
     "Rational",

@@ -171,7 +171,7 @@ def eliminate(chain: Chain, anchor: Array) -> Eliminated:
     kept = np.empty((N, D, 2 * D + m + 1))
     left = np.empty((N, D, m + 1))
     rows: Any = [np.ascontiguousarray(x) for x in chain]
-    _sweep(*rows, np.asarray(anchor, float), kept, left)
+    _sweep(*rows, np.asarray(anchor, float), kept, left)  # type: ignore[call-arg]
     return Eliminated(kept, left)
 
 

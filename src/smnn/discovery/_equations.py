@@ -91,7 +91,8 @@ def half_width(value: float, interval: Sequence[float] | np.ndarray | None) -> f
     """The larger distance from a value to the ends of its interval; `None` if there is none."""
     if interval is None:
         return None
-    half = max(float(interval[1]) - value, value - float(interval[0]))
+    ends = np.abs(np.asarray(interval, np.float64) - value)
+    half = float(ends.max())  # NaN if an end is
     return half if np.isfinite(half) and half > 0 else None
 
 

@@ -17,6 +17,7 @@ from smnn.discovery._equations import format_equations
 from smnn.discovery._flow import LINKS, Model
 from smnn.discovery._library import Library
 from smnn.discovery._pipeline import Outcome, discover
+from smnn.discovery._question import Question
 from smnn.discovery._rules import Constraint, make_rules
 from smnn.discovery._series import DataError, Nodes, gather
 from smnn.discovery._simulate import simulate
@@ -48,6 +49,7 @@ class Discovery(BaseEstimator):
         forbidden: Terms that may not appear, `{"x'": ["z", "x^2"]}`.
         constraints: `Positive`, `Negative` and `Equal` conditions on coefficients.
         link: A function around the sum of terms: tanh, exp, sigmoid, softplus, sin; or `None`.
+        neural: Options of `method="neural"` by name, as `Neural` has them.
         random_state: Seed of everything random.
         verbose: Whether to print progress to standard error.
 
@@ -78,6 +80,7 @@ class Discovery(BaseEstimator):
         forbidden: Mapping[str, Sequence[str]] | None = None,
         constraints: Sequence[Constraint] | None = None,
         link: str | None = None,
+        neural: Mapping[str, Any] | None = None,
         random_state: int | None = 0,
         verbose: bool = False,
     ) -> None:
@@ -91,6 +94,7 @@ class Discovery(BaseEstimator):
         self.forbidden = forbidden
         self.constraints = constraints
         self.link = link
+        self.neural = neural
         self.random_state = random_state
         self.verbose = verbose
 
@@ -130,22 +134,19 @@ class Discovery(BaseEstimator):
             threshold=1e-3 if self.threshold is None else float(self.threshold),
             strength=float(self.penalty),
         )
-        settings: dict[str, Any] = {
-            "link": LINKS[self.link] if self.link else None,
-            "rng": np.random.default_rng(self.random_state),
-            "say": self._say,
-        }
-        names = [term.name for term in self.terms_]
+        link = LINKS[self.link] if self.link else None
+        question = Question(nodes, self._compiled, self.order, rules, held, link)
+        rng = np.random.default_rng(self.random_state)
         with _one_blas_thread():
             if self.method == "neural":
-                from smnn.discovery._neural import discover_neurally
+                from smnn.discovery._neural import Neural, discover_neurally
 
-                outcome = discover_neurally(nodes, self._compiled, self.order, rules, **settings)
+                settings = Neural(**(self.neural or {}))
+                outcome = discover_neurally(question, settings=settings, rng=rng, say=self._say)
             else:
                 outcome = discover(
-                    nodes, self._compiled, names, self.order, rules, held,
-                    method=self.method, ensemble=self.ensemble, **settings,
-                )  # fmt: skip
+                    question, method=self.method, ensemble=self.ensemble, rng=rng, say=self._say
+                )
         self._keep(nodes, outcome)
         return self
 
@@ -211,7 +212,10 @@ class Discovery(BaseEstimator):
     def _model(self) -> Model:
         check_is_fitted(self, "coefficients_")
         link = LINKS[self.link] if self.link else None
-        return Model(self._compiled, self.coefficients_, self.order, link)
+        used = (self.coefficients_ != 0).any(0)  # the others may not be finite everywhere
+        terms = [term for term, u in zip(self.terms_, used) if u]
+        compiled = compile_terms(terms, self._compiled.variables)
+        return Model(compiled, self.coefficients_[:, used], self.order, link)
 
     def equations(self, format: str = "text", precision: int = 4) -> list[Any]:
         """The equations, one for every variable.
@@ -247,9 +251,17 @@ class Discovery(BaseEstimator):
             (T, V), or a list of such if X is a list.
         """
         model = self._model()
+        V = len(self.variables_)
+        if isinstance(X, list | tuple):
+            nodes, Z = self._states_of(X, t, inputs)
+            return nodes.split(model.rate(Z, nodes.U)[:, -V:])
+        given = np.asarray(X, float)
+        if self.order == 1 or (given.ndim == 2 and given.shape[1] == len(self.state_names_)):
+            Z = given.reshape(-1, len(self.state_names_))
+            U = np.empty((len(Z), 0)) if not self.inputs_ else self._input_rows(inputs, len(Z))
+            return model.rate(Z, U)[:, -V:]
         nodes, Z = self._states_of(X, t, inputs)
-        top = model.rate(Z, nodes.U)[:, -len(self.variables_) :]
-        return nodes.split(top) if isinstance(X, list | tuple) else top
+        return model.rate(Z, nodes.U)[:, -V:]
 
     def score(self, X: Any, y: Any = None, *, t: Any = None, inputs: Any = None) -> float:
         """Share of the variance of the measured highest derivative that the model explains (R²).
@@ -289,10 +301,17 @@ class Discovery(BaseEstimator):
             raise DataError("x0 has values that are not finite.")
         if len(at) < 1 or not np.isfinite(at).all() or (np.diff(at) <= 0).any():
             raise DataError("t must be finite and increase.")
-        if self.inputs_ and inputs is None:
-            raise DataError(f"the model has inputs ({', '.join(self.inputs_)}); give `inputs`.")
-        U = None if not self.inputs_ else np.asarray(inputs, float).reshape(-1, len(self.inputs_))
+        U = self._input_rows(inputs, len(at)) if self.inputs_ else None
         return simulate(model, z0, at, U, self.scale_)
+
+    def _input_rows(self, inputs: Any, rows: int) -> Array:
+        """(rows, inputs), checked."""
+        if inputs is None:
+            raise DataError(f"the model has inputs ({', '.join(self.inputs_)}); give `inputs`.")
+        U = np.asarray(inputs, float).reshape(-1, len(self.inputs_))
+        if len(U) != rows or not np.isfinite(U).all():
+            raise DataError(f"inputs has {len(U)} rows; expected {rows} without missing values.")
+        return U
 
     def _states_of(self, X: Any, t: Any, inputs: Any) -> tuple[Nodes, Array]:
         """States (N, D) from states or positions."""

@@ -8,6 +8,7 @@ evidence grows.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy as np
 
@@ -27,8 +28,8 @@ MOVES = 4
 
 def explore(
     refiner: Refiner, Z: Array, dZ: Array, held: Array, sigma: Array, regression: Regression
-) -> list[Fit]:
-    """Joint fits with given terms, the best last."""
+) -> Fit:
+    """The best of the joint fits with given terms."""
     end = time.perf_counter() + SECONDS
     tried: dict[bytes, Fit] = {}
 
@@ -36,7 +37,11 @@ def explore(
         key = support.tobytes()
         if key not in tried:
             Xi = _coefficients(regression, support, held, refiner.rules.allowed)
-            tried[key] = anneal(refiner, Z, dZ, Xi, sigma, keep=True)
+            fit = anneal(refiner, Z, dZ, Xi, sigma, keep=True)
+            share = np.abs(fit.Xi) * refiner.sizes(fit)
+            if (share[support & refiner.rules.allowed] < refiner.rules.threshold).any():
+                fit = replace(fit, evidence=-np.inf)  # terms that make no difference
+            tried[key] = fit
         return tried[key]
 
     best: Fit | None = None
@@ -59,7 +64,7 @@ def explore(
             break
         best = found
         refiner.say(f"{int((best.Xi != 0).sum())} terms, evidence {best.evidence:.5g}")
-    return [best]
+    return best
 
 
 def _nested(regression: Regression, allowed: Flags, held: Array) -> list[Flags]:

@@ -86,7 +86,7 @@ class Nodes:
             return self, into
         count = np.bincount(into)
 
-        def mean(values: Array, weight: Array) -> Array:
+        def mean(values: Array, weight: Array | Flags) -> Array:
             total = np.stack([np.bincount(into, v) for v in np.where(weight, values, 0.0).T], -1)
             number = np.stack([np.bincount(into, w) for w in weight.T.astype(float)], -1)
             return np.where(number > 0, total / np.maximum(number, 1.0), np.nan)

@@ -134,6 +134,8 @@ def read_columns(path: Path, dialect: Dialect, wanted: Sequence[int], texts: Seq
     names = [str(i) for i in range(dialect.width + 1)]
     beyond = names[-1]  # pandas drops fields beyond the last name without a word
     rows = max(1000, CHUNK_CELLS // max(1, len(wanted)))
+    # From version 3 on every digit counts without asking; before, it has to be asked for.
+    exact = {"float_precision": "round_trip"} if int(pd.__version__.split(".")[0]) < 3 else {}
     kept, total = [], 0
     try:
         with open_bytes(path) as raw, io.TextIOWrapper(raw, dialect.encoding, "replace") as file:
@@ -144,7 +146,7 @@ def read_columns(path: Path, dialect: Dialect, wanted: Sequence[int], texts: Seq
                 _Headed(between.join(names) + "\n", file), sep=dialect.delimiter, index_col=False,
                 usecols=[*(names[i] for i in wanted), beyond], decimal=dialect.decimal,
                 comment=dialect.comment, skipinitialspace=True, chunksize=rows,
-                keep_default_na=False, float_precision="round_trip",
+                keep_default_na=False, **exact,
                 na_values={names[i]: MISSING for i in wanted if i not in texts} | {beyond: ""},
                 dtype={names[i]: str for i in texts},
             )  # fmt: skip
@@ -265,6 +267,13 @@ def _decimal(fields: list[list[str]], delimiter: str) -> str:
     return "," if commas > points else "."
 
 
+def _units(row: list[str], below: list[str], decimal: str) -> bool:
+    """Whether a row holds units: mostly words, no number but a 1, and numbers below it."""
+    words = sum(not is_value(field, decimal) for field in row)
+    plain = not any(is_number(field, decimal) and field != "1" for field in row)
+    return plain and 2 * words > len(row) and any(is_number(f, decimal) for f in below)
+
+
 def _header(
     path: Path,
     lines: list[str],
@@ -277,8 +286,7 @@ def _header(
     """Names of the columns, and the number of lines before the first row of numbers."""
     if not all(is_value(field, decimal) for field in fields[0]):
         named = fields[0]
-        units = len(fields) > 2 and not any(is_value(f, decimal) for f in fields[1])
-        if units and any(is_number(f, decimal) for f in fields[2]):
+        if len(fields) > 2 and _units(fields[1], fields[2], decimal):
             notes.append(f"{path.name}, line {rows[1].number} holds units; it is skipped.")
             return named, rows[1].number
         if len(fields) > 1 and len(fields[1]) == len(named) + 1:

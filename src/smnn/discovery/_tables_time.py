@@ -46,6 +46,8 @@ def read_axis(file: str, name: str, raw: Any, source: Source) -> Axis:
             raise TableError(
                 f"{file}, column {name!r}: got an infinite time; expected numbers or dates."
             )
+        if np.isnan(t).all():
+            raise _no_times(file, name)
         return Axis(t, name, None)
     absent = (raw.isna() | raw.astype("str").str.strip().isin(MISSING)).to_numpy()
     dates = parse_dates(raw.mask(absent))
@@ -56,8 +58,8 @@ def read_axis(file: str, name: str, raw: Any, source: Source) -> Axis:
         t = pd.to_numeric(text.mask(absent), errors="coerce").to_numpy(np.float64)
         if not (np.isnan(t) & ~absent).any():
             return Axis(t, name, None)
-        if (~np.isnan(t)).sum() > bad.sum():
-            bad = np.isnan(t) & ~absent
+        if (~np.isnan(t)).sum() > dates.notna().sum():
+            bad = np.isnan(t) & ~absent  # numbers, mostly
         first = raw.iloc[int(np.flatnonzero(bad)[0])]
         raise TableError(
             f"{file}, column {name!r}: got {str(first)!r} in row {int(np.flatnonzero(bad)[0]) + 1} "
@@ -65,7 +67,7 @@ def read_axis(file: str, name: str, raw: Any, source: Source) -> Axis:
             "Put date and clock time into one column of that form, or name another one as time."
         )
     if dates.notna().sum() == 0:
-        raise TableError(f"{file}, column {name!r}: got no times; expected numbers or dates.")
+        raise _no_times(file, name)
     seconds = (dates - dates.min()).dt.total_seconds().to_numpy(np.float64)
     steps = np.diff(np.unique(seconds[np.isfinite(seconds)]))
     step = float(np.median(steps)) if len(steps) else 1.0
@@ -73,6 +75,10 @@ def read_axis(file: str, name: str, raw: Any, source: Source) -> Axis:
     unit, length = next(((n, s) for n, s in _UNITS if step >= 0.99 * s), ("seconds", 1.0))
     start = dates.min().isoformat().replace("+00:00", "Z").replace("T00:00:00", "")
     return Axis(seconds / length, name, f"{unit} since {start}")
+
+
+def _no_times(file: str, name: str) -> TableError:
+    return TableError(f"{file}, column {name!r}: got no times; expected numbers or dates.")
 
 
 def parse_dates(raw: Any) -> Any:

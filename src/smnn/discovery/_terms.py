@@ -227,7 +227,7 @@ class CompiledTerms:
         P, V = len(self.terms), len(self.variables)
         slopes = np.zeros((P, V, columns.shape[1]))
         with np.errstate(all="ignore"):
-            self._slope_plan.fill(columns, slopes.reshape(P * V, -1))
+            self._slope_plan.fill(columns, slopes.reshape(P * V, columns.shape[1]))
             for p in self._opaque:
                 slopes[p] = self._product_rule(p, slopes[p], columns)
         return np.moveaxis(slopes.reshape(P, V, *batch), (0, 1), (-2, -1))

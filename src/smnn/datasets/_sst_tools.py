@@ -1,0 +1,127 @@
+"""Preparing gridded series for learning: standards, chunks, neighbours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Standard:
+    """What is taken off a series and what it is divided by; both from the training part."""
+
+    offset: np.ndarray
+    """Broadcasts against `(T, N)`."""
+    scale: np.ndarray
+    """Broadcasts against `(T, N)`, positive."""
+
+    def apply(self, x: np.ndarray) -> np.ndarray:
+        """Standardise `(T, N)`."""
+        out: np.ndarray = (x - self.offset) / self.scale
+        return out
+
+    def undo(self, x: np.ndarray) -> np.ndarray:
+        """Back to degrees."""
+        out: np.ndarray = x * self.scale + self.offset
+        return out
+
+
+def standard(
+    series: np.ndarray, time: np.ndarray, until: int, how: str = "global", harmonics: int = 3
+) -> Standard:
+    """Learn a standard from the first `until` times.
+
+    Args:
+        series: `(T, N)`.
+        time: `(T,)` dates.
+        until: Length of the training part.
+        how: `"global"`: one mean and one spread over all cells and times, as in the paper: what it
+            measures is mostly geography. `"anomaly"`: every cell without its own seasonal cycle, in
+            units of its own spread: what is left to forecast.
+        harmonics: Of the seasonal cycle.
+    """
+    T = len(series)
+    if not 2 <= until <= T:
+        raise ValueError(f"until: got {until}; expected 2 to {T}, the length of the series.")
+    train = series[:until]
+    if how == "global":
+        return Standard(np.asarray(train.mean()), np.asarray(train.std()))
+    if how != "anomaly":
+        raise ValueError(f"how: got {how!r}; expected 'global' or 'anomaly'.")
+    cycle = _seasonal(time, harmonics)
+    weights = np.linalg.lstsq(cycle[:until], train, rcond=None)[0]
+    offset = cycle @ weights
+    spread = (train - offset[:until]).std(axis=0)
+    # Under ice the temperature hardly moves: dividing by nothing would make noise of it.
+    floor = 1e-3 * max(float(spread.max()), 1e-12)
+    return Standard(offset, np.maximum(spread, floor))
+
+
+def _seasonal(time: np.ndarray, harmonics: int) -> np.ndarray:
+    """`(T, 1 + 2 * harmonics)`, by the calendar: every year has the same phase."""
+    year = time.astype("datetime64[Y]")
+    length = (year + 1).astype("datetime64[ns]") - year.astype("datetime64[ns]")
+    angle = 2 * np.pi * ((time.astype("datetime64[ns]") - year.astype("datetime64[ns]")) / length)
+    waves = [f(j * angle) for j in range(1, harmonics + 1) for f in (np.cos, np.sin)]
+    return np.stack([np.ones(len(time)), *waves], axis=1)
+
+
+def chunks(series: np.ndarray, length: int) -> np.ndarray:
+    """`(C, length, N)`: whole chunks without overlap, the last one ending with the series."""
+    T = len(series)
+    if not 1 <= length <= T:
+        raise ValueError(f"length: got {length}; expected 1 to {T}, the length of the series.")
+    count = T // length
+    return series[T - count * length :].reshape(count, length, *series.shape[1:])
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """For every ocean cell, the ocean cells near it on its circle of latitude."""
+
+    start: np.ndarray
+    """`(N+1,)` where the partners of each cell begin."""
+    partner: np.ndarray
+    """`(E,)` indices of cells."""
+
+    def of(self, cell: int) -> np.ndarray:
+        """Partners of one cell."""
+        return self.partner[self.start[cell] : self.start[cell + 1]]
+
+    def draw(self, cells: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """One partner for each cell, all equally likely; a cell without any is refused."""
+        count = self.start[cells + 1] - self.start[cells]
+        if (count == 0).any():
+            alone = int(np.asarray(cells)[np.flatnonzero(count == 0)[0]])
+            raise ValueError(
+                f"cell {alone} has no neighbour. Draw from `paired`, or widen the reach."
+            )
+        return self.partner[self.start[cells] + rng.integers(0, count)]
+
+    @property
+    def paired(self) -> np.ndarray:
+        """Cells that have a neighbour."""
+        return np.flatnonzero(np.diff(self.start) > 0)
+
+
+def neighbours(ocean: np.ndarray, reach: int = 5) -> Neighbours:
+    """Pairs of ocean cells in one row of the grid, at most `reach` columns apart.
+
+    The row closes on itself (longitude 357.5 is next to 0), land is left out, and no cell is its
+    own partner. Both directions are listed.
+
+    Args:
+        ocean: `(A, O)` bool.
+        reach: In columns.
+    """
+    A, O = ocean.shape
+    if not 1 <= reach < O:
+        raise ValueError(f"reach: got {reach}; expected 1 to {O - 1}, less than a full circle.")
+    index = np.full(ocean.shape, -1)
+    index[ocean] = np.arange(int(ocean.sum()))
+    offsets = sorted({k % O for k in range(-reach, reach + 1)} - {0})
+    near = np.stack([np.roll(index, -k, axis=1) for k in offsets], axis=-1)[ocean]  # (N, K)
+    there = near >= 0
+    start = np.concatenate([[0], np.cumsum(there.sum(1))])
+    return Neighbours(start, near[there])

@@ -1,0 +1,75 @@
+"""The choice of terms on problems whose answer is known."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from smnn.discovery._arrays import triangle_of
+from smnn.discovery._selection import Triangle, penalty_for, select
+
+
+def problem(seed: int, n: int = 400, m: int = 12) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Correlated columns, five true terms, noise of size one."""
+    rng = np.random.default_rng(seed)
+    A = rng.normal(size=(n, m)) @ (np.eye(m) + 0.4 * rng.normal(size=(m, m)))
+    p = np.zeros(m)
+    p[rng.permutation(m)[:5]] = rng.choice([-1, 1], 5) * rng.uniform(1.0, 3.0, 5)
+    R = triangle_of(np.column_stack([A, A @ p + rng.normal(size=n)]))
+    return R[:, :m], R[:, m], p
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_finds_the_terms(seed: int) -> None:
+    R, b, p = problem(seed)
+    found = select(R, b, penalty_for(400, 12))
+    np.testing.assert_array_equal(found.support, p != 0)
+    assert (np.abs(found.p - p)[p != 0] < 5 * found.deviation[p != 0]).all()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_is_the_best_of_all_subsets(seed: int) -> None:
+    R, b, _ = problem(seed, n=60, m=7)
+    penalty = penalty_for(60, 7)
+    triangle = Triangle(R, b)
+
+    def price(support: np.ndarray) -> float:
+        return triangle.selected(support).cost + penalty * support.sum()
+
+    every = [np.array(x, bool) for x in itertools.product([0, 1], repeat=7)]
+    assert price(select(R, b, penalty).support) == pytest.approx(min(map(price, every)))
+
+
+def test_units_do_not_matter() -> None:
+    R, b, _ = problem(3)
+    units = 10.0 ** np.linspace(-8, 8, R.shape[1])
+    plain, scaled = select(R, b, 20.0), select(R * units, b, 20.0)
+    np.testing.assert_array_equal(plain.support, scaled.support)
+    np.testing.assert_allclose(plain.p, scaled.p * units, rtol=1e-8)
+
+
+def test_required_and_signs() -> None:
+    R, b, p = problem(5)
+    absent = int(np.flatnonzero(p == 0)[0])
+    required = np.zeros(12, bool)
+    required[absent] = True
+    assert select(R, b, 20.0, required=required).support[absent]
+    positive = p < 0
+    found = select(R, b, 20.0, positive=positive)
+    assert (found.p[positive] >= 0).all()
+    assert (select(R, b, 20.0, negative=p > 0).p[p > 0] <= 0).all()
+
+
+def test_equal_columns_are_told_apart_by_nothing() -> None:
+    """A column twice: one of the two is dropped, nothing breaks."""
+    R, b, p = problem(1)
+    j = int(np.flatnonzero(p)[0])
+    doubled = np.column_stack([R, R[:, j]])
+    found = select(doubled, b, penalty_for(400, 13))
+    assert found.support[[j, 12]].sum() == 1
+    assert found.support.sum() == 5
+
+
+def test_nothing_to_find() -> None:
+    R, _, _ = problem(2)
+    assert not select(R, np.zeros(len(R)), 1.0).support.any()
