@@ -9,6 +9,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --no-build-isolation -c constraints.txt
 INPUTS := pyproject.toml constraints.txt
 DEMO   := demo-output
+STANDALONE := smnn-results/standalone/standalone.json
 PYTEST_FLAGS ?= -n 2
 
 .DELETE_ON_ERROR:
@@ -45,8 +46,8 @@ $(VENV)/stamp-docs: $(VENV)/stamp-run
 	$(INSTALL) -e ".[discovery,experiments,peers,docs]"
 	@touch $@
 
-demo: $(VENV)/stamp-run  ## Install, then reproduce the standalone-ODE table of the paper.
-	$(BIN)/smnn reproduce standalone --out $(DEMO)
+demo: $(VENV)/stamp-run  ## Install, then find the Lorenz equations in a noisy table.
+	$(BIN)/smnn discover examples/data/lorenz.csv --out $(DEMO)
 	@echo "Open $(DEMO)/report.html"
 
 test: lint typecheck  ## Lint, type check and run the tests (no network after the install).
@@ -68,7 +69,7 @@ bench: $(VENV)/stamp-run  ## Time the solver against its peers.
 
 tables: $(VENV)/stamp-run  ## Write the tables of README and docs from what demo and bench left.
 	$(BIN)/python tools/tables.py \
-		$(if $(wildcard $(DEMO)/standalone.json),--standalone $(DEMO)/standalone.json) \
+		$(if $(wildcard $(STANDALONE)),--standalone $(STANDALONE)) \
 		$(if $(wildcard bench-output/bench.json),--bench bench-output/bench.json)
 
 constraints: pyproject.toml  ## Write constraints.txt anew from the newest versions that fit.

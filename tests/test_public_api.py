@@ -96,7 +96,11 @@ def test_backends_are_named_with_a_reason_where_unusable() -> None:
 
 def test_import_stays_light() -> None:
     """`import smnn` must not load what only the console script needs."""
-    heavy = ("matplotlib", "scipy", "typer", "rich", "torchdiffeq", "smnn.cli", "smnn.experiments")
+    heavy = (
+        *("lightning_fabric", "matplotlib", "pandas", "rich", "safetensors", "scipy", "sklearn"),
+        *("torchdiffeq", "typer", "xarray", "smnn.cli", "smnn.discovery", "smnn.experiments"),
+        *("smnn.forecasting", "smnn.nn", "smnn.training"),
+    )
     code = f"import smnn, sys; print([m for m in {heavy} if m in sys.modules])"
     run = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300

@@ -1,6 +1,6 @@
 r"""Write the result tables of README.md and docs/ from the JSON that the experiments leave.
 
-    python tools/tables.py --standalone demo-output/standalone.json \
+    python tools/tables.py --standalone smnn-results/standalone/standalone.json \
         --bench bench-output/bench.json --gpu benchmarks/results/gpu_h200.json
 
 No number in a table is typed by hand. Without an option its table is left as it is.
@@ -77,7 +77,7 @@ def standalone(record: dict[str, Any]) -> str:
         f"{sum(map(bool, agree))} of {len(agree)} errors of $y$, $y'$ and $y''$ equal those of the "
         "paper at its printed digits."
     )
-    return f"{caption}\n\n{text}\n\n{machine(record)} Written by `make demo tables`."
+    return f"{caption}\n\n{text}\n\n{machine(record)} Written by `smnn reproduce standalone` and `make tables`."
 
 
 def bench(record: dict[str, Any]) -> str:
@@ -169,7 +169,7 @@ def between_markers(text: str, content: str) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--standalone", type=Path, help="standalone.json of `make demo`")
+    parser.add_argument("--standalone", type=Path, help="standalone.json of `smnn reproduce standalone`")
     parser.add_argument("--gpu", type=Path, help="JSON of benchmarks/bench_gpu.py")
     parser.add_argument("--bench", type=Path, help="bench.json of `make bench`")
     options = parser.parse_args()

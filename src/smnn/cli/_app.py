@@ -7,17 +7,19 @@ from typing import Annotated
 
 import typer
 
-from smnn.cli import info, reproduce
+from smnn.cli import discover, info, reproduce, train
 from smnn.cli._guard import INTERRUPTED, notices
 
 app = typer.Typer(
     name="smnn",
-    help="Differentiable solving of linear ODEs: experiments and information.",
+    help="The differential equations behind data, by a differentiable solver of linear ODEs.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("discover")(discover.discover)
+app.command("train")(train.train)
 app.command("info")(info.info)
 app.add_typer(reproduce.app, name="reproduce")
 

@@ -96,6 +96,13 @@ class Steps(NamedTuple):
         return (self.U.shape[1] - 1) // 2
 
 
+def _times(Xi: Array, slopes: Array) -> Array:
+    """`Xi @ slopes` for (V, P) and (K, P, L), as one product: slopes lie (P, L, K) in memory."""
+    K, P, L = slopes.shape
+    wide = Xi @ np.moveaxis(slopes, 0, -1).reshape(P, L * K)
+    return np.moveaxis(wide.reshape(len(Xi), L, K), -1, 0)
+
+
 def flow(model: Model, Z: Array, steps: Steps) -> Array:
     """Where a step leads from every state: (K, D) -> (K, D)."""
     n = steps.substeps
@@ -137,7 +144,7 @@ def flow_with_derivatives(
     def stage(Z: Array, U: Array, G: Array) -> tuple[Array, Array]:
         X = np.concatenate([Z, U], -1)
         phi = model.terms.evaluate(X)
-        J = model.Xi @ model.terms.jacobian(X)[..., :D]  # (K, V, D)
+        J = _times(model.Xi, model.terms.jacobian(X))[..., :D]  # (K, V, D)
         a = phi @ model.Xi.T
         dG = np.empty_like(G)
         dG[:, : D - V] = G[:, V:]

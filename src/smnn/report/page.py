@@ -1,4 +1,4 @@
-"""A report in one HTML file: no script, no network, nothing beside it."""
+"""A report in one HTML file: no network, nothing beside it."""
 
 from __future__ import annotations
 
@@ -59,15 +59,27 @@ dt { color: var(--soft); } dd { margin: 0; }
 """
 
 
-def page(title: str, lead: str, sections: Sequence[str]) -> str:
-    """A whole page. `title` and `lead` are plain text, the sections are HTML."""
+def page(
+    title: str, lead: str, sections: Sequence[str], *, style: str = "", script: str = ""
+) -> str:
+    """A whole page.
+
+    Args:
+        title: Plain text.
+        lead: Plain text below the title.
+        sections: HTML.
+        style: CSS beside that of every page, such as `charts.STYLE`.
+        script: Code that runs when the page is there, such as `charts.SCRIPT`. It must not hold
+            anything that comes from data.
+    """
+    code = f"\n<script>{script}</script>" if script else ""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
+        f"<title>{escape(title)}</title>\n<style>{STYLE}{style}</style>\n</head>\n<body>\n<main>\n"
         f'<h1>{escape(title)}</h1>\n<p class="lead">{escape(lead)}</p>\n'
         + "\n".join(sections)
-        + "\n</main>\n</body>\n</html>\n"
+        + f"\n</main>{code}\n</body>\n</html>\n"
     )
 
 

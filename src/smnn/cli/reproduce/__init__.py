@@ -2,12 +2,11 @@
 
 import typer
 
-from smnn.cli.reproduce.sine import sine
-from smnn.cli.reproduce.standalone import standalone
+from smnn.cli.reproduce import sine, standalone
 
 app = typer.Typer(help="Reproduce an experiment of the paper.", no_args_is_help=True)
-app.command("standalone")(standalone)
-app.command("sine")(sine)
+app.command("standalone")(standalone.standalone)
+app.command("sine")(sine.sine)
 
 
 @app.callback()

@@ -1,0 +1,174 @@
+"""What `smnn discover` computes: a fit on the first part of each series, tried on the rest."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from smnn.discovery._tables import Table
+
+FEWEST_FITTED = 8
+"""Times that each series keeps for the fit, whatever share is held out."""
+TOLERATED = 0.4
+"""Error, in standard deviations of the data, up to which a simulation follows them."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A simulation from the end of the fitted part of a series, beside the data held out."""
+
+    series: str
+    start: float
+    """Time of the last fitted row, where the simulation starts."""
+    t: np.ndarray
+    """`(T,)` times held out."""
+    data: np.ndarray
+    """`(T, V)`, NaN where missing."""
+    simulated: np.ndarray
+    """`(T, V)`, NaN where the simulation has run away."""
+    error: np.ndarray
+    """`(T,)` root mean square over the variables, in standard deviations; infinite if run away."""
+
+    @property
+    def until(self) -> float | None:
+        """How long it follows the data; `None` if it does to the end."""
+        beyond = np.flatnonzero(self.error > TOLERATED)
+        return float(self.t[beyond[0]] - self.start) if len(beyond) else None
+
+    @property
+    def length(self) -> float:
+        """How long the part held out is."""
+        return float(self.t[-1] - self.start)
+
+
+@dataclass(frozen=True)
+class Found:
+    """Everything that the command shows."""
+
+    source: str
+    """Name of the file."""
+    table: Table
+    model: Any
+    """A fitted `Discovery`."""
+    fitted: list[np.ndarray]
+    """`(T_i, V)` the data that were fitted."""
+    trials: list[Trial]
+    seconds: float
+    command: str
+    machine: dict[str, Any]
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def error(self) -> float | None:
+        """Error over everything held out, in standard deviations; `None` if nothing was."""
+        squares = np.concatenate([t.error**2 for t in self.trials]) if self.trials else np.empty(0)
+        squares = squares[~np.isnan(squares)]
+        return float(np.sqrt(squares.mean())) if len(squares) else None
+
+    @property
+    def followed(self) -> float | None:
+        """Share of the time held out over which the simulations follow the data."""
+        if not self.trials:
+            return None
+        lasted = [t.length if t.until is None else t.until for t in self.trials]
+        return float(sum(lasted) / sum(t.length for t in self.trials))
+
+    @property
+    def terms(self) -> int:
+        """Terms in all equations together."""
+        return int(np.count_nonzero(self.model.coefficients_))
+
+    @property
+    def spread(self) -> np.ndarray:
+        """`(V,)` standard deviation of the data."""
+        return _spread(self.table.values)
+
+
+def split(table: Table, holdout: float) -> list[int]:
+    """How many rows of each series are fitted; the rest is held out."""
+    sizes = []
+    for t in table.times:
+        kept = len(t) - round(holdout * len(t))
+        sizes.append(max(kept, min(FEWEST_FITTED, len(t))))
+    return sizes
+
+
+def run(
+    source: str,
+    table: Table,
+    options: dict[str, Any],
+    holdout: float,
+    command: str,
+    estimator: Any = None,
+) -> Found:
+    """Fit and try.
+
+    Args:
+        source: Name of the file that they came from.
+        table: The data.
+        options: Arguments of `Discovery`.
+        holdout: Share of the end of each series that the fit does not see.
+        command: How this was called, for the record.
+        estimator: The class to use; `Discovery`.
+    """
+    from smnn._machine import describe_machine, package_versions
+
+    if estimator is None:
+        from smnn.discovery import Discovery as estimator
+
+    sizes = split(table, holdout)
+    X = [x[:n] for x, n in zip(table.values, sizes)]
+    U = _inputs(table, sizes)
+    began = time.perf_counter()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model = estimator(**options)
+        model.fit(
+            X, t=[t[:n] for t, n in zip(table.times, sizes)], inputs=U, feature_names=table.names
+        )
+        trials = _try(table, model, sizes)
+    said = dict.fromkeys(str(w.message) for w in caught if w.category is UserWarning)
+    machine = describe_machine()
+    machine["versions"] |= package_versions(("pandas", "scikit-learn", "sympy"))
+    seconds = time.perf_counter() - began
+    return Found(
+        source, table, model, X, trials, seconds, command, machine, [*table.warnings, *said]
+    )  # fmt: skip
+
+
+def _inputs(table: Table, sizes: Sequence[int]) -> list[Any] | None:
+    if not table.input_names:
+        return None
+    import pandas as pd
+
+    return [pd.DataFrame(u[:n], columns=table.input_names) for u, n in zip(table.inputs, sizes)]
+
+
+def _try(table: Table, model: Any, sizes: Sequence[int]) -> list[Trial]:
+    spread = _spread(table.values)
+    V = len(table.names)
+    trials = []
+    for i, n in enumerate(sizes):
+        t, data = table.times[i], table.values[i]
+        if n >= len(t):
+            continue
+        U = table.inputs[i][n - 1 :] if table.input_names else None
+        path = model.simulate(model.states_[i][-1], t[n - 1 :], inputs=U)[1:, :V]
+        off = (path - data[n:]) / spread
+        known = np.isfinite(data[n:])
+        squares = np.where(known, np.where(np.isfinite(off), off**2, np.inf), 0.0).sum(1)
+        count = known.sum(1)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            error = np.where(count > 0, np.sqrt(squares / count), np.nan)
+        trials.append(Trial(table.series[i], float(t[n - 1]), t[n:], data[n:], path, error))
+    return trials
+
+
+def _spread(values: Sequence[np.ndarray]) -> np.ndarray:
+    return np.nanstd(np.concatenate(list(values)), axis=0)

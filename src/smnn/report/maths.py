@@ -1,0 +1,300 @@
+"""Formulas written as plain text, as LaTeX and as MathML: one walk, three styles.
+
+sympy has printers of its own; they order factors by name and give names such as `x_1'` or
+`rate (1/h)` meanings of their own. Here the order is that of the variables, and a name from a data
+file is only ever text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+SUM, PRODUCT, POWER, ATOM = range(4)
+_GREEK = {
+    "alpha": "α", "beta": "β", "gamma": "γ", "delta": "δ", "epsilon": "ε", "zeta": "ζ",
+    "eta": "η", "theta": "θ", "iota": "ι", "kappa": "κ", "lambda": "λ", "mu": "μ", "nu": "ν",
+    "xi": "ξ", "pi": "π", "rho": "ρ", "sigma": "σ", "tau": "τ", "upsilon": "υ", "phi": "φ",
+    "chi": "χ", "psi": "ψ", "omega": "ω", "Gamma": "Γ", "Delta": "Δ", "Theta": "Θ", "Lambda": "Λ",
+    "Xi": "Ξ", "Pi": "Π", "Sigma": "Σ", "Phi": "Φ", "Psi": "Ψ", "Omega": "Ω",
+}  # fmt: skip
+_PARTS = re.compile(r"(?P<stem>[^\W\d_]+?)_?(?P<sub>\d+|(?<=_)[^\W_]+)?(?P<primes>'*)")
+_PLAIN = re.compile(r"[^\W\d]\w*'*")
+
+
+def split_name(name: str) -> tuple[str, str, str] | None:
+    """Stem, subscript and primes of a short name: `x_1'` is x, 1, '. `None` for other names."""
+    match = _PARTS.fullmatch(name)
+    if match is None or (len(match["stem"]) > 1 and match["stem"] not in _GREEK):
+        return None
+    return match["stem"], match["sub"] or "", match["primes"]
+
+
+class Style:
+    """How the pieces of a formula are written: plain text, `x y`, `x^2`, `sin(x)`, `x/(1 + x)`."""
+
+    def symbol(self, name: str) -> str:
+        """A name; in backticks if it could be mistaken for something else."""
+        return name if _PLAIN.fullmatch(name) else f"`{name}`"
+
+    def number(self, text: str) -> str:
+        """As it is."""
+        return text
+
+    def sum(self, parts: Sequence[tuple[bool, str]]) -> str:
+        """Signs between the parts."""
+        return _signed(parts, " - ", " + ", "-")
+
+    def product(self, factors: Sequence[str]) -> str:
+        """Side by side."""
+        return " ".join(factors)
+
+    def fraction(self, above: str, below: str) -> str:
+        """With a slash."""
+        return f"{above}/{below}"
+
+    def power(self, base: str, exponent: str) -> str:
+        """With a caret."""
+        return f"{base}^{exponent}"
+
+    def call(self, name: str, inner: str) -> str:
+        """As in a program."""
+        return f"{name}({inner})"
+
+    def group(self, inner: str) -> str:
+        """In parentheses."""
+        return f"({inner})"
+
+
+class Latex(Style):
+    """LaTeX for mathematical mode."""
+
+    def symbol(self, name: str) -> str:
+        """Letters in italics with their index, words upright."""
+        parts = split_name(name)
+        if parts is None:
+            bare = name.rstrip("'")
+            text = rf"\mathrm{{{_latex_text(bare)}}}"
+            return text if bare == name else f"{{{text}{name[len(bare) :]}}}"
+        stem, sub, primes = parts
+        text = rf"\{stem}" if stem in _GREEK and len(stem) > 1 else stem
+        if sub:
+            text += f"_{{{sub}}}" if len(sub) == 1 or sub.isdigit() else rf"_{{\mathrm{{{sub}}}}}"
+        return f"{{{text}{primes}}}" if primes or sub else text
+
+    def number(self, text: str) -> str:
+        """Powers of ten written out."""
+        if text == "pi":
+            return r"\pi"
+        mantissa, e, exponent = text.partition("e")
+        return text if not e or not mantissa else rf"{mantissa} \cdot 10^{{{int(exponent)}}}"
+
+    def product(self, factors: Sequence[str]) -> str:
+        """With a small space."""
+        return r" \, ".join(factors)
+
+    def fraction(self, above: str, below: str) -> str:
+        """Above each other."""
+        return rf"\frac{{{above}}}{{{below}}}"
+
+    def power(self, base: str, exponent: str) -> str:
+        """Raised."""
+        return f"{base}^{{{exponent}}}"
+
+    def call(self, name: str, inner: str) -> str:
+        """Named upright."""
+        if name == "sqrt":
+            return rf"\sqrt{{{inner}}}"
+        if name == "abs":
+            return rf"\left|{inner}\right|"
+        known = name in {"sin", "cos", "tan", "exp", "log", "tanh", "sinh", "cosh"}
+        named = f"\\{name}" if known else rf"\operatorname{{{name}}}"
+        return rf"{named}\left({inner}\right)"
+
+    def group(self, inner: str) -> str:
+        """In parentheses that grow."""
+        return rf"\left({inner}\right)"
+
+
+class MathML(Style):
+    """Presentation MathML, everything that is text escaped."""
+
+    def symbol(self, name: str) -> str:
+        """Letters in italics with their index, words upright."""
+        parts = split_name(name)
+        if parts is None:
+            bare = name.rstrip("'")
+            return _primed(f'<mi mathvariant="normal">{escape(bare)}</mi>', name[len(bare) :])
+        stem, sub, primes = parts
+        text = f"<mi>{_GREEK.get(stem, stem)}</mi>"
+        if sub:
+            kind = "mn" if sub.isdigit() else "mi"
+            text = f"<msub>{text}<{kind}>{escape(sub)}</{kind}></msub>"
+        return _primed(text, primes)
+
+    def number(self, text: str) -> str:
+        """Powers of ten written out."""
+        if text in ("pi", "e"):
+            return f"<mi>{'π' if text == 'pi' else 'e'}</mi>"
+        mantissa, e, exponent = text.partition("e")
+        if not e:
+            return _signed_number(text)
+        power = f"<msup><mn>10</mn><mrow>{_signed_number(str(int(exponent)))}</mrow></msup>"
+        return f"<mrow>{_signed_number(mantissa)}<mo>·</mo>{power}</mrow>"
+
+    def sum(self, parts: Sequence[tuple[bool, str]]) -> str:
+        """Signs between the parts."""
+        inner = _signed(parts, "<mo>−</mo>", "<mo>+</mo>", '<mo form="prefix">−</mo>')
+        return f"<mrow>{inner}</mrow>"
+
+    def product(self, factors: Sequence[str]) -> str:
+        """With a small space."""
+        return "<mrow>" + '<mspace width="0.2em"></mspace>'.join(factors) + "</mrow>"
+
+    def fraction(self, above: str, below: str) -> str:
+        """Above each other."""
+        return f"<mfrac><mrow>{above}</mrow><mrow>{below}</mrow></mfrac>"
+
+    def power(self, base: str, exponent: str) -> str:
+        """Raised."""
+        return f"<msup><mrow>{base}</mrow><mrow>{exponent}</mrow></msup>"
+
+    def call(self, name: str, inner: str) -> str:
+        """Named upright."""
+        if name == "sqrt":
+            return f"<msqrt>{inner}</msqrt>"
+        if name == "abs":
+            return f"<mrow><mo>|</mo>{inner}<mo>|</mo></mrow>"
+        named = f'<mi mathvariant="normal">{escape(name)}</mi>'
+        return f"<mrow>{named}<mo>&#x2061;</mo>{self.group(inner)}</mrow>"
+
+    def group(self, inner: str) -> str:
+        """In parentheses, which grow around a fraction only: without a font for it they jump."""
+        kind = "" if "<mfrac" in inner else ' stretchy="false"'
+        return f"<mrow><mo{kind}>(</mo>{inner}<mo{kind}>)</mo></mrow>"
+
+
+TEXT, LATEX, MATHML = Style(), Latex(), MathML()
+
+
+def write(expr: Any, style: Style, order: Sequence[str] = ()) -> str:
+    """A sympy expression in a style.
+
+    Args:
+        expr: Sums, products, powers and functions of one argument.
+        style: `TEXT`, `LATEX` or `MATHML`.
+        order: Names of variables; factors follow this order.
+    """
+    place = {name: i for i, name in enumerate(order)}
+    return _walk(expr, style, place)[0]
+
+
+def _walk(expr: Any, style: Style, place: dict[str, int]) -> tuple[str, int]:
+    """The text and how tightly it holds together."""
+    import sympy
+
+    if expr.is_Symbol:
+        return style.symbol(expr.name), ATOM
+    if expr in (sympy.pi, sympy.E):
+        return style.number("pi" if expr is sympy.pi else "e"), ATOM
+    if expr.is_Number:
+        return _number(expr, style)
+    if expr.is_Add:
+        return style.sum([_part(arg, style, place) for arg in expr.as_ordered_terms()]), SUM
+    if expr.is_Mul or (expr.is_Pow and expr.exp.is_number and expr.exp < 0):
+        return _product(expr, style, place)
+    if expr.is_Pow:
+        if expr.exp == sympy.Rational(1, 2):
+            return style.call("sqrt", _walk(expr.base, style, place)[0]), ATOM
+        exponent, tight = _walk(expr.exp, style, place)
+        if style is TEXT and tight < ATOM:
+            exponent = style.group(exponent)
+        return style.power(_held(expr.base, style, place, ATOM), exponent), POWER
+    name = type(expr).__name__.lower()
+    return style.call(name, _walk(expr.args[0], style, place)[0]), ATOM
+
+
+def _held(expr: Any, style: Style, place: dict[str, int], least: int) -> str:
+    text, tight = _walk(expr, style, place)
+    return text if tight >= least else style.group(text)
+
+
+def _part(expr: Any, style: Style, place: dict[str, int]) -> tuple[bool, str]:
+    """Whether a summand is negative, and the summand without its sign."""
+    negative = expr.could_extract_minus_sign() and not expr.is_Add
+    return negative, _held(-expr if negative else expr, style, place, PRODUCT)
+
+
+def _number(expr: Any, style: Style) -> tuple[str, int]:
+    if expr.is_Rational and expr.q > 1 and 10**6 % expr.q:
+        text = style.fraction(style.number(str(abs(expr.p))), style.number(str(expr.q)))
+        return (style.sum([(True, text)]), SUM) if expr < 0 else (text, PRODUCT)
+    text = str(expr) if expr.is_Integer else f"{float(expr):.10g}"
+    return style.number(text), ATOM if expr >= 0 else SUM
+
+
+def _product(expr: Any, style: Style, place: dict[str, int]) -> tuple[str, int]:
+    if expr.could_extract_minus_sign():
+        return style.sum([(True, _held(-expr, style, place, PRODUCT))]), SUM
+    above, below = [], []
+    for factor in expr.as_ordered_factors():
+        if factor.is_Pow and factor.exp.is_number and factor.exp < 0:
+            below.append(factor.base ** (-factor.exp))
+        elif factor.is_Rational and factor.q > 1 and 10**6 % factor.q:
+            below.append(type(factor)(factor.q))
+            above += [type(factor)(factor.p)] if factor.p != 1 else []
+        else:
+            above.append(factor)
+    top = _side(above, style, place, alone=not below or style is not TEXT)
+    if not below:
+        return top, PRODUCT
+    bottom = _side(below, style, place, alone=style is not TEXT)
+    if style is TEXT and len(below) > 1:
+        bottom = style.group(bottom)
+    return style.fraction(top, bottom), PRODUCT
+
+
+def _side(factors: list[Any], style: Style, place: dict[str, int], *, alone: bool) -> str:
+    """A product of factors; a single one needs no parentheses if it stands alone."""
+    if not factors:
+        return style.number("1")
+    if len(factors) == 1:
+        return _held(factors[0], style, place, SUM if alone else POWER)
+    ordered = sorted(factors, key=lambda factor: _rank(factor, place))
+    return style.product([_held(factor, style, place, POWER) for factor in ordered])
+
+
+def _rank(factor: Any, place: dict[str, int]) -> tuple[int, int]:
+    """Numbers first, then powers of variables in their order, then the rest as it stands."""
+    if factor.is_number:
+        return 0, 0
+    base = factor.base if factor.is_Pow else factor
+    return (1, place.get(base.name, len(place))) if base.is_Symbol else (2, 0)
+
+
+def _signed(parts: Sequence[tuple[bool, str]], minus: str, plus: str, first: str) -> str:
+    written = [
+        (first if negative else "") + text if i == 0 else (minus if negative else plus) + text
+        for i, (negative, text) in enumerate(parts)
+    ]
+    return "".join(written)
+
+
+def _signed_number(text: str) -> str:
+    sign = '<mo form="prefix">−</mo>' if text.startswith("-") else ""
+    return f"{sign}<mn>{escape(text.lstrip('-'))}</mn>"
+
+
+def _primed(text: str, primes: str) -> str:
+    """The sign is a raised one already; as a superscript it would fly."""
+    if not primes:
+        return text
+    sign = {1: "′", 2: "″", 3: "‴"}.get(len(primes), "′" * len(primes))
+    return f'<mrow>{text}<mo lspace="0" rspace="0">{sign}</mo></mrow>'
+
+
+def _latex_text(text: str) -> str:
+    special = {"\\": r"\backslash{}", "^": r"\hat{}", "~": r"\sim{}", " ": r"\ "}
+    return "".join(special.get(c, "\\" + c if c in "{}$&#_%" else c) for c in text)

@@ -1,0 +1,307 @@
+"""Checkpoints hold no code, and damaged or foreign files are refused in words."""
+
+import ast
+import json
+import os
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from training_cases import Encoder, Line, encoder, line_data, small_config, small_data, train
+
+import smnn.training
+from smnn._files import OutputError
+from smnn.training import (
+    CheckpointError,
+    ConfigError,
+    Damping,
+    Task,
+    TrainConfig,
+    fit,
+    load_task,
+    load_weights,
+    oscillations,
+)
+from smnn.training._checkpoint import (
+    Checkpoint,
+    point_to,
+    pointed_to,
+    read_checkpoint,
+    write_checkpoint,
+)
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    tensors = {
+        "weights": {"a": torch.randn(3, 2), "b": torch.arange(4)},
+        "rest": {"empty": torch.zeros(0), "half": torch.ones(2, dtype=torch.bfloat16)},
+    }
+    return write_checkpoint(tmp_path / "step-1", Checkpoint({"x": 0.1}, tensors))
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    shared = torch.randn(4, 4, dtype=torch.float64)
+    tensors = {"w": {"whole": shared, "turned": shared.T, "row": shared[1], "n": torch.tensor(3)}}
+    folder = write_checkpoint(tmp_path / "c", Checkpoint({"step": 3, "lr": 0.1 + 0.2}, tensors))
+    record, found = read_checkpoint(folder)
+    assert record["step"] == 3
+    assert record["lr"] == 0.1 + 0.2
+    for name, x in tensors["w"].items():
+        assert torch.equal(found["w"][name], x)
+        assert found["w"][name].dtype == x.dtype
+    assert [p.name for p in tmp_path.iterdir()] == ["c"]
+
+
+def test_only_what_is_asked_for_is_read(kept: Path) -> None:
+    (kept / "rest.safetensors").unlink()
+    assert list(read_checkpoint(kept, ["weights", "other"]).tensors) == ["weights"]
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "rest.safetensors", "checkpoint.json"])
+def test_every_flipped_bit_is_found(kept: Path, name: str) -> None:
+    path = kept / name
+    data = path.read_bytes()
+    for place in range(0, len(data), 7):
+        path.write_bytes(data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :])
+        with pytest.raises(CheckpointError, match=r"is damaged: |is not a checkpoint|has version"):
+            read_checkpoint(kept)
+    path.write_bytes(data)
+    read_checkpoint(kept)
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "checkpoint.json"])
+@pytest.mark.parametrize("size", [0, 1, 40])
+def test_cut_off_files(kept: Path, name: str, size: int) -> None:
+    os.truncate(kept / name, size)
+    with pytest.raises(CheckpointError, match=rf"{name} is damaged: .*Use another checkpoint"):
+        read_checkpoint(kept)
+
+
+def test_files_that_are_not_there(kept: Path) -> None:
+    (kept / "rest.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"there is no .*rest\.safetensors"):
+        read_checkpoint(kept)
+    with pytest.raises(CheckpointError, match=r"there is no .*checkpoint\.json"):
+        read_checkpoint(kept.parent / "elsewhere")
+
+
+def test_foreign_records(kept: Path) -> None:
+    path = kept / "checkpoint.json"
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({**record, "version": 2}))
+    with pytest.raises(CheckpointError, match=r"has version 2 .* reads version 1\. Use the smnn"):
+        read_checkpoint(kept)
+    for foreign in ({"format": "other"}, [1], "text"):
+        path.write_text(json.dumps(foreign))
+        with pytest.raises(CheckpointError, match="is not a checkpoint of smnn"):
+            read_checkpoint(kept)
+
+
+class Malice:
+    """Runs a command when unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return (os.mkdir, (str(self.path),))
+
+
+def test_code_in_a_file_is_not_run(tmp_path: Path) -> None:
+    out, trap = tmp_path / "out", tmp_path / "sprung"
+    train(out, max_steps=2)
+    folder = out / "checkpoints" / "step-0000000002"
+    evil = pickle.dumps(Malice(trap))
+    for path in folder.iterdir():
+        kept = path.read_bytes()
+        for content in (evil, kept + evil):
+            path.write_bytes(content)
+            with pytest.raises(CheckpointError, match="is damaged"):
+                train(out, max_steps=4, resume=True)
+            if path.stem in ("checkpoint", "weights", "average"):
+                with pytest.raises(CheckpointError, match="is damaged"):
+                    load_task(folder)
+        path.write_bytes(kept)
+    assert not trap.exists()
+    pickle.loads(evil)
+    assert trap.exists()  # the trap works
+
+
+def test_loading_never_unpickles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train(tmp_path, max_steps=4)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("unpickled")
+
+    for module, names in ((pickle, ("load", "loads", "Unpickler")), (torch, ("load",))):
+        for name in names:
+            monkeypatch.setattr(module, name, refuse)
+    load_task(tmp_path)
+    load_weights(encoder(), tmp_path, "latest")
+    train(tmp_path, max_steps=8, resume=True)
+
+
+def test_the_code_knows_no_pickle() -> None:
+    """Neither by name nor through functions that use it."""
+    forbidden = {"pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
+    calls = {"eval", "exec", "__import__"}
+    methods = {"broadcast_object_list", "all_gather_object", "scatter_object_list"}
+    for path in Path(smnn.training.__file__).parent.glob("*.py"):
+        tree = ast.parse(path.read_text())
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = {a.name for a in node.names} | {getattr(node, "module", "") or ""}
+                assert not {n.split(".")[0] for n in names} & forbidden, path
+            if isinstance(node, ast.Call):
+                name = node.func.attr if isinstance(node.func, ast.Attribute) else None
+                owner = node.func.value if isinstance(node.func, ast.Attribute) else None
+                assert not (isinstance(node.func, ast.Name) and node.func.id in calls), path
+                assert name not in methods, path
+                if isinstance(owner, ast.Name) and owner.id == "torch":
+                    assert name not in ("load", "save"), path
+                if isinstance(owner, ast.Name) and owner.id == "np" and name == "load":
+                    allowed = {k.arg: ast.literal_eval(k.value) for k in node.keywords}
+                    assert allowed["allow_pickle"] is False
+
+
+def test_writing_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OutputError, match=r"cannot write .*: No space left on device"):
+        write_checkpoint(tmp_path / "c", Checkpoint({}, {"w": {"a": torch.zeros(2)}}))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_pointers(kept: Path) -> None:
+    pointer = kept.parent / "latest"
+    assert pointed_to(pointer) is None
+    point_to(pointer, kept)
+    assert pointed_to(pointer) == kept
+    for wrong in ("nowhere", "", "..", "../step-1", str(kept)):
+        pointer.write_text(wrong)
+        with pytest.raises(CheckpointError, match="which is not there; write the name of a folder"):
+            pointed_to(pointer)
+
+
+# ---------------------------------------------------------------- tasks from checkpoints
+
+
+def test_a_task_comes_back(tmp_path: Path) -> None:
+    task, _ = train(tmp_path)
+    found = load_task(tmp_path, "latest")
+    assert isinstance(found, Encoder)
+    assert not found.training
+    assert found.extra == task.extra == {"epochs": [1, 2, 3, 4]}
+    for name, x in task.named_parameters():  # fit leaves the averaged weights, as evaluated
+        assert torch.equal(x, dict(found.named_parameters())[name])
+    folder = tmp_path / "checkpoints" / "step-0000000023"
+    plain = load_file(folder / "weights.safetensors")
+    average = load_file(folder / "average.safetensors")
+    assert not torch.equal(plain["net.0.weight"], average["net.0.weight"])
+    assert torch.equal(average["net.0.weight"], found.net[0].weight)
+
+
+def test_the_best_weights_are_those_of_the_best_evaluation(tmp_path: Path) -> None:
+    data = oscillations(40, times=12)
+    config = TrainConfig(epochs=3, lr=0.3, batch_size=8, tensorboard=False, checkpoint_every=10**6)
+    result = fit(Damping(0.43, 4.5), data, config, tmp_path, progress=False)
+    assert result.best["step"] < result.steps  # it began at the answer
+    best = smnn.training.evaluate(load_task(tmp_path), data.validation)
+    assert best.metrics["loss"] == pytest.approx(result.best["value"], rel=1e-12)
+    last = smnn.training.evaluate(load_task(tmp_path, "latest"), data.validation)
+    assert last.metrics["loss"] == pytest.approx(result.metrics["val_loss"], rel=1e-12)
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_number_formats_come_back(tmp_path: Path, precision: str) -> None:
+    train(tmp_path, max_steps=1, precision=precision)
+    weight = load_task(tmp_path).net[0].weight
+    assert weight.dtype == getattr(torch, precision)
+
+
+def test_names_are_looked_up_not_imported(tmp_path: Path) -> None:
+    fit(Line(), line_data(), TrainConfig(max_steps=1, tensorboard=False), tmp_path, progress=False)
+    with pytest.raises(CheckpointError, match=r"written by Line, which is not registered; make"):
+        load_task(tmp_path)
+    task = Line()
+    load_weights(task, tmp_path)
+    assert task.weight.item() != 2.0
+    with pytest.raises(CheckpointError, match=r"does not fit Damping: .*Missing key"):
+        load_weights(Damping(), tmp_path)
+    with pytest.raises(CheckpointError, match=r"there is no checkpoint in .*; give the folder of"):
+        load_task(tmp_path / "checkpoints")
+    shutil.rmtree(tmp_path / "checkpoints")
+    with pytest.raises(CheckpointError, match="there is no best checkpoint in"):
+        load_task(tmp_path, "best")
+
+
+def test_a_name_that_nobody_registered(tmp_path: Path) -> None:
+    record = {"task": "os.system", "task_config": {}, "task_state": {}, "precision": "float64"}
+    write_checkpoint(tmp_path / "c", Checkpoint(record, {"weights": {}}))
+    with pytest.raises(ConfigError, match=r"there is no task 'os\.system'; registered are: "):
+        load_task(tmp_path / "c")
+
+
+def test_state_that_json_cannot_hold(tmp_path: Path) -> None:
+    class Odd(Line):
+        def get_extra_state(self) -> Any:
+            return {1, 2}
+
+        def set_extra_state(self, state: Any) -> None:
+            pass
+
+    with pytest.raises(CheckpointError, match="'_extra_state' of the task is a set that JSON"):
+        fit(Odd(), line_data(), TrainConfig(max_steps=1, tensorboard=False), tmp_path)
+
+
+def test_arguments_that_json_cannot_hold(tmp_path: Path) -> None:
+    class Odd(Line):
+        def config(self) -> dict[str, Any]:
+            return {"start": torch.zeros(1)}
+
+    with pytest.raises(ConfigError, match=r"Odd\.config\(\) must return what JSON can hold: .*Ten"):
+        fit(Odd(), line_data(), TrainConfig(max_steps=1, tensorboard=False), tmp_path)
+
+
+def test_tied_weights(tmp_path: Path) -> None:
+    class Tied(Task):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a = torch.nn.Linear(1, 1)
+            self.b = self.a
+
+        def losses(self, batch: Any) -> dict[str, torch.Tensor]:
+            x, y = batch
+            return {"loss": (self.b(self.a(x[:, None]))[:, 0] - y).square().mean()}
+
+        def config(self) -> dict[str, Any]:
+            return {}
+
+    task = Tied()
+    config = TrainConfig(max_steps=3, ema=0.5, tensorboard=False)
+    fit(task, line_data(), config, tmp_path, progress=False)
+    other = Tied()
+    load_weights(other, tmp_path, "latest")
+    assert torch.equal(other.a.weight, task.a.weight)
+    assert other.a.weight is other.b.weight
+
+
+def test_config_json_says_how_to_do_it_again(tmp_path: Path) -> None:
+    fit(encoder(), small_data(), small_config(max_steps=4), tmp_path, progress=False,
+        record={"note": "a test"})  # fmt: skip
+    train(tmp_path, max_steps=8, resume=True)
+    record = json.loads((tmp_path / "config.json").read_text())
+    assert TrainConfig.from_dict(record["train"]) == small_config(max_steps=8)
+    assert record["task"] == "test-encoder"
+    assert record["task_config"] == {"width": 8, "dropout": 0.2}
+    assert [s["step"] for s in record["starts"]] == [0, 4]
+    versions = record["starts"][0]["machine"]["versions"]
+    assert versions["torch"] == torch.__version__.split("+")[0] or versions["torch"]
+    assert versions["safetensors"]

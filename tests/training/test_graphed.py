@@ -1,0 +1,246 @@
+"""Steps recorded as CUDA graphs: the same numbers as without, or a stated reason."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from training_cases import Line, line_data
+
+import smnn
+from smnn.training import Damping, GraphedStep, Task, TrainConfig, fit, oscillations
+from smnn.training import _graphed as graphed
+from smnn.training._processes import Processes
+from smnn.training._step import Step, make_optimizer, set_rate
+
+CUDA = torch.cuda.is_available()
+on_gpu = [pytest.mark.gpu, pytest.mark.skipif(not CUDA, reason="no CUDA device")]
+
+
+def gpu(test: Any) -> Any:
+    for mark in on_gpu:
+        test = mark(test)
+    return test
+
+
+@pytest.mark.parametrize("wanted", [True, "auto"])
+def test_on_a_cpu_steps_run_as_ever(wanted: Any) -> None:
+    config = TrainConfig(max_steps=6, batch_size=8, graphed=wanted)
+    result = fit(Damping(), oscillations(20), config, progress=False)
+    assert result.graphed == "no: there is no CUDA device"
+
+
+@pytest.mark.skipif(CUDA, reason="there is a CUDA device")
+def test_a_step_without_a_device_says_so() -> None:
+    seen: list[Any] = []
+    step = GraphedStep(seen.append, lambda: None)
+    for i in range(6):
+        step(torch.full((2,), float(i)))
+    assert [int(x[0]) for x in seen] == [0, 1, 2, 3, 4, 5]
+    assert step.reason == "there is no CUDA device"
+    assert step.replayed == 0
+
+
+class Emulated(GraphedStep):
+    """Replays by calling the step on the recorded inputs, so that the order of things is tested."""
+
+    def _on_side_stream(self, batch: Any) -> Any:
+        return self._step(batch)
+
+    _warm_up = _on_side_stream
+
+    def _record(self, batch: Any) -> bool:
+        self._inputs = graphed._copied(batch)
+        self._output = torch.zeros(())
+
+        class Graph:
+            def replay(_) -> None:
+                self._output.copy_(self._step(self._inputs))
+
+        self._graph = Graph()  # type: ignore[assignment]
+        return True
+
+
+def test_recording_replaying_and_forgetting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphed, "_obstacle", lambda batch: None)
+    scale = 1.0
+    run = Emulated(lambda batch: batch["x"].sum() * scale * batch["n"], lambda: None, warmup=2)
+
+    def call(value: float, size: int = 3, n: int = 1) -> float:
+        return float(run({"x": torch.full((size,), value), "n": n}))
+
+    assert [call(v) for v in (1, 2)] == [3, 6]
+    assert run.replayed == 0
+    assert [call(v) for v in (4, 5)] == [12, 15]
+    assert run.replayed == 2
+    assert call(1, size=2) == 2  # another shape
+    assert call(1, n=7) == 21  # another number that is not a tensor
+    assert run.other_shapes == 2
+    assert call(6) == 18
+    first = run._graph
+    run.forget()
+    scale = 10.0
+    assert call(1) == 30
+    assert run._graph is not first
+    assert run.replayed == 4
+    assert run.reason is None
+
+
+def test_off_is_off() -> None:
+    config = TrainConfig(max_steps=2, batch_size=8, graphed=False)
+    assert fit(Line(), line_data(), config, progress=False).graphed == "no: graphed is off"
+
+
+# ---------------------------------------------------------------- on a GPU
+
+
+def gpu_config(**options: Any) -> TrainConfig:
+    return TrainConfig(**{"accelerator": "cuda", **options})
+
+
+class Net(Task):
+    """A network with dropout in front of the solver."""
+
+    capturable = True
+
+    def __init__(self, wait: bool = False) -> None:
+        super().__init__()
+        self.net = torch.nn.Sequential(
+            torch.nn.Linear(20, 32), torch.nn.Tanh(), torch.nn.Dropout(0.1),
+            torch.nn.Linear(32, 2),
+        )  # fmt: skip
+        self.wait = wait
+
+    def losses(self, batch: Any) -> dict[str, Tensor]:
+        u, y = batch
+        stiffness, damping = self.net(y[:, :20]).T
+        c = torch.stack([4 + stiffness, damping, torch.ones_like(damping)], -1)
+        d, s = u.new_zeros(1, 1, 1), u.new_full((1, 1), 0.1)
+        z = smnn.solve(
+            c[:, None, None, None], d, u[:, None, None], s, n_steps=y.shape[1], check=self.wait
+        )
+        return {"loss": (z[..., 0, 0] - y).square().mean(), "damping": damping.mean()}
+
+    def config(self) -> dict[str, Any]:
+        return {"wait": self.wait}
+
+
+def net(**options: Any) -> Net:
+    torch.manual_seed(0)
+    return Net(**options)
+
+
+def steps(recorded: bool, precision: str, count: int = 20, rest: int = 0) -> tuple[Any, ...]:
+    """Values and weights of some steps; every seventh batch has `rest` samples less."""
+    device = torch.device("cuda", 0)
+    config = TrainConfig(max_steps=count, clip=0.5, weight_decay=0.01, precision=precision)
+    task = net().to(device, torch.float64 if precision == "float64" else torch.float32)
+    optimizer = make_optimizer(config, task.parameters(), device)
+    step = Step(task, optimizer, config, Processes(0, 1, device))
+    run: Any = lambda batch: step([(batch, 1.0)])  # noqa: E731
+    record = GraphedStep(run, step.forget_gradients) if recorded else None
+    u, y = oscillations(200, times=30).train.tensors
+    values = []
+    for i in range(count):
+        torch.manual_seed(i)
+        set_rate(optimizer, 0.01 / (1 + i))
+        size = 32 - (rest if i % 7 == 6 else 0)
+        chosen = torch.randperm(150)[:size]
+        batch = tuple(x[chosen].to(device, next(task.parameters()).dtype) for x in (u, y))
+        values.append((record or run)(batch)[0].clone())
+    return torch.stack(values).cpu(), [p.detach().cpu() for p in task.parameters()], record
+
+
+@gpu
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+@pytest.mark.parametrize("rest", [0, 5])
+def test_twenty_recorded_steps_are_twenty_eager_ones(precision: str, rest: int) -> None:
+    eager, weights, _ = steps(False, precision, rest=rest)
+    found, others, record = steps(True, precision, rest=rest)
+    assert record.reason is None
+    odd = len([i for i in range(20) if i % 7 == 6]) if rest else 0
+    assert record.other_shapes == odd
+    assert record.replayed == 20 - 3 - odd
+    torch.testing.assert_close(found, eager, rtol=1e-12, atol=1e-12)
+    for p, q in zip(others, weights):
+        torch.testing.assert_close(p, q, rtol=1e-12, atol=1e-12)
+
+
+@gpu
+def test_a_recorded_run_is_an_eager_run() -> None:
+    """All of `fit`: rates, average, an odd last batch, evaluation between epochs."""
+    found = {}
+    for wanted in (True, False):
+        task = net()
+        config = gpu_config(
+            epochs=5, batch_size=32, lr=0.01, schedule="cosine", ema=0.9, clip=1.0, log_every=1,
+            graphed=wanted,
+        )  # fmt: skip
+        result = fit(task, oscillations(100, times=30), config, progress=False)
+        found[wanted] = result, [p.detach().cpu() for p in task.parameters()]
+    assert found[True][0].graphed == "7 steps"  # 5 epochs of 2 whole batches, less 3 to warm up
+    assert found[False][0].graphed == "no: graphed is off"
+    for a, b in zip(found[True][0].history, found[False][0].history):
+        assert a == pytest.approx(b, rel=1e-12)
+    for p, q in zip(found[True][1], found[False][1]):
+        torch.testing.assert_close(p, q, rtol=1e-12, atol=1e-12)
+
+
+class Cycled(Net):
+    """Replaces a tensor after each epoch, which a record would not notice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mask", torch.ones(()))
+
+    def losses(self, batch: Any) -> dict[str, Tensor]:
+        found = super().losses(batch)
+        return {**found, "loss": found["loss"] * self.mask}
+
+    def after_epoch(self, epoch: int) -> None:
+        self.mask = self.mask * 0.5
+
+
+@gpu
+def test_a_task_that_changes_after_an_epoch_is_recorded_anew() -> None:
+    losses = {}
+    for wanted in (True, False):
+        torch.manual_seed(0)
+        config = gpu_config(epochs=4, batch_size=25, log_every=1, graphed=wanted)
+        result = fit(Cycled(), oscillations(100, times=30), config, progress=False)
+        losses[wanted] = [row["loss"] for row in result.history]
+    assert losses[True] == pytest.approx(losses[False], rel=1e-12)
+
+
+@gpu
+def test_a_task_that_waits_for_the_device_runs_eagerly_and_says_why() -> None:
+    config = gpu_config(max_steps=8, batch_size=25, log_every=1, graphed=True)
+    result = fit(net(wait=True), oscillations(100, times=30), config, progress=False)
+    assert result.graphed.startswith("no: the step waits for the device")
+    assert result.steps == 8
+    assert all(torch.isfinite(torch.tensor(row["loss"])) for row in result.history)
+
+
+@gpu
+def test_tasks_are_recorded_only_if_they_say_so() -> None:
+    config = gpu_config(max_steps=5, batch_size=4)
+    result = fit(Line(), line_data(), config, progress=False)
+    assert result.graphed == "no: Line does not say that it is capturable"
+    data = oscillations(40)
+    config = gpu_config(max_steps=8, batch_size=10, accumulate=2)
+    assert fit(Damping(), data, config, progress=False).graphed == "no: accumulate is 2"
+    config = gpu_config(max_steps=8, batch_size=10)
+    assert fit(Damping(), data, config, progress=False).graphed == "5 steps"
+
+
+@gpu
+def test_resuming_on_a_gpu(tmp_path: Any) -> None:
+    """State of the optimiser comes back onto the device, and steps are recorded again."""
+    data = oscillations(100, times=30)
+    config = gpu_config(max_steps=24, batch_size=25, log_every=1, tensorboard=False)
+    whole = fit(net(), data, config, tmp_path / "a", progress=False)
+    fit(net(), data, config.replace(max_steps=12), tmp_path / "b", progress=False)
+    again = fit(net(), data, config, tmp_path / "b", resume=True, progress=False)
+    assert again.graphed == "9 steps"
+    for a, b in zip(whole.history, again.history):
+        assert a == pytest.approx(b, rel=1e-12)
