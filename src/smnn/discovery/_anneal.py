@@ -13,10 +13,12 @@ from smnn.discovery._refine import Fit, Refiner
 
 LOWER = 0.2
 """Factor from one level of `rho` to the next."""
-HARDEST = 1e-9
+HARDEST = 1e-12
 """Smallest `rho`: nearer to an exact model rounding would not follow."""
 STRICT = 0.02
 """Below this `rho` residuals are noise: the states no longer follow every point."""
+PASSES = 4
+"""Times that clean data are gone over again, with finer steps."""
 PATIENCE = 3
 """Levels without a gain in evidence after which the search ends."""
 
@@ -37,13 +39,18 @@ def anneal(
     refiner.prepare(Z, dZ, Xi, sigma)
     rho = _first_rho(refiner, Z, Xi)
     best = _descend(refiner, Fit(Z, Xi, rho, sigma), [], keep)
-    noise = refiner.noise_of(best)
-    if best.rho <= STRICT and (noise < 0.1 * sigma).all():
+    for _ in range(PASSES):
+        noise = refiner.noise_of(best)
+        if best.rho > STRICT or not (noise < 0.2 * sigma).all():
+            break
+        sigma = noise
         # The data are cleaner than they looked: integrate as finely as they deserve.
-        refiner.prepare(best.Z, dZ, best.Xi, noise)
+        refiner.prepare(best.Z, dZ, best.Xi, sigma)
         rho = min(best.rho, _first_rho(refiner, best.Z, best.Xi))
-        again = _descend(refiner, replace(best, rho=rho, sigma=noise), best.history, keep)
-        return again if again.evidence > best.evidence else best
+        again = _descend(refiner, replace(best, rho=rho, sigma=sigma), best.history, keep)
+        if again.evidence <= best.evidence:
+            break
+        best = again
     return best
 
 

@@ -1,20 +1,21 @@
 """One step of the model from every node at once, and how it changes with states and coefficients.
 
 The model is `x^(order) = g(Xi phi(z))`, with the state `z = (x, x', ..., x^(order-1))`; the terms
-`phi` may also use external inputs. A step from `t_k` to `t_{k+1}` is cut into equal substeps of the
-classical Runge-Kutta method of order four; its derivatives go through the same formulas, so they
-are those of the numbers that are computed, not of the limit.
+`phi` may also use external inputs. A step from `t_k` to `t_{k+1}` is cut into equal substeps of a
+Runge-Kutta method; its derivatives go through the same formulas, so they are those of the numbers
+that are computed, not of the limit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from smnn.discovery._arrays import Array, Flags
+from smnn.discovery._tableau import Tableau
 
 
 class Terms(Protocol):
@@ -88,12 +89,13 @@ class Steps(NamedTuple):
     h: Array
     """(K,) lengths."""
     U: Array
-    """(K, 2n + 1, inputs) inputs at the ends and middles of n substeps."""
+    """(K, substeps, stages, inputs) inputs where they are needed."""
+    method: Tableau
 
     @property
     def substeps(self) -> int:
         """How many substeps there are in a step."""
-        return (self.U.shape[1] - 1) // 2
+        return self.U.shape[1]
 
 
 def _times(Xi: Array, slopes: Array) -> Array:
@@ -103,17 +105,24 @@ def _times(Xi: Array, slopes: Array) -> Array:
     return np.moveaxis(wide.reshape(len(Xi), L, K), -1, 0)
 
 
+def _sum(weights: Sequence[float], slopes: Sequence[Array]) -> Array | float:
+    """Weighted, without those of weight zero."""
+    total: Array | float = 0.0
+    for weight, slope in zip(weights, slopes):
+        if weight:
+            total = total + weight * slope
+    return total
+
+
 def flow(model: Model, Z: Array, steps: Steps) -> Array:
     """Where a step leads from every state: (K, D) -> (K, D)."""
     n = steps.substeps
     h = (steps.h / n)[:, None]
     for i in range(n):
-        u0, u1, u2 = (steps.U[:, 2 * i + j] for j in range(3))
-        k1 = model.rate(Z, u0)
-        k2 = model.rate(Z + 0.5 * h * k1, u1)
-        k3 = model.rate(Z + 0.5 * h * k2, u1)
-        k4 = model.rate(Z + h * k3, u2)
-        Z = Z + h / 6.0 * (k1 + 2.0 * (k2 + k3) + k4)
+        k: list[Array] = []
+        for j, row in enumerate(steps.method.a):
+            k.append(model.rate(Z + h * _sum(row, k), steps.U[:, i, j]))
+        Z = Z + h * _sum(steps.method.b, k)
     return Z
 
 
@@ -157,11 +166,12 @@ def flow_with_derivatives(
         return np.concatenate([Z[:, V:], a], -1), dG
 
     for i in range(n):
-        u0, u1, u2 = (steps.U[:, 2 * i + j] for j in range(3))
-        k1, g1 = stage(Z, u0, G)
-        k2, g2 = stage(Z + 0.5 * h * k1, u1, G + 0.5 * h3 * g1)
-        k3, g3 = stage(Z + 0.5 * h * k2, u1, G + 0.5 * h3 * g2)
-        k4, g4 = stage(Z + h * k3, u2, G + h3 * g3)
-        Z = Z + h / 6.0 * (k1 + 2.0 * (k2 + k3) + k4)
-        G = G + h3 / 6.0 * (g1 + 2.0 * (g2 + g3) + g4)
+        k: list[Array] = []
+        g: list[Array] = []
+        for j, row in enumerate(steps.method.a):
+            rate, slope = stage(Z + h * _sum(row, k), steps.U[:, i, j], G + h3 * _sum(row, g))
+            k.append(rate)
+            g.append(slope)
+        Z = Z + h * _sum(steps.method.b, k)
+        G = G + h3 * _sum(steps.method.b, g)
     return Z, G[:, :, :D], G[:, :, D:]

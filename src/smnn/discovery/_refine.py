@@ -22,11 +22,20 @@ from smnn.discovery._arrays import Array, Flags, Indices, root_mean_square, tria
 from smnn.discovery._flow import Link, Model, Steps, Terms, flow, flow_with_derivatives
 from smnn.discovery._selection import Selected, penalty_for, select
 from smnn.discovery._series import Nodes
+from smnn.discovery._tableau import CLASSICAL, COOPER_VERNER, Tableau
 
 ITERATIONS = 4
 """Gauss-Newton steps at a level, at most."""
 HALVINGS = 6
-SUBSTEPS = (1, 2, 4, 8, 16)
+METHODS = (
+    (CLASSICAL, 1),
+    (CLASSICAL, 2),
+    (COOPER_VERNER, 1),
+    (COOPER_VERNER, 2),
+    (COOPER_VERNER, 4),
+    (COOPER_VERNER, 8),
+)
+"""Ways to take a step with their substeps, from cheap to exact."""
 ANCHOR = 1e-7
 
 
@@ -101,38 +110,40 @@ class Refiner:
         self.zone = root_mean_square(Z)
         self.rates = np.maximum(root_mean_square(dZ), 1e-12 * self.zone / self.unit)
         want = np.full(self.D, np.inf)
-        want[: self.V] = np.maximum(0.02 * sigma, 1e-9 * self.zone[: self.V])
-        coarse = self._steps(1)
-        self.groups = coarse
+        want[: self.V] = np.maximum(0.02 * sigma, 1e-13 * self.zone[: self.V])
         model = Model(self.terms, Xi, self.order, self.link)
         with np.errstate(all="ignore"):
-            before = self.ends(model, Z)
-            for n in SUBSTEPS[1:]:
-                self.groups = self._steps(n)
-                after = self.ends(model, Z)
-                gap = np.abs(after - before)[self.follows]
-                before = after
-                if not np.isfinite(gap).all() or (np.quantile(gap, 0.99, axis=0) < want).all():
-                    self.groups = self._steps(n // 2)
-                    break
+            self.groups = self._steps(*METHODS[3])
+            exact = self.ends(model, Z)
+            for cheap, finer in zip(METHODS, (*METHODS[3:4] * 3, *METHODS[4:])):
+                if finer != METHODS[3]:
+                    self.groups = self._steps(*finer)
+                    exact = self.ends(model, Z)
+                self.groups = self._steps(*cheap)
+                gap = np.abs(self.ends(model, Z) - exact)[self.follows]
+                if (np.nan_to_num(np.quantile(gap, 0.99, axis=0), nan=np.inf) < want).all():
+                    return
 
-    def _steps(self, n: int) -> list[tuple[Indices, Steps]]:
+    def _steps(self, method: Tableau, n: int) -> list[tuple[Indices, Steps]]:
         """Nodes grouped by the number of their substeps: long steps have more."""
         factor = 2 ** np.ceil(np.log2(np.maximum(self.h / (1.5 * self.unit), 1.0))).astype(int)
         groups = []
         for f in np.unique(factor[self.follows]):
             where = np.flatnonzero(self.follows & (factor == f))
-            groups.append((where, Steps(self.h[where], self._inputs(where, min(n * int(f), 64)))))
+            U = self._inputs(where, min(n * int(f), 64), method.c)
+            groups.append((where, Steps(self.h[where], U, method)))
         return groups
 
-    def _inputs(self, where: Indices, n: int) -> Array:
+    def _inputs(self, where: Indices, n: int, c: Array) -> Array:
+        """(nodes, n, stages, inputs) along smooth curves through the inputs."""
         U = self.nodes.U
         if U.shape[1] == 0:
-            return np.empty((len(where), 2 * n + 1, 0))
+            return np.empty((len(where), n, len(c), 0))
         from scipy.interpolate import PchipInterpolator
 
-        at = self.nodes.t[where, None] + self.h[where, None] * np.linspace(0, 1, 2 * n + 1)
-        out = np.empty((len(where), 2 * n + 1, U.shape[1]))
+        inside = (np.arange(n)[:, None] + c) / n
+        at = self.nodes.t[where, None, None] + self.h[where, None, None] * inside
+        out = np.empty((len(where), n, len(c), U.shape[1]))
         for a, b in zip(self.nodes.starts[:-1], self.nodes.starts[1:]):
             mine = (where >= a) & (where < b)
             if mine.any():
@@ -316,4 +327,4 @@ class Refiner:
         misfit = np.where(seen, (self.data - fit.Z)[:, : self.V], 0.0)
         used = (self.D * self.nodes.pieces + k) / self.V
         freedom = np.maximum(seen.sum(0) - used, 0.2 * seen.sum(0) + 1)
-        return np.maximum(np.sqrt((misfit**2).sum(0) / freedom), 1e-10 * self.nodes.scale)
+        return np.maximum(np.sqrt((misfit**2).sum(0) / freedom), 1e-14 * self.nodes.scale)

@@ -26,7 +26,7 @@ TRIED = 4000
 """How many nodes the choice of the weight looks at, at most."""
 LEFT_OUT = 0.2
 """Share of the points that the choice of the weight leaves out."""
-NOISE_FLOOR = 1e-9
+NOISE_FLOOR = 1e-10
 """Least noise, as a share of the spread of a variable."""
 FAINT = 1e-8
 """Weight of rows that draw every derivative to zero: in a very short series nothing else does."""
