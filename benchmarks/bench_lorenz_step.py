@@ -5,7 +5,8 @@
 
 A step is forward, backward and Adam on one batch that lies on the device, in float64. Every solver
 starts from the same weights; before it is timed, its loss and its gradient are held against those
-of smnn. smnn is measured in eager mode and as a CUDA graph. A solver that is absent, runs out of
+of smnn. smnn is measured in eager mode, as a CUDA graph, and as a CUDA graph of what torch.compile
+makes of loss and optimiser. A solver that is absent, runs out of
 memory or takes longer than `--limit` seconds for a size is recorded with the reason. The JSON file
 is written after every case, whole.
 """
@@ -51,6 +52,9 @@ SAME_ROWS, OTHER_ROWS = 1e-6, 1e-2
 GIB = 2.0**30
 
 
+MODES = EAGER, GRAPHED, COMPILED = "eager", "CUDA graph", "CUDA graph, compiled"
+
+
 class OverLimit(RuntimeError):
     """A case took longer than it may."""
 
@@ -82,16 +86,21 @@ def synchronize(device: torch.device) -> None:
 class Case:
     """A model with its optimiser and one batch, on the device."""
 
-    def __init__(self, B: int, T: int, name: str, args: argparse.Namespace, graphed: bool) -> None:
+    def __init__(self, B: int, T: int, name: str, args: argparse.Namespace, mode: str) -> None:
+        graphed, compiled = mode != EAGER, mode == COMPILED
         device = torch.device(args.device)
         torch.manual_seed(0)  # the same weights for every solver
         model = LorenzModel(T, make(name, B, T, args.published, args.mechnn), args.hidden)
         self.device, self.model = device, model.double().to(device)
         self.batch = windows(B, T).to(device)
         self.parameters = sum(p.numel() for p in model.parameters())
-        self.optimizer = torch.optim.Adam(
-            self.model.parameters(), lr=LEARNING_RATE, capturable=graphed
-        )
+        rate = torch.tensor(LEARNING_RATE, device=device) if compiled else LEARNING_RATE
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=rate, capturable=graphed)
+        self.loss: Callable[[Tensor], Tensor] = self.model.loss
+        self.update: Callable[[], Any] = self.optimizer.step
+        if compiled:
+            torch._dynamo.reset()
+            self.loss, self.update = torch.compile(self.loss), torch.compile(self.update)
         self.call: Callable[[Tensor], Tensor] = self.step
         self.recorder: Any = None
         if graphed:
@@ -105,9 +114,9 @@ class Case:
     def step(self, batch: Tensor) -> Tensor:
         """One optimisation step; returns the loss before it."""
         self.optimizer.zero_grad(set_to_none=True)
-        loss = self.model.loss(batch)
+        loss = self.loss(batch)
         loss.backward()  # type: ignore[no-untyped-call]
-        self.optimizer.step()
+        self.update()
         return loss.detach()
 
     def loss_and_gradient(self) -> tuple[float, Tensor]:
@@ -184,9 +193,8 @@ def memory(device: torch.device, left: float) -> dict[str, float] | None:
     }
 
 
-def describe(B: int, T: int, name: str, graphed: bool) -> dict[str, Any]:
+def describe(B: int, T: int, name: str, mode: str) -> dict[str, Any]:
     """What is measured."""
-    mode = "CUDA graph" if graphed else "eager"
     return {"B": B, "T": T, "solver": name, "label": KINDS[name].label, "mode": mode}
 
 
@@ -199,7 +207,7 @@ def measure(
     try:
         with limited(args.limit), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # conjugate gradients say that they have not converged
-            case = Case(what["B"], what["T"], name, args, what["mode"] == "CUDA graph")
+            case = Case(what["B"], what["T"], name, args, what["mode"])
             row["parameters"] = case.parameters
             found = case.loss_and_gradient()
             expected = expected or (found if name == "smnn" else None)
@@ -238,7 +246,7 @@ def _compare(found: Any, expected: Any, same_rows: bool) -> dict[str, Any]:
 
 def show(row: dict[str, Any]) -> None:
     """One line."""
-    head = f"B={row['B']:<5d} T={row['T']:<4d} {row['label']:36s} {row['mode']:10s}"
+    head = f"B={row['B']:<5d} T={row['T']:<4d} {row['label']:36s} {row['mode']:21s}"
     if row["status"] != "measured":
         print(f"{head} {row['status']}: {row['reason']}", flush=True)
         return
@@ -269,9 +277,9 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     expected: dict[tuple[int, int], Any] = {}
     begin = time.monotonic()
     for name in args.solvers:
-        modes = [False, True] if name == "smnn" and args.device == "cuda" else [False]
-        for (B, T), graphed in itertools.product(args.sizes, modes):
-            row = describe(B, T, name, graphed)
+        modes = MODES if name == "smnn" and args.device == "cuda" else MODES[:1]
+        for (B, T), mode in itertools.product(args.sizes, modes):
+            row = describe(B, T, name, mode)
             if args.total is not None and time.monotonic() - begin > args.total:
                 row |= {"status": "skipped", "reason": f"{args.total:g} s in all were spent"}
             else:

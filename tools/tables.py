@@ -161,6 +161,41 @@ def gpu(record: dict[str, Any]) -> str:
     )
 
 
+def lorenz_step(record: dict[str, Any]) -> str:
+    """The step table of the paper: milliseconds and GiB of one optimisation step."""
+    sizes = [tuple(size) for size in record["paper"]["sizes"]]
+    rows = []
+    for label, printed in record["paper"]["rows"].items():
+        entries = [
+            "out of memory" if ms is None else f"{ms:g} ({gib:g})"
+            for ms, gib in zip(printed["ms"], printed["GiB"])
+        ]
+        rows.append([f"{label}, as printed ({record['paper']['device']})", *entries])
+    measured: dict[str, dict[tuple[int, int], str]] = {}
+    for case in record["cases"]:
+        if case["status"] == "absent" or "mech-nn" in case["label"]:
+            continue
+        text = case["status"]
+        if case["status"] == "measured":
+            text = f"{milliseconds(case['ms'])} ({case['memory']['allocated_gib']:.2f})"
+            text += "" if case["agrees"] else ", loss differs"
+        name = f"{case['label']}, {case['mode']}"
+        measured.setdefault(name, {})[case["B"], case["T"]] = text
+    rows += [[name, *(cells.get(size, "") for size in sizes)] for name, cells in measured.items()]
+    head = ["ms (GiB)", *(f"B = {B:,}, T = {T}" for B, T in sizes)]
+    return "\n\n".join(
+        [
+            "One optimisation step (forward, backward, Adam; float64, 2.5 million parameters) of the "
+            "network that finds the Lorenz equations, synchronised, median of repeats; peak memory "
+            "of tensors in GiB. The loss of every solver is held against that of smnn first.",
+            table(head, rows),
+            f"{record['device']}, torch {record['machine']['versions']['torch']}; "
+            f"{record['machine']['utc'][:10]}. Written by `python tools/tables.py --lorenz-step "
+            "benchmarks/results/lorenz_step_h200.json`.",
+        ]
+    )
+
+
 def between_markers(text: str, content: str) -> str:
     before, rest = text.split(START)
     after = rest.split(END)[1]
@@ -169,9 +204,10 @@ def between_markers(text: str, content: str) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--standalone", type=Path, help="standalone.json of `smnn reproduce standalone`")
+    parser.add_argument("--standalone", type=Path, help="JSON of `smnn reproduce standalone`")
     parser.add_argument("--gpu", type=Path, help="JSON of benchmarks/bench_gpu.py")
     parser.add_argument("--bench", type=Path, help="bench.json of `make bench`")
+    parser.add_argument("--lorenz-step", type=Path, help="JSON of benchmarks/bench_lorenz_step.py")
     options = parser.parse_args()
     if options.standalone:
         readme = ROOT / "README.md"
@@ -185,6 +221,10 @@ def main() -> int:
     if options.gpu:
         page = ROOT / "docs" / "generated" / "gpu.md"
         page.write_text(gpu(json.loads(options.gpu.read_text())) + "\n")
+        print(f"Written: {page.relative_to(ROOT)}")
+    if options.lorenz_step:
+        page = ROOT / "docs" / "generated" / "lorenz_step.md"
+        page.write_text(lorenz_step(json.loads(options.lorenz_step.read_text())) + "\n")
         print(f"Written: {page.relative_to(ROOT)}")
     return 0
 

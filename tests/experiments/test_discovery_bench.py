@@ -1,0 +1,492 @@
+"""The discovery benchmark: PySINDy used as PySINDy, answers judged rightly, runs that continue."""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from smnn._files import OutputError
+from smnn._optional import MissingPackageError
+from smnn.cli.reproduce.discovery_bench import discovery_bench
+from smnn.datasets.dynamics import (
+    HARE_LYNX,
+    LORENZ,
+    SYSTEMS,
+    Basis,
+    Problem,
+    Series,
+    System,
+    add_noise,
+    find_system,
+    simulate,
+)
+from smnn.experiments import _discovery_view as view
+from smnn.experiments import discovery_bench as bench
+from smnn.experiments._methods import Found, Score, Smnn, in_hindsight, score
+from smnn.experiments.discovery_bench import Case, Config, load, run
+
+pytest.importorskip("scipy")
+LOTKA = find_system("Lotka")
+RIGHT = {t: dict(e) for t, e in LOTKA.truth.items()}
+
+
+class TestScore:
+    def test_the_truth_is_exact(self) -> None:
+        assert score(RIGHT, LOTKA) == Score(True, 0, 0, 0.0, 0.0)
+
+    def test_missing_and_extra_terms(self) -> None:
+        got = {"x'": {"x": 2 / 3, "y^2": 0.25}, "y'": {"y": -1.0, "x y": 1.1}}
+        marks = score(got, LOTKA)
+        assert (marks.exact, marks.missing, marks.extra) == (False, 1, 1)
+        assert marks.max_abs == pytest.approx(4 / 3)
+        assert marks.max_rel == 1.0
+
+    def test_extra_terms_count_in_the_absolute_error_only(self) -> None:
+        marks = score({**RIGHT, "x'": {**RIGHT["x'"], "1": 7.0}}, LOTKA)
+        assert (marks.max_abs, marks.max_rel) == (7.0, 0.0)
+
+    def test_an_equation_that_is_not_there(self) -> None:
+        assert score({"x'": RIGHT["x'"]}, LOTKA).missing == 2
+
+    def test_hindsight_takes_the_best_of_every_target(self) -> None:
+        near, far = {"x": 0.7, "x y": -1.3}, {"x": 0.9, "x y": -1.3}
+        wrong = {"x": 2 / 3, "x y": -4 / 3, "1": 1e-9}
+        found = Found(
+            {"x'": far, "y'": {}}, 0.0, candidates={"x'": [wrong, near], "y'": [RIGHT["y'"]]}
+        )
+        assert in_hindsight(found, LOTKA) == {"x'": near, "y'": RIGHT["y'"]}
+
+
+@pytest.mark.peers
+class TestSindy:
+    """The variants are PySINDy's own, and are given what they need."""
+
+    ps = pytest.importorskip("pysindy")
+
+    @staticmethod
+    def variant(name: str) -> Any:
+        return bench.METHODS[f"pysindy-{name}"]
+
+    def test_default_is_pysindy_as_it_comes(self) -> None:
+        (series,) = simulate(LORENZ, n=600, noise=0.02)
+        model = self.ps.SINDy(feature_library=self.ps.PolynomialLibrary(degree=2))
+        model.fit(series.x, t=series.t)
+        found = self.variant("default").fit([series], LORENZ)
+        got = [[found.coefficients[t].get(n, 0.0) for n in LORENZ.terms] for t in LORENZ.targets]
+        np.testing.assert_allclose(got, model.coefficients(), rtol=1e-12)
+
+    def test_candidates_are_pysindys_at_other_thresholds(self) -> None:
+        (series,) = simulate(LOTKA, n=300, noise=0.02)
+        model = self.ps.SINDy(
+            self.ps.STLSQ(threshold=5.0),
+            self.ps.PolynomialLibrary(degree=2),
+            self.ps.FiniteDifference(order=4),
+        )
+        model.fit(series.x, t=series.t)
+        candidates = self.variant("fd4").fit([series], LOTKA).candidates
+        assert len(candidates["x'"]) == 39
+        for row, target in zip(model.coefficients(), LOTKA.targets):
+            expected = {n: pytest.approx(a) for n, a in zip(LOTKA.terms, row) if a}
+            assert expected in candidates[target]
+
+    def test_weak_form_is_pysindys(self) -> None:
+        from smnn.experiments._sindy import _weak_rows
+
+        (series,) = simulate(LOTKA, n=400)
+        np.random.seed(5)
+        rows = _weak_rows(self.ps, None, [series], LOTKA, half=10, total=60)
+        np.random.seed(5)
+        library = self.ps.WeakPDELibrary(
+            self.ps.PolynomialLibrary(degree=2, include_bias=False), include_bias=True,
+            spatiotemporal_grid=series.t, K=60, H_xt=10.5 * LOTKA.dt,
+        )  # fmt: skip
+        model = self.ps.SINDy(self.ps.STLSQ(threshold=0.3), library)
+        model.fit(series.x, t=series.t)
+        ours = self.ps.STLSQ(threshold=0.3).fit(rows.terms, rows.targets).coef_
+        np.testing.assert_allclose(ours, model.coefficients(), rtol=1e-10)
+        assert score_of(ours, LOTKA).exact
+
+    @pytest.mark.parametrize(
+        "name", ["fd2", "fd4", "smoothed", "ensemble", "weak", "weak-ensemble"]
+    )
+    def test_every_variant_finds_easy_equations(self, name: str) -> None:
+        series = simulate(LOTKA, n=500, noise=0.001)
+        found = self.variant(name).fit(series, LOTKA)
+        marks = score(found.coefficients, LOTKA)
+        assert marks.exact, found.coefficients
+        assert marks.max_rel < 0.02
+        assert score(in_hindsight(found, LOTKA), LOTKA).max_rel <= marks.max_rel
+        assert found.seconds > 0
+
+    @pytest.mark.parametrize("name", ["fd4", "smoothed", "weak"])
+    @pytest.mark.parametrize("system", ["Duffing", "Hénon", "Driven", "Thomas", "Logistic"])
+    def test_positions_inputs_waves_and_short_series(self, name: str, system: str) -> None:
+        problem = find_system(system)
+        series = simulate(problem, n=None if system == "Logistic" else 600)
+        marks = score(self.variant(name).fit(series, problem).coefficients, problem)
+        assert marks.exact
+        assert marks.max_rel < 0.01
+
+    def test_the_same_terms_in_any_order(self) -> None:
+        from smnn.experiments._sindy import _names
+
+        for system in (*SYSTEMS, HARE_LYNX):
+            assert sorted(_names(self.ps, system)) == sorted(system.terms)
+
+    def test_frequencies_with_gaps_are_refused(self) -> None:
+        from smnn.experiments._sindy import _names
+
+        with pytest.raises(ValueError, match=r"Thomas .*without gaps"):
+            _names(self.ps, replace(find_system("Thomas"), basis=Basis(1, (2,))))
+
+    def test_the_global_generator_is_left_alone(self) -> None:
+        np.random.seed(1)
+        expected = np.random.random(3)
+        np.random.seed(1)
+        a = self.variant("weak").fit(simulate(LOTKA, n=200), LOTKA)
+        np.testing.assert_array_equal(np.random.random(3), expected)
+        assert (
+            a.coefficients == self.variant("weak").fit(simulate(LOTKA, n=200), LOTKA).coefficients
+        )
+
+    def test_the_truth_is_not_looked_at(self) -> None:
+        series = simulate(LOTKA, n=300, noise=0.05)
+        blind = replace(LOTKA, truth={})
+        for name in ("smoothed", "weak"):
+            with_truth = self.variant(name).fit(series, LOTKA)
+            assert with_truth.coefficients == self.variant(name).fit(series, blind).coefficients
+
+
+@pytest.mark.peers
+class TestChoice:
+    """Choosing without the truth."""
+
+    pytest.importorskip("pysindy")
+
+    def test_a_term_has_to_earn_its_place(self) -> None:
+        from smnn.experiments._sindy_choice import Rows, choose
+
+        generator = np.random.default_rng(0)
+        terms = generator.standard_normal((400, 3))
+        noise = generator.standard_normal(400)
+        y = terms @ [2.0, 0.0, 0.0] + 0.5 * noise
+        full = np.linalg.lstsq(terms, y, rcond=None)[0]
+        sparse = np.array([full[0], 0.0, 0.0])
+        fits = [full[None], sparse[None], np.zeros((1, 3))]
+        rows = Rows(terms, y[:, None], 400.0)
+        np.testing.assert_array_equal(choose(rows, fits)[0], sparse)
+        needed = Rows(terms, (y + terms[:, 1])[:, None], 400.0)
+        fits[0] = np.linalg.lstsq(terms, needed.targets[:, 0], rcond=None)[0][None]
+        np.testing.assert_array_equal(choose(needed, fits), fits[0])
+
+    @pytest.mark.parametrize("name", ["Lorenz", "Duffing", "Driven"])
+    def test_true_equations_simulate_best(self, name: str) -> None:
+        from smnn.experiments._sindy_choice import Judge
+
+        system = find_system(name)
+        truth = coefficients(system)
+        for noise in (0.0, 0.02):
+            judge = Judge(simulate(system, n=500, noise=noise), system, system.terms)
+            right = judge(truth).min()
+            assert right < (1e-6 if noise == 0 else 0.05)
+            assert judge(0.7 * truth).min() > 2 * right
+            assert judge(1e6 * np.ones_like(truth)).min() == np.inf
+
+    def test_the_sparser_of_equals(self) -> None:
+        from smnn.experiments._sindy_choice import Try, best
+
+        many, few, bad = (Try(str(k), np.ones((1, k)), []) for k in (3, 2, 1))
+        errors = {3: 1.0, 2: 1.04, 1: 2.0}
+
+        def judge(c: np.ndarray) -> np.ndarray:
+            return np.array([9.0, errors[c.size]])
+
+        assert best([many, few, bad], judge) is few
+        assert best([bad], judge) is bad
+
+
+def coefficients(system: System) -> np.ndarray:
+    return np.array(
+        [[system.truth[t].get(name, 0.0) for name in system.terms] for t in system.targets]
+    )
+
+
+def score_of(rows: np.ndarray, system: System) -> Score:
+    found = {
+        target: {n: float(a) for n, a in zip(system.terms, row) if a}
+        for target, row in zip(system.targets, rows)
+    }
+    return score(found, system)
+
+
+@pytest.mark.parametrize("name", ["Lotka", "Duffing", "Driven"])
+def test_our_method_reads_its_own_names(name: str) -> None:
+    pytest.importorskip("sklearn")
+    system = find_system(name)
+    for method in (Smnn("regression"), Smnn()):
+        marks = score(method.fit(simulate(system, n=400), system).coefficients, system)
+        assert marks.exact
+        assert marks.max_rel < 1e-3
+
+
+# ---------------------------------------------------------------- the run itself
+
+
+class Fake:
+    """Right on systems without noise, wrong otherwise; may be made to stop or fail."""
+
+    def __init__(self, name: str, stop_after: int | None = None, fails: str = "") -> None:
+        self.name, self.calls, self.stop_after, self.fails = name, 0, stop_after, fails
+
+    def fit(self, series: Sequence[Series], problem: Problem) -> Found:
+        if self.stop_after is not None and self.calls >= self.stop_after:
+            raise KeyboardInterrupt
+        self.calls += 1
+        if self.fails == "package":
+            raise MissingPackageError("none is needed to fail; pip install none.")
+        if self.fails == "value":
+            raise ValueError("cannot do this\nat all")
+        if not isinstance(problem, System):
+            return Found({t: {n: 1.0 for n in problem.terms[1:3]} for t in problem.targets}, 0.1)
+        truth = {t: dict(e) for t, e in problem.truth.items()}
+        if self.fails == "nan":
+            return Found({t: {"1": float("nan")} for t in truth}, 0.1)
+        clean = simulate(problem, n=len(series[0].t))
+        right = np.array_equal(series[0].x, clean[0].x)
+        answer = truth if right else {t: {} for t in truth}
+        return Found(answer, 0.5, "fake", {t: [e] for t, e in truth.items()})
+
+
+@pytest.fixture
+def fakes(monkeypatch: pytest.MonkeyPatch) -> dict[str, Fake]:
+    made = {name: Fake(name) for name in ("smnn", "pysindy-a")}
+    for name, fake in made.items():
+        monkeypatch.setitem(bench.METHODS, name, fake)
+    return made
+
+
+SMALL = {"systems": ("Lotka", "SIR"), "noise": (0.0, 0.1), "seeds": 2, "samples": 30}
+
+
+def small(**options: Any) -> Config:
+    return Config(methods=("smnn", "pysindy-a"), **{**SMALL, **options})
+
+
+class TestRun:
+    def test_cases_without_noise_have_one_draw(self, fakes: dict[str, Fake]) -> None:
+        cases = small().cases()
+        assert len(cases) == len(set(cases)) == 2 * (1 + 2) * 2 + 2
+        assert cases[-1] == (HARE_LYNX.name, 0.0, 0, "pysindy-a", None)
+
+    def test_everything_is_judged(self, fakes: dict[str, Fake]) -> None:
+        result = run(small())
+        assert result.share("smnn", 0.0) == 1.0
+        assert result.share("smnn", 0.1) == 0.0
+        assert result.share("smnn", 0.1, hindsight=True) == 1.0
+        assert result.error("smnn", 0.1) == 1.0
+        assert result.seconds("smnn") == 0.5
+        assert result.share("smnn", 0.3) is None
+        assert json.loads(json.dumps(result.record(), allow_nan=False))["summary"]["smnn"]["0.1"] == {
+            "exact": 0.0, "exact_in_hindsight": 1.0, "median_max_rel": 1.0,
+        }  # fmt: skip
+
+    def test_progress(self, fakes: dict[str, Fake]) -> None:
+        seen: list[str] = []
+        run(small(record=False), tick=seen.append)
+        assert len(seen) == 12
+        assert seen[0] == "Lotka-Volterra, 0%, smnn"
+
+    def test_a_stopped_run_continues(self, fakes: dict[str, Fake], tmp_path: Path) -> None:
+        store = tmp_path / "bench.json"
+        fakes["smnn"].stop_after = 3
+        with pytest.raises(KeyboardInterrupt):
+            run(small(), store)
+        assert len(load(store)) == 6
+        fakes["smnn"].stop_after = None
+        result = run(small(), store)
+        assert fakes["smnn"].calls == 7
+        assert [c.key for c in result.cases] == small().cases()
+        run(small(), store)
+        assert fakes["smnn"].calls == 7
+
+    def test_methods_can_be_done_again(self, fakes: dict[str, Fake], tmp_path: Path) -> None:
+        store = tmp_path / "bench.json"
+        run(small(), store)
+        run(small(), store, again=["smnn"])
+        assert (fakes["smnn"].calls, fakes["pysindy-a"].calls) == (14, 7)
+
+    def test_other_cases_of_the_file_are_kept(self, fakes: dict[str, Fake], tmp_path: Path) -> None:
+        store = tmp_path / "bench.json"
+        run(small(), store)
+        result = run(small(systems=("SIR",), noise=(0.2,)), store)
+        assert len(result.cases) == 6
+        assert len(result.others) == 12
+        assert len(load(store)) == 18
+        assert result.share("smnn", 0.0) is None
+
+    def test_other_samples_are_other_cases(self, fakes: dict[str, Fake], tmp_path: Path) -> None:
+        run(small(), tmp_path / "bench.json")
+        run(small(samples=40, record=False), tmp_path / "bench.json")
+        assert fakes["smnn"].calls == 13
+
+    @pytest.mark.parametrize(
+        ("fails", "message"),
+        [("value", "ValueError: cannot do this"), ("nan", "ArithmeticError: the coefficients")],
+    )
+    def test_a_failure_is_no_right_answer(
+        self, fakes: dict[str, Fake], fails: str, message: str
+    ) -> None:
+        fakes["smnn"].fails = fails
+        result = run(small(record=False))
+        case = result.select("smnn")[0]
+        assert case.error is not None
+        assert case.error.startswith(message)
+        assert (result.share("smnn", 0.0), result.error("smnn", 0.0)) == (0.0, 1.0)
+        assert result.seconds("smnn") is None
+
+    def test_a_missing_package_stops_the_run(self, fakes: dict[str, Fake]) -> None:
+        fakes["smnn"].fails = "package"
+        with pytest.raises(MissingPackageError):
+            run(small())
+
+    @pytest.mark.parametrize("content", ["{", "[]", '{"experiment": "standalone", "cases": []}'])
+    def test_a_file_of_something_else(self, tmp_path: Path, content: str) -> None:
+        store = tmp_path / "bench.json"
+        store.write_text(content)
+        with pytest.raises(OutputError, match=r"bench\.json holds no results of this experiment"):
+            run(small(), store)
+        assert store.read_text() == content
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"methods": ("sindy",)}, "no method is called 'sindy'; expected some of smnn"),
+            ({"systems": ("Lorens",)}, "no system is called 'Lorens'"),
+            ({"noise": (-0.1,)}, "expected fractions such as 0.05"),
+        ],
+    )
+    def test_wrong_settings(self, options: dict[str, Any], message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            Config(**options)
+
+    def test_quick_is_a_part(self) -> None:
+        quick, whole = Config.quick(), Config()
+        assert set(quick.systems) < set(whole.systems)
+        assert len(quick.cases()) < len(whole.cases()) / 10
+        assert set(whole.methods) == set(bench.METHODS)
+
+
+def test_every_default_method_gets_the_same_series(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    class Spy(Fake):
+        def fit(self, series: Sequence[Series], problem: Problem) -> Found:
+            seen.append(series[0].x.copy())
+            return super().fit(series, problem)
+
+    for name in ("smnn", "pysindy-weak"):
+        monkeypatch.setitem(bench.METHODS, name, Spy(name))
+    run(Config(("Lotka",), (0.1,), 1, ("smnn", "pysindy-weak"), 50, record=False))
+    np.testing.assert_array_equal(seen[0], seen[1])
+    np.testing.assert_array_equal(seen[0], add_noise(simulate(LOTKA, n=50), 0.1, 0)[0].x)
+
+
+class TestView:
+    def test_tables(self, fakes: dict[str, Fake]) -> None:
+        shares, errors, systems = view.tables(run(small()))
+        assert [row.label for row in shares.rows] == ["smnn", "pysindy-a"] * 2
+        assert [cell.text for cell in shares.rows[0].cells] == ["100 %", "0 %"]
+        assert [cell.text for cell in shares.rows[2].cells] == ["100 %", "100 %"]
+        assert [cell.text for cell in errors.rows[0].cells] == ["0.0e+00", "1.0e+00", "0.5"]
+        assert [row.group for row in systems.rows] == ["Lotka-Volterra", "SIR epidemic"]
+        assert [cell.text for cell in systems.rows[0].cells] == ["1/3", "1/3"]
+
+    def test_summary_compares_with_the_best_rival(self, fakes: dict[str, Fake]) -> None:
+        fakes["pysindy-a"].fails = "value"
+        assert view.summary(run(small()))[0] == (
+            "100 %",
+            "of the systems come back exactly from 0 % noise; PySINDy at best 0 %",
+        )
+
+    def test_record_is_shown_apart(self, fakes: dict[str, Fake]) -> None:
+        result = run(small())
+        lines = view.record_lines(result)
+        assert lines[0] == ("smnn", ["hare' = 1 hare +1 lynx", "lynx' = 1 hare +1 lynx"], False)
+        textbook = Case(HARE_LYNX.name, 0.0, 0, "smnn", None)
+        textbook.coefficients = {
+            t: dict.fromkeys(sorted(terms), -0.5) for t, terms in HARE_LYNX.expected.items()
+        }
+        same = view.record_lines(replace(result, cases=[textbook]))
+        assert same == [
+            ("smnn", ["hare' = -0.5 hare -0.5 hare lynx", "lynx' = -0.5 hare lynx -0.5 lynx"], True)
+        ]
+
+    def test_figure_and_report(self, fakes: dict[str, Fake]) -> None:
+        import io
+
+        from matplotlib.image import imread
+
+        result = run(small())
+        png = view.figure(result)
+        assert imread(io.BytesIO(png)).shape[1] >= 1500
+        fakes["smnn"].fails = "value"
+        assert view.figure(run(small())) != png
+        page = view.report(result, b"picture", "smnn reproduce <it>")
+        assert "smnn reproduce &lt;it&gt;" in page
+        assert page.count("<table>") == 3
+        assert "http" not in page
+        assert HARE_LYNX.reference.split(",")[0] in page.replace("&#x27;", "'")
+        assert "SIR epidemic" in page
+        assert "Failures" not in page
+        assert "7 of 14 cases" in view.report(run(small()), b"", "")
+
+
+class TestCommand:
+    runner = CliRunner()
+    app = typer.Typer()
+    app.command()(discovery_bench)
+    SMALL = ("--systems", "lotka,SIR", "--noise", "0,0.1", "--seeds", "1", "--samples", "30",
+             "--methods", "smnn,pysindy-a")  # fmt: skip
+
+    def test_writes_everything_and_continues(self, fakes: dict[str, Fake], tmp_path: Path) -> None:
+        command = [*self.SMALL, "--out", str(tmp_path / "out")]
+        done = self.runner.invoke(self.app, command, env={"COLUMNS": "80"})
+        assert done.exit_code == 0, done.output
+        names = ["discovery-bench.json", "discovery-bench.png", "report.html"]
+        assert sorted(os.listdir(tmp_path / "out")) == names
+        assert "…" not in done.stdout
+        assert "Hare and lynx, smnn" in done.stdout
+        record = json.loads((tmp_path / "out" / names[0]).read_text())
+        assert "--systems 'Lotka-Volterra,SIR epidemic' --noise 0,0.1" in record["command"]
+        assert len(record["cases"]) == 10
+        again = self.runner.invoke(self.app, [*command, "--again", "pysindy-a", "--json"])
+        assert json.loads(again.stdout)["settings"]["samples"] == 30
+        assert (fakes["smnn"].calls, fakes["pysindy-a"].calls) == (5, 10)
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            (("--systems", "Lorens"), "no system is called"),
+            (("--methods", "sindy"), "no method is called"),
+            (("--noise", "much"), "could not convert"),
+        ],
+    )
+    def test_wrong_use(self, tmp_path: Path, options: tuple[str, str], message: str) -> None:
+        done = self.runner.invoke(self.app, [*options, "--out", str(tmp_path / "out")])
+        assert done.exit_code == 2
+        assert message in done.stderr
+        assert not (tmp_path / "out").exists()
+
+    def test_quick(self, fakes: dict[str, Fake], tmp_path: Path) -> None:
+        options = ["--quick", "--methods", "smnn", "--samples", "25", "--json"]
+        done = self.runner.invoke(self.app, [*options, "--out", str(tmp_path)])
+        settings = json.loads(done.stdout)["settings"]
+        assert settings["systems"] == list(bench.QUICK_SYSTEMS)
+        assert settings["seeds"] == 1
