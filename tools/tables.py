@@ -77,7 +77,8 @@ def standalone(record: dict[str, Any]) -> str:
         f"{sum(map(bool, agree))} of {len(agree)} errors of $y$, $y'$ and $y''$ equal those of the "
         "paper at its printed digits."
     )
-    return f"{caption}\n\n{text}\n\n{machine(record)} Written by `smnn reproduce standalone` and `make tables`."
+    made = "Written by `smnn reproduce standalone` and `make tables`."
+    return f"{caption}\n\n{text}\n\n{machine(record)} {made}"
 
 
 def bench(record: dict[str, Any]) -> str:
@@ -185,9 +186,9 @@ def lorenz_step(record: dict[str, Any]) -> str:
     head = ["ms (GiB)", *(f"B = {B:,}, T = {T}" for B, T in sizes)]
     return "\n\n".join(
         [
-            "One optimisation step (forward, backward, Adam; float64, 2.5 million parameters) of the "
-            "network that finds the Lorenz equations, synchronised, median of repeats; peak memory "
-            "of tensors in GiB. The loss of every solver is held against that of smnn first.",
+            "One optimisation step (forward, backward, Adam; float64, 2.5 million parameters) of "
+            "the network that finds the Lorenz equations, synchronised, median of repeats; peak "
+            "memory of tensors in GiB. The loss of each solver is held against that of smnn first.",
             table(head, rows),
             f"{record['device']}, torch {record['machine']['versions']['torch']}; "
             f"{record['machine']['utc'][:10]}. Written by `python tools/tables.py --lorenz-step "

@@ -73,3 +73,15 @@ def test_equal_columns_are_told_apart_by_nothing() -> None:
 def test_nothing_to_find() -> None:
     R, _, _ = problem(2)
     assert not select(R, np.zeros(len(R)), 1.0).support.any()
+
+
+def test_one_term_for_several_that_say_the_same() -> None:
+    """d = a + b + c, and the truth is d: three terms fit exactly as well, one is chosen."""
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(300, 4))
+    A[:, 3] = A[:, :3].sum(1) + 1e-4 * rng.normal(size=300)
+    R = triangle_of(np.column_stack([A, 2.0 * A[:, 3] + 0.1 * rng.normal(size=300)]))
+    found = select(
+        R[:, :4], R[:, 4], 0.01 * penalty_for(300, 4), start=np.array([1, 1, 1, 0], bool)
+    )
+    np.testing.assert_array_equal(found.support, [False, False, False, True])

@@ -17,6 +17,8 @@ from scipy.linalg import qr, solve_triangular
 
 from smnn.discovery._arrays import Array, Flags
 
+SPANNED = 1e-4
+"""Squared length, of one, that a column in the span of others has left outside it."""
 MAX_ROUNDS = 200
 """Of adding, dropping and swapping; far more than any search has needed."""
 
@@ -132,7 +134,10 @@ def select(
             support = support.copy()
             support[np.argmax(gains)] = True
             continue
-        better = _swap(triangle, support, kept, barred, float(residual @ residual))
+        cost = float(residual @ residual)
+        better = _swap(triangle, support, kept, barred, cost)
+        if better is None:
+            better = _simplify(triangle, support, kept, barred, penalty, cost)
         if better is None:
             break
         support = better
@@ -171,6 +176,29 @@ def _swap(
             best, found = after, fewer.copy()
             found[i] = True
     return found
+
+
+def _simplify(
+    triangle: Triangle, support: Flags, kept: Flags, barred: Flags, penalty: float, cost: float
+) -> Flags | None:
+    """A term that says alone what several say together, as under a law of conservation.
+
+    Such a term lies almost in the span of those chosen, so adding it gains nothing by itself.
+    """
+    if not support.any() or not np.isfinite(penalty):
+        return None
+    Q = np.linalg.qr(triangle.R[:, support])[0]
+    outside = triangle.R - Q @ (Q.T @ triangle.R)
+    near = ~support & ~barred & ((outside**2).sum(0) < SPANNED)
+    for j in np.flatnonzero(near):
+        with_it = kept.copy()
+        with_it[j] = True
+        fewer = _drop(triangle, support | with_it, with_it, penalty)
+        _, _, residual = triangle.solve(fewer)
+        saved = (support.sum() - fewer.sum()) * penalty
+        if saved > 0 and float(residual @ residual) - cost < saved:
+            return fewer
+    return None
 
 
 def _wrong_signs(support: Flags, p: Array, signs: list[tuple[Flags, float]]) -> Flags:
