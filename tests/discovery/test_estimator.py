@@ -270,3 +270,13 @@ def test_neural() -> None:
     assert found.coefficients_[0, y] == pytest.approx(10, abs=1.0)
     assert found.report_["losses"][-1] < found.report_["losses"][0]
     assert (found.coefficients_ == 0).sum() > 10
+
+
+def test_very_many_rows_are_fitted_in_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+    from smnn.discovery import _pipeline
+
+    monkeypatch.setattr(_pipeline, "LARGEST", 3 * 33 * 1000)
+    t = np.arange(6000) * 0.01
+    found = Discovery(ensemble=0).fit(noisy(lorenz(t), 0.02), t=t)
+    assert error(found, LORENZ) < 0.2
+    assert found.states_[0].shape == (6000, 3)

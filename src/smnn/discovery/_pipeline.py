@@ -14,13 +14,21 @@ from smnn.discovery._anneal import STRICT, anneal
 from smnn.discovery._arrays import Array, Flags
 from smnn.discovery._bootstrap import resample
 from smnn.discovery._explore import explore
-from smnn.discovery._one_shot import one_shot, regression_deviation, regression_of, thinned
+from smnn.discovery._one_shot import (
+    MOST_CANDIDATES,
+    one_shot,
+    regression_deviation,
+    regression_of,
+    thinned,
+)
 from smnn.discovery._question import Question
 from smnn.discovery._refine import Fit, Refiner
 from smnn.discovery._regression import Regression
 from smnn.discovery._series import DataError
 from smnn.discovery._smoothing import smooth
 
+LARGEST = 6_000_000
+"""Numbers in the derivatives of the steps of a joint fit; more data are used in stretches."""
 MANY_DATA = 6
 """Data for every candidate above which the joint fit may begin with all of them."""
 LOOSE = 0.05
@@ -104,6 +112,13 @@ def discover(
             stacklevel=3,
         )
     phi = phi[:, keep]
+    D, smoothed = Z.shape[1], Z
+    width = D * (D + min(int(question.rules.allowed.sum()), MOST_CANDIDATES))
+    nodes, used = nodes.stretches(max(LARGEST // width, 1000))
+    if len(used) < len(Z):
+        say(f"{len(used):,} of {len(Z):,} times are used from here on, in stretches")
+        question = replace(question, nodes=nodes)
+        Z, dZ, top, phi = Z[used], dZ[used], top[used], phi[used]
     regression = regression_of(question, phi, top)
     every, chosen = one_shot(question, regression, phi, top)
     rules = thinned(question, regression, chosen)
@@ -128,7 +143,8 @@ def discover(
         noise, diagnostics = _noise(refiner, fit), _diagnostics(refiner, fit)
     clock.lap("ensemble")
     diagnostics = {"seconds": clock.seconds, **diagnostics}
-    return Outcome(fit.Xi, deviation, inclusion, fit.Z, noise, diagnostics).among(keep)
+    smoothed[used] = fit.Z
+    return Outcome(fit.Xi, deviation, inclusion, smoothed, noise, diagnostics).among(keep)
 
 
 def _noise(refiner: Refiner, fit: Fit) -> Array:

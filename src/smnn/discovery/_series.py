@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -96,6 +97,24 @@ class Nodes:
         U = mean(self.U, everything) if self.U.shape[1] else np.empty((len(t), 0))
         starts = np.append(into[self.starts[:-1]], len(t))
         return Nodes(t, mean(self.Y, self.seen), U, starts, self.names, self.inputs), into
+
+    def stretches(self, most: int, length: int = 2000) -> tuple[Nodes, Indices]:
+        """Evenly spread stretches of the series with about so many nodes in all, or everything.
+
+        Returns:
+            The nodes, each stretch a series of its own, and where they are among these (N,).
+        """
+        if len(self.t) <= most:
+            return self, np.arange(len(self.t))
+        edges: list[tuple[int, int]] = []
+        for a, b in zip(self.starts[:-1], self.starts[1:]):
+            cuts = np.linspace(a, b, max(round((b - a) / length), 1) + 1).astype(int)
+            edges += list(itertools.pairwise(cuts.tolist()))
+        count = max(round(len(edges) * most / len(self.t)), 1)
+        chosen = [edges[i] for i in np.linspace(0, len(edges) - 1, count).round().astype(int)]
+        at = np.concatenate([np.arange(a, b) for a, b in chosen])
+        starts = np.cumsum([0, *(b - a for a, b in chosen)])
+        return Nodes(self.t[at], self.Y[at], self.U[at], starts, self.names, self.inputs), at
 
     def part(self, first: int, last: int) -> Nodes:
         """The series `first` to `last - 1`."""
