@@ -2,11 +2,12 @@
 
 import typer
 
-from smnn.cli.reproduce import sine, standalone
+from smnn.cli.reproduce import kdv, sine, standalone
 
 app = typer.Typer(help="Reproduce an experiment of the paper.", no_args_is_help=True)
 app.command("standalone")(standalone.standalone)
 app.command("sine")(sine.sine)
+app.command("kdv")(kdv.kdv)
 
 
 @app.callback()

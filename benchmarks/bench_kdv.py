@@ -1,0 +1,256 @@
+"""Time one training step of the KdV models, and their memory, against the published notebook.
+
+    python benchmarks/bench_kdv.py --out kdv.json [--published PATH/TO/ScalableMNN]
+        [--cases published,paper,paper:mnn-dense,paper:mnn-sparse,window,modes] [--batch 32]
+
+A step is loss, gradient and Adam on windows that lie on the device. `published` runs the model
+class of the notebook with its own solver, from the checkout. `paper` is the same network in smnn,
+which is also run with the solvers of the original MNN; before it is timed it is given the weights
+of the published one, and its output is held against it. `window` and `modes` are the models of
+smnn. On a GPU those of smnn run as CUDA graphs, in bf16 where `:bf16` is added. A case that cannot
+run is recorded with the reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import importlib.util
+import json
+import statistics
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from smnn._files import write_json
+from smnn._machine import describe_machine
+from smnn.datasets.kdv import easy
+from smnn.experiments._kdv_task import HISTORY, KdVTask, Windows
+from smnn.experiments._kdv_window import PaperModel
+from smnn.training import GraphedStep
+
+CASES = "published,paper,paper:mnn-dense,paper:mnn-sparse,paper:bf16,window,window:bf16,modes"
+PAPER = {"S-MNN": {"hours": 10.1, "gib": 2.19}, "MNN dense": {"hours": 38.0, "gib": 3.40},
+         "MNN sparse": {"hours": 82.4, "gib": 3.07}}  # fmt: skip
+SAME = 1e-4
+"""How far the outputs of the same network may be apart, relatively, in float32."""
+
+
+class Unavailable(RuntimeError):
+    """A case cannot be run here; says why."""
+
+
+def load(path: Path, name: str) -> Any:
+    """A module from a file of a checkout."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise Unavailable(f"there is no {path}; give --published with the folder of a checkout")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def published_model(folder: Path | None) -> nn.Module:
+    """The model class of the notebook, as it stands there, around its own solver."""
+    if folder is None:
+        raise Unavailable("needs --published with the folder of a checkout")
+    example = folder / "examples" / "kdv"
+    resnet = load(example / "resnet1d.py", "published_resnet")
+    names: dict[str, Any] = {
+        "torch": torch, "nn": nn, "ResNet1D": resnet.ResNet1D,
+        "ode_forward": load(folder / "smnn.py", "published_smnn").ode_forward,
+    }  # fmt: skip
+    try:
+        names["pl"] = importlib.import_module("pytorch_lightning")
+    except ImportError as error:
+        raise Unavailable(f"the notebook needs pytorch-lightning: {error}") from None
+    cells = json.loads((example / "kdv.ipynb").read_text(encoding="utf-8"))["cells"]
+    source = next(
+        "".join(cell["source"])
+        for cell in cells
+        if cell["cell_type"] == "code" and "class Method(" in "".join(cell["source"])
+    )
+    exec(compile(source, "kdv.ipynb", "exec"), names)
+    model: nn.Module = names["Method"](steps_per_example=10)
+    return model
+
+
+def take_weights(model: PaperModel, published: nn.Module) -> None:
+    """Give our network the weights of the published one, tensor by tensor in order."""
+    theirs = dict(published.named_parameters())
+
+    def part(prefix: str) -> list[Tensor]:
+        unused = (".bn", "_bn.", ".dense.")
+        return [p for n, p in theirs.items()
+                if n.startswith(prefix) and not any(word in n for word in unused)]  # fmt: skip
+
+    pairs = (("cf_cnn", model.coefficients), ("rhs_cnn", model.right), ("iv_cnn", model.slopes),
+             ("step_cnn", model.step))  # fmt: skip
+    with torch.no_grad():
+        for prefix, module in pairs:
+            for mine, other in zip(module.parameters(), part(prefix), strict=True):
+                mine.copy_(other)
+
+
+class Published(nn.Module):
+    """The published model with the loss of its notebook."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def losses(self, batch: Any) -> dict[str, Tensor]:
+        """The sum of the errors of a frame, mean over frames."""
+        u = batch[0]
+        x, y = u[:, :HISTORY], u[:, HISTORY - 1 : 2 * HISTORY - 1]
+        return {"loss": (self.model(x) - y).abs().sum(-1).mean()}
+
+
+def make(case: str, args: argparse.Namespace) -> tuple[nn.Module, bool, bool]:
+    """A task, whether it may be recorded, and whether it runs in bf16."""
+    torch.manual_seed(0)
+    name, *more = case.split(":")
+    if name == "published":
+        return Published(published_model(args.published)), False, False
+    solvers = [word for word in more if word.startswith("mnn")]
+    options: dict[str, Any] = {"solver": solvers[0]} if solvers else {}
+    if name == "modes":
+        options["sweeps"] = 3
+    if name == "window" and args.small:
+        options |= {"width": 16, "blocks": 2}
+    # The baselines of the original MNN wait for the device.
+    return KdVTask(name, options), not solvers, "bf16" in more
+
+
+def check(case: str, task: nn.Module, u: Tensor, args: argparse.Namespace) -> dict[str, Any]:
+    """Hold the network of the paper against the notebook's, with the same weights."""
+    if not case.startswith("paper") or args.published is None or ":" in case:
+        return {}
+    torch.manual_seed(0)
+    other = published_model(args.published).to(u.device)
+    take_weights(task.model, other)  # type: ignore[arg-type]
+    with torch.no_grad():
+        x = u[:, :HISTORY]
+        ones = torch.ones(len(u), device=u.device)
+        mine, theirs = task.model(x, ones, ones), other(x)  # type: ignore[operator]
+    apart = ((mine - theirs).norm() / theirs.norm()).item()
+    return {"apart_from_published": apart, "agrees": apart < SAME}
+
+
+def measure(case: str, args: argparse.Namespace, windows: dict[int, Any]) -> dict[str, Any]:
+    """One row."""
+    device = torch.device(args.device)
+    task, recordable, bf16 = make(case, args)
+    double = case.startswith("modes")
+    task = task.double() if double else task.float()
+    task = task.to(device).train()
+    length = getattr(task, "length", 2 * HISTORY - 1)
+    data = windows.setdefault(length, Windows(args.data, length, device=device))
+    batch = data.batch(torch.randint(len(data), (args.batch,)))
+    batch = tuple(x if double else x.float() for x in batch)
+    row: dict[str, Any] = check(case, task, batch[0], args)
+    graphed = recordable and device.type == "cuda"
+    optimizer = torch.optim.Adam(task.parameters(), lr=1e-6, capturable=graphed)
+
+    def step(batch: Any) -> Tensor:
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
+            loss: Tensor = task.losses(batch)["loss"]  # type: ignore[operator]
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        return loss.detach()
+
+    call: Callable[[Any], Tensor] = step
+    recorder = None
+    if graphed:
+        recorder = GraphedStep(step, lambda: optimizer.zero_grad(set_to_none=True))
+        call = recorder
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    times = []
+    warm = 2 if device.type == "cpu" else 6
+    for i in range(warm + args.repeats):
+        _wait(device)
+        start = time.perf_counter()
+        loss = call(batch)
+        _wait(device)
+        if i >= warm:
+            times.append(time.perf_counter() - start)
+    middle = statistics.median(times)
+    return row | {
+        "ms": 1e3 * middle,
+        "samples_per_second": args.batch / middle,
+        "loss": loss.item(),
+        "parameters": sum(p.numel() for p in task.parameters()),
+        "graphed": bool(recorder is not None and recorder.replayed),
+        "memory_gib": torch.cuda.max_memory_allocated() / 2**30 if graphed or device.type == "cuda"
+        else None,
+        "status": "measured",
+    }  # fmt: skip
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """All cases; the file is written after each."""
+    args.data = easy("train", args.trajectories, device=args.device)
+    result: dict[str, Any] = {
+        "benchmark": "kdv step", "machine": describe_machine(), "batch": args.batch,
+        "paper": PAPER, "cases": [],
+    }  # fmt: skip
+    windows: dict[int, Any] = {}
+    for case in args.cases.split(","):
+        gc.collect()
+        if args.device == "cuda":
+            torch.cuda.empty_cache()
+        row: dict[str, Any] = {"case": case}
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # conjugate gradients that have not converged
+                row |= measure(case, args, windows)
+        except Unavailable as error:
+            row |= {"status": "absent", "reason": str(error)}
+        except Exception as error:
+            row |= {"status": "failed", "reason": f"{type(error).__name__}: {error}".split("\n")[0]}
+        result["cases"].append(row)
+        write_json(args.out, result)
+        if row["status"] == "measured":
+            gib = "" if row["memory_gib"] is None else f" {row['memory_gib']:6.2f} GiB"
+            said = f"  apart {row['apart_from_published']:.0e}" if "agrees" in row else ""
+            print(f"{case:20s} {row['ms']:9.2f} ms {row['samples_per_second']:10,.0f} samples/s"
+                  f"{gib}{said}", flush=True)  # fmt: skip
+        else:
+            print(f"{case:20s} {row['status']}: {row['reason']}", flush=True)
+    return result
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    parser.add_argument("--out", type=Path, default=Path("bench-output/kdv.json"))
+    parser.add_argument("--published", type=Path, help="a checkout of the published S-MNN")
+    parser.add_argument("--cases", default=CASES)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--trajectories", type=int, default=16)
+    parser.add_argument("--repeats", type=int, default=20, help="timed steps")
+    parser.add_argument("--small", action="store_true", help="a narrow network in window")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default=device)
+    args = parser.parse_args(argv)
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    return args
+
+
+if __name__ == "__main__":
+    run(parse(sys.argv[1:]))

@@ -1,0 +1,230 @@
+r"""A mechanistic network for evolution laws on a circle: an ODE for every Fourier mode.
+
+The law is $u_t = \sum_p \alpha_p\,\partial_x^p u + N(u, u_x, u_{xx}, u_{xxx})$ with learned numbers
+$\alpha_p$ and a learned function $N$ at each point: products of two derivatives with learned
+numbers, and if wanted a perceptron beside them. For the modes $v_k$ of $u$ it reads
+
+$$ v_k' - \lambda_k v_k = F_k(t), \qquad \lambda_k = \sum_p \alpha_p (ik)^p, $$
+
+two real linear ODEs for each mode, which the solver solves over a short window. The right-hand
+side depends on the solution, so the window is solved several times, each time with the right-hand
+side of the solution before; the first comes from the frames that are known. That the solver treats
+the stiff linear part inside the window is what makes few passes enough.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from smnn.nn import LinearODE, MechanisticLayer
+
+ORDERS = 5
+"""Highest derivative in the linear part."""
+FEATURES = 3
+"""Highest derivative in the products."""
+PAIRS = [(p, q) for p in range(FEATURES + 1) for q in range(p, FEATURES + 1)]
+"""The products of derivatives that the law may hold."""
+TERMS = ORDERS + 1 + len(PAIRS)
+HISTORY = 4
+"""Known frames that the first guess looks at."""
+JITTER = 1e-9
+"""Keeps directions that the data hardly show from being blown up."""
+SHOWN = 1e-4
+"""Smaller numbers are not printed."""
+
+
+class Law(NamedTuple):
+    """A learned evolution law, in the units of the data."""
+
+    linear: Tensor
+    """`(6,)` the numbers $\\alpha_p$ of the derivatives 0 to 5 of `u`."""
+    products: Tensor
+    """`(4, 4)` upper triangular: the numbers of the products of the derivatives 0 to 3."""
+
+    def __str__(self) -> str:
+        names = ["u", "u_x", "u_xx", "u_xxx", "u_xxxx", "u_xxxxx"]
+        terms = [(a, names[p]) for p, a in enumerate(self.linear.tolist())]
+        for p, q in PAIRS:
+            name = f"{names[p]}^2" if p == q else f"{names[p]} {names[q]}"
+            terms.append((self.products[p, q].item(), name))
+        terms.sort(key=lambda term: -abs(term[0]))
+        shown = [f"{a:+.5f} {name}" for a, name in terms if abs(a) >= SHOWN]
+        return "u_t = " + " ".join(shown)
+
+
+class ModesModel(nn.Module):
+    """Frames to frames through an ODE for every Fourier mode.
+
+    Args:
+        frames: Frames that one window advances.
+        substeps: Steps of the solver from frame to frame.
+        order: Highest time derivative that the solver carries; `frames * substeps >= order`.
+        sweeps: How often a window is solved.
+        hidden: Size of the hidden layer of the perceptron; 0 for none.
+        horizon: New frames that one call returns.
+        backend: Of the solver.
+    """
+
+    guess: Tensor
+    mixing: Tensor
+    places: Tensor
+    spread: Tensor
+
+    def __init__(
+        self,
+        frames: int = 1,
+        substeps: int = 4,
+        order: int = 4,
+        sweeps: int = 4,
+        hidden: int = 0,
+        horizon: int = 1,
+        backend: str = "auto",
+    ) -> None:
+        super().__init__()
+        if frames * substeps < order:
+            raise ValueError(
+                f"frames * substeps: got {frames} * {substeps}; expected at least order, which is "
+                f"{order}: with fewer steps the derivatives are not determined."
+            )
+        self.frames, self.substeps, self.order, self.sweeps = frames, substeps, order, sweeps
+        self.horizon = horizon
+        self.raw = nn.Parameter(torch.zeros(TERMS))
+        self.register_buffer("mixing", torch.eye(TERMS, dtype=torch.float64))
+        self.register_buffer("spread", torch.ones(FEATURES + 1, dtype=torch.float64))
+        self.rest: nn.Sequential | None = None
+        if hidden:
+            last = nn.Linear(hidden, 1, bias=False)
+            nn.init.zeros_(last.weight)
+            self.rest = nn.Sequential(nn.Linear(FEATURES + 1, hidden), nn.GELU(), last)
+        self.layer = MechanisticLayer(n_steps=frames * substeps + 1, backend=backend, check=False)
+        times = torch.arange(frames * substeps + 1, dtype=torch.float64) / substeps
+        places = torch.tensor([p * (FEATURES + 1) + q for p, q in PAIRS])
+        self.register_buffer("places", places, persistent=False)
+        self.register_buffer("guess", _lagrange(HISTORY, times), persistent=False)
+
+    @torch.no_grad()
+    def prepare(self, u: Tensor, dx: Tensor, dt: Tensor) -> None:
+        """Make the learned numbers equally important for the data, whatever their units.
+
+        The terms of the law are far from independent on real data (where a wave is steep, all its
+        derivatives are large). Training sees them decorrelated, with a unit that makes the rate of
+        change of the data one.
+
+        Args:
+            u: `(B, frames, X)` frames of training data, successive.
+            dx: `(B,)`.
+            dt: `(B,)`.
+        """
+        u = u.to(torch.float64)
+        grid = _Grid(u.shape[-1], dx, dt)
+        v = torch.fft.rfft(u)
+        z = torch.fft.irfft(grid.powers[:, None] * v[:, :, None], n=u.shape[-1])
+        products = torch.stack([z[:, :, p] * z[:, :, q] for p, q in PAIRS], 2)
+        change = (u[:, 1:] - u[:, :-1]).square().mean((1, 2)).sqrt() / dt.double()
+        terms = torch.cat([z, products], 2) / change[:, None, None, None]
+        rows = terms.transpose(2, 3).reshape(-1, TERMS)
+        size = rows.square().mean(0).sqrt()
+        gram = (rows / size).T @ (rows / size) / len(rows)
+        gram += JITTER * torch.eye(TERMS, dtype=gram.dtype, device=gram.device)
+        self.mixing.copy_(torch.linalg.inv(torch.linalg.cholesky(gram)).T / size[:, None])
+        self.spread.copy_(z[:, :, : FEATURES + 1].square().mean((0, 1, 3)).sqrt())
+
+    def law(self) -> Law:
+        """The learned law as numbers; without the perceptron, if there is one."""
+        numbers = self.mixing @ self.raw.to(self.mixing.dtype)
+        linear, pairs = numbers.split([ORDERS + 1, len(PAIRS)])
+        products = pairs.new_zeros((FEATURES + 1) ** 2).index_copy(0, self.places, pairs)
+        return Law(linear, products.view(FEATURES + 1, FEATURES + 1))
+
+    def forward(self, u: Tensor, dx: Tensor, dt: Tensor, horizon: int | None = None) -> Tensor:
+        """The last known frame and the `horizon` next, `(B, 1 + horizon, X)`.
+
+        Args:
+            u: `(B, frames, X)` known frames, at least 4.
+            dx: `(B,)` distance of two points.
+            dt: `(B,)` time from frame to frame.
+            horizon: Instead of the model's own.
+        """
+        horizon = horizon or self.horizon
+        grid, law = _Grid(u.shape[-1], dx, dt), self.law()
+        known = torch.fft.rfft(u[:, -HISTORY:].double())
+        current, rates = known[:, -1], self._rate(known, grid, law)
+        ode = self._left_hand_side(grid, law)
+        out = [u[:, -1:].double()]
+        for _ in range(-(-horizon // self.frames)):
+            v, rates = self._window(current, rates, grid, law, ode)
+            current = v[:, -1]
+            out.append(torch.fft.irfft(v, n=u.shape[-1]))
+        return torch.cat(out, 1)[:, : 1 + horizon].to(u.dtype)
+
+    def _rate(self, v: Tensor, grid: _Grid, law: Law) -> Tensor:
+        """Modes `(B, T, K)` of the nonlinear part, per frame."""
+        z = torch.fft.irfft(grid.powers[:, None, : FEATURES + 1] * v[:, :, None], n=grid.points)
+        n = (torch.einsum("pq,btqx->btpx", law.products, z) * z).sum(2)
+        if self.rest is not None:
+            n = n + self.rest((z.mT / self.spread).to(self.raw.dtype))[..., 0]
+        return torch.fft.rfft(n) * grid.dt[:, None, None]
+
+    def _left_hand_side(self, grid: _Grid, law: Law) -> tuple[Tensor, Tensor, Tensor]:
+        """Coefficients `c`, steps `s` and the factor that each row has been given."""
+        numbers = torch.complex(law.linear, torch.zeros_like(law.linear))
+        rate = torch.einsum("p,bpk->bk", numbers, grid.powers[:, : ORDERS + 1])
+        rate = rate * grid.dt[:, None]
+        # Rows in the unit of their own size: fast modes must not outweigh the others.
+        scale = 1 / (1 + rate.abs())
+        a, b, zero = -rate.real * scale, rate.imag * scale, torch.zeros_like(scale)
+        values = torch.stack([torch.stack([a, b], -1), torch.stack([-b, a], -1)], -2)
+        slopes = torch.stack([torch.stack([scale, zero], -1), torch.stack([zero, scale], -1)], -2)
+        c = nn.functional.pad(torch.stack([values, slopes], -1), (0, self.order - 1)).unsqueeze(2)
+        return c, c.new_full((*c.shape[:2], 1), 1 / self.substeps), scale
+
+    def _window(
+        self,
+        current: Tensor,
+        rates: Tensor,
+        grid: _Grid,
+        law: Law,
+        ode: tuple[Tensor, Tensor, Tensor],
+    ) -> tuple[Tensor, Tensor]:
+        """The frames of a window `(B, frames, K)`, and the rates at the newest known frames."""
+        c, s, scale = ode
+        force = torch.einsum("th,bhk->btk", self.guess.to(rates), rates)
+        u = torch.view_as_real(current)[:, :, None, :, None]
+        for sweep in range(self.sweeps):
+            d = torch.view_as_real((force * scale[:, None]).mT.contiguous())
+            y = self.layer(LinearODE(c, d, u, s))
+            v = torch.view_as_complex(y[..., 0].contiguous()).mT
+            if sweep < self.sweeps - 1:
+                force = torch.cat([force[:, :1], self._rate(v[:, 1:], grid, law)], 1)
+        whole = v[:, self.substeps :: self.substeps]
+        return whole, torch.cat([rates, self._rate(whole, grid, law)], 1)[:, -HISTORY:]
+
+
+class _Grid:
+    """What depends on the grid alone."""
+
+    def __init__(self, points: int, dx: Tensor, dt: Tensor) -> None:
+        m = torch.arange(points // 2 + 1, device=dx.device, dtype=torch.float64)
+        m[-1] = 0  # odd derivatives of the last mode are not defined
+        k = 2 * math.pi / points * m / dx.double()[:, None]
+        self.points, self.dt = points, dt.double()
+        ik = torch.complex(torch.zeros_like(k), k)
+        powers = [torch.ones_like(ik)]
+        for _ in range(max(ORDERS, FEATURES)):
+            powers.append(powers[-1] * ik)
+        self.powers = torch.stack(powers, 1)
+        """`(B, orders, K)` of `ik`."""
+
+
+def _lagrange(known: int, times: Tensor) -> Tensor:
+    """`(T, known)`: the polynomial through the frames `1 - known, ..., 0`, at the given times."""
+    nodes = torch.arange(1 - known, 1, dtype=torch.float64)
+    rows = []
+    for i in range(known):
+        others = torch.cat([nodes[:i], nodes[i + 1 :]])
+        rows.append(((times[:, None] - others) / (nodes[i] - others)).prod(1))
+    return torch.stack(rows, 1)

@@ -1,0 +1,329 @@
+"""The KdV experiment: models against independent computations, training, scores, the command."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import typer
+from torch import nn
+from typer.testing import CliRunner
+
+from smnn.cli.reproduce.kdv import kdv as command
+from smnn.datasets import kdv as data_module
+from smnn.datasets.kdv import Frames, write_easy
+from smnn.experiments import _kdv_baselines as baselines
+from smnn.experiments import _kdv_modes as modes
+from smnn.experiments import _kdv_task as tasks
+from smnn.experiments import _kdv_train as training
+from smnn.experiments import _kdv_view as view
+from smnn.experiments import _kdv_window as window
+from smnn.experiments import kdv as experiment
+from smnn.nn import LinearODE
+
+
+@pytest.fixture(scope="module")
+def easy() -> data_module.Trajectories:
+    return data_module.easy("train", 6)
+
+
+def frames(data: data_module.Trajectories, count: int) -> Frames:
+    return tasks.Windows(data, count, start=0).batch(torch.arange(len(data)))
+
+
+def true_law(model: modes.ModesModel) -> None:
+    """Write the equation of the data into a model."""
+    numbers = torch.zeros(modes.TERMS, dtype=torch.float64)
+    numbers[3] = -1
+    numbers[modes.ORDERS + 1 + modes.PAIRS.index((0, 1))] = -1
+    with torch.no_grad():
+        model.raw.copy_(torch.linalg.solve(model.mixing, numbers))
+
+
+# ------------------------------------------------------------------ an ODE for every mode
+
+
+def test_with_the_true_law_it_is_an_integrator(easy: data_module.Trajectories) -> None:
+    model = modes.ModesModel(sweeps=6).double()
+    true_law(model)
+    u, dx, dt = frames(easy, 30)
+    with torch.no_grad():
+        found = tasks.rollout(model, u[:, :10], dx, dt, 20)
+    assert tasks.errors(found, u[:, 10:]).by_truth.max() < 1e-7
+    assert str(model.law()) == "u_t = -1.00000 u_xxx -1.00000 u u_x"
+
+
+def test_a_free_wave_turns_at_its_frequency() -> None:
+    """Linear laws have closed forms: u = cos(k x + w t) with u_t = a u_x + b u_xxx + e u_xx."""
+    model = modes.ModesModel(horizon=3, order=4, substeps=8).double()
+    numbers = torch.zeros(modes.TERMS, dtype=torch.float64)
+    numbers[1:4] = torch.tensor([0.7, 0.05, -0.3])
+    with torch.no_grad():
+        model.raw.copy_(numbers)
+    dx, dt = torch.tensor([0.4, 0.5]).double(), torch.tensor([0.2, 0.1]).double()
+    x = torch.arange(32).double() * dx[:, None]
+    k = 2 * torch.pi * 2 / (32 * dx[:, None])
+    t = dt[:, None, None] * torch.arange(-3, 4).double()[:, None]
+    w = 0.7 * k + 0.3 * k**3
+    u = torch.exp(-0.05 * k**2 * t.squeeze(-1))[..., None] * torch.cos(
+        (k * x)[:, None] + w[:, None] * t
+    )
+    found = model(u[:, :4], dx, dt)
+    torch.testing.assert_close(found, u[:, 3:], atol=1e-6, rtol=0)
+
+
+def test_scaling_a_solution_scales_the_answer(easy: data_module.Trajectories) -> None:
+    model = modes.ModesModel(sweeps=4).double()
+    true_law(model)
+    f = frames(easy, 4)
+    e = torch.linspace(-0.2, 0.2, len(easy)).double()
+    with torch.no_grad():
+        a = model(*data_module.rescale(f, e))
+        b = model(*f)
+    torch.testing.assert_close(a, b * torch.exp(2 * e)[:, None, None], atol=1e-9, rtol=1e-7)
+
+
+def test_preparing_changes_units_and_not_the_law(easy: data_module.Trajectories) -> None:
+    model = modes.ModesModel().double()
+    model.prepare(*frames(easy, 140))
+    true_law(model)
+    law = model.law()
+    assert law.linear[3].item() == pytest.approx(-1)
+    # In the units of training the law has a size of one: rates of change are one.
+    assert 0.3 < model.raw.norm().item() < 30
+
+
+def test_the_gradient_reaches_the_law(easy: data_module.Trajectories) -> None:
+    model = modes.ModesModel(sweeps=2, hidden=3).double()
+    model.prepare(*frames(easy, 40))
+    true_law(model)
+    small = Frames(*(x[:1] for x in frames(easy, 4)))
+    small = small._replace(u=small.u[..., ::16].contiguous(), dx=16 * small.dx)
+
+    def out(raw: torch.Tensor) -> torch.Tensor:
+        with torch.nn.utils.parametrize.cached():
+            return torch.func.functional_call(model, {"raw": raw}, tuple(small))[:, 1]
+
+    assert torch.autograd.gradcheck(out, (model.raw.detach().clone().requires_grad_(),), atol=1e-6)
+
+
+def test_windows_that_are_too_short_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"frames \* substeps: got 1 \* 3; expected at least"):
+        modes.ModesModel(substeps=3)
+
+
+def test_the_law_is_learned_from_data(easy: data_module.Trajectories, tmp_path: Path) -> None:
+    found = training.train("modes", easy, easy, tmp_path, steps=150, progress=False)
+    law = found.task.model.law()
+    assert law.linear[3].item() == pytest.approx(-1, abs=0.05)
+    assert law.products[0, 1].item() == pytest.approx(-1, abs=0.05)
+    scores, _ = training.score(found.task, data_module.easy("test", 3), frames=20)
+    assert scores["nmse"]["20"] < 1e-3
+    assert found.record["steps"] == 150
+    assert "u u_x" in found.record["law"]
+
+
+# ------------------------------------------------------------------ an ODE for every point
+
+
+@pytest.mark.parametrize("name", ["window", "paper", "resnet", "fno", "modes"])
+def test_models_start_with_the_last_known_frame(name: str) -> None:
+    torch.manual_seed(0)
+    options = {
+        "window": {"width": 8, "blocks": 2}, "paper": {"points": 32, "blocks": (8, 16)},
+        "resnet": {"width": 8, "blocks": 2}, "fno": {"width": 8, "layers": 2, "modes": 4},
+    }.get(name, {})  # fmt: skip
+    model = tasks.MODELS[name](**options)
+    u, one = torch.randn(2, 10, 32), torch.ones(2)
+    out = model(u, 0.5 * one, 0.2 * one)
+    assert out.shape == (2, 1 + model.horizon, 32)
+    assert out.dtype == torch.float32
+    if name != "paper":
+        torch.testing.assert_close(out[:, 0], u[:, -1], atol=1e-5, rtol=1e-5)
+
+
+def test_the_window_model_starts_at_rest_and_commutes_with_shifts() -> None:
+    torch.manual_seed(0)
+    model = window.WindowModel(width=8, blocks=2).double()
+    u, dx, dt = torch.randn(2, 10, 32).double(), torch.rand(2).double(), torch.rand(2).double()
+    torch.testing.assert_close(model(u, dx, dt), u[:, -1:].expand(-1, 10, -1))
+    for p in model.parameters():
+        nn.init.normal_(p, std=0.05)
+    out = model(u, dx, dt)
+    assert (out - u[:, -1:]).norm() > 0.1
+    torch.testing.assert_close(model(u.roll(5, 2), dx, dt), out.roll(5, 2))
+
+
+def test_the_window_model_has_the_scaling_symmetry() -> None:
+    torch.manual_seed(0)
+    model = window.WindowModel(width=8, blocks=2).double()
+    for p in model.parameters():
+        nn.init.normal_(p, std=0.05)
+    f = Frames(torch.randn(2, 10, 32).double(), torch.rand(2).double(), torch.rand(2).double())
+    e = torch.tensor([0.3, -0.4]).double()
+    out = model(*data_module.rescale(f, e))
+    torch.testing.assert_close(out, model(*f) * torch.exp(2 * e)[:, None, None])
+
+
+def test_solvers_of_the_original_mnn_give_nearly_the_same() -> None:
+    torch.manual_seed(0)
+    B, X = 1, 3
+    ode = LinearODE(
+        torch.cat([1 + torch.rand(B, X, 10, 1, 1, 1), 0.1 * torch.rand(B, X, 10, 1, 1, 4)], -1),
+        torch.rand(B, X, 10, 1), torch.rand(B, X, 1, 1, 4), torch.full((B, X, 1), 0.3),
+    ).apply(torch.Tensor.double)  # fmt: skip
+    dense, sparse = (window.make_solver(n)(ode) for n in ("mnn-dense", "mnn-sparse"))
+    torch.testing.assert_close(dense, sparse, atol=1e-5, rtol=1e-5)
+    assert dense.shape == window.make_solver("smnn")(ode).shape == (B, X, 10, 1, 5)
+    with pytest.raises(ValueError, match="solver: got 'euler'; expected one of smnn, mnn-dense"):
+        window.make_solver("euler")
+
+
+def test_the_paper_model_has_the_published_number_of_parameters() -> None:
+    # Those that get gradients; the published classes also hold some that never do.
+    assert sum(p.numel() for p in window.PaperModel().parameters()) == 10_434_045
+
+
+def test_baselines_have_the_published_sizes_but_for_the_history() -> None:
+    # Ten frames instead of twenty: ten columns less in the first layer, ten rows in the last.
+    resnet = sum(p.numel() for p in baselines.ResNet().parameters())
+    assert resnet == 3_164_948 - 10 * 256 - 10 * 257
+    fno = baselines.FNO()
+    complex_count = sum(p.numel() // (2 if "mixing" in n else 1) for n, p in fno.named_parameters())
+    assert complex_count == 10_856_084 - 10 * 256 - 10 * 129
+
+
+# ------------------------------------------------------------------ task and scores
+
+
+def test_windows_cover_every_start(easy: data_module.Trajectories) -> None:
+    windows = tasks.Windows(easy, 139)
+    assert len(windows) == 12
+    u, dx, dt = windows.batch(torch.tensor([1, 10]))
+    np.testing.assert_array_equal(u, np.stack([easy.u[0, 1:140], easy.u[5, :139]]))
+    np.testing.assert_array_equal(dx, easy.dx[[0, 5]])
+    np.testing.assert_array_equal(windows[10].u, u[1])
+    with pytest.raises(ValueError, match="got 141 frames from frame 0 on; the trajectories have"):
+        tasks.Windows(easy, 141)
+
+
+def test_errors_have_both_denominators() -> None:
+    truth, prediction = torch.ones(1, 2, 4), torch.tensor([2.0, 1.0]).view(1, 2, 1).expand(1, 2, 4)
+    found = tasks.errors(prediction, truth)
+    assert found.by_prediction.tolist() == [[0.25, 0.0]]
+    assert found.by_truth.tolist() == [[1.0, 0.0]]
+    summary = training.summary(torch.full((1, 20, 4), torch.inf), torch.ones(1, 20, 4))
+    assert summary["nmse"] == {"20": None}
+
+
+class Counting(nn.Module):
+    horizon = 3
+
+    def forward(self, u: torch.Tensor, dx: torch.Tensor, dt: torch.Tensor) -> torch.Tensor:
+        return u[:, -1:] + torch.arange(4.0)[:, None]
+
+
+def test_rollouts_feed_on_themselves() -> None:
+    u = torch.arange(10.0)[None, :, None].expand(2, 10, 4)
+    out = tasks.rollout(Counting(), u, torch.ones(2), torch.ones(2), 8)
+    assert out[1, :, 2].tolist() == [10, 11, 12, 13, 14, 15, 16, 17]
+
+
+def test_the_loss_is_relative_and_unrolled(easy: data_module.Trajectories) -> None:
+    f = frames(easy, 28)
+    still = tasks.KdVTask("window", {"width": 8, "blocks": 1}, passes=2).double()
+    u = f.u
+    want = [
+        ((u[:, 9:10] - part).square().sum((1, 2)) / part.square().sum((1, 2))).sqrt().mean()
+        for part in (u[:, 10:19], u[:, 19:28])
+    ]
+    assert still.length == 28
+    assert still.losses(f)["loss"].item() == pytest.approx(sum(want).item() / 2)
+    change = tasks.KdVTask("window", {"width": 8, "blocks": 1}, relative_to="change").double()
+    assert change.losses(f)["loss"].item() == pytest.approx(1.0)
+    assert tasks.KdVTask(**still.config()).config() == still.config()
+    for wrong, message in (
+        ({"model": "mlp"}, "model: got 'mlp'; expected one of modes, window"),
+        ({"relative_to": "x"}, "relative_to: got 'x'; expected 'energy' or 'change'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            tasks.KdVTask(**wrong)
+
+
+def test_lost_predictions_do_not_end_training(easy: data_module.Trajectories) -> None:
+    task = tasks.KdVTask("fno", {"width": 8, "layers": 1, "modes": 4}).double()
+    nn.init.constant_(task.model.first.weight, torch.inf)
+    assert task.evaluate(frames(easy, 50)) == {
+        "loss": tasks.LOST, "nmse_20": tasks.LOST, "nmse_40": tasks.LOST
+    }  # fmt: skip
+
+
+# ------------------------------------------------------------------ the experiment
+
+
+@pytest.fixture
+def run_command():
+    app = typer.Typer()
+    app.command()(command)
+    return lambda *words: CliRunner().invoke(app, [str(w) for w in words])
+
+
+def test_pretrained_weights_beat_the_paper_on_new_data(run_command, tmp_path: Path) -> None:
+    file = write_easy(tmp_path / "new.h5", "test", 3, seed=11)
+    words = ("--out", tmp_path / "out", "--pretrained", "--data", file)
+    done = run_command(*words, "--json")
+    assert done.exit_code == 0, done.output
+    record = json.loads((tmp_path / "out" / "kdv.json").read_text())
+    scores = record["models"]["modes"]["scores"]
+    assert scores["trajectories"] == 3
+    assert scores["nmse"]["20"] < 2e-5
+    assert scores["nmse"]["40"] < 1e-4
+    assert len(scores["curve"]) == 100
+    assert (tmp_path / "out" / "kdv.png").read_bytes().startswith(b"\x89PNG")
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "u_t = -1.0" in page
+    assert "--pretrained" in record["command"]
+
+
+def test_training_is_taken_up_and_settings_are_kept_apart(run_command, tmp_path: Path) -> None:
+    words = ["--out", tmp_path, "--models", "fno", "--seconds", "1", "--train", "8", "--valid", "1",
+             "--test", "1"]  # fmt: skip
+    first = run_command(*words)
+    assert first.exit_code == 0, first.output
+    assert "FNO" in first.output
+    before = (tmp_path / "fno" / "scores.json").read_text()
+    (tmp_path / "kdv.json").unlink()
+    assert run_command(*words).exit_code == 0
+    assert (tmp_path / "fno" / "scores.json").read_text() == before
+    assert (tmp_path / "kdv.json").exists()
+    other = run_command(*words, "--seed", "1")
+    assert other.exit_code == 2
+    assert "holds results of other settings (seed differ)" in other.output
+
+
+def test_wrong_use_is_explained(run_command, tmp_path: Path) -> None:
+    for words, message in (
+        (["--models", "mlp"], "models: got mlp; expected some of modes"),
+        (["--scale", "huge"], "scale: got 'huge'; expected 'small' or 'full'"),
+        (["--pretrained", "--data", tmp_path / "none.h5"], "there is no file"),
+    ):
+        done = run_command("--out", tmp_path / "o", *words)
+        assert done.exit_code == 2
+        assert message in " ".join(done.output.split())
+
+
+def test_titles_are_words() -> None:
+    assert view.title("fno-ar-lpsda") == "FNO, unrolled, LPSDA"
+    assert set(training.PRESETS) >= {"modes", "window", "paper", "resnet-lpsda", "fno-ar"}
+    with pytest.raises(ValueError, match="model: got 'x'; expected one of modes"):
+        training.train("x", None, None, Path())  # type: ignore[arg-type]
+
+
+def test_the_packaged_log_says_how_the_weights_were_made() -> None:
+    task = experiment.pretrained()
+    folder = Path(experiment.__file__).parent / "_kdv_weights"
+    log = json.loads((folder / "log.json").read_text())
+    assert log["law"] == str(task.model.law())
+    assert log["task"] == task.config()
+    assert log["trajectories"] == 512
