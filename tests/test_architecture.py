@@ -33,7 +33,9 @@ LAYERS = [
 # The same inside the folder of backends.
 BACKEND_LAYERS = [
     {"_layout", "base", "_gpu_emit", "_gpu_mode"},
-    {"_lanes", "_gpu_rows", "_gpu_source"},
+    {"_simd", "_gpu_rows", "_gpu_source"},
+    {"_lanes"},
+    {"_pieces"},
     {"_eliminate", "_gpu_chain", "_gpu_substitute"},
     {"_row_gradients", "_separators", "_substitute", "_gpu_launch"},
     {"_gpu_plan"},

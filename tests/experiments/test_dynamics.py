@@ -262,7 +262,13 @@ class TestTerms:
 
     @pytest.mark.parametrize(
         ("name", "message"),
-        [("x w", "uses 'w'; expected variables out of x, y"), ("x/y", "cannot read the term")],
+        [
+            ("x w", "uses 'w'; expected variables out of x, y"),
+            ("x/y", "cannot read the term"),
+            ("2 x", "cannot read the term"),
+            ("x^-1", "cannot read"),
+            ("x 1", "cannot read"),
+        ],
     )
     def test_what_is_no_term(self, name: str, message: str) -> None:
         with pytest.raises(ValueError, match=message):

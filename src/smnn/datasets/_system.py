@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -143,13 +144,14 @@ def _solve(system: System, start: Sequence[float]) -> Series:
         top = f(t, s if drive is None else [*s, *drive(t)])
         return [*s[V:], *top]
 
-    t = np.arange(system.n) * system.dt
+    t: Array = np.arange(system.n, dtype=np.float64) * system.dt
     solver = integrate.ode(derivative)
     solver.set_integrator("dop853", rtol=RTOL, atol=ATOL, nsteps=100_000)
     solver.set_initial_value(list(start), 0.0)
     states = [np.array(start, dtype=np.float64)]
     for time in t[1:]:
-        states.append(solver.integrate(time))
+        with warnings.catch_warnings(action="ignore"):  # of what is raised below
+            states.append(solver.integrate(time))
         if not solver.successful() or not np.isfinite(states[-1]).all():
             raise RuntimeError(
                 f"{system.name} from {tuple(start)} could not be integrated beyond t = {time:g}; "

@@ -44,14 +44,14 @@ VAN_DER_POL = System(
 )  # fmt: skip
 
 DUFFING = System(
-    "Duffing, positions", ("x",), Basis(3), "Duffing (1918), unforced double well",
+    "Duffing (positions)", ("x",), Basis(3), "Duffing (1918), unforced double well",
     lambda t, s: (s[0] - s[0] ** 3 - 0.1 * s[1],),
     {"x''": {"x": 1, "x'": -0.1, "x^3": -1}},
     ((2.0, 0.0), (-1.7, 1.0), (0.2, -1.5)), dt=0.05, n=600, order=2,
 )  # fmt: skip
 
 PENDULUM = System(
-    "Pendulum, angles", ("x",), Basis(2, (1,)), "with friction; swinging and turning over",
+    "Pendulum (angles)", ("x",), Basis(2, (1,)), "with friction; swinging and turning over",
     lambda t, s: (-9.81 * sin(s[0]) - 0.25 * s[1],),
     {"x''": {"x'": -0.25, "sin(x)": -9.81}},
     ((2.8, 0.0), (-1.5, 0.0), (0.0, 8.0)), dt=0.02, n=600, order=2,
@@ -72,7 +72,7 @@ SIR = System(
 )  # fmt: skip
 
 LOGISTIC = System(
-    "Logistic, short series", ("x",), Basis(3), "Verhulst (1838); 40 runs of 25 samples",
+    "Logistic (short series)", ("x",), Basis(3), "Verhulst (1838); 40 runs of 25 samples",
     lambda t, s: (0.8 * s[0] * (1 - s[0] / 2),),
     {"x'": {"x": 0.8, "x^2": -0.4}},
     tuple((0.05 + 0.08 * k,) for k in range(40)), dt=0.2, n=25,
@@ -91,14 +91,14 @@ def _lorenz_96_truth() -> dict[str, dict[str, float]]:
 
 
 LORENZ_96 = System(
-    "Lorenz 96, five", _FIVE, Basis(2), "Lorenz, ECMWF Seminar on Predictability (1996)",
+    "Lorenz 96 (five)", _FIVE, Basis(2), "Lorenz, ECMWF Seminar on Predictability (1996)",
     lambda t, s: [(s[(i + 1) % 5] - s[i - 2]) * s[i - 1] - s[i] + 8 for i in range(5)],
     _lorenz_96_truth(),
     ((8.01, 8.0, 7.5, 9.0, 8.0),), dt=0.01, n=5000,
 )  # fmt: skip
 
 JERK = System(
-    "Sprott jerk, positions", ("x",), Basis(2), "Sprott, Phys. Lett. A 228 (1997) 271",
+    "Sprott jerk (positions)", ("x",), Basis(2), "Sprott, Phys. Lett. A 228 (1997) 271",
     lambda t, s: (-2.017 * s[2] + s[1] ** 2 - s[0],),
     {"x'''": {"x": -1, "x''": -2.017, "x'^2": 1}},
     ((3.3, 2.5, -2.5),), dt=0.05, n=4000, order=3,
@@ -144,14 +144,14 @@ HOPF = System(
 )  # fmt: skip
 
 CHUA = System(
-    "Chua, cubic", ("x", "y", "z"), Basis(3), "Zhong, IEEE Trans. Circuits Syst. I 41 (1994) 934",
+    "Chua (cubic)", ("x", "y", "z"), Basis(3), "Zhong, IEEE Trans. Circuits Syst. I 41 (1994) 934",
     lambda t, s: (10 * (s[1] - s[0] ** 3 + 0.143 * s[0]), s[0] - s[1] + s[2], -16 * s[1]),
     {"x'": {"x": 1.43, "y": 10, "x^3": -10}, "y'": {"x": 1, "y": -1, "z": 1}, "z'": {"y": -16}},
     ((0.1, 0.0, 0.0),), dt=0.02, n=5000,
 )  # fmt: skip
 
 THOMAS = System(
-    "Thomas, sines", ("x", "y", "z"), Basis(1, (1,)),
+    "Thomas (sines)", ("x", "y", "z"), Basis(1, (1,)),
     "Thomas, Int. J. Bifurcation Chaos 9 (1999) 1889",
     lambda t, s: (sin(s[1]) - 0.2 * s[0], sin(s[2]) - 0.2 * s[1], sin(s[0]) - 0.2 * s[2]),
     {"x'": {"x": -0.2, "sin(y)": 1}, "y'": {"y": -0.2, "sin(z)": 1},
@@ -172,7 +172,7 @@ MEAN_FIELD = System(
 )  # fmt: skip
 
 HENON_HEILES = System(
-    "Hénon-Heiles, positions", ("x", "y"), Basis(2),
+    "Hénon-Heiles (positions)", ("x", "y"), Basis(2),
     "Hénon and Heiles, Astron. J. 69 (1964) 73",
     lambda t, s: (-s[0] - 2 * s[0] * s[1], -s[1] - s[0] ** 2 + s[1] ** 2),
     {"x''": {"x": -1, "x y": -2}, "y''": {"y": -1, "x^2": -1, "y^2": 1}},
@@ -193,7 +193,8 @@ HALVORSEN = System(
 )  # fmt: skip
 
 COMPETITION = System(
-    "Three species", ("x", "y", "z"), Basis(2), "May and Leonard, SIAM J. Appl. Math. 29 (1975) 243",
+    "Three species", ("x", "y", "z"), Basis(2),
+    "May and Leonard, SIAM J. Appl. Math. 29 (1975) 243",
     lambda t, s: (
         s[0] * (1 - s[0] - 0.8 * s[1] - 1.3 * s[2]),
         s[1] * (1 - 1.3 * s[0] - s[1] - 0.8 * s[2]),

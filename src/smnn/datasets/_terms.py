@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 _WAVE = re.compile(r"(sin|cos)\(\s*(?:([0-9.]+)\s*\*?\s*)?([^\W\d][\w']*)\s*\)")
-_FACTOR = re.compile(r"([^\W\d][\w']*)(?:\s*\^\s*([0-9]+))?")
+_FACTOR = re.compile(r"([^\W\d][\w']*)(?:\^([0-9]+))?")
 
 
 def canonical(name: str, variables: Sequence[str]) -> str:
@@ -31,20 +31,17 @@ def canonical(name: str, variables: Sequence[str]) -> str:
         function, frequency, variable = wave[1], float(wave[2] or 1), wave[3]
         _known(variable, variables, name)
         return f"{function}({_multiple(frequency)}{variable})"
-    text = name.replace("**", "^").replace("*", " ").strip()
+    text = re.sub(r"\s*\^\s*", "^", name.replace("**", "^").replace("*", " ")).strip()
     powers = dict.fromkeys(variables, 0)
-    if text != "1":
-        position = 0
-        while position < len(text):
-            factor = _FACTOR.match(text, position)
-            if factor is None:
-                raise ValueError(
-                    f"cannot read the term {name!r}; expected a product such as 'x^2 y', '1', or "
-                    "'sin(2 x)'."
-                )
-            _known(factor[1], variables, name)
-            powers[factor[1]] += int(factor[2] or 1)
-            position = factor.end() + len(text[factor.end() :]) - len(text[factor.end() :].lstrip())
+    for part in () if text == "1" else text.split() or ("",):
+        factor = _FACTOR.fullmatch(part)
+        if factor is None:
+            raise ValueError(
+                f"cannot read the term {name!r}; expected a product such as 'x^2 y', '1', or "
+                "'sin(2 x)'."
+            )
+        _known(factor[1], variables, name)
+        powers[factor[1]] += int(factor[2] or 1)
     return monomial(powers)
 
 

@@ -1,15 +1,16 @@
 """Dynamical systems with known equations, to find them again from data; and a real record.
 
-    >>> from smnn.datasets.dynamics import find_system, simulate
-    >>> system = find_system("Lorenz")
-    >>> (series,) = simulate(system, noise=0.01, seed=0)
-    >>> series.x.shape, system.truth["z'"]
-    ((10000, 3), {'z': -2.6666666666666665, 'x y': 1})
+>>> from smnn.datasets.dynamics import find_system, simulate
+>>> system = find_system("Lorenz")
+>>> (series,) = simulate(system, noise=0.01, seed=0)
+>>> series.x.shape, system.truth["z'"]
+((10000, 3), {'z': -2.6666666666666665, 'x y': 1})
 """
 
 from __future__ import annotations
 
 import difflib
+import unicodedata
 
 import numpy as np
 
@@ -28,21 +29,28 @@ from smnn.datasets._terms import canonical as canonical
 
 
 def find_system(name: str) -> System:
-    """The system of that name, or of the one name that begins with it; case does not matter.
+    """The system of that name, or the one whose name begins so; case and accents do not matter.
 
     Raises:
         ValueError: None or several fit; names what is near.
     """
-    exact = [s for s in SYSTEMS if s.name.lower() == name.lower()]
-    found = exact or [s for s in SYSTEMS if name and s.name.lower().startswith(name.lower())]
+    wanted = _plain(name)
+    exact = [s for s in SYSTEMS if _plain(s.name) == wanted]
+    found = exact or [s for s in SYSTEMS if wanted and _plain(s.name).startswith(wanted)]
     if len(found) == 1:
         return found[0]
-    names = [s.name for s in found or SYSTEMS]
-    near = names if found else difflib.get_close_matches(name, names, n=3, cutoff=0.4) or names
+    names = {_plain(s.name): s.name for s in found or SYSTEMS}
+    near = list(names) if found else difflib.get_close_matches(wanted, names, n=3, cutoff=0.4)
     raise ValueError(
-        f"{'several systems fit' if found else 'no system is called'} {name!r}; "
-        f"expected one of: {'; '.join(near)}."
+        f"{'several systems fit' if found else 'no system is called'} {name!r}; expected one of: "
+        f"{', '.join(names[n] for n in near or names)}."
     )
+
+
+def _plain(name: str) -> str:
+    """Lower case without accents."""
+    letters = unicodedata.normalize("NFKD", name.strip().lower())
+    return "".join(c for c in letters if not unicodedata.combining(c))
 
 
 def paper_lorenz(n: int = 10_050) -> Series:

@@ -1,0 +1,168 @@
+"""The paper's network for the Lorenz system, trained with each of the solvers.
+
+One network maps a learned vector to the coefficients of all monomials up to degree 2, another maps
+a window of the trajectory to states. The right-hand sides that they give make three equations
+`y' = d`, which the solver integrates from the first state; both the states and the solution are
+held against the window. For windows of 50 samples it has 2,504,948 parameters.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from statistics import median
+
+import torch
+from torch import Tensor, nn
+
+from smnn import solve
+from smnn.baselines import mnn_dense, mnn_sparse
+
+DENSE, SPARSE, SMNN = "MNN dense", "MNN sparse", "S-MNN"
+SOLVERS = (DENSE, SPARSE, SMNN)
+STEP = 0.01
+"""What the experiment takes the spacing of the samples for."""
+GAMMA, ALPHA = 0.05, 0.0
+"""Of the original MNN in this experiment. With alpha = 0 gamma has no effect."""
+CG_ITERATIONS = 200
+LEARNING_RATE = 5e-4
+SMOOTHING = 0.9
+"""Factor of the exponential moving average in the paper's figure."""
+_PAIRS = ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2))
+
+Solver = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor | None]]
+"""`c, d, u, s` to the solution, and which samples converged if that is a question."""
+
+
+@dataclass
+class Training:
+    """How the loss fell with one solver."""
+
+    solver: str
+    losses: list[float] = field(default_factory=list)
+    """Of every step."""
+    ms: float = math.nan
+    """Median time of a step."""
+    converged: float = 1.0
+    """Share of the samples that the solver solved to its tolerance."""
+
+    def average(self) -> list[float]:
+        """The exponential moving average of the losses, started at the first."""
+        out: list[float] = []
+        for loss in self.losses:
+            out.append(loss if not out else SMOOTHING * out[-1] + (1 - SMOOTHING) * loss)
+        return out
+
+
+class LorenzNet(nn.Module):
+    """Windows `(B, T, 3)` to solutions and states of the same shape.
+
+    Args:
+        T: Samples of a window.
+        hidden: Width of the two hidden layers of both networks.
+    """
+
+    def __init__(self, T: int = 50, hidden: int = 1024) -> None:
+        super().__init__()
+        self.source = nn.Parameter(torch.randn(1, 64))
+        self.coefficients = _perceptron(64, hidden, 30)
+        self.states = _perceptron(3 * T, hidden, 3 * T)
+        self.double()
+
+    def forward(self, window: Tensor, solver: Solver) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Solution, states, and which samples converged."""
+        states = self.states(window.flatten(1)).view(window.shape)
+        d = monomials(states) @ self.coefficients(self.source).view(10, 3)
+        B = len(window)
+        c = window.new_tensor([0.0, 1.0, 0.0]).expand(B, 3, 1, 1, 1, 3)
+        u, s = states[:, 0].view(B, 3, 1, 1, 1), window.new_full((B, 3, 1), STEP)
+        y, converged = solver(c, d.mT[..., None], u, s)
+        return y[..., 0, 0].mT, states, converged
+
+
+def _perceptron(inside: int, hidden: int, outside: int) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Linear(inside, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(),
+        nn.Linear(hidden, outside),
+    )  # fmt: skip
+
+
+def monomials(x: Tensor) -> Tensor:
+    """`1, x, y, z, xx, xy, xz, yy, yz, zz` of `x (..., 3)`, as `(..., 10)`."""
+    products = torch.stack([x[..., i] * x[..., j] for i, j in _PAIRS], -1)
+    return torch.cat([torch.ones_like(x[..., :1]), x, products], -1)
+
+
+def make_solver(name: str) -> Solver:
+    """One of `SOLVERS`, with the settings of its paper."""
+    if name == SMNN:
+        return lambda c, d, u, s: (solve(c, d, u, s, check=False), None)
+    if name == DENSE:
+
+        def dense(c: Tensor, d: Tensor, u: Tensor, s: Tensor) -> tuple[Tensor, Tensor | None]:
+            answer = mnn_dense(c, d, u, s, gamma=GAMMA, alpha=ALPHA, check=False)
+            return answer.y, answer.converged
+
+        return dense
+    if name == SPARSE:
+
+        def sparse(c: Tensor, d: Tensor, u: Tensor, s: Tensor) -> tuple[Tensor, Tensor | None]:
+            answer = mnn_sparse(
+                c, d, u, s, gamma=GAMMA, alpha=ALPHA, max_iter=CG_ITERATIONS, check=False
+            )
+            return answer.y, answer.converged
+
+        return sparse
+    raise ValueError(f"no solver is called {name!r}; expected one of {', '.join(SOLVERS)}.")
+
+
+def train(
+    name: str,
+    x: Tensor,
+    *,
+    steps: int,
+    batch: int,
+    window: int = 50,
+    hidden: int = 1024,
+    seed: int = 0,
+    tick: Callable[[], None] = lambda: None,
+) -> Training:
+    """Train on random windows of the trajectory `x (n, 3)`, on its device.
+
+    The seed decides the start of the networks and the windows, so that all solvers see the same.
+
+    Raises:
+        ArithmeticError: The loss is not finite any more.
+    """
+    found, solver = Training(name), make_solver(name)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []):
+        torch.manual_seed(seed)
+        net = LorenzNet(window, hidden).to(x.device)
+    optimiser = torch.optim.Adam(net.parameters(), lr=LEARNING_RATE)
+    offset, spent, solved = torch.arange(window), [], []
+    for step in range(steps):
+        start = torch.randint(len(x) - window, (batch, 1), generator=generator)
+        chunk = x[(start + offset).to(x.device)]
+        before = time.perf_counter()
+        optimiser.zero_grad(set_to_none=True)
+        with warnings.catch_warnings(action="ignore"):  # conjugate gradients that do not converge
+            solution, states, converged = net(chunk, solver)
+            loss = (solution - chunk).square().mean() + (states - chunk).square().mean()
+            loss.backward()
+        optimiser.step()
+        found.losses.append(float(loss.detach()))
+        spent.append(1e3 * (time.perf_counter() - before))
+        if converged is not None:
+            solved.append(float(converged.double().mean()))
+        if not math.isfinite(found.losses[-1]):
+            raise ArithmeticError(f"{name}: the loss is {found.losses[-1]} after {step} steps")
+        tick()
+    if spent:
+        found.ms = median(spent)
+    if solved:
+        found.converged = sum(solved) / len(solved)
+    return found
