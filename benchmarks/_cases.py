@@ -61,6 +61,11 @@ class Data:
         """Fresh leaves."""
         return {k: getattr(self, k).clone().requires_grad_(grad) for k in INPUTS}
 
+    def first(self, count: int) -> Data:
+        """The first samples alone."""
+        c, d, u, s, A = (x[:count] for x in (self.c, self.d, self.u, self.s, self.A))
+        return Data(c, d, u, s, A, self.phase, self.exact[:count])
+
 
 def make_data(case: Case, seed: int = 0) -> Data:
     """Build the problem of a case."""
@@ -102,6 +107,7 @@ def cases(quick: bool) -> list[Case]:
     ]
     lengths = (1_000, 10_000, 100_000) if quick else (1_000, 10_000, 100_000, 1_000_000)
     found += [Case("length", 1, T, published=T <= 10_000, memory=True) for T in lengths]
+    found += [Case("length", 16, T) for T in lengths]
     batches = (8, 512) if quick else (1, 8, 64, 512, 4096)
     found += [Case("batch", B, 50, published=B <= 512, backends=both) for B in batches]
     blocks = [(1, 2), (1, 6), (3, 2)]

@@ -39,12 +39,25 @@ def scale(y: Tensor) -> Tensor:
 
 
 def with_gradients(
-    name: str, data: Data, solve: Callable[[dict[str, Tensor]], Tensor], note: str = ""
+    name: str,
+    data: Data,
+    solve: Callable[[dict[str, Tensor]], Tensor],
+    note: str = "",
+    whole: int | None = None,
 ) -> Candidate:
-    """A solver that maps c, d, u, s to `(B, T, V, R+1)` and can be differentiated."""
+    """A solver that maps c, d, u, s to `(B, T, V, R+1)` and can be differentiated.
+
+    Args:
+        name: For the table.
+        data: What is solved.
+        solve: The solver.
+        note: For the table.
+        whole: Number of samples of which `data` is a part, for the same gradients as of the whole.
+    """
     plain, leaves = data.inputs(grad=False), data.inputs(grad=True)
     y = solve(plain)
-    g = torch.cos(torch.arange(y.numel(), dtype=y.dtype)).view(y.shape) / y.numel() * scale(y)
+    count = y[0].numel() * (whole or len(y))
+    g = torch.cos(torch.arange(y.numel(), dtype=y.dtype)).view(y.shape) / count * scale(y)
     return Candidate(
         name,
         lambda grad: solve(leaves if grad else plain),
@@ -54,10 +67,10 @@ def with_gradients(
     )
 
 
-def smnn_candidate(data: Data, backend: str) -> Candidate:
+def smnn_candidate(data: Data, backend: str, whole: int | None = None) -> Candidate:
     """This library."""
     name = "smnn" if backend == "auto" else f"smnn, {backend} backend"
-    return with_gradients(name, data, lambda x: smnn.solve(**x, backend=backend))
+    return with_gradients(name, data, lambda x: smnn.solve(**x, backend=backend), whole=whole)
 
 
 def load_published(checkout: Path) -> ModuleType:

@@ -38,6 +38,9 @@ AGREE = 1e-8
 and relative to the largest."""
 DENSE = 5e9
 """Cost B (T n)^3 up to which the dense reference is the judge."""
+JUDGED = 1_000_000
+"""Times of all samples together that are judged; of a larger batch, as many samples as that gives.
+The judge needs ten times the memory of a solve."""
 FEWEST = 3
 """Timed rounds of a candidate that is too slow for more."""
 
@@ -145,12 +148,14 @@ def run_case(case: Case, options: argparse.Namespace, module: ModuleType | None)
 def _check(case: Case, data: Data, candidate: Candidate) -> dict[str, Any]:
     """Values and gradients against another backend, before anything is timed."""
     against = "reference" if case.B * (case.T * case.n) ** 3 <= DENSE else "torch"
-    judge = smnn_candidate(data, against)
+    part = min(case.B, max(1, JUDGED // case.T))
+    judge = smnn_candidate(data.first(part), against, whole=case.B)
     y, other = candidate.forward(True), judge.forward(True)
-    found = _compare(y, other, f"{against} backend")
+    found = _compare(y[:part], other, f"{against} backend")
     assert candidate.backward is not None
     assert judge.backward is not None
-    gradients = dict(zip(INPUTS, zip(candidate.backward(y), judge.backward(other))))
+    ours = (g[:part] for g in candidate.backward(y))
+    gradients = dict(zip(INPUTS, zip(ours, judge.backward(other))))
     gradients["c"] = tuple(x * scale(x) for x in gradients["c"])
     found["gradient_difference"] = {k: _difference(a, b) for k, (a, b) in gradients.items()}
     found["agrees"] &= max(found["gradient_difference"].values()) <= AGREE

@@ -65,8 +65,7 @@ class _Solve(torch.autograd.Function):
                 gy, y, factor, problem, ctx.engine.name, ctx.pieces, wanted
             )
         else:
-            lam = ctx.engine.adjoint(problem, factor, gy, ctx.pieces)
-            grads = ctx.engine.row_gradients(problem, lam, y, wanted)
+            grads = ctx.engine.gradients(problem, factor, y, gy, ctx.pieces, wanted)
         return (*(g if w else None for g, w in zip(grads, wanted, strict=True)), None, None, None)
 
 
@@ -93,8 +92,8 @@ class Signature(NamedTuple):
         if self.prepared is not None:
             return self.prepared.gradients(tensors, y, factor, gy, wanted)
         problem = self.fit(tuple(tensors))
-        lam = self.engine.adjoint(problem, factor, gy, self.pieces)
-        return self.engine.row_gradients(problem, lam, y, [*wanted, False, False, False])[:4]
+        every = [*wanted, False, False, False]
+        return self.engine.gradients(problem, factor, y, gy, self.pieces, every)[:4]
 
     def fit(self, tensors: tuple[Tensor, ...]) -> Problem:
         """The problem of other tensors of the same layout."""
@@ -106,30 +105,30 @@ class Signature(NamedTuple):
 
 
 class _Quick(torch.autograd.Function):
-    """As `_Solve`, from the caller's own `c, d, u, s` on."""
+    """As `_Solve`, from the caller's own `c, d, u, s` on; gives `y`, and tells the rest aside."""
 
     @staticmethod
     def forward(
-        ctx: Any, c: Tensor, d: Tensor, u: Tensor, s: Tensor, signature: Signature
-    ) -> Answer:
-        """`y`, factor, status, rcond, weakest."""
-        y, factor, rcond, weakest, status = signature.solve((c, d, u, s))
-        ctx.save_for_backward(c, d, u, s, y, factor)
+        ctx: Any, c: Tensor, d: Tensor, u: Tensor, s: Tensor, signature: Signature, told: list[Any]
+    ) -> Tensor:
+        """`y`; `told` receives factor, rcond, weakest and status."""
+        y, *rest = signature.solve((c, d, u, s))
+        told += rest
+        ctx.save_for_backward(c, d, u, s, y, rest[0])
         ctx.signature = signature
         ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(factor, status, rcond, weakest)
-        return y, factor, status, rcond, weakest
+        return y
 
     @staticmethod
-    def backward(ctx: Any, gy: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, gy: Tensor | None) -> tuple[Tensor | None, ...]:
         """Adjoint solve, then a gradient per row, summed where the tensor was broadcast."""
         wanted = ctx.needs_input_grad[:4]
         if gy is None or not any(wanted):
-            return (None,) * 5
+            return (None,) * 6
         *tensors, y, factor = ctx.saved_tensors
         signature: Signature = ctx.signature
         if torch.is_grad_enabled():
-            return (*_differentiable(signature, tensors, gy, wanted), None)
+            return (*_differentiable(signature, tensors, gy, wanted), None, None)
         grads = signature.gradients(tensors, y, factor, gy, wanted)
         return (
             *(
@@ -137,11 +136,14 @@ class _Quick(torch.autograd.Function):
                 for g, x, w in zip(grads, tensors, wanted, strict=True)
             ),
             None,
+            None,
         )
 
 
 def _summed(g: Tensor, x: Tensor, batch: tuple[int, ...]) -> Tensor:
     """The gradient by `x`, from that by its broadcast form with one batch axis."""
+    if g.shape == x.shape:
+        return g
     if g.numel() == x.numel():
         return g.view(x.shape)
     full = batch + g.shape[1:]
@@ -197,13 +199,16 @@ def _check(
 
 def solve_like(signature: Signature, tensors: tuple[Tensor, ...], *, check: bool) -> Answer:
     """Solve for tensors of a remembered layout."""
-    if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
-        out = _Quick.apply(*tensors, signature)
+    if torch.is_grad_enabled() and any([x.requires_grad for x in tensors]):
+        told: list[Tensor] = []
+        y = _Quick.apply(*tensors, signature, told)
+        factor, rcond, weakest, status = told
     else:
         y, factor, rcond, weakest, status = signature.solve(tensors)
-        out = y, factor, status, rcond, weakest
-    if check:
-        _check(signature.fit(tensors), signature.batch, signature.engine, signature.pieces, out)
+    out = y, factor, status, rcond, weakest
+    engine = signature.engine
+    if check and not (engine.settled and not status.numpy().any()):
+        _check(signature.fit(tensors), signature.batch, engine, signature.pieces, out)
     return out
 
 

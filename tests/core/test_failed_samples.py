@@ -67,6 +67,17 @@ def test_singular_is_found_at_any_length(
         free.solve(fast_backend)
 
 
+def test_a_column_of_which_no_row_speaks(backend: str, device: str) -> None:
+    """Not a number divided by nothing, but singular at that very order."""
+    case = random_problem(1, T=3, V=1, Q=1, R=2, T_init=1, R_init=0, batch=(2,), device=device)
+    c = case.args[0].clone()
+    c[1, ..., 1:] = 0.0
+    _, info = smnn.solve_ex(*case.replace(c=c).args, w_smooth=0.0, backend=backend)
+    assert info.status.tolist() == [3, 3]
+    assert info.weakest[1] == 1
+    assert info.rcond[1] == 0
+
+
 def test_index_in_a_batch_of_two_axes(fast_backend: str, device: str) -> None:
     case = good(device, batch=(2, 3), T_init=1)
     c = case.args[0].clone()

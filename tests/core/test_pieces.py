@@ -7,6 +7,7 @@ from torch import Tensor
 from helpers import SCHEMES, random_problem, relative
 from smnn._backends.registry import backend_named
 from smnn._problem import Problem, make_problem
+from smnn._rows import row_gradients
 
 PIECES = range(1, 9)
 
@@ -89,18 +90,82 @@ def test_a_singular_sequence_is_found_in_every_cut(
     problem = problem._replace(c=c, w_init=w_init)
     good = [0, 2]
     whole = backend_named(fast_backend).solve(problem, 1)
+    y_size = whole.y[0].numel()
     for P in PIECES:
         solved = backend_named(fast_backend).solve(problem, P)
         assert bool((solved.rcond[good] > 1e-8).all())
+        assert bool(((solved.weakest >= 0) & (solved.weakest < y_size)).all())
         assert not float(solved.rcond[1]) > 1e-14
         assert relative(solved.y[good], whole.y[good]) < 1e-11
+
+
+GRADIENTS = ("c", "d", "u", "s", "w_gov", "w_init", "w_smooth")
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {},
+        {"V": 1, "Q": 1, "R": 4, "R_init": 3, "batch": (1,)},
+        {"V": 3, "Q": 2, "R": 1, "batch": (20,)},
+        {"weights": "tensor", "T_init": 17},
+        {"T_init": 0, "Q": 3},
+        {"constant": "cds", "shared": "cs"},
+    ],
+    ids=str,
+)
+def test_gradients_in_pieces(
+    extra: dict[str, object], scheme: str, fast_backend: str, device: str
+) -> None:
+    """Against tensor expressions of the rows, for cuts into pieces of uneven length."""
+    engine = backend_named(fast_backend)
+    problem = problem_of(scheme, 37, device, **extra)
+    gy = torch.randn(problem.y_shape, generator=torch.Generator().manual_seed(5)).to(problem.c)
+    y = engine.solve(problem, 1).y
+    factor = engine.solve(problem, 1).factor
+    expected = row_gradients(problem, engine.adjoint(problem, factor, gy, 1), y)
+    for P in (1, 2, 3, 5, 8):
+        factor = engine.solve(problem, P).factor
+        found = engine.gradients(problem, factor, y, gy, P, [True] * 7)
+        for name, a, b in zip(GRADIENTS, found, expected, strict=True):
+            assert a.shape == b.shape
+            assert b.numel() == 0 or relative(a, b) < 1e-9, (P, name)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_only_what_is_wanted(scheme: str, fast_backend: str, device: str) -> None:
+    engine = backend_named(fast_backend)
+    problem = problem_of(scheme, 37, device, weights="tensor")
+    solved = engine.solve(problem, 3)
+    gy = torch.randn(problem.y_shape, generator=torch.Generator().manual_seed(5)).to(problem.c)
+    everything = engine.gradients(problem, solved.factor, solved.y, gy, 3, [True] * 7)
+    for i in range(7):
+        wanted = [j == i for j in range(7)]
+        found = engine.gradients(problem, solved.factor, solved.y, gy, 3, wanted)
+        assert relative(found[i], everything[i]) < 1e-12
+        assert {x.numel() for x, w in zip(found, wanted, strict=True) if not w} == {0}
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize(("B", "T"), [(1, 5), (1, 16), (1, 17), (1, 100), (3, 40), (40, 3)])
+def test_row_gradients_of_any_size(
+    B: int, T: int, scheme: str, fast_backend: str, device: str
+) -> None:
+    """However many lanes there are for so many times, and whatever layout `lam` and `y` have."""
+    problem = problem_of(scheme, T, device, batch=(B,), weights="tensor")
+    y = torch.randn(problem.y_shape, generator=torch.Generator().manual_seed(1)).to(problem.c)
+    lam = y.flip(0, 1).transpose(0, 1).contiguous().transpose(0, 1)
+    found = backend_named(fast_backend).row_gradients(problem, lam, y, [True] * 7)
+    for name, a, b in zip(GRADIENTS, found, row_gradients(problem, lam, y), strict=True):
+        assert relative(a, b) < 1e-11, name
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_automatic_number_of_pieces_fits(scheme: str, fast_backend: str, device: str) -> None:
     """Whatever the sizes, the number chosen leaves pieces longer than their separators."""
     del device
-    for B in (1, 2, 3, 7, 8, 100):
+    for B in (0, 1, 2, 3, 7, 8, 100):
         for T in (1, 2, 3, 47, 48, 49, 100, 1000, 10**6):
             P = backend_named(fast_backend).pieces(B, T, 6, 2 if scheme == "central" else 1)
             assert P == 1 or possible(T, P, scheme)

@@ -188,16 +188,16 @@ def test_13_only_the_gradients_asked_for(backend: str, device: str) -> None:
 
     asked = []
     engine = backend_named(backend)
-    original = type(engine).row_gradients
+    original = type(engine).gradients
 
-    def spy(self, problem, lam, y, wanted):  # type: ignore[no-untyped-def]
+    def spy(self, problem, factor, y, gy, pieces, wanted):  # type: ignore[no-untyped-def]
         asked.append(list(wanted))
-        return original(self, problem, lam, y, wanted)
+        return original(self, problem, factor, y, gy, pieces, wanted)
 
     case = random_problem(1, device=device)
     d = case.args[1].clone().requires_grad_()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(engine), "row_gradients", spy)
+        patch.setattr(type(engine), "gradients", spy)
         case.replace(d=d).solve(backend).sum().backward()
     assert asked == [[False, True, False, False, False, False, False]]
 

@@ -14,120 +14,142 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from smnn._backends._layout import W
-
-_F64, _I64 = ir.DoubleType(), ir.IntType(64)
-_VEC = ir.VectorType(_F64, W)
-_BITS = ir.IntType(W)
+from smnn._backends._simd import F64, I64, VEC, W, instruction, nth, splat
 
 
-class _Emit:
-    """The few LLVM phrases that the instructions below are made of."""
+def _rotate(e, top, source, row, runs, copies) -> None:
+    """Rotate the first cell of `source` into that of `top`, over every run of columns.
 
-    def __init__(self, context, builder, kinds, values) -> None:
-        self.context, self.b = context, builder
-        self.kinds, self.values = kinds, values
-
-    def data(self, index):
-        """First element of the array argument `index`."""
-        array = self.context.make_array(self.kinds[index])
-        return array(self.context, self.b, self.values[index]).data
-
-    def at(self, index):
-        """Address of the cell that arguments `index` (buffer) and `index + 1` (cell) name."""
-        return self.on(self.data(index), self.values[index + 1])
-
-    def on(self, pointer, cells):
-        """Address `cells` further on."""
-        return self.b.gep(pointer, [self.b.mul(cells, ir.Constant(_I64, W))])
-
-    def load(self, pointer):
-        return self.b.load(self.b.bitcast(pointer, _VEC.as_pointer()), align=8)
-
-    def store(self, value, pointer) -> None:
-        self.b.store(value, self.b.bitcast(pointer, _VEC.as_pointer()), align=8)
-
-    def each(self, count):
-        return cgutils.for_range(self.b, count)
-
-    def call(self, name, *arguments):
-        kind = ir.FunctionType(_VEC, [_VEC] * len(arguments))
-        function = cgutils.get_or_insert_function(self.b.module, kind, f"llvm.{name}.v{W}f64")
-        return self.b.call(function, arguments)
-
-    def fma(self, a, b, c):
-        return self.call("fma", a, b, c)
-
-    def any(self, mask):
-        bits = self.b.bitcast(mask, _BITS)
-        return self.b.icmp_unsigned("!=", bits, ir.Constant(_BITS, 0))
-
-    def number(self, tensor, offsets, extra, lane):
-        """Address of one lane's number in a tensor, and that lane's offset."""
-        own = self.b.load(self.b.gep(self.data(offsets), [ir.Constant(_I64, lane)]))
-        base = self.b.bitcast(self.data(tensor), ir.IntType(8).as_pointer())
-        address = self.b.gep(base, [self.b.add(own, self.values[extra])])
-        return self.b.bitcast(address, _F64.as_pointer()), own
-
-
-def _splat(number: float):
-    return ir.Constant(_VEC, [number] * W)
-
-
-def _instruction(kinds, body, returns=types.void):
-    """Type and code of an intrinsic: arrays as they come, everything else a 64-bit integer."""
-    kinds = [k if isinstance(k, types.Array) else types.int64 for k in kinds]
-
-    def codegen(context, builder, signature, values):
-        out = body(_Emit(context, builder, signature.args, values), *values)
-        return context.get_dummy_value() if out is None else out
-
-    return returns(*kinds), codegen
+    A run is an offset from `top`, one from `source` and `row`, and a number of columns.
+    """
+    b = e.load(source)
+    nonzero = e.any(e.b.fcmp_unordered("!=", b, splat(0.0)))
+    with e.b.if_else(nonzero) as (rotated, kept):
+        with rotated:
+            a = e.load(top)
+            square = e.fma(a, a, e.b.fmul(b, b))
+            empty = e.b.fcmp_ordered("==", square, splat(0.0))
+            inverse = e.inverse_root(square)
+            cosine = e.b.select(empty, splat(1.0), e.b.fmul(a, inverse))
+            sine = e.b.select(empty, splat(0.0), e.b.fmul(b, inverse))
+            for above, below, count in runs:
+                p, q, out = e.on(top, above), e.on(source, below), e.on(row, below)
+                with e.each(count) as loop:
+                    here = e.on(p, loop.index)
+                    x, y = e.load(here), e.load(e.on(q, loop.index))
+                    e.store(e.fma(cosine, x, e.b.fmul(sine, y)), here)
+                    turned = e.fma(cosine, y, e.b.fneg(e.b.fmul(sine, x)))
+                    e.store(turned, e.on(out, loop.index))
+        with kept:
+            for _, below, count in runs if copies else ():
+                q, out = e.on(source, below), e.on(row, below)
+                with e.each(count) as loop:
+                    e.store(e.load(e.on(q, loop.index)), e.on(out, loop.index))
 
 
 @intrinsic
-def givens(typingctx, top, i, bottom, j, columns, tail_i, tail_j, tail_columns):
-    """Rotate cell `bottom[j]` into `top[i]`, over `columns` from there and over a second run.
+def givens(typingctx, top, i, row, j, columns, above, below, more):
+    """Rotate cell `row[j]` into `top[i]`, over `columns`, and over `more` that start further on.
 
-    A bottom cell that is zero in every lane costs one comparison.
+    A cell that is zero in every lane costs one comparison.
     """
 
-    def body(e, top, i, bottom, j, columns, tail_i, tail_j, tail_columns):
-        def rotate(p, q, count, cosine, sine):
-            with e.each(count) as loop:
-                here, there = e.on(p, loop.index), e.on(q, loop.index)
-                a, b = e.load(here), e.load(there)
-                e.store(e.fma(cosine, a, e.b.fmul(sine, b)), here)
-                e.store(e.fma(cosine, b, e.b.fneg(e.b.fmul(sine, a))), there)
+    def body(e, top, i, row, j, columns, above, below, more):
+        runs = [(ir.Constant(I64, 0), ir.Constant(I64, 0), columns), (above, below, more)]
+        _rotate(e, e.at(0), e.at(2), e.at(2), runs, False)
 
-        p, q = e.at(0), e.at(2)
-        b = e.load(q)
-        with e.b.if_then(e.any(e.b.fcmp_unordered("!=", b, _splat(0.0)))):
-            a = e.load(p)
-            square = e.fma(a, a, e.b.fmul(b, b))
-            empty = e.b.fcmp_ordered("==", square, _splat(0.0))
-            inverse = e.b.fdiv(_splat(1.0), e.call("sqrt", square))
-            cosine = e.b.select(empty, _splat(1.0), e.b.fmul(a, inverse))
-            sine = e.b.select(empty, _splat(0.0), e.b.fmul(b, inverse))
-            rotate(p, q, columns, cosine, sine)
-            rotate(e.on(e.data(0), tail_i), e.on(e.data(2), tail_j), tail_columns, cosine, sine)
+    return instruction([top, i, row, j, columns, above, below, more], body)
 
-    return _instruction([top, i, bottom, j, columns, tail_i, tail_j, tail_columns], body)
+
+@intrinsic
+def givens_from(typingctx, top, i, source, k, row, j, columns, above, below, more):
+    """As `givens` for a row that lies at `source[k]` and stays there; the result goes to `row`."""
+
+    def body(e, top, i, source, k, row, j, columns, above, below, more):
+        runs = [(ir.Constant(I64, 0), ir.Constant(I64, 0), columns), (above, below, more)]
+        _rotate(e, e.at(0), e.at(2), e.at(4), runs, True)
+
+    return instruction([top, i, source, k, row, j, columns, above, below, more], body)
 
 
 @intrinsic
 def subtract_dot(typingctx, out, o, a, i, b, j, columns):
-    """`out[o] -= sum_k a[i + k] b[j + k]`."""
+    """`out[o] -= sum_k a[i + k] b[j + k]`, from the last term to the first.
+
+    A back substitution runs through memory downwards. If it changed direction within a row, the
+    processor would not see what to fetch next, and take three times as long.
+    """
 
     def body(e, out, o, a, i, b, j, columns):
         p, q = e.at(2), e.at(4)
         total = cgutils.alloca_once_value(e.b, e.load(e.at(0)))
         with e.each(columns) as loop:
-            x, y = e.load(e.on(p, loop.index)), e.load(e.on(q, loop.index))
+            k = e.b.sub(e.b.sub(columns, loop.index), ir.Constant(I64, 1))
+            x, y = e.load(e.on(p, k)), e.load(e.on(q, k))
             e.b.store(e.fma(e.b.fneg(x), y, e.b.load(total)), total)
         e.store(e.b.load(total), e.at(0))
 
-    return _instruction([out, o, a, i, b, j, columns], body)
+    return instruction([out, o, a, i, b, j, columns], body)
+
+
+@intrinsic
+def dot(typingctx, out, o, a, i, b, j, columns):
+    """`out[o] = sum_k a[i + k] b[j + k]`."""
+
+    def body(e, out, o, a, i, b, j, columns):
+        p, q = e.at(2), e.at(4)
+        total = e.variable()
+        with e.each(columns) as loop:
+            e.add_to(total, e.load(e.on(p, loop.index)), e.load(e.on(q, loop.index)))
+        e.store(e.b.load(total), e.at(0))
+
+    return instruction([out, o, a, i, b, j, columns], body)
+
+
+@intrinsic
+def taylor_change(typingctx, total, both, weights, near, far, taylor, m):
+    """Derivative by `log s` of `sum_r w_r^2 (e_r e'_r + f_r f'_r)` over the Taylor rows of a step.
+
+    `near` and `far` hold `s^r x_r` at the two ends of the step for `r < m`, then the same of `x'`;
+    `taylor` the negative Taylor matrix and its inverse. With the predictions `p = F near` and
+    `q = F^-1 far`, the rows are `e = far - p` and `f = near - q`, and their derivatives
+    `r e_r - p_{r+1}` and `r f_r + q_{r+1}`. Leaves `e_r e'_r + f_r f'_r` in `both`.
+    """
+
+    def body(e, total, both, weights, near, far, taylor, m):
+        ends = [e.data(3), e.data(4)]
+        numbers, one = e.data(5), ir.Constant(I64, 1)
+        sums, upper = e.variable(), [e.variable() for _ in range(4)]
+        with e.each(m) as outer:
+            r = e.b.sub(e.b.sub(m, outer.index), one)
+            found = [e.variable() for _ in range(4)]  # -p, -p', -q, -q'
+            with e.each(e.b.sub(m, r)) as inner:
+                j = e.b.add(r, inner.index)
+                for side in range(2):
+                    row = e.b.mul(e.b.add(r, m) if side else r, m)
+                    number = e.spread(e.b.load(e.b.gep(numbers, [e.b.add(row, j)])))
+                    for which in range(2):
+                        cell = e.load(e.on(ends[side], e.b.add(j, m) if which else j))
+                        e.add_to(found[2 * side + which], number, cell)
+            rows = []
+            for k, value in enumerate(found):
+                own = e.on(ends[1 - k // 2], e.b.add(r, m) if k % 2 else r)
+                rows.append(e.b.fadd(e.load(own), e.b.load(value)))
+            product = e.fma(rows[0], rows[1], e.b.fmul(rows[2], rows[3]))
+            e.store(product, e.on(e.data(1), r))
+            twice = e.spread(e.b.sitofp(e.b.add(r, r), F64))
+            above = [e.b.load(x) for x in upper]
+            change = e.fma(twice, product, e.b.fmul(above[0], rows[1]))
+            change = e.fma(above[1], rows[0], change)
+            change = e.fma(e.b.fneg(above[2]), rows[3], change)
+            change = e.fma(e.b.fneg(above[3]), rows[2], change)
+            weight = e.load(e.on(e.data(2), r))
+            e.add_to(sums, e.b.fmul(weight, weight), change)
+            for kept, value in zip(upper, found, strict=True):
+                e.b.store(e.b.load(value), kept)
+        e.store(e.b.load(sums), e.data(0))
+
+    return instruction([total, both, weights, near, far, taylor, m], body)
 
 
 @intrinsic
@@ -141,7 +163,7 @@ def subtract_multiple(typingctx, out, o, a, i, b, j, columns):
             here = e.on(target, loop.index)
             e.store(e.fma(e.load(e.on(p, loop.index)), factor, e.load(here)), here)
 
-    return _instruction([out, o, a, i, b, j, columns], body)
+    return instruction([out, o, a, i, b, j, columns], body)
 
 
 @intrinsic
@@ -151,7 +173,7 @@ def add_product(typingctx, out, o, a, i, b, j):
     def body(e, out, o, a, i, b, j):
         e.store(e.fma(e.load(e.at(2)), e.load(e.at(4)), e.load(e.at(0))), e.at(0))
 
-    return _instruction([out, o, a, i, b, j], body)
+    return instruction([out, o, a, i, b, j], body)
 
 
 @intrinsic
@@ -161,17 +183,17 @@ def product(typingctx, out, o, a, i, b, j):
     def body(e, out, o, a, i, b, j):
         e.store(e.b.fmul(e.load(e.at(2)), e.load(e.at(4))), e.at(0))
 
-    return _instruction([out, o, a, i, b, j], body)
+    return instruction([out, o, a, i, b, j], body)
 
 
 @intrinsic
-def reciprocal(typingctx, out, o, a, i):
-    """`out[o] = 1 / a[i]`."""
+def quotient(typingctx, out, o, a, i, b, j):
+    """`out[o] = a[i] / b[j]`."""
 
-    def body(e, out, o, a, i):
-        e.store(e.b.fdiv(_splat(1.0), e.load(e.at(2))), e.at(0))
+    def body(e, out, o, a, i, b, j):
+        e.store(e.b.fdiv(e.load(e.at(2)), e.load(e.at(4))), e.at(0))
 
-    return _instruction([out, o, a, i], body)
+    return instruction([out, o, a, i, b, j], body)
 
 
 @intrinsic
@@ -183,7 +205,7 @@ def copy(typingctx, out, o, a, i, columns):
         with e.each(columns) as loop:
             e.store(e.load(e.on(p, loop.index)), e.on(target, loop.index))
 
-    return _instruction([out, o, a, i, columns], body)
+    return instruction([out, o, a, i, columns], body)
 
 
 @intrinsic
@@ -193,9 +215,22 @@ def clear(typingctx, out, o, columns):
     def body(e, out, o, columns):
         target = e.at(0)
         with e.each(columns) as loop:
-            e.store(_splat(0.0), e.on(target, loop.index))
+            e.store(splat(0.0), e.on(target, loop.index))
 
-    return _instruction([out, o, columns], body)
+    return instruction([out, o, columns], body)
+
+
+@intrinsic
+def add(typingctx, out, o, a, i, columns):
+    """`out[o + k] += a[i + k]`."""
+
+    def body(e, out, o, a, i, columns):
+        target, p = e.at(0), e.at(2)
+        with e.each(columns) as loop:
+            here = e.on(target, loop.index)
+            e.store(e.b.fadd(e.load(here), e.load(e.on(p, loop.index))), here)
+
+    return instruction([out, o, a, i, columns], body)
 
 
 @intrinsic
@@ -208,22 +243,29 @@ def add_squares(typingctx, out, o, a, i, columns):
             x, here = e.load(e.on(p, loop.index)), e.on(target, loop.index)
             e.store(e.fma(x, x, e.load(here)), here)
 
-    return _instruction([out, o, a, i, columns], body)
+    return instruction([out, o, a, i, columns], body)
 
 
 @intrinsic
-def keep_weakest(typingctx, best, where, pivot, i, squares, j, index, k):
-    """Put `pivot^2 / squares` and `index` into `best` and `where` in the lanes where it is less."""
+def keep_weakest(typingctx, best, where, pivot, i, squares, j, index):
+    """Put `pivot^2 / squares` and `index` into `best` and `where` in the lanes where it is less.
 
-    def body(e, best, where, pivot, i, squares, j, index, k):
-        x = e.load(e.at(2))
-        ratio = e.b.fdiv(e.b.fmul(x, x), e.load(e.at(4)))
-        old = e.load(e.data(0))
-        less = e.b.fcmp_unordered("<", ratio, old)
-        e.store(e.b.select(less, ratio, old), e.data(0))
-        e.store(e.b.select(less, e.load(e.at(6)), e.load(e.data(1))), e.data(1))
+    An empty column counts as 0. The quotient is taken only where it may matter.
+    """
 
-    return _instruction([best, where, pivot, i, squares, j, index, k], body)
+    def body(e, best, where, pivot, i, squares, j, index):
+        x, norm, old = e.load(e.at(2)), e.load(e.at(4)), e.load(e.data(0))
+        x = e.b.fmul(x, x)
+        empty = e.b.fcmp_ordered("==", norm, splat(0.0))
+        less = e.b.fcmp_unordered("<", x, e.b.fmul(old, norm))
+        with e.b.if_then(e.any(e.b.or_(less, empty)), likely=False):
+            ratio = e.b.select(empty, splat(0.0), e.b.fdiv(x, norm))
+            less = e.b.fcmp_unordered("<", ratio, old)
+            e.store(e.b.select(less, ratio, old), e.data(0))
+            number = e.spread(e.b.sitofp(index, F64))
+            e.store(e.b.select(less, number, e.load(e.data(1))), e.data(1))
+
+    return instruction([best, where, pivot, i, squares, j, index], body)
 
 
 @intrinsic
@@ -233,7 +275,7 @@ def differs(typingctx, a, i, b, j):
     def body(e, a, i, b, j):
         return e.any(e.b.fcmp_unordered("!=", e.load(e.at(0)), e.load(e.at(2))))
 
-    return _instruction([a, i, b, j], body, types.boolean)
+    return instruction([a, i, b, j], body, types.boolean)
 
 
 @intrinsic
@@ -241,27 +283,52 @@ def gather(typingctx, out, o, tensor, offsets, extra):
     """Read one number per lane: `out[o] = tensor[offsets + extra]`, in bytes."""
 
     def body(e, out, o, tensor, offsets, extra):
-        vector = ir.Constant(_VEC, ir.Undefined)
+        vector = ir.Constant(VEC, ir.Undefined)
         for lane in range(W):
             address, _ = e.number(2, 3, 4, lane)
-            vector = e.b.insert_element(
-                vector, e.b.load(address), ir.Constant(ir.IntType(32), lane)
-            )
+            vector = e.b.insert_element(vector, e.b.load(address), nth(lane))
         e.store(vector, e.at(0))
 
-    return _instruction([out, o, tensor, offsets, extra], body)
+    return instruction([out, o, tensor, offsets, extra], body)
 
 
 @intrinsic
-def scatter(typingctx, tensor, offsets, extra, a, i):
-    """Write one number per lane: `tensor[offsets + extra] = a[i]`; negative offsets are skipped."""
+def scatter(typingctx, tensor, offsets, extra, a, i, partly):
+    """Write one number per lane: `tensor[offsets + extra] = a[i]`.
 
-    def body(e, tensor, offsets, extra, a, i):
+    If only `partly`, negative offsets are skipped.
+    """
+
+    def body(e, tensor, offsets, extra, a, i, partly):
         vector = e.load(e.at(3))
-        for lane in range(W):
-            address, own = e.number(0, 1, 2, lane)
-            with e.b.if_then(e.b.icmp_signed(">=", own, ir.Constant(_I64, 0)), likely=True):
-                x = e.b.extract_element(vector, ir.Constant(ir.IntType(32), lane))
-                e.b.store(x, address)
 
-    return _instruction([tensor, offsets, extra, a, i], body)
+        def write(skips):
+            for lane in range(W):
+                address, own = e.number(0, 1, 2, lane)
+                x = e.b.extract_element(vector, nth(lane))
+                if skips:
+                    with e.b.if_then(e.b.icmp_signed(">=", own, ir.Constant(I64, 0))):
+                        e.b.store(x, address)
+                else:
+                    e.b.store(x, address)
+
+        skips = e.b.icmp_signed("!=", partly, ir.Constant(I64, 0))
+        with e.b.if_else(skips, likely=False) as (some, every):
+            with some:
+                write(True)
+            with every:
+                write(False)
+
+    return instruction([tensor, offsets, extra, a, i, partly], body)
+
+
+@intrinsic
+def prefetch(typingctx, tensor, offsets, extra):
+    """Ask for what `gather` will read there; any address will do."""
+
+    def body(e, tensor, offsets, extra):
+        for lane in range(W):
+            address, _ = e.number(0, 1, 2, lane)
+            e.prefetch(address)
+
+    return instruction([tensor, offsets, extra], body)

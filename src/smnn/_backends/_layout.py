@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-W = 32
-"""Lanes per group: four AVX-512 registers, enough independent work to hide the latency of roots."""
+W = 16
+"""Lanes per group: two AVX-512 registers, enough independent work to hide most latencies."""
 
 
 class Plan:

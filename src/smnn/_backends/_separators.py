@@ -8,9 +8,10 @@ from the bottom up. A factor row is `[own, from the pivot on | next k]` with the
 # mypy: ignore-errors
 from __future__ import annotations
 
+import numba as nb
 import numpy as np
 
-from smnn._backends._eliminate import I, compiled, flat, small, strided
+from smnn._backends._pieces import F, I, compiled, flat, small, strided, whole
 
 
 @small
@@ -34,10 +35,7 @@ def keep_separator(current, k, n, T, P, b, p, factor, cells, work, rcond, weakes
     end = (p + 1) * (T // P) + min(p + 1, T % P)
     for j in range(k):
         pivot = current[j * size + j]
-        column = work[k + j]
-        for i in range(j + 1):
-            column += current[i * size + j] ** 2
-        ratio = pivot * pivot / column
+        ratio = pivot * pivot / work[j] if work[j] != 0.0 else 0.0
         if not (ratio >= rcond[b * P + p]):
             rcond[b * P + p] = ratio
             weakest[b * P + p] = (end - reach) * n + j
@@ -45,7 +43,7 @@ def keep_separator(current, k, n, T, P, b, p, factor, cells, work, rcond, weakes
         for x in range(j + 1, 2 * k):
             factor[at + x - j] = current[j * size + x]
         at += 2 * k - j
-        work[2 * k + p * k + j] = current[j * size + 2 * k]
+        work[k + p * k + j] = current[j * size + 2 * k]
 
 
 @small
@@ -102,17 +100,11 @@ def eliminate_chain(coupling, k, n, T, P, first, last, factor, y, rcond, weakest
                 work[j] = coupling[norms + j]
                 if p + 1 < P:
                     work[j] += coupling[norms + stride + k + j]
-            for j in range(k):
-                work[k + j] = work[j]
-            if p > 0:
-                for i in range(k):
-                    for j in range(k):
-                        work[k + j] += current[i * size + k + j] ** 2
             current[:] = following
         keep_separator(current, k, n, T, P, b, P - 1, factor, cells, work, rcond, weakest)
         for p in range(P):
             for j in range(k):
-                y[b, p, j] = work[2 * k + p * k + j]
+                y[b, p, j] = work[k + p * k + j]
         back_chain(factor, b, k, P, cells, y)
 
 
@@ -136,3 +128,27 @@ def solve_chain(factor, g, y, first, last):
                         y[b, p + 1, x] -= factor[at + k - j + x] * y[b, p, j]
                 at += 2 * k - j
         back_chain(factor, b, k, P, cells, y)
+
+
+@compiled(flat(), flat(), I, strided(3), strided(4), F, flat(), whole(), returns=nb.boolean)
+def judge(ratio, where, P, s, y, doubtful, rcond, weakest):
+    """The weakest pivot of each sequence among its pieces, and whether all is well beyond doubt.
+
+    Whatever is not finite spreads along the whole sequence in the substitution, back to time 0.
+    """
+    fine = True
+    for b in range(len(rcond)):
+        worst = b * P
+        for p in range(b * P, b * P + P):
+            if not (ratio[p] >= ratio[worst]):
+                worst = p
+        rcond[b], weakest[b] = np.sqrt(ratio[worst]), int(where[worst])
+        fine = fine and rcond[b] > doubtful
+        for v in range(y.shape[2]):
+            for r in range(y.shape[3]):
+                fine = fine and np.isfinite(y[b, 0, v, r])
+    for b in range(s.shape[0]):
+        for t in range(s.shape[1]):
+            for v in range(s.shape[2]):
+                fine = fine and 0.0 < s[b, t, v] < np.inf
+    return fine

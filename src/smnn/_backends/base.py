@@ -52,6 +52,8 @@ class Backend(ABC):
     """One way to compute the answer. All tensors are float64; shapes are those of `Problem`."""
 
     name: str
+    settled = False
+    """Whether the status that `solve` gives is the last word, and no sample needs a second look."""
 
     def unusable(self) -> str | None:
         """Why this backend cannot run in this process, or `None`."""
@@ -118,6 +120,8 @@ class Backend(ABC):
         weakest: Tensor,
     ) -> Tensor:
         """The status with doubtful samples judged by their smallest singular value; waits."""
+        if self.settled:
+            return status
         doubtful = (status == OK) & (rcond < DOUBTFUL_PIVOT)
         if not bool(doubtful.any()):
             return status
@@ -137,6 +141,18 @@ class Backend(ABC):
             length = x.flatten(1).norm(dim=1)
             x = x / length.view(-1, 1, 1, 1)
         return length.rsqrt()
+
+    def gradients(
+        self,
+        problem: Problem,
+        factor: Tensor,
+        y: Tensor,
+        gy: Tensor,
+        pieces: int,
+        wanted: list[bool],
+    ) -> list[Tensor]:
+        """Adjoint solve and row gradients; as `row_gradients` of the two."""
+        return self.row_gradients(problem, self.adjoint(problem, factor, gy, pieces), y, wanted)
 
     def row_gradients(
         self, problem: Problem, lam: Tensor, y: Tensor, wanted: list[bool]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import Tensor
 from smnn._backends._layout import Plan, W
 from smnn._backends.base import Backend, Solved
 from smnn._problem import Problem
+from smnn._status import DOUBTFUL_PIVOT
 from smnn._taylor import link_rows, smoothness_top, taylor
 
 SHORTEST_PIECE = 24
@@ -30,7 +32,7 @@ def _threads() -> int:
 
 def _in_threads(kernel: Callable[[int, int], None], count: int, work: float) -> None:
     """Run `kernel(first, last)` over `0..count`, split between threads if there is enough work."""
-    threads = min(_threads(), count, max(1, int(work / 2e4)))
+    threads = 1 if work < 4e4 else min(_threads(), count, int(work / 2e4))
     if threads <= 1:
         kernel(0, count)
         return
@@ -44,25 +46,188 @@ def _in_threads(kernel: Callable[[int, int], None], count: int, work: float) -> 
         job.result()
 
 
-def _empty(shape: int | tuple[int, ...]) -> Tensor:
-    """Unfilled memory; NumPy asks for huge pages, which PyTorch does not."""
-    return torch.from_numpy(np.empty(shape))
+class Prepared:
+    """A problem's sizes and weights, with all that repeats from call to call worked out.
 
+    Memory comes from NumPy, which asks for huge pages where PyTorch does not.
 
-def _array(x: Tensor) -> np.ndarray:
-    return x.detach().numpy()
+    Args:
+        problem: Whose weights are used; `c, d, u, s` only lend their layout.
+        pieces: Into how many pieces of time each sequence is cut.
+    """
 
+    def __init__(self, problem: Problem, pieces: int) -> None:
+        self._plan = Plan(problem.y_shape, problem.scheme, pieces)
+        self._scheme, self._shape = problem.scheme, problem.y_shape
+        self._layouts = [(x.shape, x.stride()) for x in problem[:4]]
+        self._shapes = [tuple(x.shape) for x in problem[:7]]
+        self._nothing = [np.empty((0,) * x.ndim) for x in problem[:7]]
+        self._weights = [x.detach() for x in problem[4:7]]
+        self._weight_arrays = [x.numpy() for x in self._weights]
+        self._free_steps = tuple(slice(None if i else 1) for i in problem.s.stride())
 
-def _parts(factor: Tensor, plan: Plan) -> tuple[np.ndarray, np.ndarray]:
-    """The factor of the lanes, and of the chain of separators."""
-    array = _array(factor)
-    return array[: plan.lane_factor], array[plan.lane_factor :]
+    @functools.cached_property
+    def _links(self) -> list[np.ndarray]:
+        w_smooth = self._weights[2]
+        return [x.numpy() for x in (*link_rows(w_smooth, self._scheme), w_smooth[..., -1])]
+
+    @functools.cached_property
+    def _taylor(self) -> np.ndarray:
+        R = self._shape[3] - 1
+        return -np.concatenate([taylor(R, sign).numpy().ravel() for sign in (1, -1)])
+
+    def _fit(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """The caller's tensors in their broadcast form."""
+        return [
+            (x if x.shape == shape else x.as_strided(shape, stride)).detach()
+            for x, (shape, stride) in zip(tensors, self._layouts, strict=True)
+        ]
+
+    def _split(self, factor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The factor of the lanes, and of the chain of separators."""
+        return factor[: self._plan.lane_factor], factor[self._plan.lane_factor :]
+
+    def solve(self, *tensors: Tensor) -> Solved:
+        """Eliminate, solve the chain of separators, substitute back."""
+        from smnn._backends import _eliminate, _separators, _substitute
+
+        plan = self._plan
+        P, k, B = plan.P, plan.k, plan.B
+        views = self._fit(tensors)
+        c, d, u, s = (x.numpy() for x in views)
+        factor, y = np.empty(plan.lane_factor + plan.chain_factor), np.empty(self._shape)
+        lanes, chain = self._split(factor)
+        z, coupling = np.empty(plan.z_size), np.empty(plan.coupling)
+        ratio, where = np.empty(B * P), np.empty(B * P)
+        rcond, weakest = np.empty(B), np.empty(B, np.int64)
+        separators = np.empty((B, P, k))
+        _in_threads(
+            lambda a, b: _eliminate.eliminate(
+                c, d, u, s, *self._weight_arrays[:2], *self._links, plan.reach, P, a, b,
+                lanes, z, coupling, ratio, where,
+            ),
+            plan.groups,
+            plan.work,
+        )  # fmt: skip
+        if P > 1:
+            _in_threads(
+                lambda a, b: _separators.eliminate_chain(
+                    coupling, k, plan.n, plan.T, P, a, b, chain, separators, ratio, where,
+                    np.empty(k + P * k),
+                ),
+                B,
+                B * P * k**3,
+            )  # fmt: skip
+        _in_threads(
+            lambda a, b: _substitute.substitute_back(lanes, z, separators, y, plan.reach, P, a, b),
+            plan.groups,
+            plan.work / plan.n,
+        )
+        fine = _separators.judge(
+            ratio, where, P, s[self._free_steps], y, DOUBTFUL_PIVOT, rcond, weakest
+        )
+        told = torch.from_numpy(rcond), torch.from_numpy(weakest)
+        out = torch.from_numpy(y), torch.from_numpy(factor), *told
+        if fine:
+            return Solved(*out, torch.zeros(B, dtype=torch.int64))
+        problem = Problem.of([*views, *self._weights], self._scheme)
+        return CpuBackend().settle(problem, P, *out)
+
+    def _forward(self, factor: Tensor, g: Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The first half of an adjoint solve: factor, right-hand side, separators of the second."""
+        from smnn._backends import _separators, _substitute
+
+        plan = self._plan
+        P, k, B = plan.P, plan.k, plan.B
+        lanes, chain = self._split(factor.numpy())
+        z, loads, separators = np.empty(plan.z_size), np.empty((B, P, 2, k)), np.empty((B, P, k))
+        g_array = g.detach().numpy()
+        _in_threads(
+            lambda a, b: _substitute.substitute_forward(
+                lanes, g_array, z, loads, plan.reach, P, a, b
+            ),
+            plan.groups,
+            plan.work / plan.n,
+        )
+        if P > 1:
+            _in_threads(
+                lambda a, b: _separators.solve_chain(chain, loads, separators, a, b),
+                B,
+                B * P * k**2,
+            )
+        return lanes, z, separators
+
+    def adjoint(self, factor: Tensor, g: Tensor) -> Tensor:
+        """Two substitutions."""
+        from smnn._backends import _substitute
+
+        plan, x = self._plan, np.empty(self._shape)
+        half = self._forward(factor, g)
+        _in_threads(
+            lambda a, b: _substitute.substitute_back(*half, x, plan.reach, plan.P, a, b),
+            plan.groups,
+            plan.work / plan.n,
+        )
+        return torch.from_numpy(x)
+
+    def gradients(
+        self, tensors: Sequence[Tensor], y: Tensor, factor: Tensor, gy: Tensor,
+        wanted: Sequence[bool],
+    ) -> list[Tensor]:  # fmt: skip
+        """By `c, d, u, s` and, if `wanted` goes on, the weights; anything where not wanted.
+
+        The second substitution of the adjoint solve and the gradients of the rows are one pass.
+        """
+        half = self._forward(factor, gy)
+        keeps = self._scheme == "central" and (wanted[3] or any(wanted[6:]))
+        lam = np.empty(self._shape if keeps else (0, 0, 0, 0))
+        return self._rows(tensors, y, lam, half, wanted)
+
+    def row_gradients(
+        self, tensors: Sequence[Tensor], y: Tensor, lam: Tensor, wanted: Sequence[bool]
+    ) -> list[Tensor]:
+        """As `gradients`, with `lam` known."""
+        nothing = np.empty(0), np.empty(0), np.empty((0, 0, 0))
+        return self._rows(tensors, y, lam.detach().numpy(), nothing, wanted)
+
+    def _rows(
+        self, tensors: Sequence[Tensor], y: Tensor, lam: np.ndarray,
+        half: tuple[np.ndarray, np.ndarray, np.ndarray], wanted: Sequence[bool],
+    ) -> list[Tensor]:  # fmt: skip
+        """`half` is what `_forward` left, or nothing if `lam` is known."""
+        from smnn._backends import _row_gradients
+
+        plan, y_array, count = self._plan, y.detach().numpy(), len(wanted)
+        wanted = [*wanted, *(False,) * (7 - count)]
+        grads = [
+            np.empty(shape) if w else none
+            for shape, none, w in zip(self._shapes, self._nothing, wanted, strict=True)
+        ]
+        arrays = [*(x.numpy() for x in self._fit(tensors)), *self._weight_arrays]
+        top = smoothness_top(self._shape[3] - 1, self._scheme)
+        _in_threads(
+            lambda a, b: _row_gradients.row_gradients(
+                *half, lam, y_array, *arrays, self._taylor, top, plan.reach, plan.P, a, b, *grads
+            ),
+            plan.groups,
+            plan.work,
+        )
+        if self._scheme == "central" and (wanted[3] or wanted[6]):
+            _in_threads(
+                lambda a, b: _row_gradients.central_gradients(
+                    lam, y_array, arrays[3], arrays[6], a, b, grads[3], grads[6]
+                ),
+                plan.B,
+                plan.work / plan.n,
+            )
+        return [torch.from_numpy(x) for x in grads[:count]]
 
 
 class CpuBackend(Backend):
     """Givens elimination in SIMD lanes; see `_eliminate.py`."""
 
     name = "cpu"
+    settled = True
 
     def unusable(self) -> str | None:
         """Numba is all it needs."""
@@ -83,133 +248,36 @@ class CpuBackend(Backend):
         shortest = max(SHORTEST_PIECE, 4 * reach)
         if B >= W or 2 * shortest > T:
             return 1
-        return max(1, min(lanes // B, T // shortest))
+        return max(1, min(lanes // max(B, 1), T // shortest))
 
     def factor_size(self, problem: Problem, pieces: int) -> int:
         """Lanes first, then the chain of separators."""
         plan = Plan(problem.y_shape, problem.scheme, pieces)
         return plan.lane_factor + plan.chain_factor
 
+    def prepare(self, problem: Problem, pieces: int) -> Prepared:
+        """Sizes, and rows that follow from the weights."""
+        return Prepared(problem, pieces)
+
     def solve(self, problem: Problem, pieces: int) -> Solved:
         """Eliminate, solve the chain of separators, substitute back."""
-        from smnn._backends import _eliminate, _separators, _substitute
-
-        plan = Plan(problem.y_shape, problem.scheme, pieces)
-        P, k, B = plan.P, plan.k, plan.B
-        scale, K, KF = link_rows(problem.w_smooth, problem.scheme)
-        arrays = [_array(x) for x in (*problem[:6], scale, K, KF, problem.w_smooth[..., -1])]
-        factor = _empty(plan.lane_factor + plan.chain_factor)
-        lanes, chain = _parts(factor, plan)
-        z, coupling = np.empty(plan.z_size), np.empty(plan.coupling)
-        rcond, weakest = np.empty(B * P), np.empty(B * P)
-        y = _empty(problem.y_shape)
-        separators = np.empty((B, P, k))
-
-        _in_threads(
-            lambda a, b: _eliminate.eliminate(
-                *arrays, plan.reach, P, a, b, lanes, z, coupling, rcond, weakest
-            ),
-            plan.groups,
-            plan.work,
-        )
-        if P > 1:
-            _in_threads(
-                lambda a, b: _separators.eliminate_chain(
-                    coupling, k, plan.n, plan.T, P, a, b, chain, separators, rcond, weakest,
-                    np.empty(2 * k + P * k),
-                ),
-                B,
-                B * P * k**3,
-            )  # fmt: skip
-        y_array = y.numpy()
-        _in_threads(
-            lambda a, b: _substitute.substitute_back(
-                lanes, z, separators, y_array, plan.reach, P, a, b
-            ),
-            plan.groups,
-            plan.work / plan.n,
-        )
-        ratio, where = rcond, weakest
-        if P > 1:
-            worst = rcond.reshape(B, P).argmin(1)
-            ratio = rcond.reshape(B, P)[np.arange(B), worst]
-            where = weakest.reshape(B, P)[np.arange(B), worst]
-        smallest = torch.from_numpy(np.sqrt(ratio))
-        position = torch.from_numpy(where.astype(np.int64))
-        return self.settle(problem, pieces, y, factor, smallest, position)
+        return Prepared(problem, pieces).solve(*problem[:4])
 
     def adjoint(self, problem: Problem, factor: Tensor, g: Tensor, pieces: int) -> Tensor:
         """Two substitutions."""
-        from smnn._backends import _separators, _substitute
+        return Prepared(problem, pieces).adjoint(factor, g)
 
-        plan = Plan(problem.y_shape, problem.scheme, pieces)
-        P, k, B = plan.P, plan.k, plan.B
-        lanes, chain = _parts(factor, plan)
-        z, loads, separators = np.empty(plan.z_size), np.empty((B, P, 2, k)), np.empty((B, P, k))
-        g_array = _array(g)
-        out = _empty(problem.y_shape)
-        out_array = out.numpy()
-        work = plan.work / plan.n
-        _in_threads(
-            lambda a, b: _substitute.substitute_forward(
-                lanes, g_array, z, loads, plan.reach, P, a, b
-            ),
-            plan.groups,
-            work,
-        )
-        if P > 1:
-            _in_threads(
-                lambda a, b: _separators.solve_chain(chain, loads, separators, a, b),
-                B,
-                B * P * k**2,
-            )
-        _in_threads(
-            lambda a, b: _substitute.substitute_back(
-                lanes, z, separators, out_array, plan.reach, P, a, b
-            ),
-            plan.groups,
-            work,
-        )
-        return out
+    def gradients(
+        self, problem: Problem, factor: Tensor, y: Tensor, gy: Tensor, pieces: int,
+        wanted: list[bool],
+    ) -> list[Tensor]:  # fmt: skip
+        """Adjoint solve and row gradients with one pass less."""
+        return Prepared(problem, pieces).gradients(problem[:4], y, factor, gy, wanted)
 
     def row_gradients(
         self, problem: Problem, lam: Tensor, y: Tensor, wanted: list[bool]
     ) -> list[Tensor]:
-        """One pass over the rows."""
-        from smnn._backends import _row_gradients as rows
-
-        lam, y = lam.contiguous(), y.contiguous()
-        out = [
-            _empty(tuple(x.shape) if w else (0,) * x.ndim)
-            for x, w in zip(problem[:7], wanted, strict=True)
-        ]
-        gc, gd, gu, gs, gw_gov, gw_init, gw_smooth = (x.numpy() for x in out)
-        c, d, u, s, w_gov, w_init, w_smooth = (_array(x) for x in problem[:7])
-        x, mu = _array(y), _array(lam)
-        B, T, V, m = y.shape
-        work = float(y.numel() * 4)
-        if wanted[0] or wanted[1] or wanted[4]:
-            _in_threads(
-                lambda a, b: rows.governing_gradients(mu, x, c, d, w_gov, a, b, gc, gd, gw_gov),
-                B * T,
-                work * c.shape[2],
-            )
-        if (wanted[2] or wanted[5]) and u.size:
-            rows.initial_gradients(mu, x, u, w_init, 0, B, gu, gw_init)
-        if (wanted[3] or wanted[6]) and T > 1:
-            top = smoothness_top(m - 1, problem.scheme)
-            steps = [np.repeat(taylor(m - 1, sign).numpy().ravel(), W) for sign in (1, -1)]
-            _in_threads(
-                lambda a, b: rows.taylor_gradients(
-                    mu, x, s, w_smooth, *steps, top, a, b, gs, gw_smooth
-                ),
-                B * (T - 1),
-                work,
-            )
-            if problem.scheme == "central":
-                _in_threads(
-                    lambda a, b: rows.central_gradients(mu, x, s, w_smooth, a, b, gs, gw_smooth),
-                    B,
-                    work,
-                )
-        return out
+        """One pass over the rows, in as many pieces as fill the lanes."""
+        B, T = problem.y_shape[:2]
+        pieces = max(1, min(W * _threads() // max(B, 1), T))
+        return Prepared(problem, pieces).row_gradients(problem[:4], y, lam, wanted)

@@ -1,0 +1,50 @@
+"""What the vector instructions of the CPU kernels compute, on processors that differ."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("numba")
+
+INVERSE_ROOT = """
+import sys
+import numba as nb
+import numpy as np
+from numba.extending import intrinsic
+from smnn._backends._simd import W, instruction
+
+@intrinsic
+def inverse_root(typingctx, out, x):
+    def body(e, out, x):
+        e.store(e.inverse_root(e.load(e.data(1))), e.data(0))
+    return instruction([out, x], body)
+
+@nb.njit
+def apply(out, x):
+    inverse_root(out, x)
+
+draw = np.random.default_rng(0)
+worst = 0.0
+for _ in range(2000):
+    x, out = 10.0 ** draw.uniform(-300, 300, W), np.empty(W)
+    apply(out, x)
+    exact = 1 / np.sqrt(x.astype(np.longdouble))
+    worst = max(worst, float(np.max(np.abs(out - exact) / exact)))
+for special in (np.inf, np.nan):
+    apply(out, np.full(W, special))
+    assert not np.isfinite(out).any() or (out == 0).all()
+print(worst)
+"""
+
+
+@pytest.mark.parametrize("processor", [{}, {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}])
+def test_inverse_root_is_exact_to_rounding(processor: dict[str, str]) -> None:
+    """With what the processor of this machine offers, and without."""
+    done = subprocess.run(
+        [sys.executable, "-c", INVERSE_ROOT],
+        env={**os.environ, **processor}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 4e-16
