@@ -1,0 +1,252 @@
+"""Sea surface temperature: NOAA Optimum Interpolation SST V2 in its real forms.
+
+Three forms are read: the weekly 1-degree file with its land mask, monthly grids, and the weekly
+text file of the Nino regions. The monthly 2.5-degree grid and the Nino file are part of the package
+(NOAA data are in the public domain; see `data/README.md` beside this file).
+
+Nothing here looks at the test period: what is learned from data (means, spreads, climatologies) is
+learned from the times before `until`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from smnn._optional import require
+
+MONTHLY = "oisst_v2_monthly_2p5deg.nc"
+NINO = "nino_weekly_1990_2020.for"
+REGIONS = ("Nino1+2", "Nino3", "Nino3.4", "Nino4")
+WANTED = "read sea surface temperatures"
+
+
+class DataFormatError(ValueError):
+    """A file is not what it was taken for: says what was found and what was expected."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Temperatures on a grid of latitudes and longitudes."""
+
+    values: np.ndarray
+    """`(T, A, O)` float32, NaN over land."""
+    time: np.ndarray
+    """`(T,)` `datetime64[ns]`."""
+    lat: np.ndarray
+    """`(A,)` degrees north."""
+    lon: np.ndarray
+    """`(O,)` degrees east."""
+    ocean: np.ndarray
+    """`(A, O)` cells that have a value at every time and that the mask, if any, calls ocean."""
+    units: str = "degC"
+    source: str = ""
+
+    @property
+    def series(self) -> np.ndarray:
+        """`(T, N)` the ocean cells, float64."""
+        return self.values[:, self.ocean].astype(float)
+
+    @property
+    def cells(self) -> np.ndarray:
+        """`(N, 2)` latitude and longitude of each ocean cell."""
+        a, o = np.nonzero(self.ocean)
+        return np.stack([self.lat[a], self.lon[o]], axis=1)
+
+    def on_grid(self, x: np.ndarray) -> np.ndarray:
+        """`(..., N)` back to `(..., A, O)`, NaN elsewhere: for maps."""
+        x = np.asarray(x, dtype=float)
+        if x.shape[-1] != int(self.ocean.sum()):
+            raise ValueError(
+                f"x: got {x.shape[-1]} cells; expected {int(self.ocean.sum())}, the ocean cells."
+            )
+        out = np.full((*x.shape[:-1], *self.ocean.shape), np.nan)
+        out[..., self.ocean] = x
+        return out
+
+
+def monthly() -> Grid:
+    """The packaged grid: monthly means, 2.5 degrees, December 1981 to January 2023."""
+    with resources.as_file(resources.files("smnn.datasets") / "data" / MONTHLY) as path:
+        return read_grid(path)
+
+
+def read_grid(path: str | Path, mask: str | Path | None = None, variable: str = "sst") -> Grid:
+    """Read a NOAA grid: `sst.wkmean.1990-present.nc`, a monthly file, or one laid out like these.
+
+    Packed integers are unpacked with their scale factor and offset, missing values become NaN, and
+    times are decoded with their units and calendar. Land is what the mask calls land, and every
+    cell that lacks a value at some time: the weekly file carries values over land, too.
+
+    Args:
+        path: NetCDF, classic or version 4.
+        mask: `lsmask.nc`: 1 over ocean, 0 over land.
+        variable: Its name in the file.
+
+    Raises:
+        DataFormatError: If something expected is not there.
+    """
+    path = Path(path)
+    with open_netcdf(path) as data:
+        if variable not in data:
+            have = ", ".join(sorted(map(str, data.data_vars)))
+            raise DataFormatError(f"{path}: no variable {variable!r}; it has {have or 'none'}.")
+        field = data[variable]
+        missing = [name for name in ("time", "lat", "lon") if name not in field.dims]
+        if missing:
+            raise DataFormatError(
+                f"{path}: {variable} has dimensions {field.dims}; expected time, lat and lon."
+            )
+        field = field.transpose("time", "lat", "lon")
+        values = field.values.astype(np.float32)
+        time = np.asarray(field["time"].values)
+        if not np.issubdtype(time.dtype, np.datetime64):
+            raise DataFormatError(
+                f"{path}: the times are {time.dtype}; expected dates. "
+                "Its time variable needs units such as 'days since 1800-01-01'."
+            )
+        lat, lon = field["lat"].values.astype(float), field["lon"].values.astype(float)
+        units = str(field.attrs.get("units", "degC"))
+        source = str(field.attrs.get("dataset", data.attrs.get("title", "")))
+    ocean = np.isfinite(values).all(0)
+    if mask is not None:
+        ocean &= _read_mask(Path(mask), lat, lon)
+        values = np.where(ocean, values, np.float32(np.nan))
+    return Grid(values, time.astype("datetime64[ns]"), lat, lon, ocean, units, source)
+
+
+def open_netcdf(path: Path) -> Any:
+    """Open a NetCDF file with the reader that fits its first bytes.
+
+    Raises:
+        DataFormatError: If it is not a NetCDF file.
+    """
+    xarray = require("xarray", WANTED)
+    try:
+        with open(path, "rb") as file:
+            start = file.read(8)
+    except OSError as error:
+        raise DataFormatError(f"{path}: {error.strerror}.") from None
+    if start[:3] == b"CDF":
+        return xarray.open_dataset(path, engine="scipy")
+    if start == b"\x89HDF\r\n\x1a\n":
+        require("h5netcdf", WANTED)
+        return xarray.open_dataset(path, engine="h5netcdf")
+    raise DataFormatError(f"{path}: not a NetCDF file (it starts with {start!r}).")
+
+
+def _read_mask(path: Path, lat: np.ndarray, lon: np.ndarray) -> np.ndarray:
+    with open_netcdf(path) as data:
+        if "mask" not in data:
+            raise DataFormatError(f"{path}: no variable 'mask'. Expected NOAA's lsmask.nc.")
+        field = data["mask"]
+        field = field.isel({d: 0 for d in field.dims if d not in ("lat", "lon")})
+        field = field.transpose("lat", "lon")
+        same = field.shape == (len(lat), len(lon)) and (
+            np.allclose(field["lat"].values, lat) and np.allclose(field["lon"].values, lon)
+        )
+        if not same:
+            raise DataFormatError(
+                f"{path}: its grid is not that of the temperatures ({len(lat)} x {len(lon)})."
+            )
+        return np.asarray(field.values == 1)
+
+
+def write_grid(grid: Grid, path: str | Path) -> None:
+    """Write a grid as NetCDF 4 with packed 16-bit integers of 0.01 degrees: the packaged form.
+
+    Raises:
+        ValueError: If a value is not a multiple of 0.01 degrees, or too large for 16 bits.
+    """
+    xarray = require("xarray", "write sea surface temperatures")
+    require("h5netcdf", "write sea surface temperatures")
+    hundredth = np.float32(0.01)
+    seen = np.isfinite(grid.values)
+    counts = np.rint(np.where(seen, grid.values, 0) * 100.0)
+    if np.abs(counts).max(initial=0) > 32766 or not np.array_equal(
+        counts.astype(np.float32)[seen] * hundredth, grid.values[seen]
+    ):
+        raise ValueError("the values are not multiples of 0.01 within 16 bits: packing loses them.")
+    packed = np.where(seen, counts, 32767).astype(np.int16)
+    about = {
+        "units": grid.units, "scale_factor": hundredth, "add_offset": np.float32(0),
+        "missing_value": np.int16(32767), "dataset": grid.source,
+        "long_name": "Sea Surface Temperature",
+    }  # fmt: skip
+    days = (grid.time - np.datetime64("1800-01-01")) / np.timedelta64(1, "D")
+    data = xarray.Dataset(
+        {"sst": (("time", "lat", "lon"), packed, about)},
+        coords={
+            "time": ("time", days, {"units": "days since 1800-01-01 00:00:00"}),
+            "lat": ("lat", grid.lat.astype(np.float32), {"units": "degrees_north"}),
+            "lon": ("lon", grid.lon.astype(np.float32), {"units": "degrees_east"}),
+        },
+    )
+    data.to_netcdf(
+        path, engine="h5netcdf",
+        encoding={"sst": {
+            "zlib": True, "complevel": 9, "shuffle": True, "chunksizes": packed.shape,
+            "_FillValue": None,
+        }},
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Nino:
+    """Weekly temperatures of the four Nino regions."""
+
+    time: np.ndarray
+    """`(T,)` `datetime64[ns]`, the middle of each week."""
+    sst: np.ndarray
+    """`(T, 4)` degrees."""
+    anomaly: np.ndarray
+    """`(T, 4)` as published, against NOAA's climatology."""
+    regions: tuple[str, ...] = REGIONS
+
+
+def nino() -> Nino:
+    """The packaged file: weeks from 3 January 1990 to 23 September 2020."""
+    with resources.as_file(resources.files("smnn.datasets") / "data" / NINO) as path:
+        return read_nino(path)
+
+
+_WEEK = re.compile(r"^\s*(\d{2})([A-Z]{3})(\d{4})\s+(.+?)\s*$")
+_NUMBER = re.compile(r"-?\d+\.\d+")
+_MONTHS = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"]
+
+
+def read_nino(path: str | Path) -> Nino:
+    """Read NOAA's weekly text file (`wksst*.for`).
+
+    A negative anomaly touches the temperature before it (`23.4-0.4`), so fields are found by their
+    decimals, not by spaces.
+
+    Raises:
+        DataFormatError: If a line does not hold a date and eight numbers.
+    """
+    time: list[np.datetime64] = []
+    rows: list[list[float]] = []
+    for number, line in enumerate(Path(path).read_text().splitlines(), 1):
+        match = _WEEK.match(line)
+        if match is None:
+            if time and line.strip():
+                raise DataFormatError(f"{path}, line {number}: expected a week, got {line!r}.")
+            continue  # the heading
+        day, month, year, rest = match.groups()
+        numbers = _NUMBER.findall(rest)
+        if len(numbers) != 2 * len(REGIONS) or month not in _MONTHS:
+            raise DataFormatError(
+                f"{path}, line {number}: expected a date and {2 * len(REGIONS)} numbers, "
+                f"got {line!r}."
+            )
+        time.append(np.datetime64(f"{year}-{_MONTHS.index(month) + 1:02d}-{day}", "ns"))
+        rows.append([float(x) for x in numbers])
+    if not rows:
+        raise DataFormatError(f"{path}: no weeks found. Expected lines like '03JAN1990 23.4-0.4'.")
+    table = np.array(rows)
+    return Nino(np.array(time), table[:, 0::2], table[:, 1::2])

@@ -1,0 +1,8 @@
+"""Forecasting of anybody's series by linear ODEs that can be read."""
+
+from smnn.forecasting._forecast import Forecast as Forecast
+from smnn.forecasting._forecaster import Forecaster as Forecaster
+from smnn.forecasting._time import SeriesError as SeriesError
+from smnn.forecasting._words import Equation as Equation
+
+__all__ = ["Equation", "Forecast", "Forecaster", "SeriesError"]

@@ -1,0 +1,193 @@
+"""Time axes: what the user counts time in, and the same in typical steps.
+
+Two readings of one axis are needed. Damping and drift go by elapsed time, counted in typical steps
+(a month is a month, whether it has 28 days or 31). Seasons go by the calendar: the first of March
+is at the same phase of the year in every year, leap year or not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from smnn._optional import require
+
+MONTH_DAYS = (27.5, 31.5)
+DAY = np.timedelta64(1, "D") / np.timedelta64(1, "ns")
+
+
+class SeriesError(ValueError):
+    """The data cannot be forecast as given: says what was got, what was expected, what to do."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The times of a series, history or future."""
+
+    stamps: np.ndarray
+    """`(n,)` as the user has them: `datetime64[ns]`, or floats."""
+    steps: np.ndarray
+    """`(n,)` elapsed time since the first stamp of the history, in typical steps."""
+    origin: Any
+    """First stamp of the history."""
+    months: int
+    """Months in a typical step, or 0 if it is a fixed length of time."""
+    length: float
+    """A typical step: nanoseconds for dates, otherwise in the user's unit."""
+
+    @property
+    def dated(self) -> bool:
+        """Whether the stamps are dates."""
+        return bool(np.issubdtype(self.stamps.dtype, np.datetime64))
+
+    @property
+    def days(self) -> float:
+        """A typical step in days; NaN if the times are mere numbers."""
+        return self.length / DAY if self.dated else float("nan")
+
+    def __len__(self) -> int:
+        return len(self.stamps)
+
+    def __getitem__(self, part: slice) -> Clock:
+        return Clock(self.stamps[part], self.steps[part], self.origin, self.months, self.length)
+
+    def after(self, horizon: int) -> Clock:
+        """The next `horizon` times at typical steps."""
+        ahead = np.arange(1, horizon + 1)
+        last = self.stamps[-1]
+        if self.dated and self.months:
+            stamps = _add_months(last, ahead * self.months)
+        elif self.dated:
+            stamps = last + (ahead * self.length).astype("timedelta64[ns]")
+        else:
+            stamps = last + ahead * self.length
+        return Clock(stamps, self.steps[-1] + ahead, self.origin, self.months, self.length)
+
+    def join(self, later: Clock) -> Clock:
+        """This and what comes after it."""
+        stamps = np.concatenate([self.stamps, later.stamps])
+        steps = np.concatenate([self.steps, later.steps])
+        return Clock(stamps, steps, self.origin, self.months, self.length)
+
+    def unit(self) -> str:
+        """A typical step in words."""
+        if not self.dated:
+            return "step" if self.length == 1 else f"step of {self.length:g}"
+        if self.months:
+            named = {1: "month", 3: "quarter", 6: "half-year", 12: "year"}
+            return named.get(self.months, f"{self.months} months")
+        lengths = {1: "day", 7: "week", 1 / 24: "hour", 1 / 1440: "minute", 1 / 86400: "second"}
+        for days, word in lengths.items():
+            if abs(self.days / days - 1) < 1e-3:
+                return word
+        return f"step of {self.days:g} days"
+
+
+def make_clock(t: Any, count: int) -> Clock:
+    """Read a time axis of `count` entries; `None` counts steps.
+
+    Raises:
+        SeriesError: If it does not fit, or does not increase.
+    """
+    if t is None:
+        steps = np.arange(count, dtype=float)
+        return Clock(steps, steps, 0.0, 0, 1.0)
+    stamps = _stamps(t)
+    if stamps.ndim != 1 or len(stamps) != count:
+        raise SeriesError(
+            f"t: got shape {stamps.shape}; expected ({count},), one time for each row of y."
+        )
+    dated = bool(np.issubdtype(stamps.dtype, np.datetime64))
+    bad = np.isnat(stamps) if dated else ~np.isfinite(stamps)
+    if bad.any():
+        first = int(np.flatnonzero(bad)[0])
+        raise SeriesError(f"t: entry {first} is not a time. Drop rows that have none.")
+    gaps = np.diff(stamps)
+    zero = np.timedelta64(0, "ns") if dated else 0.0
+    if not (gaps > zero).all():
+        first = int(np.flatnonzero(~(gaps > zero))[0])
+        what = "repeats" if gaps[first] == zero else "goes back at"
+        raise SeriesError(
+            f"t: {what} entry {first + 1} ({stamps[first + 1]}); expected increasing times. "
+            "Sort the rows, and average or drop those with the same time."
+        )
+    return _dated_clock(stamps) if dated else _number_clock(stamps)
+
+
+def _stamps(t: Any) -> np.ndarray:
+    """Dates as `datetime64[ns]`, anything else as floats."""
+    if hasattr(t, "to_timestamp"):  # a pandas PeriodIndex
+        t = t.to_timestamp()
+    values = np.asarray(t)
+    if np.issubdtype(values.dtype, np.datetime64):
+        return values.astype("datetime64[ns]")
+    if values.dtype == object and values.size and hasattr(values.flat[0], "timetuple"):
+        first = values.flat[0]
+        if hasattr(first, "calendar"):  # a cftime date; the calendar may not be the common one
+            return np.array([_model_year(x) for x in values.ravel()]).reshape(values.shape)
+        return values.astype("datetime64[ns]")
+    try:
+        return values.astype(float)
+    except (TypeError, ValueError):
+        pass
+    pandas = require("pandas", "read dates")
+    try:
+        return np.asarray(pandas.to_datetime(values.ravel())).astype("datetime64[ns]")
+    except (TypeError, ValueError) as error:
+        raise SeriesError(
+            f"t: got {values.ravel()[:1].tolist()} and so on; expected numbers or dates ({error})."
+        ) from None
+
+
+def _model_year(date: Any) -> float:
+    """A date of any calendar as a year with a fraction."""
+    days = {"360_day": 360.0, "noleap": 365.0, "365_day": 365.0, "all_leap": 366.0}
+    length = days.get(date.calendar, 365.25)
+    part = (date.hour + date.minute / 60 + date.second / 3600) / 24
+    return float(date.year + (date.dayofyr - 1 + part) / length)
+
+
+def _number_clock(stamps: np.ndarray) -> Clock:
+    length = float(np.median(np.diff(stamps))) if len(stamps) > 1 else 1.0
+    return Clock(stamps, (stamps - stamps[0]) / length, stamps[0], 0, length)
+
+
+def _dated_clock(stamps: np.ndarray) -> Clock:
+    if len(stamps) == 1:
+        return Clock(stamps, np.zeros(1), stamps[0], 0, DAY)
+    gaps = np.diff(stamps).astype(float)
+    length = float(np.median(gaps))
+    months = np.diff(stamps.astype("datetime64[M]")).astype(int)
+    within = (stamps - stamps.astype("datetime64[M]")).astype(float) / DAY
+    typical = int(np.median(months))
+    same_day = np.ptp(within) < 1 or (within > 26.9).all()  # the same day, or month ends
+    if typical >= 1 and same_day and length / DAY / typical > MONTH_DAYS[0]:
+        whole = (stamps.astype("datetime64[M]") - stamps[0].astype("datetime64[M]")).astype(int)
+        return Clock(stamps, whole / typical, stamps[0], typical, length)
+    return Clock(stamps, (stamps - stamps[0]).astype(float) / length, stamps[0], 0, length)
+
+
+def _add_months(last: np.datetime64, months: np.ndarray) -> np.ndarray:
+    """The same day of later months; the end of a month stays the end."""
+    month = last.astype("datetime64[M]")
+    inside = last - month.astype("datetime64[ns]")
+    first = month + months
+    length = (first + 1).astype("datetime64[ns]") - first.astype("datetime64[ns]")
+    own = (month + 1).astype("datetime64[ns]") - month.astype("datetime64[ns]")
+    day = np.timedelta64(1, "D")
+    inside = np.where(
+        inside >= own - day, length - (own - inside), np.minimum(inside, length - day)
+    )
+    stamps: np.ndarray = first.astype("datetime64[ns]") + inside
+    return stamps
+
+
+def years(stamps: np.ndarray) -> np.ndarray:
+    """Dates as years with a fraction, at the same phase of the year in every year."""
+    year = stamps.astype("datetime64[Y]")
+    length = (year + 1).astype("datetime64[ns]") - year.astype("datetime64[ns]")
+    part = (stamps - year.astype("datetime64[ns]")) / length
+    out: np.ndarray = year.astype(int) + 1970 + part
+    return out

@@ -1,0 +1,112 @@
+"""What users bring (arrays, tensors, data frames, grids) as numbers with a time axis first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from smnn.forecasting._time import SeriesError
+
+
+@dataclass(frozen=True)
+class Values:
+    """Series as numbers."""
+
+    array: np.ndarray
+    """`(N, *shape)` float64, NaN where missing."""
+    t: Any
+    """The time axis that came with them, or `None`."""
+    names: tuple[str, ...]
+    """One for each series, in the order of the flattened shape."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one time."""
+        return self.array.shape[1:]
+
+    @property
+    def rows(self) -> np.ndarray:
+        """`(S, N)`."""
+        return np.ascontiguousarray(self.array.reshape(len(self.array), -1).T)
+
+
+def read_values(y: Any, t: Any) -> Values:
+    """Bring the series into one form.
+
+    Args:
+        y: Array, tensor or nested list `(N,)`, `(N, S)` or `(N, ...)`, time first; a pandas
+            `Series` or `DataFrame`; an xarray `DataArray` with a dimension `time`.
+        t: Times, or `None` to take those that `y` brings.
+
+    Raises:
+        SeriesError: If it is empty, not numeric or infinite.
+    """
+    names: list[str] | None = None
+    own: Any = None
+    if hasattr(y, "dims") and hasattr(y, "transpose"):  # xarray
+        if "time" in y.dims:
+            y = y.transpose("time", ...)
+        own = y[y.dims[0]].values if y.dims[0] in y.coords else None
+        names = _cell_names(y)
+        raw = y.values
+    elif hasattr(y, "columns"):
+        names, own, raw = [str(c) for c in y.columns], _index(y.index), y.to_numpy()
+    elif hasattr(y, "index") and hasattr(y, "to_numpy"):
+        names, own, raw = [str(y.name or "y")], _index(y.index), y.to_numpy()
+    elif hasattr(y, "detach"):
+        raw = y.detach().cpu().numpy()
+    else:
+        raw = np.asarray(y)
+    try:
+        array = np.asarray(raw, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise SeriesError(f"y: expected numbers; {error}. Drop columns that are not.") from None
+    if array.ndim == 0 or array.size == 0:
+        raise SeriesError(f"y: got shape {array.shape}; expected (times,) or (times, series).")
+    if np.isinf(array).any():
+        where = tuple(int(i) for i in np.argwhere(np.isinf(array))[0])
+        raise SeriesError(f"y: infinite at {where}. Use NaN for missing values.")
+    count = int(np.prod(array.shape[1:]))
+    if names is None or len(names) != count:
+        names = ["y"] if count == 1 else [f"y{i}" for i in range(count)]
+    return Values(array, own if t is None else t, tuple(names))
+
+
+def _index(index: Any) -> Any:
+    """The index of a frame, unless it only counts the rows."""
+    plain = index.dtype.kind in "iu" and len(index) and (index == np.arange(len(index))).all()
+    return None if plain or index.dtype.kind not in "iufMO" else index
+
+
+def _cell_names(y: Any) -> list[str] | None:
+    """Such as `lat=2.5 lon=190`."""
+    if y.ndim == 1:
+        return [str(y.name or "y")]
+    if y.size // max(len(y), 1) > 100_000 or any(d not in y.coords for d in y.dims[1:]):
+        return None
+    axes = [[f"{d}={v:g}" if np.isreal(v) else f"{d}={v}" for v in y[d].values] for d in y.dims[1:]]
+    names = [""]
+    for axis in axes:
+        names = [f"{a} {b}".strip() for a in names for b in axis]
+    return names
+
+
+def read_inputs(inputs: Any, count: int, what: str) -> np.ndarray:
+    """Known influences as `(count, I)`.
+
+    Raises:
+        SeriesError: If they do not fit or have gaps.
+    """
+    raw = inputs.to_numpy() if hasattr(inputs, "to_numpy") else np.asarray(inputs)
+    array = np.asarray(raw, dtype=float)
+    array = array[:, None] if array.ndim == 1 else array
+    if array.ndim != 2 or len(array) != count:
+        raise SeriesError(
+            f"inputs: got shape {array.shape}; expected ({count}, number of inputs), "
+            f"one row for each {what}."
+        )
+    if not np.isfinite(array).all():
+        raise SeriesError("inputs: there are gaps. Inputs must be known at every time.")
+    return array
