@@ -197,6 +197,30 @@ def lorenz_step(record: dict[str, Any]) -> str:
     )
 
 
+def discovery_bench(record: dict[str, Any]) -> str:
+    """Which methods find exactly the right terms, and how far off coefficients are."""
+    levels = list(next(iter(record["summary"].values())))
+    systems = len({case["system"] for case in record["cases"] if case["score"]})
+    rows = []
+    for method, by_noise in record["summary"].items():
+        cells = []
+        for level in levels:
+            found = by_noise[level]
+            cells.append(f"{100 * found['exact']:.0f} % ({error(found['median_max_rel'])})")
+        rows.append([method, *cells])
+    head = ["method", *(f"noise {100 * float(level):g} %" for level in levels)]
+    return "\n\n".join(
+        [
+            f"Share of {systems} known systems whose equations come back with exactly the right "
+            "terms, and the median largest relative error of a true coefficient. PySINDy is tuned "
+            "for every system without knowing the answer.",
+            table(head, rows),
+            f"{machine(record)} Written by `smnn reproduce discovery-bench` and `python "
+            "tools/tables.py --discovery-bench benchmarks/results/discovery_bench_epyc.json`.",
+        ]
+    )
+
+
 def between_markers(text: str, content: str) -> str:
     before, rest = text.split(START)
     after = rest.split(END)[1]
@@ -209,6 +233,7 @@ def main() -> int:
     parser.add_argument("--gpu", type=Path, help="JSON of benchmarks/bench_gpu.py")
     parser.add_argument("--bench", type=Path, help="bench.json of `make bench`")
     parser.add_argument("--lorenz-step", type=Path, help="JSON of benchmarks/bench_lorenz_step.py")
+    parser.add_argument("--discovery-bench", type=Path, help="JSON of the discovery bench")
     options = parser.parse_args()
     if options.standalone:
         readme = ROOT / "README.md"
@@ -226,6 +251,10 @@ def main() -> int:
     if options.lorenz_step:
         page = ROOT / "docs" / "generated" / "lorenz_step.md"
         page.write_text(lorenz_step(json.loads(options.lorenz_step.read_text())) + "\n")
+        print(f"Written: {page.relative_to(ROOT)}")
+    if options.discovery_bench:
+        page = ROOT / "docs" / "generated" / "discovery_bench.md"
+        page.write_text(discovery_bench(json.loads(options.discovery_bench.read_text())) + "\n")
         print(f"Written: {page.relative_to(ROOT)}")
     return 0
 
