@@ -93,7 +93,7 @@ def bench(record: dict[str, Any]) -> str:
     head = ["solver", "relative MSE", "forward, ms", "forward + backward, ms", "extra memory, MiB"]
     titles = {
         "headline": "In short",
-        "length": "Length of one sequence",
+        "length": "Length of the sequences",
         "batch": "Number of sequences",
         "block": "Size of a block",
     }

@@ -11,7 +11,7 @@ import numpy as np
 
 from smnn.forecasting._forecast import Forecast
 from smnn.forecasting._model import Group, Model, fit_model
-from smnn.forecasting._panel import Panel, Repeat, without_outliers
+from smnn.forecasting._panel import Panel, without_outliers
 from smnn.forecasting._seasons import Season, SeasonChoice, choose_seasons
 from smnn.forecasting._spec import Spec
 from smnn.forecasting._system import trajectories
@@ -169,10 +169,8 @@ class Forecaster:
         ahead = self._future_inputs(inputs, horizon)
         count = len(model.panel.clock)
         future = model.panel.clock.after(horizon)
-        mean, modes = model.ahead(count, future, ahead)
-        parts = self._components(future, ahead)
-        if modes is not None:
-            parts["shared modes"] = mean - sum(parts.values())
+        parts, _ = model.parts(count, future, ahead)
+        mean = np.sum(list(parts.values()), axis=0)
         level = self.level if level is None else level
 
         def interval(p: float) -> tuple[np.ndarray, np.ndarray]:
@@ -225,7 +223,7 @@ class Forecaster:
         ((system, centre, states),) = group.panel.states([spec], past, self._now(past))
         matrix = None
         if model.modes is not None:
-            _, modes = model.ahead(len(model.panel.clock), model.panel.clock.after(1), self._none())
+            _, modes = model.parts(len(model.panel.clock), model.panel.clock.after(1), self._none())
             assert modes is not None
             matrix = modes.matrix(max(model.mode_counts(len(model.panel.clock))))
         share = float(group.weights.get(spec, np.zeros(len(group.rows)))[mine])
@@ -284,18 +282,6 @@ class Forecaster:
         out: np.ndarray = (raw - self._inputs_scale[0]) / self._inputs_scale[1]
         return out
 
-    def _components(self, future: Clock, inputs: np.ndarray | None) -> dict[str, np.ndarray]:
-        """`(S, H)` parts of the blend before modes."""
-        model = self._model
-        past = model.panel.history(len(model.panel.clock), model.window)
-        shape = (len(model.panel.values), len(future))
-        parts: dict[str, np.ndarray] = {}
-        for group in model.groups:
-            for member, weight in group.weights.items():
-                for name, part in _parts(group, member, past, future, inputs).items():
-                    parts.setdefault(name, np.zeros(shape))[group.rows] += weight[:, None] * part
-        return parts
-
     def _units(self, x: np.ndarray) -> np.ndarray:
         """From the modelled scale to that of the data."""
         log = self._model.log[:, None]
@@ -306,21 +292,6 @@ class Forecaster:
         out = np.full((len(self._seen), x.shape[1]), np.nan)
         out[self._seen] = x
         return out.T.reshape(x.shape[1], *self._values.shape)
-
-
-def _parts(
-    group: Group, member: Spec | Repeat, past: slice, future: Clock, inputs: np.ndarray | None
-) -> dict[str, np.ndarray]:
-    """`(S, H)` what each kind of term contributes."""
-    if isinstance(member, Repeat):
-        return {"last season": group.panel.ahead([member], past, future, inputs)[0]}
-    ((system, centre, states),) = group.panel.states([member], past, future, inputs)
-    out = {"trend": np.repeat(centre, len(future), axis=1)}
-    for j, term in enumerate(system.terms):
-        name = {"level": "trend", "slope": "trend", "input": "inputs"}.get(term.kind, term.kind)
-        name = f"season {term.label}" if term.kind == "season" else name
-        out[name] = out.get(name, 0.0) + states[:, j, None] * system.ahead[:, j]
-    return out
 
 
 def _leading(group: Group, mine: int) -> Spec:

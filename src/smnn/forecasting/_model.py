@@ -19,7 +19,7 @@ from smnn.forecasting._modes import (
     steady,
     together,
 )
-from smnn.forecasting._panel import Member, Panel
+from smnn.forecasting._panel import Member, Panel, Repeat
 from smnn.forecasting._search import Search, affordable, choose_origins, distinct, find_cycle
 from smnn.forecasting._spec import Spec
 from smnn.forecasting._stack import stack
@@ -66,6 +66,27 @@ class Group:
             out += np.where(self.weights[member] > 0, self.weights[member], 0.0)[:, None] * ahead
         return out
 
+    def parts(self, past: slice, future: Clock, inputs: np.ndarray | None) -> dict[str, np.ndarray]:
+        """`(S, H)` what each kind of term adds to the blend."""
+        out: dict[str, np.ndarray] = {}
+
+        def add(name: str, part: np.ndarray) -> None:
+            out[name] = out[name] + part if name in out else part
+
+        specs = [m for m in self.weights if isinstance(m, Spec)]
+        for spec, solved in zip(specs, self.panel.states(specs, past, future, inputs)):
+            system, centre, states = solved
+            weight = self.weights[spec][:, None]
+            add("trend", weight * np.repeat(centre, len(future), axis=1))
+            for name in dict.fromkeys(term.part for term in system.terms):
+                own = [j for j, term in enumerate(system.terms) if term.part == name]
+                add(name, weight * (states[:, own] @ system.ahead[:, own].T))
+        for member, weight in self.weights.items():
+            if isinstance(member, Repeat):
+                (again,) = self.panel.ahead([member], past, future, inputs)
+                add("last season", weight[:, None] * again)
+        return out
+
 
 @dataclass(frozen=True)
 class Model:
@@ -104,16 +125,34 @@ class Model:
         back = np.argsort(np.concatenate([g.rows for g in self.groups]))
         return Anomalies(joined.past[back], joined.alone[back], joined.scale[back], joined.pairs)
 
-    def ahead(
+    def parts(
         self, count: int, future: Clock, inputs: np.ndarray | None
-    ) -> tuple[np.ndarray, Modes | None]:
-        """`(S, H)` forecast from origin `count`, and the modes if they take part."""
+    ) -> tuple[dict[str, np.ndarray], Modes | None]:
+        """What each kind of term adds to the forecast `(S, H)`, and the modes if they take part."""
+        past = self.panel.history(count, self.window)
+        shape = (len(self.panel.values), len(future))
+        out: dict[str, np.ndarray] = {}
+        for group in self.groups:
+            for name, part in group.parts(past, future, inputs).items():
+                out.setdefault(name, np.zeros(shape))[group.rows] = part
+        if self.modes is None:
+            return out, None
+        modes, change = self._coupled(self.modes, count, future, inputs)
+        return out | {"shared modes": change}, modes
+
+    def ahead(self, count: int, future: Clock, inputs: np.ndarray | None) -> np.ndarray:
+        """`(S, H)` forecast from origin `count`."""
         base = self.base(count, future, inputs)
         if self.modes is None:
-            return base, None
+            return base
+        return base + self._coupled(self.modes, count, future, inputs)[1]
+
+    def _coupled(
+        self, choice: ModeChoice, count: int, future: Clock, inputs: np.ndarray | None
+    ) -> tuple[Modes, np.ndarray]:
         counts = self.mode_counts(count)
         modes = find_modes(self.anomalies(count, future, inputs), counts)
-        return base + self.modes.share * modes.change(counts), modes
+        return modes, choice.share * modes.change(counts)
 
     def mode_counts(self, count: int) -> tuple[int, ...]:
         """Numbers of modes that a forecast from origin `count` averages over."""
@@ -168,7 +207,7 @@ def _calibrated(model: Model) -> Model:
     if not model.origins:
         return replace(model, calibration=_untested(model))
     tested, part = _tested(model)
-    ahead = [part.ahead(o, *_future(part.panel, o))[0] for o in part.origins]
+    ahead = [part.ahead(o, *_future(part.panel, o)) for o in part.origins]
     errors, changes = _errors(part, ahead), _changes(model)
     calibration = calibrate(errors, changes[tested])
     if len(tested) < len(changes):

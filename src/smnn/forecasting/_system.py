@@ -56,6 +56,13 @@ class Term:
     pull: float = REGULAR
     """Weight that pulls the first value to zero."""
 
+    @property
+    def part(self) -> str:
+        """Name of the part of the forecast that it belongs to."""
+        if self.kind == "season":
+            return f"season {self.label}"
+        return {"level": "trend", "slope": "trend", "input": "inputs"}.get(self.kind, self.kind)
+
 
 @dataclass(frozen=True)
 class System:
