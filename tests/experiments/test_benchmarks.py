@@ -61,7 +61,7 @@ def test_problem_has_the_solution_it_claims(cases: ModuleType, V: int) -> None:
 def test_required_sizes_are_measured(cases: ModuleType) -> None:
     found = {(c.group, c.B, c.T, c.n) for c in cases.cases(quick=False)}
     assert {("headline", 1, 1000, 3), ("headline", 512, 50, 3)} <= found
-    assert {("length", 1, 10**k, 3) for k in (3, 4, 5, 6)} <= found
+    assert {("length", B, 10**k, 3) for B in (1, 16) for k in (3, 4, 5, 6)} <= found
     assert len({n for group, *_, n in found if group == "block"}) >= 5
 
 
