@@ -139,7 +139,14 @@ class Forecaster:
             scaled = (raw - self._inputs_scale[0]) / self._inputs_scale[1]
         same = len(values.shape) > 1 if self.same_units is None else self.same_units
         panel = Panel(
-            rows[seen], rows[seen], clock, seasons, scaled, _scale(rows[seen], same), same, horizon
+            rows[seen],
+            rows[seen],
+            clock,
+            seasons,
+            scaled,
+            series_scale(rows[seen], same),
+            same,
+            horizon,
         )
         self._values: Values = values
         self._seen = seen
@@ -301,7 +308,7 @@ def _leading(group: Group, mine: int) -> Spec:
     return best if shares.get(best, 0.0) > 0 else group.lead
 
 
-def _scale(rows: np.ndarray, same: bool) -> np.ndarray:
+def series_scale(rows: np.ndarray, same: bool) -> np.ndarray:
     """`(S, 1)` spread of each series, or the typical one of all."""
     seen = np.isfinite(rows)
     count = np.maximum(seen.sum(1, keepdims=True), 1)
