@@ -78,12 +78,26 @@ class Signature(NamedTuple):
     engine: Backend
     pieces: int
     prepared: Any = None
+    direct: list[Any] | None = None
+    """Room for what `native` gives, if the backend can make that."""
 
     def solve(self, tensors: tuple[Tensor, ...]) -> Solved:
         """By the shortest way the backend has."""
         if self.prepared is not None:
             return self.prepared.solve(*tensors)
         return self.engine.solve(self.fit(tensors), self.pieces)
+
+    def native(self, tensors: tuple[Tensor, ...]) -> Any:
+        """`solve`, followed by autograd, without Python; where the backend has that ready."""
+        if self.direct is None:
+            return None
+        if not self.direct:
+            # What is made refers to a copy without `direct`: no circle through C++.
+            made = self.prepared.native(tensors, self._replace(direct=None), _differentiable)
+            if made is None:
+                return None
+            self.direct.append(made)
+        return self.direct[0]
 
     def gradients(
         self, tensors: list[Tensor], y: Tensor, factor: Tensor, gy: Tensor, wanted: tuple[bool, ...]
@@ -184,7 +198,8 @@ def remember(key: Any, tensors: tuple[Tensor, ...], signature: Signature) -> Non
     ]
     kept = Problem.of([*layout, *problem.tensors[4:]], problem.scheme)
     prepared = signature.engine.prepare(kept, signature.pieces)
-    _signatures[key] = signature._replace(problem=kept, prepared=prepared)
+    direct: list[Any] | None = [] if hasattr(prepared, "native") else None
+    _signatures[key] = signature._replace(problem=kept, prepared=prepared, direct=direct)
     if len(_signatures) > 512:
         _signatures.popitem(last=False)
 
@@ -199,7 +214,9 @@ def _check(
 
 def solve_like(signature: Signature, tensors: tuple[Tensor, ...], *, check: bool) -> Answer:
     """Solve for tensors of a remembered layout."""
-    if torch.is_grad_enabled() and any([x.requires_grad for x in tensors]):
+    if (native := signature.native(tensors)) is not None:
+        y, factor, rcond, weakest, status = native(*tensors)
+    elif torch.is_grad_enabled() and any([x.requires_grad for x in tensors]):
         told: list[Tensor] = []
         y = _Quick.apply(*tensors, signature, told)
         factor, rcond, weakest, status = told
@@ -210,6 +227,29 @@ def solve_like(signature: Signature, tensors: tuple[Tensor, ...], *, check: bool
     if check and not (engine.settled and not status.numpy().any()):
         _check(signature.fit(tensors), signature.batch, engine, signature.pieces, out)
     return out
+
+
+_latest: dict[Any, Signature] = {}
+"""By all that is no tensor: the signature of the last call that went without Python."""
+
+
+def solve_like_latest(tensors: tuple[Tensor, ...], rest: Any) -> tuple[Answer, Signature] | None:
+    """Solve as the last call with the same options did, if the tensors lie in memory alike."""
+    if not may_be_quick(tensors) or (signature := _latest.get(rest)) is None:
+        return None
+    found = signature.direct[0].fitting(*tensors)  # type: ignore[index]
+    if found is None:
+        return None
+    y, factor, rcond, weakest, status = found
+    return (y, factor, status, rcond, weakest), signature
+
+
+def remember_latest(rest: Any, signature: Signature) -> None:
+    """Try this signature first next time, if it goes without Python."""
+    if signature.direct:
+        if len(_latest) > 64:
+            _latest.clear()
+        _latest[rest] = signature
 
 
 def may_be_quick(tensors: tuple[Tensor, ...]) -> bool:

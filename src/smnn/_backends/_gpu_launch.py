@@ -51,7 +51,7 @@ class Slot(NamedTuple):
     offset: int = 0
 
 
-INTEGERS = ("weakest_ptr", "status_ptr")
+INTEGERS = ("weakest_ptr", "weakest_below_ptr", "status_ptr")
 
 
 class Kernel:
@@ -206,14 +206,14 @@ def solve_kernel(spec: Spec) -> Kernel:
     arguments = [*SIZES, *INPUTS, *(VARYING if spec.varying else []), "factor_ptr", "z_ptr"]
     if spec.left:
         return Kernel(
-            "eliminate_pieces", out, [*arguments, "coupling_ptr", "rcond_ptr", "weakest_ptr", "RS"]
+            "eliminate_pieces", out, [*arguments, "coupling_ptr", "rcond_ptr", "weakest_ptr"]
         )
     out("poison = tl.where(ratio > 1e-14, 0.0, float('nan')).to(tl.float64)")
     out("tl.debug_barrier()")
     back_body(out, spec.n, spec.reach, 0)
     _finish(out)
     return Kernel(
-        "solve_whole", out, [*arguments, "y_ptr", "rcond_ptr", "weakest_ptr", "RS", "status_ptr"]
+        "solve_whole", out, [*arguments, "y_ptr", "rcond_ptr", "weakest_ptr", "status_ptr"]
     )
 
 
@@ -234,7 +234,8 @@ def chain_kernel(k: int, left: bool, depth: int) -> Kernel:
         "z_ptr",
         "rcond_ptr",
         "weakest_ptr",
-        "RS",
+        "rcond_below_ptr",
+        "weakest_below_ptr",
     ]
     if left:
         return Kernel("chain_pieces", out, [*arguments, "coupling_ptr"])
@@ -250,10 +251,10 @@ def back_kernel(n: int, reach: int, k: int, judge: bool) -> Kernel:
     out = _head()
     arguments = [*SIZES, "factor_ptr", "z_ptr", "sep_ptr", "y_ptr"]
     if judge:
-        out("ratio = tl.load(ratio_ptr + b)")
+        out("ratio = tl.load(rcond_ptr + b)")
         out("bad_step = ratio < 0.0")
         out("poison = tl.where(ratio > 1e-14, 0.0, float('nan')).to(tl.float64)")
-        arguments += ["ratio_ptr", "status_ptr"]
+        arguments += ["rcond_ptr", "status_ptr"]
     else:
         out("poison = zero")
     back_body(out, n, reach, k)

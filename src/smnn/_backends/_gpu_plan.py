@@ -74,6 +74,11 @@ class Level(NamedTuple):
         return {"B": self.B, "T": self.N, "P": self.P, "L": self.L, "NL": self.padded}
 
 
+def verdicts(levels: tuple[Level, ...]) -> int:
+    """Verdicts per sequence: one of each piece of each level; the last is that on the whole."""
+    return sum(level.P for level in levels)
+
+
 @functools.lru_cache(maxsize=1024)
 def plan(B: int, T: int, pieces: int, n: int, reach: int) -> tuple[Level, ...]:
     """All levels: the sequences, then chains of separators until one lane can take the rest."""
@@ -111,8 +116,8 @@ def _offsets(sizes: list[int]) -> list[int]:
 
 
 @functools.lru_cache(maxsize=256)
-def solve_programs(levels, spec, strides):  # type: ignore[no-untyped-def]
-    """Launches before and after the verdict on each sequence, and the scratch they need."""
+def solve_program(levels, spec, strides):  # type: ignore[no-untyped-def]
+    """Launches of a solve, and the scratch they need."""
     from smnn._backends._gpu_launch import (
         Launch,
         Program,
@@ -125,7 +130,6 @@ def solve_programs(levels, spec, strides):  # type: ignore[no-untyped-def]
     first, scratch = levels[0], _Layout()
     factor_at = _offsets([level.factor_size for level in levels])
     ratio_at = _offsets([level.P for level in levels])
-    RS = ratio_at[-1] if first.P > 1 else 1
     inputs = {f"{name}_ptr": Slot(name) for name, _ in INPUTS} | _strides(strides)
     z = [scratch.take(level.z_size) for level in levels]
 
@@ -133,24 +137,24 @@ def solve_programs(levels, spec, strides):  # type: ignore[no-untyped-def]
         return levels[depth].sizes() | {
             "factor_ptr": Slot("factor", factor_at[depth]),
             "z_ptr": Slot("scratch", z[depth]),
-            "rcond_ptr": Slot("rcond", ratio_at[depth]),
-            "weakest_ptr": Slot("weakest", ratio_at[depth]),
-            "RS": RS,
+            "rcond_ptr": Slot("rcond", first.B * ratio_at[depth]),
+            "weakest_ptr": Slot("weakest", first.B * ratio_at[depth]),
         }
 
     if first.P == 1:
         values = common(0) | inputs | {"y_ptr": Slot("y"), "status_ptr": Slot("status")}
-        up = [Launch(solve_kernel(spec), first.lanes, first.width, values)]
-        return Program(up), Program([]), scratch.size
+        return Program([Launch(solve_kernel(spec), first.lanes, first.width, values)]), scratch.size
     coupling = scratch.take(first.coupling_size)
     values = common(0) | inputs | {"coupling_ptr": Slot("scratch", coupling)}
-    up = [Launch(solve_kernel(spec), first.lanes, first.width, values)]
+    launches = [Launch(solve_kernel(spec), first.lanes, first.width, values)]
     cuts: dict[str, int] = {"n0": first.n}
     for depth, level in enumerate(levels[1:], 1):
         below = levels[depth - 1]
         cuts |= {f"N{depth - 1}": below.N, f"P{depth - 1}": below.P}
         values = common(depth) | cuts
         values |= {"in_ptr": Slot("scratch", coupling), "IN_NL": below.padded}
+        for name in ("rcond", "weakest"):
+            values[f"{name}_below_ptr"] = Slot(name, first.B * ratio_at[depth - 1])
         if level.P > 1:
             coupling = scratch.take(level.coupling_size)
             values["coupling_ptr"] = Slot("scratch", coupling)
@@ -158,19 +162,19 @@ def solve_programs(levels, spec, strides):  # type: ignore[no-untyped-def]
             answer = scratch.take(level.B * level.N * level.n)
             values["y_ptr"] = Slot("scratch", answer)
         kernel = chain_kernel(level.n, level.P > 1, depth)
-        up.append(Launch(kernel, level.lanes, level.width, values))
-    down: list[Launch] = []
+        launches.append(Launch(kernel, level.lanes, level.width, values))
+    verdict = Slot("rcond", first.B * ratio_at[-2])
     for depth in range(len(levels) - 2, -1, -1):
         level = levels[depth]
         target = Slot("y")
         if depth:
             target = Slot("scratch", scratch.take(level.B * level.N * level.n))
         values = common(depth) | {"sep_ptr": Slot("scratch", answer), "y_ptr": target}
-        values |= {"ratio_ptr": Slot("ratio"), "status_ptr": Slot("status")}
+        values |= {"rcond_ptr": verdict, "status_ptr": Slot("status")}
         kernel = back_kernel(level.n, level.reach, level.k, depth == 0)
-        (down if depth == 0 else up).append(Launch(kernel, level.lanes, level.width, values))
+        launches.append(Launch(kernel, level.lanes, level.width, values))
         answer = target.offset
-    return Program(up), Program(down), scratch.size
+    return Program(launches), scratch.size
 
 
 @functools.lru_cache(maxsize=256)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from smnn._backends import _gpu_native
 from smnn._backends import _gpu_plan as plans
 from smnn._backends._gpu_launch import Program
 from smnn._backends.base import Solved
 from smnn._problem import Problem
 
 GRADIENTS = ("gc", "gd", "gu", "gs")
+Differentiable = Callable[[Any, list[Tensor], Tensor, tuple[bool, ...]], list[Tensor | None]]
 
 
 class Prepared:
@@ -33,13 +36,13 @@ class Prepared:
         }
         self._levels, self._spec, self._strides = levels, spec, strides
         self._shape, self._shapes = problem.y_shape, [x.shape for x in problem.tensors[:4]]
-        up, down, self._scratch = plans.solve_programs(levels, spec, strides)
-        self._up, self._down = up.bound(self._fixed), down.bound(self._fixed)
+        program, self._scratch = plans.solve_program(levels, spec, strides)
+        self._solve = program.bound(self._fixed)
         adjoint, self._adjoint_scratch = plans.adjoint_program(levels)
         self._adjoint = adjoint.bound({})
         self._rows: dict[tuple[bool, ...], Program] = {}
         self._factor = sum(level.factor_size for level in levels)
-        self._verdicts = sum(level.P for level in levels) if levels[0].P > 1 else 1
+        self._verdicts = plans.verdicts(levels)
 
     def solve(self, c: Tensor, d: Tensor, u: Tensor, s: Tensor) -> Solved:
         """As `GpuBackend.solve`."""
@@ -54,17 +57,9 @@ class Prepared:
             "y": y.data_ptr(), "factor": factor.data_ptr(), "scratch": scratch.data_ptr(),
             "rcond": start, "weakest": start + 8 * B * count, "status": start + 16 * B * count,
         }  # fmt: skip
-        index = c.device.index
-        self._up.launch(bases, index)
-        if count == 1:
-            rcond, weakest, status = told.unbind(0)
-            return Solved(y, factor, rcond.view(torch.float64), weakest, status)
-        ratios = told[:count].view(B, count).view(torch.float64)
-        ratio, worst = ratios.min(1)
-        bases["ratio"] = ratio.data_ptr()
-        self._down.launch(bases, index)
-        weakest = told[count:-1].view(B, count).gather(1, worst[:, None])[:, 0]
-        return Solved(y, factor, ratio, weakest, told[-1])
+        self._solve.launch(bases, c.device.index)
+        rcond = told[count - 1].view(torch.float64)
+        return Solved(y, factor, rcond, told[2 * count - 1], told[-1])
 
     def gradients(
         self, tensors: list[Tensor], y: Tensor, factor: Tensor, gy: Tensor, wanted: tuple[bool, ...]
@@ -80,10 +75,6 @@ class Prepared:
             "scratch": scratch.data_ptr(),
         }  # fmt: skip
         self._adjoint.launch(bases, index)
-        if wanted not in self._rows:
-            full = (*wanted, False, False, False)
-            rows = plans.rows_program(self._shape, self._spec, self._strides, full)
-            self._rows[wanted] = rows.bound(self._fixed | {"gwg": 0, "gwi": 0, "gws": 0})
         out = [
             torch.empty(shape, **kind) if w else None
             for shape, w in zip(self._shapes, wanted, strict=True)
@@ -93,5 +84,66 @@ class Prepared:
         }
         bases |= {name: x.data_ptr() for name, x in zip("cdus", tensors, strict=True)}
         bases |= {"y": y.data_ptr(), "lam": lam.data_ptr()}
-        self._rows[wanted].launch(bases, index)
+        self._row_program(wanted).launch(bases, index)
         return out
+
+    def _row_program(self, wanted: tuple[bool, ...]) -> Program:
+        """The launch of the row gradients that are wanted."""
+        if wanted not in self._rows:
+            full = (*wanted, False, False, False)
+            rows = plans.rows_program(self._shape, self._spec, self._strides, full)
+            self._rows[wanted] = rows.bound(self._fixed | {"gwg": 0, "gwi": 0, "gws": 0})
+        return self._rows[wanted]
+
+    def native(
+        self, tensors: tuple[Tensor, ...], signature: Any, differentiable: Differentiable
+    ) -> Any:
+        """`solve` with its derivative from C++, or `None` while or where that is not compiled.
+
+        What is given is called with `c, d, u, s` and gives what `solve` does; its `fitting` gives
+        `None` for tensors of another layout.
+
+        Args:
+            tensors: The caller's, for their layout.
+            signature: Its `batch` has the axes to sum gradients over where they were broadcast.
+            differentiable: Gradients with a graph of their own, from the signature, `c, d, u, s`,
+                the gradient by `y`, and which are wanted.
+        """
+        module = _gpu_native.native()
+        if module is None:
+            return None
+        described = self._described(tensors[0].device.index, signature, differentiable)
+        described["layouts"] = [(list(x.shape), list(x.stride())) for x in tensors]
+        described["device"] = str(tensors[0].device)
+        return module.make(*_gpu_native.cuda_functions(), described)
+
+    def _described(
+        self, device: int, signature: Any, differentiable: Differentiable
+    ) -> dict[str, Any]:
+        def numbers(program: Program, own: dict[str, str] | None = None) -> list[Any]:
+            with torch.cuda.device(device):
+                return _gpu_native.describe(program.launches, device, own or {})
+
+        def flags(mask: int) -> tuple[bool, ...]:
+            return tuple(bool(mask >> i & 1) for i in range(4))
+
+        def rows_for(mask: int) -> list[Any]:
+            unwanted = {g: 0 for g, w in zip(GRADIENTS, flags(mask), strict=True) if not w}
+            return numbers(self._row_program(flags(mask)).bound(unwanted))
+
+        def twice(tensors: list[Tensor], gy: Tensor, mask: int) -> list[Tensor | None]:
+            return differentiable(signature, tensors, gy, flags(mask))
+
+        return {
+            "solve": numbers(self._solve),
+            "adjoint": numbers(self._adjoint, {"y": "lam"}),
+            "y_shape": list(self._shape),
+            "batch": list(signature.batch),
+            "shapes": [list(shape) for shape in self._shapes],
+            "factor_size": self._factor,
+            "scratch_size": self._scratch,
+            "adjoint_scratch": self._adjoint_scratch,
+            "verdicts": self._verdicts,
+            "rows_for": rows_for,
+            "differentiable": twice,
+        }

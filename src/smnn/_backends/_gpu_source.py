@@ -62,8 +62,10 @@ zero = tl.zeros([LANES], dtype=tl.float64)
 """.strip().splitlines()
 
 
-def store_cell(out: Source, pointer: str, step: str, cells: int, cell: int, value: str) -> None:
-    out(f"tl.store({pointer} + (({step}) * {cells} + {cell}) * NL + lane, {value}, mask=valid)")
+def store_cell(
+    out: Source, pointer: str, step: str, cells: int, cell: int, value: str, mask: str = "valid"
+) -> None:
+    out(f"tl.store({pointer} + (({step}) * {cells} + {cell}) * NL + lane, {value}, mask={mask})")
 
 
 class Norms:
@@ -83,41 +85,52 @@ class Norms:
 
     def add(self, out: Source, rows: list[Row], columns: list[str], base: str) -> None:
         """Take in finished rows over `columns`; the first `n` of them are finished too."""
-        totals = list(self.own)
-        for i, column in enumerate(columns):
-            entries = [row[column] for row in rows if column in row]
-            if entries:
-                totals[i] = out.new(" + ".join([totals[i], *(f"{e} * {e}" for e in entries)]))
+        for j, row in enumerate(rows):
+            self.add_row(out, j, row, columns, base)
+        self.move_on(out)
+
+    def add_row(self, out: Source, j: int, row: Row, columns: list[str], base: str) -> None:
+        """Take in row `j` of a time. With it, column `j` is finished: no later row reaches it."""
+        for name, column in zip(self.own, columns, strict=True):
+            if column in row:
+                out(f"{name} = {name} + {row[column]} * {row[column]}")
         for i, name in enumerate(self.left):
-            entries = [row[f"L{i}"] for row in rows if f"L{i}" in row]
-            if entries:
-                out(f"{name} = " + " + ".join([name, *(f"{e} * {e}" for e in entries)]))
-        for j in range(self.n):
-            pivot = rows[j][columns[j]]
-            square = out.new(f"{pivot} * {pivot}")
-            less = out.new(f"{square} * least_of < least * {totals[j]}")
-            out(f"least = tl.where({less}, {square}, least)")
-            out(f"least_of = tl.where({less}, {totals[j]}, least_of)")
-            out(f"weakest = tl.where({less}, {base} + {j}, weakest)")
+            if f"L{i}" in row:
+                out(f"{name} = {name} + {row[f'L{i}']} * {row[f'L{i}']}")
+        square = out.new(f"{row[columns[j]]} * {row[columns[j]]}")
+        less = out.new(f"{square} * least_of < least * {self.own[j]}")
+        empty = out.new(f"({self.own[j]} == 0.0) & (least > 0.0)")  # a column of which no row speaks
+        less = out.new(f"{less} | {empty}")
+        out(f"least = tl.where({less}, {square}, least)")
+        out(f"least_of = tl.where({less}, tl.where({empty}, 1.0, {self.own[j]}), least_of)")
+        out(f"weakest = tl.where({less}, {base} + {j}, weakest)")
+
+    def move_on(self, out: Source) -> None:
+        """To the next time: its columns become the first."""
         for i, name in enumerate(self.own):
-            later = totals[i + self.n] if i + self.n < len(columns) else "zero"
-            out(f"{name} = {later}")
+            out(f"{name} = {self.own[i + self.n] if i + self.n < len(self.own) else 'zero'}")
 
 
 def keep_rows(
     out: Source, rows: list[Row], columns: list[str], k: int, step: str, inverse: list[str | None]
 ) -> None:
     """Store finished rows: reciprocal pivot, own and later columns, left columns, right-hand side."""
-    n = len(rows)
-    cells = n * (n + 1) // 2 + n * (len(columns) - n + k)
-    at = 0
     for j, row in enumerate(rows):
-        pivot = inverse[j] or out.new(f"1.0 / {row[columns[j]]}")
-        values = [pivot, *(row.get(c, "zero") for c in [*columns[j + 1 :], *names("L", k)])]
-        for value in values:
-            store_cell(out, "factor_ptr", step, cells, at, value)
-            at += 1
-        store_cell(out, "z_ptr", step, n, j, row.get("r", "zero"))
+        keep_row(out, j, len(rows), row, columns, k, step, inverse[j])
+
+
+def keep_row(
+    out: Source, j: int, n: int, row: Row, columns: list[str], k: int, step: str,
+    inverse: str | None, mask: str = "valid",
+) -> None:  # fmt: skip
+    """Store row `j` of the `n` of a time."""
+    cells = n * (n + 1) // 2 + n * (len(columns) - n + k)
+    at = j * (len(columns) + k) - j * (j - 1) // 2
+    pivot = inverse or out.new(f"1.0 / {row[columns[j]]}")
+    values = [pivot, *(row.get(c, "zero") for c in [*columns[j + 1 :], *names("L", k)])]
+    for i, value in enumerate(values):
+        store_cell(out, "factor_ptr", step, cells, at + i, value, mask)
+    store_cell(out, "z_ptr", step, n, j, row.get("r", "zero"), mask)
 
 
 def _ask_steps(out: Source, spec: Spec, step: str) -> None:
@@ -284,19 +297,20 @@ def eliminate_body(out: Source, spec: Spec) -> None:
         out("before = tl.maximum(t - 1, 0)")
         loads = _governing_loads(out, spec)
         rows, left_rows = last.rows(), left.rows()
-        new: list[Row] = [{} for _ in range(n)]
-        inverse: list[str | None] = [None] * n
-        links = _link_rows(out, spec)
+        new = _link_rows(out, spec)
         _ask_steps(out, spec, "step + 1")
-        for i in range(n - 1, -1, -1):  # from the bottom up: the rest is the new triangle
-            row = links[i]
-            for j in range(n):
-                inverse[j] = rotate(out, rows[j], row, b[j]) or inverse[j]
-            new[i] = row
+        out("known = valid & (step > 0)")
+        # Column by column, so that a row is stored as soon as it is finished, and from the bottom
+        # up: what remains of the links is the new triangle.
+        for j in range(n):
+            inverse: str | None = None
+            for i in range(n - 1, -1, -1):
+                inverse = rotate(out, rows[j], new[i], b[j]) or inverse
+            if reach == 1:
+                norms.add_row(out, j, rows[j], [*b, *c], f"(t - 1) * {n}")
+                keep_row(out, j, n, rows[j], [*b, *c], k, "step - 1", inverse, "known")
         if reach == 1:
-            norms.add(out, rows, [*b, *c], f"(t - 1) * {n}")
-            with out.block("if step > 0:"):
-                keep_rows(out, rows, [*b, *c], k, "step - 1", inverse)
+            norms.move_on(out)
         _local_rows(out, spec, new, left_rows, loads)
         if reach == 2:
             prior = before_last.rows()
@@ -342,8 +356,8 @@ def hand_over(
 
 
 def verdict(out: Source) -> None:
-    """Per lane: the smallest pivot ratio (negative for a bad step) and where it is."""
+    """Per lane: the smallest pivot ratio (negative for a bad step) and where it is, `[piece][b]`."""
     out("ratio = tl.sqrt(least / least_of)")
     out("ratio = tl.where(bad_step, -1.0, ratio)")
-    out("tl.store(rcond_ptr + b * RS + p, ratio, mask=valid)")
-    out("tl.store(weakest_ptr + b * RS + p, weakest, mask=valid)")
+    out("tl.store(rcond_ptr + p * B + b, ratio, mask=valid)")
+    out("tl.store(weakest_ptr + p * B + b, weakest, mask=valid)")

@@ -2,37 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from smnn._backends._gpu_emit import Source
 from smnn._backends._gpu_source import factor_cells, names, store_cell
 
+AHEAD = 64
+"""Numbers that a lane asks for in advance: the memory answers while it computes."""
+
 
 class _Ahead:
-    """Factor rows and right-hand sides of the next step, asked for before they are needed.
+    """Factor rows and right-hand sides of the next steps, asked for before they are needed.
 
-    The memory answers while the step at hand is computed.
+    Small blocks are asked for several steps ahead: a few lanes must keep the memory busy. Large
+    ones would fill the registers, and are read when they are needed.
+
+    Args:
+        out: The kernel.
+        n: Unknowns per time.
+        cells: Numbers of the factor per time.
+        steps: The first steps in the order they are taken, as a function of how many come before.
+        with_z: Whether right-hand sides are wanted too.
     """
 
-    def __init__(self, out: Source, n: int, cells: int, first: str, *, with_z: bool) -> None:
-        self.n, self.cells, self.with_z = n, cells, with_z
-        for i in range(cells):
-            out(f"f{i} = {self._cell('factor_ptr', first, cells, i)}")
-        for j in range(n if with_z else 0):
-            out(f"z{j} = {self._cell('z_ptr', first, n, j)}")
+    def __init__(
+        self, out: Source, n: int, cells: int, steps: Callable[[int], str], *, with_z: bool
+    ) -> None:
+        self.depth = min(3, AHEAD // (cells + n))
+        self._places = [("factor_ptr", cells, i) for i in range(cells)]
+        self._places += [("z_ptr", n, j) for j in range(n if with_z else 0)]
+        self._cells = cells
+        for turn in range(self.depth):
+            for i, place in enumerate(self._places):
+                out(f"f{turn}_{i} = {self._load(steps(turn), *place)}")
 
     @staticmethod
-    def _cell(pointer: str, step: str, cells: int, cell: int) -> str:
+    def _load(step: str, pointer: str, cells: int, cell: int) -> str:
         return f"tl.load({pointer} + (({step}) * {cells} + {cell}) * NL + lane)"
 
     def take(self, out: Source, following: str) -> tuple[list[str], list[str]]:
-        """What was asked for last time; asks for the following step."""
-        factor = [out.new(f"f{i}") for i in range(self.cells)]
-        right = [out.new(f"z{j}") for j in range(self.n if self.with_z else 0)]
+        """What was asked for first; asks for the step `depth` turns later, `following`."""
+        if not self.depth:
+            taken = [out.new(self._load(following, *place)) for place in self._places]
+            return taken[: self._cells], taken[self._cells :]
+        taken = [out.new(f"f0_{i}") for i in range(len(self._places))]
+        for turn in range(self.depth - 1):
+            for i in range(len(self._places)):
+                out(f"f{turn}_{i} = f{turn + 1}_{i}")
         out(f"following = {following}")
-        for i in range(self.cells):
-            out(f"f{i} = {self._cell('factor_ptr', 'following', self.cells, i)}")
-        for j in range(self.n if self.with_z else 0):
-            out(f"z{j} = {self._cell('z_ptr', 'following', self.n, j)}")
-        return factor, right
+        for i, place in enumerate(self._places):
+            out(f"f{self.depth - 1}_{i} = {self._load('following', *place)}")
+        return taken[: self._cells], taken[self._cells :]
 
 
 def back_body(out: Source, n: int, reach: int, k: int) -> None:
@@ -50,11 +70,17 @@ def back_body(out: Source, n: int, reach: int, k: int) -> None:
     for i in range(k):
         out(f"left{i} = tl.load(sep_ptr + (safe - 1) * {k} + {i}, mask=p > 0, other=0.0)")
     end = f"L - {reach}" if k else "L"
-    ahead = _Ahead(out, n, cells, f"{end} - 1", with_z=True)
+    ahead = _Ahead(
+        out,
+        n,
+        cells,
+        lambda i: f"tl.maximum({end} - {1 + i}, 0)" if i else f"{end} - 1",
+        with_z=True,
+    )
     with out.block(f"for turn in range(0, {end}):"):
         out(f"step = {end} - 1 - turn")
         out("t = t0 + step - pad")
-        factor, right = ahead.take(out, "tl.maximum(step - 1, 0)")
+        factor, right = ahead.take(out, f"tl.maximum(step - {ahead.depth}, 0)")
         for i in range((reach + 1) * n - 1, n - 1, -1):
             out(f"y{i} = y{i - n}")
         at = cells
@@ -88,10 +114,16 @@ def forward_body(out: Source, n: int, reach: int, k: int, *, paired: bool) -> No
         inside = f"({where} >= t0) & ({where} + 1 < T)"
         return f"{own} + tl.load(g_ptr + {spill}, mask={inside}, other=0.0)"
 
-    ahead = _Ahead(out, n, cells, "0", with_z=False)
+    ahead = _Ahead(
+        out,
+        n,
+        cells,
+        lambda i: f"tl.maximum(tl.minimum({i}, {end} - 1), 0)" if i else "0",
+        with_z=False,
+    )
     with out.block(f"for step in range(0, {end}):"):
         out("t = t0 + step - pad")
-        factor, _ = ahead.take(out, f"tl.minimum(step + 1, {end} - 1)")
+        factor, _ = ahead.take(out, f"tl.minimum(step + {ahead.depth}, {end} - 1)")
         live = {name: name for name in [*window, *names("gl", k)]}
         at = 0
         for j in range(n):

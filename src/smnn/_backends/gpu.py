@@ -61,22 +61,15 @@ class GpuBackend(Backend):
         first = levels[0]
         new, B = problem.c.new_empty, first.B
         factor, y = new(sum(level.factor_size for level in levels)), new(problem.y_shape)
-        ratios = new((B, sum(level.P for level in levels) if first.P > 1 else 1))
-        wheres = torch.empty_like(ratios, dtype=torch.int64)
-        status = wheres.new_empty(B)
-        if B == 0:
-            return Solved(y, factor, ratios[:, 0], wheres[:, 0], status)
-        spec, tensors, strides = _inputs(problem, left=first.P > 1)
-        up, down, scratch = plans.solve_programs(levels, spec, strides)
-        tensors |= {"factor": factor, "y": y, "rcond": ratios, "weakest": wheres, "status": status}
-        tensors["scratch"] = new(scratch)
-        up.run(tensors)
-        if first.P == 1:
-            return Solved(y, factor, ratios[:, 0], wheres[:, 0], status)
-        ratio, worst = ratios.min(1)
-        tensors["ratio"] = ratio
-        down.run(tensors)
-        return Solved(y, factor, ratio, wheres.gather(1, worst[:, None])[:, 0], status)
+        count = plans.verdicts(levels)
+        ratios, wheres = new((count, B)), new((count, B), dtype=torch.int64)
+        status = new(B, dtype=torch.int64)
+        if B:
+            spec, tensors, strides = _inputs(problem, left=first.P > 1)
+            program, scratch = plans.solve_program(levels, spec, strides)
+            tensors |= {"factor": factor, "y": y, "scratch": new(scratch), "rcond": ratios}
+            program.run(tensors | {"weakest": wheres, "status": status})
+        return Solved(y, factor, ratios[-1], wheres[-1], status)
 
     def prepare(self, problem: Problem, pieces: int) -> Prepared | None:
         """What `solve` and its derivative need, for tensors that lie in memory like these."""

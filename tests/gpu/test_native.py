@@ -1,0 +1,234 @@
+"""The C++ launcher: what it launches with which addresses, and how autograd sees it.
+
+There need be no GPU: a Python function stands in for `cuLaunchKernel`, and the "kernels" are a few
+lines of NumPy on the addresses they are given. The system they pretend to solve is
+`y = c d + u s` (elementwise), so that every gradient is known.
+"""
+
+import ctypes
+import shutil
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from smnn._backends import _gpu_native
+
+PLACES = {name: i for i, name in enumerate(_gpu_native.PLACES)}
+SOLVE, ADJOINT, ROWS = 1, 2, 3
+N = 6
+LAUNCH = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, *[ctypes.c_uint] * 7, ctypes.c_void_p,
+    ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p,
+)  # fmt: skip
+STREAM = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))
+
+
+@pytest.fixture(scope="module")
+def module(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    if shutil.which("c++") is None and shutil.which("g++") is None:
+        pytest.skip("there is no C++ compiler")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SMNN_CACHE", str(tmp_path_factory.mktemp("native")))
+        found = _gpu_native.build()
+        if isinstance(found, str) and found.startswith("no C++"):
+            pytest.skip(found)
+        assert isinstance(found, ModuleType), found
+    return found
+
+
+class Machine:
+    """Stands in for the driver."""
+
+    def __init__(self, module: ModuleType, code: int = 0) -> None:
+        self.calls: list[Any] = []
+        self.asked: list[int] = []
+        self.twice: list[Any] = []
+        self._launch, self._stream = LAUNCH(self._run), STREAM(self._current)
+        self.code = code
+        addresses = [ctypes.cast(f, ctypes.c_void_p).value for f in (self._launch, self._stream)]
+        inputs = ["c", "d", "u", "s"]
+        self.plan = module.make(
+            *addresses,
+            {
+                "solve": [self._describe(SOLVE, [*inputs, "y", "factor", "rcond", "status"])],
+                "adjoint": [self._describe(ADJOINT, ["g", "lam"])],
+                "y_shape": [N],
+                "batch": [N],
+                "shapes": [[N]] * 4,
+                "layouts": [([N], [1])] * 3 + [([1], [1])],
+                "device": "cpu",
+                "factor_size": N,
+                "scratch_size": 0,
+                "adjoint_scratch": 0,
+                "verdicts": 1,
+                "rows_for": self._rows_for,
+                "differentiable": self._differentiable,
+            },
+        )
+
+    @staticmethod
+    def _describe(which: int, names: list[str]) -> Any:
+        slots = [(i + 1, PLACES[name], 0) for i, name in enumerate(names)]
+        return which, 7, 32, 0, [which, *[0] * len(names)], slots
+
+    def _rows_for(self, mask: int) -> list[Any]:
+        self.asked.append(mask)
+        names = ["lam", "c", "d", "u", "s", "gc", "gd", "gu", "gs"]
+        return [self._describe(ROWS, names)]
+
+    def _differentiable(self, tensors: list[Tensor], gy: Tensor, mask: int) -> list[Any]:
+        self.twice.append(mask)
+        c, d, u, s = tensors
+        found = [gy * d, gy * c, gy * s, (gy * u).sum().view(1)]
+        return [g if mask >> i & 1 else None for i, g in enumerate(found)]
+
+    @staticmethod
+    def _current(index: int, out: Any) -> int:
+        out[0] = 1234
+        return 0
+
+    def _run(self, which, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra):  # type: ignore[no-untyped-def]
+        count = {SOLVE: 9, ADJOINT: 3, ROWS: 10}[which]
+        values = [
+            ctypes.cast(parameters[i], ctypes.POINTER(ctypes.c_int64))[0] for i in range(count + 8)
+        ]
+        assert values[0] == which
+        assert (gx, gy, gz, bx, by, bz, shared, stream, extra) == (7, 1, 1, 32, 1, 1, 0, 1234, None)
+        assert values[count:] == [0] * 8  # room for what Triton appends
+        self.calls.append(which)
+        if self.code:
+            return self.code
+
+        def array(i: int, size: int = N, kind: Any = ctypes.c_double) -> np.ndarray:
+            return np.ctypeslib.as_array((kind * size).from_address(values[i]))
+
+        if which == SOLVE:
+            c, d, u, s, y, factor = (array(i, 1 if i == 4 else N) for i in range(1, 7))
+            y[:], factor[:] = c * d + u * s, 2.0
+            array(7)[:] = 0.5
+            array(8, kind=ctypes.c_int64)[:] = 0
+        elif which == ADJOINT:
+            array(2)[:] = array(1)
+        else:
+            lam, c, d, u, s = (array(i, 1 if i == 5 else N) for i in range(1, 6))
+            for i, g in enumerate((lam * d, lam * c, lam * s, lam * u)):
+                if values[6 + i]:
+                    array(6 + i)[:] = g
+        return 0
+
+
+def tensors(wanted: str = "cdus") -> list[Tensor]:
+    g = torch.Generator().manual_seed(0)
+    made = [torch.randn(n, dtype=torch.float64, generator=g) for n in (N, N, N, 1)]
+    return [x.requires_grad_(name in wanted) for x, name in zip(made, "cdus", strict=True)]
+
+
+def expected(c: Tensor, d: Tensor, u: Tensor, s: Tensor) -> Tensor:
+    return c * d + u * s
+
+
+def test_values_and_verdicts(module: ModuleType) -> None:
+    machine = Machine(module)
+    y, factor, rcond, _, status = machine.plan(*tensors(""))
+    torch.testing.assert_close(y, expected(*tensors("")))
+    assert not y.requires_grad
+    assert factor.tolist() == [2.0] * N
+    assert rcond.tolist() == [0.5] * N
+    assert status.tolist() == [0] * N
+    with torch.no_grad():
+        assert not machine.plan(*tensors())[0].requires_grad
+    assert machine.calls == [SOLVE] * 2
+
+
+@pytest.mark.parametrize("wanted", ["cdus", "c", "s", "du"])
+def test_gradients(module: ModuleType, wanted: str) -> None:
+    machine, g = Machine(module), torch.randn(N, dtype=torch.float64)
+    for _ in range(2):
+        x = tensors(wanted)
+        leaves = [t for t in x if t.requires_grad]
+        ours = torch.autograd.grad(machine.plan(*x)[0], leaves, g)
+        theirs = torch.autograd.grad(expected(*x), leaves, g)
+        torch.testing.assert_close(ours, theirs)  # that by s is summed over what it was spread to
+    assert machine.calls == [SOLVE, ADJOINT, ROWS] * 2
+    assert len(machine.asked) == 1  # the launch of the row gradients is made once
+
+
+def test_two_forwards_before_one_backward(module: ModuleType) -> None:
+    machine = Machine(module)
+    x, z = tensors(), [2 * t.detach() for t in tensors()]
+    first = machine.plan(*x)[0]
+    machine.plan(*z)
+    torch.testing.assert_close(
+        torch.autograd.grad(first.sum(), x), torch.autograd.grad(expected(*x).sum(), x)
+    )
+
+
+def test_second_derivatives_go_through_python(module: ModuleType) -> None:
+    machine, x = Machine(module), tensors()
+    grads = torch.autograd.grad(machine.plan(*x)[0].square().sum(), x, create_graph=True)
+    assert machine.twice == [15]
+    assert all(g.requires_grad for g in grads)
+
+
+def test_a_tensor_changed_in_place_is_noticed(module: ModuleType) -> None:
+    machine, x = Machine(module), tensors()
+    y = machine.plan(*x)[0]
+    with torch.no_grad():
+        x[0].mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def test_retained_and_released_graphs(module: ModuleType) -> None:
+    machine, x = Machine(module), tensors()
+    y = machine.plan(*x)[0].sum()
+    first = torch.autograd.grad(y, x, retain_graph=True)
+    torch.testing.assert_close(first, torch.autograd.grad(y, x))
+    with pytest.raises(RuntimeError, match="second time"):
+        torch.autograd.grad(y, x)
+
+
+def test_saved_tensor_hooks_see_what_is_kept(module: ModuleType) -> None:
+    machine, x, seen = Machine(module), tensors(), []
+
+    def pack(t: Tensor) -> Tensor:
+        seen.append(t.shape)
+        return t
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        y = machine.plan(*x)[0]
+    torch.autograd.grad(y.sum(), x)
+    assert len(seen) == 6
+
+
+def test_another_layout_is_declined(module: ModuleType) -> None:
+    machine, x = Machine(module), tensors("")
+    assert machine.plan.fitting(*x) is not None
+    assert machine.plan.fitting(x[0].flip(0)[:3], *x[1:]) is None
+    assert machine.plan.fitting(torch.stack([x[0], x[0]], 1)[:, 0], *x[1:]) is None
+    assert machine.plan.fitting(x[0].float(), *x[1:]) is None
+    assert machine.calls == [SOLVE]
+
+
+def test_a_launch_that_fails_is_an_error(module: ModuleType) -> None:
+    machine = Machine(module, code=700)
+    with pytest.raises(RuntimeError, match="could not be launched: CUDA driver error 700"):
+        machine.plan(*tensors())
+
+
+def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setenv("SMNN_CACHE", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert _gpu_native.build() == "no C++ compiler, or no headers of Python or torch"
+
+
+def test_a_compiler_that_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setenv("SMNN_CACHE", str(tmp_path))
+    monkeypatch.setenv("CXX", "false")
+    assert "the C++ compiler failed" in str(_gpu_native.build())
+    assert not list(tmp_path.rglob("*.so"))
