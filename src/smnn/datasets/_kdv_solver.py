@@ -124,7 +124,8 @@ def _frame(scheme: _Scheme, substeps: int) -> Callable[[Tensor], Tensor]:
     with torch.cuda.graph(graph):
         held.copy_(advance(held))
 
-    def replay(v: Tensor) -> Tensor:
+    def replay(v: Tensor, reads: _Scheme = scheme) -> Tensor:
+        del reads  # the recording reads its coefficients: they must live as long as it does
         held.copy_(v)
         graph.replay()
         return held.clone()
