@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 import smnn
+from smnn._backends import _gpu_native
 
 CASES = [  # name, B, T, V, R, orders with an initial value
     ("Lorenz B512 T50", 512, 50, 1, 2, 1),
@@ -33,6 +34,7 @@ CASES = [  # name, B, T, V, R, orders with an initial value
     ("V=Q=3 B512 T50", 512, 50, 3, 2, 1),
     ("V=Q=3 B4096 T50", 4096, 50, 3, 2, 1),
     ("KdV layer B8192 T10 R4", 8192, 10, 1, 4, 4),
+    ("V=Q=5 B512 T50", 512, 50, 5, 2, 1),  # too large for registers: the `torch` backend
     ("SST B12960 T208", 12960, 208, 1, 2, 1),
     ("SST B12960 T1727", 12960, 1727, 1, 2, 1),
     ("one sequence T10000", 1, 10_000, 1, 2, 1),
@@ -52,8 +54,8 @@ def problem(B: int, T: int, V: int, R: int, m_init: int) -> list[Tensor]:
 
 
 def ours(*x: Tensor) -> Tensor:
-    """Without waiting for the device."""
-    return smnn.solve_ex(*x, backend="gpu")[0]
+    """Without waiting for the device; by the backend that is chosen there."""
+    return smnn.solve_ex(*x)[0]
 
 
 def oracle(*x: Tensor) -> Tensor:
@@ -85,7 +87,7 @@ def trainer(solve: Callable[..., Tensor], tensors: list[Tensor], g: Tensor) -> C
 
 def measure(step: Callable[[], Any], repeats: int) -> dict[str, float]:
     """Median and quartiles in milliseconds, and the peak memory in MB beyond what was there."""
-    for _ in range(5):
+    for _ in range(10):
         step()
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
@@ -135,8 +137,11 @@ def case(
     a, b = gradients(ours, part, g[:size]), gradients(oracle, part, g[:size])
     row: dict[str, Any] = {"name": name, "B": B, "T": T, "V": V, "R": R}
     row["error"] = dict(zip(("y", "c", "d", "u", "s"), map(relative, a, b), strict=True))
-    row["ours"] = measure(trainer(ours, tensors, g), 30 if B * T < 1e6 else 10)
-    row["ours"]["device_ms"] = device_time(trainer(ours, tensors, g))
+    row["ours"] = measure(trainer(ours, tensors, g), 100 if B * T < 1e6 else 20)
+    small = V * (R + 1) <= 12  # larger blocks are no single recording
+    row["ours"]["device_ms"] = device_time(trainer(ours, tensors, g)) if small else None
+    with torch.autograd.set_multithreading_enabled(False):  # a tip of docs/benchmarks.md
+        row["ours"]["one_thread_ms"] = measure(trainer(ours, tensors, g), 20)["ms"]
     if published is not None and B * T < 1e7:
         theirs = published.ode_forward
         row["error_published"] = relative(theirs(*part).detach(), a[0])
@@ -171,11 +176,13 @@ def bytes_moved(B: int, T: int, V: int, R: int, m_init: int) -> int:
 def show(out: dict[str, Any], copy: float) -> None:
     """One line per case."""
     mine, theirs = out["ours"], out.get("published", {})
+    alone, moved = mine["device_ms"] or float("nan"), out["bytes_per_s"] or float("nan")
     print(
-        f"{out['name']:24s} {mine['ms']:8.3f} ms (device {mine['device_ms']:7.3f}), published "
+        f"{out['name']:24s} {mine['ms']:8.3f} ms (one thread {mine['one_thread_ms']:.3f}, device "
+        f"{alone:7.3f}), published "
         f"{theirs.get('ms', float('nan')):7.2f} = {out.get('speedup', float('nan')):4.0f}x, memory "
         f"{mine['peak_mb']:.0f} / {theirs.get('peak_mb', 0):.0f} MB, "
-        f"{100 * out['bytes_per_s'] / copy:.0f}% of copy, errors "
+        f"{100 * moved / copy:.0f}% of copy, errors "
         + " ".join(f"{k} {v:.0e}" for k, v in out["error"].items()),
         flush=True,
     )
@@ -197,11 +204,13 @@ def main() -> None:
             parser.error(f"--published: {args.published} holds no smnn.py")
         published = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(published)
+    _gpu_native.wait()
     copy = copy_bandwidth()
     result: dict[str, Any] = {
         "device": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "python": platform.python_version(),
+        "native": _gpu_native.absent_because() or "compiled",
         "copy_bytes_per_s": copy,
         "cases": [],
         "lengths": [],
@@ -210,7 +219,8 @@ def main() -> None:
     for row in CASES:
         if args.only in row[0]:
             out = case(*row, published)
-            out["bytes_per_s"] = bytes_moved(*row[1:]) / (out["ours"]["device_ms"] / 1e3)
+            alone = out["ours"]["device_ms"]
+            out["bytes_per_s"] = 1e3 * bytes_moved(*row[1:]) / alone if alone else None
             result["cases"].append(out)
             show(out, copy)
             torch.cuda.empty_cache()
