@@ -49,7 +49,7 @@ def standard(
         return Standard(np.asarray(train.mean()), np.asarray(train.std()))
     if how != "anomaly":
         raise ValueError(f"how: got {how!r}; expected 'global' or 'anomaly'.")
-    cycle = _seasonal(time, harmonics)
+    cycle = seasonal_waves(time, harmonics)
     weights = np.linalg.lstsq(cycle[:until], train, rcond=None)[0]
     offset = cycle @ weights
     spread = (train - offset[:until]).std(axis=0)
@@ -58,7 +58,7 @@ def standard(
     return Standard(offset, np.maximum(spread, floor))
 
 
-def _seasonal(time: np.ndarray, harmonics: int) -> np.ndarray:
+def seasonal_waves(time: np.ndarray, harmonics: int) -> np.ndarray:
     """`(T, 1 + 2 * harmonics)`, by the calendar: every year has the same phase."""
     year = time.astype("datetime64[Y]")
     length = (year + 1).astype("datetime64[ns]") - year.astype("datetime64[ns]")

@@ -14,20 +14,20 @@ import re
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from smnn._files import InputError, read_bounded
 from smnn._optional import require
+from smnn.datasets._netcdf import DataFormatError as DataFormatError
+from smnn.datasets._netcdf import open_netcdf as open_netcdf
 
 MONTHLY = "oisst_v2_monthly_2p5deg.nc"
 NINO = "nino_weekly_1990_2020.for"
 REGIONS = ("Nino1+2", "Nino3", "Nino3.4", "Nino4")
 WANTED = "read sea surface temperatures"
-
-
-class DataFormatError(ValueError):
-    """A file is not what it was taken for: says what was found and what was expected."""
+LARGEST_TEXT = 2**26
+"""Bytes of a text file: the weeks of a thousand centuries."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def read_grid(path: str | Path, mask: str | Path | None = None, variable: str = 
         DataFormatError: If something expected is not there.
     """
     path = Path(path)
-    with open_netcdf(path) as data:
+    with open_netcdf(path, WANTED) as data:
         if variable not in data:
             have = ", ".join(sorted(map(str, data.data_vars)))
             raise DataFormatError(f"{path}: no variable {variable!r}; it has {have or 'none'}.")
@@ -120,28 +120,8 @@ def read_grid(path: str | Path, mask: str | Path | None = None, variable: str = 
     return Grid(values, time.astype("datetime64[ns]"), lat, lon, ocean, units, source)
 
 
-def open_netcdf(path: Path) -> Any:
-    """Open a NetCDF file with the reader that fits its first bytes.
-
-    Raises:
-        DataFormatError: If it is not a NetCDF file.
-    """
-    xarray = require("xarray", WANTED)
-    try:
-        with open(path, "rb") as file:
-            start = file.read(8)
-    except OSError as error:
-        raise DataFormatError(f"{path}: {error.strerror}.") from None
-    if start[:3] == b"CDF":
-        return xarray.open_dataset(path, engine="scipy")
-    if start == b"\x89HDF\r\n\x1a\n":
-        require("h5netcdf", WANTED)
-        return xarray.open_dataset(path, engine="h5netcdf")
-    raise DataFormatError(f"{path}: not a NetCDF file (it starts with {start!r}).")
-
-
 def _read_mask(path: Path, lat: np.ndarray, lon: np.ndarray) -> np.ndarray:
-    with open_netcdf(path) as data:
+    with open_netcdf(path, WANTED) as data:
         if "mask" not in data:
             raise DataFormatError(f"{path}: no variable 'mask'. Expected NOAA's lsmask.nc.")
         field = data["mask"]
@@ -231,7 +211,13 @@ def read_nino(path: str | Path) -> Nino:
     """
     time: list[np.datetime64] = []
     rows: list[list[float]] = []
-    for number, line in enumerate(Path(path).read_text().splitlines(), 1):
+    try:
+        text = read_bounded(Path(path), LARGEST_TEXT).decode("ascii", "replace")
+    except InputError as error:
+        raise DataFormatError(str(error)) from None
+    except OSError as error:
+        raise DataFormatError(f"{path}: {error.strerror or error}.") from None
+    for number, line in enumerate(text.splitlines(), 1):
         match = _WEEK.match(line)
         if match is None:
             if time and line.strip():
@@ -244,7 +230,12 @@ def read_nino(path: str | Path) -> Nino:
                 f"{path}, line {number}: expected a date and {2 * len(REGIONS)} numbers, "
                 f"got {line!r}."
             )
-        time.append(np.datetime64(f"{year}-{_MONTHS.index(month) + 1:02d}-{day}", "ns"))
+        try:
+            time.append(np.datetime64(f"{year}-{_MONTHS.index(month) + 1:02d}-{day}", "ns"))
+        except ValueError:
+            raise DataFormatError(
+                f"{path}, line {number}: there is no day {day}{month}{year}."
+            ) from None
         rows.append([float(x) for x in numbers])
     if not rows:
         raise DataFormatError(f"{path}: no weeks found. Expected lines like '03JAN1990 23.4-0.4'.")

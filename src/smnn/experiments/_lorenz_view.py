@@ -216,6 +216,12 @@ def report(result: Lorenz, pictures: dict[str, bytes], command: str) -> str:
         "MNN": f"gamma {model.GAMMA}, alpha {model.ALPHA:g}; {model.CG_ITERATIONS} iterations of "
         "conjugate gradients for the sparse one" if result.training else None,
     }  # fmt: skip
+    if result.trained_on is not None:
+        setting["Trained on"] = ", ".join(
+            str(result.trained_on[key])
+            for key in ("gpu", "processor")
+            if result.trained_on.get(key)
+        )
     parts += [
         _page.section("How it was made", _page.command_block(command), _page.facts(setting)),
         _page.section("Machine", _page.facts(_page.machine_facts(result.machine))),

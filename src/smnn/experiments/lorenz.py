@@ -7,14 +7,17 @@ with each of the three solvers that its figure compares.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from smnn._files import OutputError
 from smnn._machine import describe_machine, package_versions
 from smnn._optional import MissingPackageError, require
 from smnn.datasets._terms import Array
@@ -50,7 +53,7 @@ class Config:
     samples: int = 10_050
     methods: tuple[str, ...] = (
         "smnn-regression", "smnn", "pysindy-default", "pysindy-fd4", "pysindy-smoothed",
-        "pysindy-weak",
+        "pysindy-ensemble", "pysindy-weak", "pysindy-weak-ensemble",
     )  # fmt: skip
     steps: int = 1000
     """Of the training with each solver; none if 0."""
@@ -66,6 +69,8 @@ class Config:
     neural_cycles: int = 10
     neural_steps: int = 7600
     """Of a cycle: 400 epochs of 19 batches."""
+    trained: str | None = None
+    """JSON of another run of this experiment, on a GPU say, whose training is taken over."""
 
     def resolved(self) -> Config:
         """With a device and a batch size."""
@@ -110,6 +115,8 @@ class Lorenz:
     training: list[model.Training] = field(default_factory=list)
     cycle_losses: list[float] = field(default_factory=list)
     """Of the networks trained in cycles, at the end of each."""
+    trained_on: dict[str, Any] | None = None
+    """The machine of the training, if it was another one."""
     skipped: dict[str, str] = field(default_factory=dict)
     """Methods that could not be tried, and why."""
     data: Array = field(default_factory=lambda: np.empty((0, 3)))
@@ -128,6 +135,7 @@ class Lorenz:
             "answers": [asdict(a) for a in self.answers],
             "training": [{**asdict(t), "average": t.average()} for t in self.training],
             "cycle_losses": self.cycle_losses,
+            "trained_on": self.trained_on,
             "skipped": self.skipped,
         }
 
@@ -153,6 +161,8 @@ def run(config: Config, tick: Callable[[str], None] = lambda name: None) -> Lore
             except MissingPackageError as error:  # the rest is worth having without PySINDy
                 result.skipped[method.name] = str(error)
             tick(method.name)
+        if config.trained is not None:
+            return _with_training(result, Path(config.trained))
         if config.neural:
             _add_neural(result, series, config)
             tick("smnn-neural")
@@ -160,8 +170,40 @@ def run(config: Config, tick: Callable[[str], None] = lambda name: None) -> Lore
     return result
 
 
+def _with_training(result: Lorenz, file: Path) -> Lorenz:
+    """Take over what another run has trained, and the settings that it was trained with."""
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))
+        if record["experiment"] != "lorenz":
+            raise KeyError("experiment")
+        names = {f for f in model.Training.__dataclass_fields__}
+        training = [
+            model.Training(**{k: v for k, v in t.items() if k in names}) for t in record["training"]
+        ]
+        networks = [
+            Answer(**{**a, "values": tuple(a["values"])}) for a in record["answers"]
+            if (a["group"], a["name"]) == (OURS, NAMES["smnn-neural"])
+        ]  # fmt: skip
+        theirs = record["settings"]
+        taken = ("steps", "batch", "window", "hidden", "seed", "device", "neural", "neural_cycles",
+                 "neural_steps")  # fmt: skip
+        config = replace(result.config, **{name: theirs[name] for name in taken})
+        losses, machine = record["cycle_losses"], record["machine"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise OutputError(
+            f"{file} holds no results of this experiment ({error}); give the lorenz.json that "
+            "another run has written."
+        ) from error
+    result.answers += networks
+    return replace(
+        result, config=config, training=training, cycle_losses=losses, trained_on=machine
+    )
+
+
 def ticks(config: Config) -> int:
     """How often `run` reports."""
+    if config.trained is not None:
+        return len(config.methods)
     return len(config.methods) + int(config.neural) + config.steps * len(model.SOLVERS)
 
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
-from smnn.cli._guard import Debug, guarded, notices
+from smnn.cli._guard import Debug, guarded
+from smnn.cli.reproduce._parts import progress, show
 
 if TYPE_CHECKING:
     from smnn.experiments.discovery_bench import Bench, Config
@@ -48,7 +46,7 @@ def discovery_bench(
         from smnn.experiments.discovery_bench import run
 
         prepare_output(out)
-        with _progress(len(config.cases())) as tick:
+        with progress(len(config.cases()), "cases", "Preparing", width=46) as tick:
             result = run(config, out / FILE, _listed(again), tick)
         report = _write(result, out, _command(out, config, again))
         if as_json:
@@ -97,27 +95,6 @@ def _command(out: Path, config: Config, again: str | None) -> str:
     return shlex.join(["smnn", "reproduce", "discovery-bench", *options])
 
 
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[str], None]]:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (
-        TextColumn("{task.description:<46}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("cases"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=notices()) as progress:
-        task = progress.add_task("Preparing", total=total)
-
-        def tick(name: str) -> None:
-            progress.update(task, description=name, advance=1)
-
-        yield tick
-        progress.update(task, description="Done")
-
-
 def _write(result: Bench, out: Path, command: str) -> Path:
     """All files, the report last; returns its path."""
     from smnn._files import write_atomically, write_json
@@ -131,17 +108,9 @@ def _write(result: Bench, out: Path, command: str) -> Path:
 
 def _show(result: Bench, report: Path) -> None:
     from smnn.experiments import _discovery_view as view
-    from smnn.report.tables import rich_table
 
-    console = Console(highlight=False)
-    for table in view.tables(result)[:2]:
-        console.print()
-        console.print(rich_table(table))
-    console.print()
-    for value, meaning in view.summary(result):
-        console.print(f"[bold]{value}[/]  {meaning}")
-    for method, texts, same in view.record_lines(result):
-        console.print(f"Hare and lynx, {method}{' (Lotka-Volterra)' if same else ''}: "
-                      f"{'; '.join(texts)}", soft_wrap=True)  # fmt: skip
-    console.print()
-    console.print(f"Report: {report}", soft_wrap=True)
+    record = [
+        f"Hare and lynx, {method}{' (Lotka-Volterra)' if same else ''}: {'; '.join(texts)}"
+        for method, texts, same in view.record_lines(result)
+    ]
+    show(view.tables(result)[:2], view.summary(result), report, after=record)

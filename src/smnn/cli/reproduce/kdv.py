@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from smnn.cli._guard import WRONG_USE, Debug, guarded, notices
+from smnn.cli.reproduce._parts import show
 
 if TYPE_CHECKING:
     from smnn.experiments.kdv import Result
@@ -136,16 +136,6 @@ def _write(result: Result, out: Path, command: str) -> Path:
 
 def _show(result: Result, report: Path) -> None:
     from smnn.experiments import _kdv_view as view
-    from smnn.report.tables import rich_table
 
-    console = Console(highlight=False)
-    console.print()
-    console.print(rich_table(view.table(result)))
-    console.print()
-    if result.law is not None:
-        console.print(f"Learned law: {result.law}", soft_wrap=True)
-        console.print()
-    for value, meaning in view.summary(result):
-        console.print(f"[bold]{value}[/]  {meaning}")
-    console.print()
-    console.print(f"Report: {report}", soft_wrap=True)
+    law = [] if result.law is None else [f"Learned law: {result.law}"]
+    show([view.table(result)], view.summary(result), report, before=law)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
-from smnn.cli._guard import Debug, guarded, notices
+from smnn.cli._guard import Debug, chosen_device, guarded
+from smnn.cli.reproduce._parts import progress, show
 
 if TYPE_CHECKING:
     from smnn.experiments.lorenz import Config, Lorenz
@@ -36,6 +34,10 @@ def lorenz(
     ] = False,
     neural_cycles: Annotated[int, typer.Option(min=1, help="Cycles of that training.")] = 10,
     neural_steps: Annotated[int, typer.Option(min=1, help="Steps of each cycle.")] = 7600,
+    trained: Annotated[
+        Path | None,
+        typer.Option(help="Train nothing: take the training from this lorenz.json of another run."),
+    ] = None,
     debug: Debug = False,
 ) -> None:
     """Find the Lorenz equations on the paper's data, and train its network with three solvers.
@@ -48,10 +50,12 @@ def lorenz(
 
         prepare_output(out)
         config = Config(
-            steps=steps, batch=batch, device=device, seed=seed, neural=neural,
+            steps=steps, batch=batch, seed=seed, neural=neural,
+            device=None if device is None else str(chosen_device(device)),
             neural_cycles=neural_cycles, neural_steps=neural_steps,
+            trained=None if trained is None else str(trained),
         )  # fmt: skip
-        with _progress(ticks(config)) as tick:
+        with progress(ticks(config), "steps", "Making the data") as tick:
             result = run(config, tick)
         report = _write(result, out, _command(out, result.config))
         if as_json:
@@ -61,33 +65,16 @@ def lorenz(
 
 
 def _command(out: Path, config: Config) -> str:
+    if config.trained is not None:
+        return shlex.join(
+            ["smnn", "reproduce", "lorenz", "--out", str(out), "--trained", config.trained]
+        )
     options = ["--out", str(out), "--steps", str(config.steps), "--batch", str(config.batch)]
     options += ["--device", str(config.device), "--seed", str(config.seed)]
     if config.neural:
         options += ["--neural", "--neural-cycles", str(config.neural_cycles)]
         options += ["--neural-steps", str(config.neural_steps)]
     return shlex.join(["smnn", "reproduce", "lorenz", *options])
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[str], None]]:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (
-        TextColumn("{task.description:<22}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("steps"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=notices()) as progress:
-        task = progress.add_task("Making the data", total=total)
-
-        def tick(name: str) -> None:
-            progress.update(task, description=name, advance=1)
-
-        yield tick
-        progress.update(task, description="Done")
 
 
 def _write(result: Lorenz, out: Path, command: str) -> Path:
@@ -106,16 +93,6 @@ def _write(result: Lorenz, out: Path, command: str) -> Path:
 
 def _show(result: Lorenz, report: Path) -> None:
     from smnn.experiments import _lorenz_view as view
-    from smnn.report.tables import rich_table
 
-    console = Console(highlight=False)
-    for table in view.narrow_tables(result):
-        console.print()
-        console.print(rich_table(table))
-    console.print()
-    for value, meaning in view.summary(result):
-        console.print(f"[bold]{value}[/]  {meaning}")
-    for name, reason in result.skipped.items():
-        console.print(f"Not tried: {name}; {reason}", soft_wrap=True)
-    console.print()
-    console.print(f"Report: {report}", soft_wrap=True)
+    skipped = [f"Not tried: {name}; {reason}" for name, reason in result.skipped.items()]
+    show(view.narrow_tables(result), view.summary(result), report, after=skipped)

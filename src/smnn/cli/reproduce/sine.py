@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
-from smnn.cli._guard import Debug, guarded, notices
+from smnn.cli._guard import Debug, guarded
+from smnn.cli.reproduce._parts import progress, show
 
 if TYPE_CHECKING:
     from smnn.experiments.sine import Sine
@@ -39,7 +37,7 @@ def sine(
 
         prepare_output(out)
         config = Config(recordings=recordings, noise=noise, steps=steps, seed=seed)
-        with _progress(2 * steps) as tick:
+        with progress(2 * steps, "steps", "Preparing the solver", "Fitted") as tick:
             result = run(config, tick)
         options = ["--out", str(out), "--recordings", str(recordings), "--noise", str(noise)]
         options += ["--steps", str(steps), "--seed", str(seed)]
@@ -48,27 +46,6 @@ def sine(
             typer.echo(json.dumps(result.record(), indent=2))
         else:
             _show(result, report)
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[str], None]]:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (
-        TextColumn("{task.description:<22}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("steps"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=notices()) as progress:
-        task = progress.add_task("Preparing the solver", total=total)
-
-        def tick(name: str) -> None:
-            progress.update(task, description=name, advance=1)
-
-        yield tick
-        progress.update(task, description="Fitted")
 
 
 def _write(result: Sine, out: Path, command: str) -> Path:
@@ -85,16 +62,7 @@ def _write(result: Sine, out: Path, command: str) -> Path:
 
 def _show(result: Sine, report: Path) -> None:
     from smnn.experiments import _sine_view as view
-    from smnn.report.tables import rich_table
 
-    console = Console(highlight=False)
-    console.print()
-    console.print(rich_table(view.table(result)))
-    console.print()
-    for name, fit in (("An equation each", result.own), ("One for all", result.shared)):
-        console.print(f"{name:18s}{fit.equation}")
-    console.print()
-    for value, meaning in view.summary(result):
-        console.print(f"[bold]{value}[/]  {meaning}")
-    console.print()
-    console.print(f"Report: {report}", soft_wrap=True)
+    fits = (("An equation each", result.own), ("One for all", result.shared))
+    before = [f"{name:18s}{fit.equation}" for name, fit in fits]
+    show([view.table(result)], view.summary(result), report, before=before)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
-from smnn.cli._guard import Debug, guarded, notices
+from smnn.cli._guard import Debug, guarded
+from smnn.cli.reproduce._parts import progress, show
 
 if TYPE_CHECKING:
     from smnn.experiments.standalone import Standalone
@@ -36,7 +34,9 @@ def standalone(
         from smnn.experiments.standalone import Config, run
 
         prepare_output(out)
-        with _progress(len(STANDALONE) * repeats) as tick:
+        with progress(
+            len(STANDALONE) * repeats, "rounds", "Preparing the solver", "Solved"
+        ) as tick:
             result = run(Config(repeats=repeats), tick)
         options = ["--out", str(out), "--repeats", str(repeats)]
         report = _write(result, out, shlex.join(["smnn", "reproduce", "standalone", *options]))
@@ -44,27 +44,6 @@ def standalone(
             typer.echo(json.dumps(result.record(), indent=2))
         else:
             _show(result, report)
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[str], None]]:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (
-        TextColumn("{task.description:<22}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("rounds"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=notices()) as progress:
-        task = progress.add_task("Preparing the solver", total=total)
-
-        def tick(name: str) -> None:
-            progress.update(task, description=name, advance=1)
-
-        yield tick
-        progress.update(task, description="Solved")
 
 
 def _write(result: Standalone, out: Path, command: str) -> Path:
@@ -80,14 +59,5 @@ def _write(result: Standalone, out: Path, command: str) -> Path:
 
 def _show(result: Standalone, report: Path) -> None:
     from smnn.experiments import _standalone_view as view
-    from smnn.report.tables import rich_table
 
-    console = Console(highlight=False)
-    for table in view.tables(result):
-        console.print()
-        console.print(rich_table(table))
-    console.print()
-    for value, meaning in view.summary(result):
-        console.print(f"[bold]{value}[/]  {meaning}")
-    console.print()
-    console.print(f"Report: {report}", soft_wrap=True)
+    show(view.tables(result), view.summary(result), report)
