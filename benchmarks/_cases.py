@@ -1,101 +1,13 @@
-"""What is solved: one family of problems of any size with a closed form, and the sizes measured.
-
-x' + A x = A p + p' with p_v(t) = cos(t + phase_v), so x = p + exp(-A t) (x(0) - p(0)): a signal
-that neither dies out nor grows, whatever the length. All inputs are full tensors, as a network
-emits them.
-"""
+"""What is solved: the problems of the package, and the sizes that `make bench` measures."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-
-import torch
-from torch import Tensor
-
-STEP = 0.01
-INPUTS = ("c", "d", "u", "s")
-
-
-@dataclass(frozen=True)
-class Case:
-    """One problem size, and who is to solve it."""
-
-    group: str
-    B: int
-    T: int
-    V: int = 1
-    R: int = 2
-    peers: bool = False
-    """Compare with SciPy and torchdiffeq."""
-    published: bool = False
-    """Compare with the published solver, if there is a checkout."""
-    backends: tuple[str, ...] = ("auto",)
-    memory: bool = False
-
-    @property
-    def n(self) -> int:
-        """Block size."""
-        return self.V * (self.R + 1)
-
-    @property
-    def label(self) -> str:
-        """For people."""
-        return f"{self.group}: B={self.B} T={self.T} V={self.V} R={self.R}"
-
-
-@dataclass(frozen=True)
-class Data:
-    """The inputs of the solver, the ODE behind them, and its exact solution."""
-
-    c: Tensor
-    d: Tensor
-    u: Tensor
-    s: Tensor
-    A: Tensor
-    phase: Tensor
-    exact: Tensor
-    """`(B, T, V)`."""
-
-    def inputs(self, grad: bool) -> dict[str, Tensor]:
-        """Fresh leaves."""
-        return {k: getattr(self, k).clone().requires_grad_(grad) for k in INPUTS}
-
-    def first(self, count: int) -> Data:
-        """The first samples alone."""
-        c, d, u, s, A = (x[:count] for x in (self.c, self.d, self.u, self.s, self.A))
-        return Data(c, d, u, s, A, self.phase, self.exact[:count])
-
-
-def make_data(case: Case, seed: int = 0) -> Data:
-    """Build the problem of a case."""
-    B, T, V, R = case.B, case.T, case.V, case.R
-    draw = torch.Generator().manual_seed(seed)
-
-    def random(*shape: int) -> Tensor:
-        return torch.rand(*shape, generator=draw, dtype=torch.float64)
-
-    coupling = 0.3 * (random(B, V, V) - 0.5)
-    A = torch.diag_embed(0.3 + 0.5 * random(B, V)) + coupling - coupling.mT
-    phase = torch.linspace(0, math.pi / 2, V, dtype=torch.float64)
-    u = random(B, 1, V, 1)
-    t = STEP * torch.arange(T, dtype=torch.float64)
-    angle = t[:, None] + phase
-    p, dp = angle.cos(), -angle.sin()
-    c = torch.zeros(B, T, V, V, R + 1, dtype=torch.float64)
-    c[..., 0] = A[:, None]
-    c[..., 1] = torch.eye(V, dtype=torch.float64)
-    d = torch.einsum("bvw,tw->btv", A, p) + dp
-    values, vectors = torch.linalg.eig(A)
-    start = torch.linalg.solve(vectors, (u[:, 0, :, 0] - p[0]).to(vectors.dtype))
-    decay = torch.exp(-values[:, None] * t[:, None]) * start[:, None]
-    exact = p + torch.einsum("bvw,btw->btv", vectors, decay).real
-    return Data(c, d, u, torch.full((B, T - 1), STEP, dtype=torch.float64), A, phase, exact)
-
-
-def relative_mse(x: Tensor, exact: Tensor) -> float:
-    """Mean squared error over the variance of the exact solution."""
-    return ((x - exact).square().mean() / exact.var(unbiased=False)).item()
+from smnn.experiments._bench_cases import INPUTS as INPUTS
+from smnn.experiments._bench_cases import STEP as STEP
+from smnn.experiments._bench_cases import Case as Case
+from smnn.experiments._bench_cases import Data as Data
+from smnn.experiments._bench_cases import make_data as make_data
+from smnn.experiments._bench_cases import relative_mse as relative_mse
 
 
 def cases(quick: bool) -> list[Case]:

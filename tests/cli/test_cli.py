@@ -2,15 +2,23 @@
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
+import typer
 from typer.testing import CliRunner
 
 import smnn
 from smnn.cli._app import app
+from smnn.cli._guard import complain
 from smnn.experiments import standalone as experiment
 
 runner = CliRunner()
@@ -71,7 +79,7 @@ def test_out_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("tempfile.TemporaryFile", refuse)
     done = runner.invoke(app, [*STANDALONE, "--out", str(tmp_path)])
     assert done.exit_code == 2
-    assert done.stderr.endswith(": Permission denied.\n")
+    assert ": Permission denied." in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -133,3 +141,212 @@ def test_console_script_runs_as_a_module() -> None:
         capture_output=True, text=True, timeout=300, check=True,
     )  # fmt: skip
     assert done.stdout == f"smnn {smnn.__version__}\n"
+
+
+# ---------------------------------------------------------------- the same everywhere
+
+
+def commands(group: Any = None, path: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Every command that does something, by its words."""
+    found: dict[str, Any] = {}
+    for name, command in (group or typer.main.get_command(app)).commands.items():
+        if hasattr(command, "commands"):
+            found |= commands(command, (*path, name))
+        else:
+            found[" ".join((*path, name))] = command
+    return found
+
+
+def options(command: Any) -> dict[str, Any]:
+    return {o: p for p in command.params for o in p.opts if o.startswith("--")}
+
+
+def arguments(name: str) -> int:
+    return sum(p.param_type_name == "argument" and p.required for p in commands()[name].params)
+
+
+def test_all_commands_are_there() -> None:
+    names = set(commands())
+    assert names >= {
+        "discover", "solve", "train", "bench", "info", "data list", "data make", "data check",
+        "reproduce standalone", "reproduce sine", "reproduce kdv", "reproduce lorenz",
+        "reproduce discovery-bench",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", commands())
+def test_options_have_one_name_and_meaning(name: str) -> None:
+    found = options(commands()[name])
+    assert {"--json", "--debug"} <= set(found)
+    assert all(found[o].is_flag for o in ("--json", "--debug"))
+    assert ("--out" in found) == (name not in ("info", "data list", "data check"))
+    assert not any(found[o].is_flag for o in ("--out", "--seed", "--device") if o in found)
+    if "--seed" in found:
+        negative = runner.invoke(app, [*name.split(), *["x"] * arguments(name), "--seed", "-1"])
+        assert negative.exit_code == 2
+        assert "'--seed'" in negative.stderr
+    # A person who guesses is told the truth, with the code of wrong use.
+    wrong = runner.invoke(app, [*name.split(), "--nonsense"])
+    assert wrong.exit_code == 2
+    assert "Traceback" not in wrong.stderr
+    shown = runner.invoke(app, [*name.split(), "--help"], env={"COLUMNS": "80"})
+    assert shown.exit_code == 0
+    assert "--json" in shown.stdout
+
+
+def test_a_device_that_is_not_there(tmp_path: Path) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    (tmp_path / "a.txt").write_text("y' = y, y(0) = 1, t = 0 .. 1")
+    for words in (["solve", str(tmp_path / "a.txt")], ["train", "damping"]):
+        done = runner.invoke(app, [*words, "--device", "cuda"])
+        assert done.exit_code == 2
+        assert "there is no CUDA device here; use cpu" in done.stderr
+
+
+def test_seed_and_device_of_training(tmp_path: Path) -> None:
+    words = ["train", "damping", "--set", "epochs=1", "--set", "tensorboard=false", "--json"]
+    words += ["--set", "data.samples=20", "--seed", "5", "--device", "cpu"]
+    done = runner.invoke(app, [*words, "--out", str(tmp_path / "run")])
+    assert done.exit_code == 0, done.output
+    settings = json.loads((tmp_path / "run" / "config.json").read_text())["train"]
+    assert (settings["seed"], settings["accelerator"]) == (5, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [("dis", {"discover"}), ("data ", {"list", "make", "check"}), ("solve --or", {"--order"})],
+)
+def test_completion(typed: str, expected: set[str]) -> None:
+    words = ["smnn", *typed.split(" ")]
+    env = {"_SMNN_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(words),
+           "COMP_CWORD": str(len(words) - 1)}  # fmt: skip
+    done = runner.invoke(app, [], prog_name="smnn", env=env)
+    assert done.exit_code == 0
+    assert set(done.stdout.split()) == expected
+
+
+def test_info_says_why() -> None:
+    found = json.loads(runner.invoke(app, ["info", "--json"]).stdout)
+    for name, state in found["backends"].items():
+        assert (state["because"] is None) != state["usable"], name
+        assert (state["reason"] is None) == state["usable"], name
+    assert found["auto"]["cpu"] == "cpu"
+    assert "auto on cpu" in runner.invoke(app, ["info"]).stdout
+
+
+def test_messages_cannot_act_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    complain("column '\x1b[2J\x07' [bold]x[/] is\nwrong")
+    shown = capsys.readouterr().err
+    assert "\x1b" not in shown
+    assert "\x07" not in shown
+    assert "[bold]x[/] is\nwrong" in shown
+
+
+# ---------------------------------------------------------------- as processes
+
+
+def start(*words: str, **more: Any) -> subprocess.Popen[str]:
+    env = os.environ | {"OMP_NUM_THREADS": "1", "TERM": "xterm-256color"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "smnn.cli", *words], stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True, env=env, **more,
+    )  # fmt: skip
+
+
+def swing(path: Path) -> Path:
+    t = 0.05 * np.arange(400)
+    rows = np.stack([t, np.cos(t) + 0.01 * np.sin(9 * t), np.sin(t)], 1)
+    np.savetxt(path, rows, delimiter=",", header="t,x,y", comments="")
+    return path
+
+
+def test_nothing_but_text_goes_into_a_pipe(tmp_path: Path) -> None:
+    data = swing(tmp_path / "swing.csv")
+    system = tmp_path / "a.txt"
+    system.write_text("y' = -y, y(0) = 1, t = 0 .. 1")
+    jobs = [
+        start("discover", str(data), "--library", "poly:1", "--out", str(tmp_path / "d")),
+        start("solve", str(system), "--out", str(tmp_path / "s")),
+    ]
+    for job in jobs:
+        out, err = job.communicate(timeout=240)
+        assert job.returncode == 0, err
+        assert not set("\x1b\r\b") & set(out + err)
+        assert "Report: " in out
+
+
+def test_a_pipe_that_is_closed(tmp_path: Path) -> None:
+    job = start("data", "list", "--json")
+    assert job.stdout is not None
+    assert job.stderr is not None
+    job.stdout.readline()
+    job.stdout.close()
+    job.wait(timeout=120)
+    assert "Traceback" not in job.stderr.read()
+
+
+LONG = {
+    "discover": ["--ensemble", "20000", "--library", "poly:3"],
+    "solve": [],
+    "reproduce": ["standalone", "--repeats", "100000"],
+    "data": ["make", "kdv", "--samples", "512"],
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_ctrl_c(tmp_path: Path, name: str) -> None:
+    """A real signal in the middle of the work: told in a line, nothing half-written.
+
+    Training, which can be taken up again, has its own test beside the training loop.
+    """
+    out = tmp_path / "out"
+    source = []
+    if name == "discover":
+        source = [str(swing(tmp_path / "swing.csv"))]
+    elif name == "solve":
+        system = "\n".join(f"x{i}' = -x{i} + sin(t), x{i}(0) = 1" for i in range(4))
+        (tmp_path / "a.txt").write_text(f"{system}\nt = 0 .. 4000 step 0.004")
+        source = [str(tmp_path / "a.txt")]
+    job = start(name, *source, *LONG[name], "--out", str(out))
+    deadline = time.monotonic() + 120
+    while not (out / "kdv.h5.part" if name == "data" else out).exists():
+        assert job.poll() is None, job.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    time.sleep(0.5)
+    assert job.poll() is None, job.communicate()
+    job.send_signal(signal.SIGINT)
+    stdout, stderr = job.communicate(timeout=120)
+    assert job.returncode == 130, stderr
+    assert "Interrupted" in stderr
+    assert "Traceback" not in stderr
+    assert stdout == ""
+    assert os.listdir(out) == (["kdv.h5.part"] if name == "data" else [])
+
+
+# ---------------------------------------------------------------- the page about it
+
+PAGE = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", commands())
+def test_the_page_names_every_command(name: str) -> None:
+    assert f"smnn {name}" in PAGE
+
+
+def test_the_page_shows_what_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    example = next(b for b in re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL) if "swing.txt" in b)
+    Path("swing.txt").write_text(example)
+    done = runner.invoke(app, ["solve", "swing.txt"], env={"COLUMNS": "120"})
+    told = {line.rstrip() for line in PAGE.splitlines()}
+    tables = [x.rstrip() for x in done.stdout.splitlines() if re.match(r"   y|.* t = 0|  y''", x)]
+    assert len(tables) == 5
+    assert set(tables) <= told
+    Path("logistic.txt").write_text("y' = 2*y*(1 - y)\ny(0) = 0.1\nt = 0 .. 5")
+    refused = runner.invoke(app, ["solve", "logistic.txt"])
+    assert " ".join(refused.stderr.split()) in " ".join(PAGE.split())
+    runner.invoke(app, ["data", "make", "lotka", "--noise", "0.02", "--seed", "1"])
+    checked = runner.invoke(app, ["data", "check", "lotka-volterra.csv"])
+    assert checked.stdout in PAGE

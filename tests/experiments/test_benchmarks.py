@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import smnn
+from smnn.experiments._bench_timing import check
 
 ROOT = Path(__file__).resolve().parents[2]
 README = "# x\n\n<!-- results:start -->\nNot yet.\n<!-- results:end -->\n\nMore.\n"
@@ -84,17 +85,17 @@ def test_answers_are_checked(record: dict[str, Any]) -> None:
 
 
 def test_wrong_gradient_is_found(bench: Any, cases: ModuleType) -> None:
-    solver, solvers = bench("bench_solver"), bench("_solvers")
+    solvers = bench("_solvers")
     case = cases.Case("x", 1, 30)
     data = cases.make_data(case)
     right = solvers.smnn_candidate(data, "auto")
-    assert solver._check(case, data, right)["agrees"]
+    assert check(case, data, right)["agrees"]
     wrong = solvers.with_gradients("smnn", data, lambda x: smnn.solve(**{**x, "s": x["s"] * 1.001}))
-    assert not solver._check(case, data, wrong)["agrees"]
+    assert not check(case, data, wrong)["agrees"]
     halved = solvers.Candidate(
         "smnn", right.forward, lambda y: [g / 2 for g in right.backward(y)], right.error
     )
-    assert not solver._check(case, data, halved)["agrees"]
+    assert not check(case, data, halved)["agrees"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

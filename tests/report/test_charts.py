@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smnn.report import charts
+from smnn.report._ticks import log_ticks
 from smnn.report.charts import Band, Line, Mark, chart, grid, histogram, thin, tick_text, ticks
 
 EVIL = '"><script>alert("x")</script>&\'`'
@@ -61,7 +62,18 @@ def test_logarithmic_axis() -> None:
     heights = coordinates(path)[:, 1]
     assert len(heights) == 3
     np.testing.assert_allclose((heights[0] - heights[1]) / (heights[1] - heights[2]), 1, rtol=1e-2)
-    assert "10<sup>−2</sup>" in html
+    assert ">0.01</span>" in html
+    far = chart("", [Line(t, 10.0 ** (-9 - t), "a")], x_label="t", log_y=True)
+    assert "10<sup>−12</sup>" in far
+
+
+def test_ticks_of_a_logarithmic_axis_are_round() -> None:
+    for low, high in ((-0.1, 2.1), (0.2, 0.65), (0.31, 0.45), (-30.0, 4.0), (-3.3, 1.2)):
+        found = log_ticks(low, high)
+        assert 3 <= len(found) <= 9
+        assert all(low - 1e-9 <= x <= high + 1e-9 for x in found)
+        assert all(f"{10.0**x:.5e}"[3:7] == "0000" for x in found)  # two digits at most
+        assert found == sorted(found)
 
 
 def test_everything_else_that_is_drawn() -> None:

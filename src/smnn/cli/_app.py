@@ -7,21 +7,24 @@ from typing import Annotated
 
 import typer
 
-from smnn.cli import discover, info, reproduce, train
+from smnn.cli import bench, data, discover, forecast, info, reproduce, solve, train
 from smnn.cli._guard import INTERRUPTED, notices
 
 app = typer.Typer(
     name="smnn",
     help="The differential equations behind data, by a differentiable solver of linear ODEs.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("discover")(discover.discover)
+app.command("forecast")(forecast.forecast)
+app.command("solve")(solve.solve)
 app.command("train")(train.train)
-app.command("info")(info.info)
 app.add_typer(reproduce.app, name="reproduce")
+app.command("bench")(bench.bench)
+app.add_typer(data.app, name="data")
+app.command("info")(info.info)
 
 
 def _show_version(wanted: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 FEWEST_FITTED = 8
 """Times that each series keeps for the fit, whatever share is held out."""
+MOST_VALUES = 600_000
+"""Rows times variables that are looked at; of more, the first rows of every series."""
 TOLERATED = 0.4
 """Error, in standard deviations of the data, up to which a simulation follows them."""
 
@@ -88,6 +90,29 @@ class Found:
     def spread(self) -> np.ndarray:
         """`(V,)` standard deviation of the data."""
         return _spread(self.table.values)
+
+
+def shortened(table: Table) -> Table:
+    """The table itself, or its beginning with a warning that says so.
+
+    Rows are not left out in between: whether the rest still follows the motion is not known.
+    """
+    most = MOST_VALUES // max(1, len(table.names))
+    if table.rows <= most:
+        return table
+    share = most / table.rows
+    sizes = [max(FEWEST_FITTED, int(share * len(t))) for t in table.times]
+    warning = (
+        f"the first {sum(min(n, len(t)) for n, t in zip(sizes, table.times)):,} of {table.rows:,} "
+        "rows are used: that is enough to learn from. Cut the file to use others."
+    )
+    return replace(
+        table,
+        times=[t[:n].copy() for t, n in zip(table.times, sizes)],
+        values=[x[:n].copy() for x, n in zip(table.values, sizes)],
+        inputs=[x[:n].copy() for x, n in zip(table.inputs, sizes)],
+        warnings=[*table.warnings, warning],
+    )
 
 
 def split(table: Table, holdout: float) -> list[int]:

@@ -32,14 +32,8 @@ STYLE = """
 .equations + details { margin: .6rem 0 0; } details { font-size: .93rem; }
 summary { cursor: pointer; color: var(--soft); }
 math { font-size: 1.04em; } th math { font-size: 1.1rem; }
-.warnings { margin: 1.2rem 0 0; padding: .7rem 1rem .7rem 2rem; border: 1px solid var(--line);
-  border-left: 4px solid var(--c4); border-radius: 6px; font-size: .95rem; }
 h3 { font-size: 1rem; margin: 1.6rem 0 .2rem; }
-@media (max-width: 40rem) { main { padding: 1.6rem 1rem 3rem; } h1 { font-size: 1.5rem; }
-  .equations { font-size: 1.08rem; padding: .8rem .9rem; } .findings { gap: .7rem; }
-  .findings { grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); }
-  .findings b { font-size: 1.2rem; } dl { grid-template-columns: 1fr; gap: 0; }
-  dd { margin-bottom: .5rem; overflow-wrap: anywhere; } }
+@media (max-width: 40rem) { .equations { font-size: 1.08rem; padding: .8rem .9rem; } }
 """
 
 

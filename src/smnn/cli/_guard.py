@@ -1,19 +1,39 @@
-"""How a command ends when something goes wrong: one line and an exit code, or the traceback."""
+"""What all commands share: names of options, and how one ends when something goes wrong.
+
+0 is success, 1 a failure, 2 wrong use (options, files, packages that are not there), 130 an
+interruption. An error is a message on standard error, without a traceback unless --debug asks.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
+if TYPE_CHECKING:
+    import torch
+
 FAILED = 1
 WRONG_USE = 2
 INTERRUPTED = 130
+RESULTS = Path("smnn-results")
+"""Where results go unless --out says otherwise."""
+KEPT = "Interrupted; files already complete are kept, no partial ones."
 
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+Device = Annotated[
+    str | None, typer.Option(help="cpu or cuda (default cuda where there is a device).")
+]
+Seed = Annotated[int, typer.Option(min=0, help="Decides everything random.")]
+
+
+class WrongUseError(ValueError):
+    """What was asked for cannot be done; the message says what to change."""
 
 
 def notices() -> Console:
@@ -22,36 +42,79 @@ def notices() -> Console:
 
 
 @contextlib.contextmanager
-def guarded(debug: bool) -> Iterator[None]:
-    """Turn exceptions of a command into a message and an exit code."""
+def guarded(debug: bool, *wrong: type[Exception], interrupted: str = KEPT) -> Iterator[None]:
+    """Turn exceptions of a command into a message and an exit code.
+
+    Args:
+        debug: Let them through instead.
+        wrong: Errors that say what the person has to change, beside those that always do.
+        interrupted: What Ctrl-C leaves behind.
+    """
     from smnn._files import OutputError
     from smnn._optional import MissingPackageError
 
+    expected: tuple[type[Exception], ...] = (
+        OutputError, MissingPackageError, WrongUseError, *wrong,
+    )  # fmt: skip
     try:
         yield
     except KeyboardInterrupt:
-        notices().print("Interrupted; files already complete are kept, no partial ones.")
+        notices().print(interrupted)
         raise typer.Exit(INTERRUPTED) from None
-    except (OutputError, MissingPackageError) as error:
+    except expected as error:
         if debug:
             raise
-        _say(str(error))
+        complain(str(error))
         raise typer.Exit(WRONG_USE) from None
     except (typer.Exit, typer.Abort, BrokenPipeError):
         raise
     except Exception as error:
-        if debug:
+        if debug or type(error).__module__.startswith(("click", "typer")):
             raise
         what = str(error).splitlines()[0] if str(error) else "no message"
-        _say(f"{type(error).__name__}: {what} (--debug shows where)")
+        complain(f"{type(error).__name__}: {what} (--debug shows where)")
         raise typer.Exit(FAILED) from None
 
 
-def _say(message: str) -> None:
-    notices().print(f"[bold red]error:[/] {_plain(message)}", soft_wrap=True)
+def complain(message: str) -> None:
+    """An error, in full."""
+    notices().print(f"[bold red]error:[/] {plain(message)}", soft_wrap=True)
 
 
-def _plain(message: str) -> str:
+def remark(message: str) -> None:
+    """Something that the person should know, before or after the work."""
+    notices().print(f"[yellow]note:[/] {plain(message)}", soft_wrap=True)
+
+
+def plain(message: str) -> str:
+    """Text in which brackets mean nothing to rich, and control characters nothing to a terminal."""
     from rich.markup import escape
 
-    return escape(message)
+    return escape("".join(c if c.isprintable() or c in "\n\t" else "�" for c in message))
+
+
+def chosen_device(name: str | None) -> torch.device:
+    """The device that --device names; CUDA where there is one if it names none.
+
+    Raises:
+        WrongUseError: It is not a device, or is not there.
+    """
+    import torch
+
+    there = torch.cuda.is_available()
+    if name is None:
+        return torch.device("cuda" if there else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise WrongUseError(f"--device: got {name!r}; expected cpu or cuda.") from None
+    if device.type not in ("cpu", "cuda"):
+        raise WrongUseError(f"--device: got {name!r}; expected cpu or cuda.")
+    if device.type == "cuda" and not there:
+        raise WrongUseError(
+            "--device: there is no CUDA device here; use cpu. `smnn info` says why."
+        )
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        count = torch.cuda.device_count()
+        raise WrongUseError(f"--device: got {name!r}; there are {count} CUDA devices, from 0 on.")
+    return device

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from smnn.cli._guard import WRONG_USE, Debug, guarded, notices
+from smnn.cli._guard import RESULTS, AsJson, Debug, Seed, guarded, notices, plain, remark
 
 if TYPE_CHECKING:
     from smnn.cli._discover_run import Found
     from smnn.discovery._tables import Table
 
-RESULTS = Path("smnn-results")
 MOST_VARIABLES = 30
 """More columns than this are surely not all meant."""
 METHODS = ("auto", "regression", "refine", "neural")
@@ -59,18 +58,18 @@ def discover(
     holdout: Annotated[
         float, typer.Option(min=0.0, max=0.9, help="Share of the end of each series held out.")
     ] = 0.2,
-    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    seed: Seed = 0,
     out: Annotated[
         Path | None, typer.Option(help="Folder for the results (default smnn-results/DATA).")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
     """Find the differential equations behind a table of numbers.
 
     Writes report.html, model.json, equations.txt, equations.tex, coefficients.csv and states.csv.
     """
-    with guarded(debug), _explained(debug):
+    with guarded(debug, ValueError):
         from smnn._files import prepare_output
         from smnn.cli import _discover_files as files
         from smnn.cli._discover_run import run
@@ -114,7 +113,7 @@ def _progress() -> Iterator[None]:
         class Line(io.StringIO):
             def write(self, text: str) -> int:
                 if text.strip():
-                    status.update(f"Looking for equations: {_plain(text.strip())}")
+                    status.update(f"Looking for equations: {plain(text.strip())}")
                 return len(text)
 
         with contextlib.redirect_stderr(Line()):
@@ -124,6 +123,7 @@ def _progress() -> Iterator[None]:
 def _read(
     data: Path, time: str | None, columns: str | None, series: str | None, inputs: str | None
 ) -> Table:
+    from smnn.cli._discover_run import shortened
     from smnn.discovery._tables import TableError, read_table
 
     table = read_table(data, time, _names(columns), series, _names(inputs))
@@ -132,8 +132,9 @@ def _read(
             f"{data.name} has {len(table.names)} columns of numbers; expected at most "
             f"{MOST_VARIABLES} variables. Choose some with --columns."
         )
+    table = shortened(table)
     for text in table.warnings:
-        notices().print(f"[yellow]note:[/] {_plain(text)}", soft_wrap=True)
+        remark(text)
     return table
 
 
@@ -198,24 +199,6 @@ def _command(context: typer.Context, folder: Path) -> str:
     return shlex.join([*words, "--out", str(folder)])
 
 
-@contextlib.contextmanager
-def _explained(debug: bool) -> Iterator[None]:
-    """What is wrong with the data or the options, in full and without a traceback."""
-    try:
-        yield
-    except ValueError as error:
-        if debug:
-            raise
-        notices().print(f"[bold red]error:[/] {_plain(str(error))}", soft_wrap=True)
-        raise typer.Exit(WRONG_USE) from None
-
-
-def _plain(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)
-
-
 def _show(found: Found, report: Path) -> None:
     from smnn.cli import _discover_view as view
     from smnn.report.tables import rich_table
@@ -223,11 +206,11 @@ def _show(found: Found, report: Path) -> None:
     console = Console(highlight=False)
     console.print()
     for equation in found.model.equations():
-        console.print(f"  [bold]{_plain(equation)}[/]", soft_wrap=True)
+        console.print(f"  [bold]{plain(equation)}[/]", soft_wrap=True)
     console.print()
     console.print(rich_table(view.coefficient_table(found)))
     console.print()
     for value, meaning in view.summary(found):
-        console.print(f"[bold]{_plain(value)}[/]  {_plain(meaning)}")
+        console.print(f"[bold]{plain(value)}[/]  {plain(meaning)}")
     console.print()
     console.print(f"Report: {report}", soft_wrap=True)

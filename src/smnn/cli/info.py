@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from smnn.cli._guard import Debug, guarded
+from smnn.cli._guard import AsJson, Debug, guarded, plain
+
+EXTRAS = {
+    "discovery": ("pandas", "scikit-learn", "sympy"),
+    "forecasting": ("h5netcdf", "h5py", "xarray"),
+    "training": ("pytorch-lightning", "safetensors"),
+    "peers": ("pysindy", "torchdiffeq"),
+}
+"""Packages that some commands need, by the extra that installs them."""
 
 
-def info(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    debug: Debug = False,
-) -> None:
-    """Show versions, devices and backends."""
+def info(as_json: AsJson = False, debug: Debug = False) -> None:
+    """Show versions, devices, and the backends with why each can or cannot be used."""
     with guarded(debug):
         found = collect()
         if as_json:
@@ -33,16 +38,48 @@ def collect() -> dict[str, Any]:
     from smnn._machine import PACKAGES, describe_machine, package_versions
 
     machine = describe_machine()
-    machine["versions"] = package_versions((*PACKAGES, "triton", "matplotlib", "torchdiffeq"))
+    others = tuple(name for names in EXTRAS.values() for name in names)
+    machine["versions"] = package_versions((*PACKAGES, "triton", "matplotlib", *others))
     cuda = torch.cuda.is_available()
     devices = (
         [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if cuda else []
     )
     backends = {
-        name: {"usable": reason is None, "reason": reason}
+        name: {
+            "usable": reason is None,
+            "reason": reason,
+            "because": _because(name, machine, devices) if reason is None else None,
+        }
         for name, reason in available_backends().items()
     }
-    return {"machine": machine, "cuda_devices": devices, "backends": backends}
+    kinds = ["cpu", *(["cuda"] if cuda else [])]
+    auto = {kind: _automatic(kind) for kind in kinds}
+    return {"machine": machine, "cuda_devices": devices, "backends": backends, "auto": auto}
+
+
+def _because(name: str, machine: dict[str, Any], devices: list[str]) -> str:
+    """What a usable backend stands on."""
+    from smnn._backends._gpu_native import described
+
+    versions, threads = machine["versions"], machine["threads"]
+    words = {
+        "cpu": f"Numba {versions['numba']} compiles its kernels for this processor; {threads} "
+        f"thread{'s' * (threads != 1)}",
+        "gpu": f"Triton {versions['triton']} on {', '.join(devices) or 'its interpreter'}"
+        + (f"; kernels {described()}" if devices else ""),
+        "torch": "tensor operations alone; any device with float64",
+        "reference": "dense matrices in PyTorch; small problems, the judge of the others",
+    }
+    return words.get(name, "its requirements are there")
+
+
+def _automatic(kind: str) -> str:
+    """The backend that `auto` means on a kind of device, for blocks of the usual size."""
+    import torch
+
+    from smnn._backends.registry import choose_backend
+
+    return choose_backend("auto", torch.device(kind), 3).name
 
 
 def _show(found: dict[str, Any]) -> None:
@@ -60,16 +97,20 @@ def _show(found: dict[str, Any]) -> None:
         ("Python", machine["python"]),
     ):
         facts.add_row(name, value)
+    needed = {package: extra for extra, names in EXTRAS.items() for package in names}
     for name, version in machine["versions"].items():
-        facts.add_row(name, version or "[dim]not installed[/]")
+        hint = f"; pip install 'smnn{plain('[' + needed[name] + ']')}'" if name in needed else ""
+        facts.add_row(name, version or f"[dim]not installed{hint}[/]")
     console.print(facts)
 
     backends = Table(title="Backends", title_justify="left", title_style="bold", box=None)
     backends.add_column("name")
     backends.add_column("usable")
-    backends.add_column("why not")
+    backends.add_column("why, or why not")
     for name, state in found["backends"].items():
         usable = "[green]yes[/]" if state["usable"] else "[red]no[/]"
-        backends.add_row(name, usable, state["reason"] or "")
+        auto = [kind for kind, chosen in found["auto"].items() if chosen == name]
+        chosen = f" (auto on {' and '.join(auto)})" if auto else ""
+        backends.add_row(name, usable, plain(state["reason"] or state["because"]) + chosen)
     console.print()
     console.print(backends)

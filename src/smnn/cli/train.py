@@ -14,12 +14,20 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from smnn.cli._guard import FAILED, WRONG_USE, Debug, guarded, notices
+from smnn.cli._guard import (
+    FAILED,
+    RESULTS,
+    WRONG_USE,
+    AsJson,
+    Debug,
+    Device,
+    chosen_device,
+    guarded,
+    notices,
+)
 
 if TYPE_CHECKING:
     from smnn.training import FitResult, TrainConfig
-
-RESULTS = Path("smnn-results")
 
 
 @dataclass
@@ -55,7 +63,11 @@ def train(
         list[str] | None,
         typer.Option(metavar="MODULE|FILE.py", help="Python code that registers tasks, to import."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Decides everything random (default 0).")
+    ] = None,
+    device: Device = None,
+    as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
     """Train a task. Without one, list what is registered.
@@ -71,7 +83,9 @@ def train(
             _show_tasks(as_json)
             return
         plan = _plan(task, out)
-        _change(plan, settings or [], devices, nodes)
+        accelerator = None if device is None else chosen_device(device).type
+        _change(plan, settings or [], devices=devices, nodes=nodes, seed=seed,
+                accelerator=accelerator)  # fmt: skip
         folder = out or RESULTS / plan.name
         result = _run(plan, folder, resume)
         if result.is_main:
@@ -167,7 +181,7 @@ def _plan(task: str | None, out: Path | None) -> Plan:
     )
 
 
-def _change(plan: Plan, settings: list[str], devices: int | None, nodes: int | None) -> None:
+def _change(plan: Plan, settings: list[str], **options: int | str | None) -> None:
     from smnn.training import ConfigError
 
     for text in settings:
@@ -179,9 +193,7 @@ def _change(plan: Plan, settings: list[str], devices: int | None, nodes: int | N
         if place is None:
             raise ConfigError(f"--set: got {key!r}; expected KEY, task.KEY or data.KEY.")
         place[name] = _value(value)
-    for name, number in (("devices", devices), ("nodes", nodes)):
-        if number is not None:
-            plan.train[name] = number
+    plan.train |= {name: value for name, value in options.items() if value is not None}
 
 
 def _value(text: str) -> Any:

@@ -151,7 +151,7 @@ def _origins(origins: int | Sequence[int], count: int, horizon: int) -> list[int
             f"a back-test of {horizon} steps needs a history of at least {2 * horizon + 8} times; "
             f"there are {count}. Shorten the horizon."
         )
-    stride = max(1, min(horizon, (last - first) // max(origins - 1, 1)))
+    stride = max(1, (last - first) // max(origins - 1, 1))
     return [last - i * stride for i in range(origins) if last - i * stride >= first]
 
 

@@ -20,6 +20,8 @@ from smnn.forecasting._values import Values, read_inputs, read_values
 from smnn.forecasting._words import Equation, describe
 
 TRENDS = ("auto", "none", "linear", "damped")
+FEWEST = 4
+"""Observations of a series below which there is nothing to learn."""
 
 
 class Forecaster:
@@ -30,7 +32,8 @@ class Forecaster:
     between these equations and the observations. Which equation (how much damping, which trend, how
     long a memory, logarithms or not) is decided by forecasting the past from several origins; the
     best of each kind are blended. Where series belong together, modes that they share couple them.
-    Intervals come from the errors that the same blend made at those origins.
+    Intervals come from the errors at those origins, of a single series by blends chosen without
+    them.
 
     Args:
         season: `"auto"`, `None`, `"year"`, `"week"`, `"day"`, a length in the unit of `t` (in steps
@@ -40,9 +43,12 @@ class Forecaster:
         trend: `"auto"`, `"none"`, `"linear"`, or `"damped"`.
         log: Whether to model logarithms; `None` tries both where all values are positive.
         modes: `"auto"`, 0 for none, or how many modes couple the series.
+        nonnegative: Whether forecasts and intervals end at zero; `None` does so for each series
+            that was never negative.
         same_units: Whether all series are measured alike, as the cells of a grid are: then large
             variations count more. `None` assumes so for arrays with more than two axes.
-        origins: From how many past times the equations are tested.
+        origins: From how many past times the equations are tested; a few series are tested from up
+            to three times as many.
         level: Probability that prediction intervals are meant to hold.
 
     Examples:
@@ -68,6 +74,7 @@ class Forecaster:
         trend: str = "auto",
         log: bool | None = None,
         modes: int | str = "auto",
+        nonnegative: bool | None = None,
         same_units: bool | None = None,
         origins: int = 8,
         level: float = 0.9,
@@ -77,6 +84,7 @@ class Forecaster:
         self.trend = trend
         self.log = log
         self.modes = modes
+        self.nonnegative = nonnegative
         self.same_units = same_units
         self.origins = origins
         self.level = level
@@ -116,20 +124,29 @@ class Forecaster:
         values = read_values(y, t)
         clock = make_clock(values.t, len(values.array))
         rows = values.rows
-        seen = np.isfinite(rows).any(1)
-        if not seen.any():
+        counts = np.isfinite(rows).sum(1)
+        seen = counts >= FEWEST
+        if not counts.any():
             raise SeriesError("y: every value is missing. There is nothing to learn from.")
+        if not seen.any():
+            raise SeriesError(
+                f"y: got {counts.max()} observation{'' if counts.max() == 1 else 's'}; expected at "
+                f"least {FEWEST}. A forecast needs a history."
+            )
         if not seen.all() and len(values.shape) < 2:
             empty = [values.names[i] for i in np.flatnonzero(~seen)[:3]]
             warnings.warn(
-                f"{int((~seen).sum())} of {len(seen)} series have no value ({', '.join(empty)}); "
-                "their forecasts are missing.",
+                f"{int((~seen).sum())} of {len(seen)} series have fewer than {FEWEST} values "
+                f"({', '.join(empty)}); their forecasts are missing.",
                 stacklevel=2,
             )
         seasons = choose_seasons(self.season, clock, rows[seen], self.harmonics)
         horizon = _default_horizon(len(clock), seasons) if horizon is None else int(horizon)
-        if horizon < 1:
-            raise SeriesError(f"horizon: got {horizon}; expected at least 1 step.")
+        if not 1 <= horizon <= len(clock):
+            raise SeriesError(
+                f"horizon: got {horizon}; expected from 1 to {len(clock)} steps: nobody sees "
+                "farther ahead than the history goes back."
+            )
         self._inputs_scale: tuple[np.ndarray, np.ndarray] | None = None
         scaled = None
         if inputs is not None:
@@ -150,6 +167,8 @@ class Forecaster:
         )
         self._values: Values = values
         self._seen = seen
+        below = ~(np.nan_to_num(rows[seen]) < 0).any(1)
+        self._floored = below if self.nonnegative is None else np.full(seen.sum(), self.nonnegative)
         self._model: Model = fit_model(
             without_outliers(panel),
             origins=self.origins, trend=self.trend, log=self.log, modes=self.modes,
@@ -292,7 +311,8 @@ class Forecaster:
     def _units(self, x: np.ndarray) -> np.ndarray:
         """From the modelled scale to that of the data."""
         log = self._model.log[:, None]
-        return np.where(log, np.exp(np.where(log, np.minimum(x, 700.0), 0.0)), x)
+        out = np.where(log, np.exp(np.where(log, np.minimum(x, 700.0), 0.0)), x)
+        return np.where(self._floored[:, None], np.maximum(out, 0.0), out)
 
     def _shaped(self, x: np.ndarray) -> np.ndarray:
         """`(S, H)` to `(H, *shape)`, NaN for series without values."""

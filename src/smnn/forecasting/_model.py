@@ -29,10 +29,16 @@ ONE_BY_ONE = 16
 """Up to this many series, each is searched for by itself."""
 SHORT = Spec(trend="none", decay=1.0, ratio=1.0)
 """For a history that is too short to be tested on: recent values count most."""
+THRICE = 3.0
+"""Origins are at most so many times those asked for."""
 WINDOW = 2000
 """Times to learn from, if seasons and horizon do not ask for more."""
 SAMPLE = 64
 """Series that speak for all, where testing every one would take too long."""
+CROWD = 512
+"""The same, where all series are missing at the same times."""
+TRIED = 8
+"""Kinds of equations that are then tried on all of them."""
 FEW_MEMBERS = 3
 """Members of the blend in that case."""
 
@@ -50,6 +56,8 @@ class Group:
     """`(S,)` share of each member in the forecast of each series."""
     tested: np.ndarray
     """Places in `rows` of the series that were tested."""
+    held_out: np.ndarray | None = None
+    """`(O, H)` forecasts of a single series, from each origin by a blend chosen without it."""
 
     @property
     def log(self) -> np.ndarray:
@@ -167,9 +175,12 @@ def fit_model(
     S, N = panel.values.shape
     horizon = panel.horizon
     window = int(max(WINDOW, 6 * panel.longest, 8 * horizon))
-    wanted = choose_origins(N, horizon, panel.longest, origins)
+    # Few series, or few steps ahead, tell little at each origin: look from more of them.
+    more = THRICE if S <= ONE_BY_ONE else min(THRICE, max(1.0, 64 / (horizon * origins)))
+    wanted = choose_origins(N, horizon, panel.longest, round(more * origins))
     rows = [np.array([i]) for i in range(S)] if S <= ONE_BY_ONE else [np.arange(S)]
-    wanted = affordable(panel, wanted, window)
+    solutions = min(distinct(np.isfinite(panel.values)), 4 * SAMPLE)
+    wanted = affordable(panel, wanted, window, solutions if len(rows) == 1 else S)
     if panel.same_units and S > ONE_BY_ONE and wanted and not log:
         return _grid(panel, wanted, window, trend, modes)
     groups = [_group(panel, r, wanted, window, trend, log) for r in rows]
@@ -182,12 +193,14 @@ def _grid(panel: Panel, origins: Sequence[int], window: int, trend: str, modes: 
     heard = _heard(panel)
     search = Search(panel.part(heard), panel.horizon, origins, window)
     search.run(find_cycle(search.panel, window), trend, False)
-    members = search.best_of_each_kind()
+    members = search.best_of_each_kind()[:TRIED]
     lead = next(m for m in members if isinstance(m, Spec))
-    found = stack(search.panel, members, lead, origins, window, modes)
     S = len(panel.values)
+    if _alike(panel):
+        heard = np.arange(S)
+    found = stack(panel.part(heard), members, lead, origins, window, modes)
     weights = {m: np.full(S, w) for m, w in found.weights.items()}
-    if len(search.panel.values) < S:
+    if len(heard) < S:
         weights = _for_all(weights, S)
     group = Group(np.arange(S), panel, lead, weights, heard)
     model = _uncalibrated(panel, [group], window, origins)
@@ -208,8 +221,16 @@ def _calibrated(model: Model) -> Model:
         return replace(model, calibration=_untested(model))
     tested, part = _tested(model)
     ahead = [part.ahead(o, *_future(part.panel, o)) for o in part.origins]
+    for group in part.groups:
+        if group.held_out is not None:
+            # What modes add stays; the rest is by a blend that has not seen what came.
+            for i, (origin, x) in enumerate(zip(part.origins, ahead)):
+                past = part.panel.history(origin, part.window)
+                own = group.ahead(past, *_future(part.panel, origin))
+                x[group.rows] += group.held_out[i, : x.shape[1]] - own
     errors, changes = _errors(part, ahead), _changes(model)
-    calibration = calibrate(errors, changes[tested])
+    honest = all(group.held_out is not None for group in part.groups)
+    calibration = calibrate(errors, changes[tested], held_out=honest)
     if len(tested) < len(changes):
         calibration = calibration.extend(tested, changes)
     return replace(model, errors=errors, calibration=calibration)
@@ -244,12 +265,20 @@ def _group(
     heard = _heard(part)
     search = Search(part.part(heard), panel.horizon, origins, window)
     lead = search.run(find_cycle(search.panel, window), trend, log)
-    weights = search.weights()
-    if not np.isfinite(search.score(lead)):
-        weights = {lead: np.ones(len(heard))}
+    if len(heard) < len(rows) and _alike(part):
+        members = search.best_of_each_kind()[:TRIED]
+        search = Search(part, panel.horizon, origins, window)
+        search.test(members)
+        heard = np.arange(len(rows))
+    weights: dict[Member, np.ndarray] = {lead: np.ones(len(heard))}
+    held_out = None
+    if np.isfinite(search.score(lead)):
+        weights = search.weights()
+        if len(rows) == 1 and len(origins) > 1:
+            held_out = search.held_out(next(iter(weights)).log)
     if len(heard) < len(rows):
         weights = _for_all(weights, len(rows))
-    return Group(rows, part, _lead(weights, lead), weights, heard)
+    return Group(rows, part, _lead(weights, lead), weights, heard, held_out)
 
 
 def _for_all(weights: dict[Member, np.ndarray], count: int) -> dict[Member, np.ndarray]:
@@ -271,15 +300,19 @@ def _lead(weights: dict[Member, np.ndarray], fallback: Spec) -> Spec:
     return max(specs, key=lambda m: specs[m]) if specs else fallback
 
 
+def _alike(part: Panel) -> bool:
+    """Whether so many series share their gaps that all of them can be tested."""
+    return distinct(np.isfinite(part.values)) <= 4 * SAMPLE
+
+
 def _heard(part: Panel) -> np.ndarray:
-    """Series to test on: all that share their gaps, or a sample of those that do not."""
-    S = len(part.values)
-    seen = np.isfinite(part.values)
-    if S <= SAMPLE or distinct(seen) <= 4 * SAMPLE:
-        return np.arange(S)
-    enough = seen.sum(1)
+    """Series to choose equations by: all of them, or a sample of many."""
+    most = CROWD if _alike(part) else SAMPLE
+    if len(part.values) <= most:
+        return np.arange(len(part.values))
+    enough = np.isfinite(part.values).sum(1)
     usable = np.flatnonzero(enough >= np.median(enough) / 2)
-    return usable[np.linspace(0, len(usable) - 1, SAMPLE).astype(int)]
+    return usable[np.linspace(0, len(usable) - 1, most).astype(int)]
 
 
 def _choose_modes(model: Model, modes: int | str) -> ModeChoice | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -27,6 +27,11 @@ class Repeat:
     """In steps."""
     log: bool = False
 
+    @property
+    def complexity(self) -> float:
+        """As of a `Spec`: it follows every change of the last season."""
+        return 1.0
+
 
 Member = Spec | Repeat
 
@@ -49,6 +54,10 @@ class Panel:
     """Whether all series are measured alike."""
     horizon: int
     """Steps that forecasts are wanted for: what a damped slope goes by."""
+    _waves: dict[tuple[float, float, int], list[np.ndarray]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+    """Seasonal columns at times that were asked for before."""
 
     @property
     def positive(self) -> bool:
@@ -78,10 +87,19 @@ class Panel:
     ) -> System:
         """The rows of a candidate on a part of the history."""
         inputs = None if self.inputs is None else self.inputs[past]
+        clock = self.clock[past]
+        waves = (self._seasonal(clock), self._seasonal(future)) if spec.seasonal else ([], [])
         return make_system(
-            spec, self.clock[past], future, self.seasons, inputs, inputs_ahead,
-            fade=max(self.horizon / 2, 1.0), span=self.span,
+            spec, clock, future, self.seasons if spec.seasonal else [], inputs, inputs_ahead,
+            fade=max(self.horizon / 2, 1.0), span=self.span, waves=waves,
         )  # fmt: skip
+
+    def _seasonal(self, clock: Clock) -> list[np.ndarray]:
+        """`(n, 2 * harmonics)` columns of each season."""
+        key = (float(clock.steps[0]), float(clock.steps[-1]), len(clock))
+        if key not in self._waves:
+            self._waves[key] = [season.waves(clock) for season in self.seasons]
+        return self._waves[key]
 
     def ahead(
         self, members: Sequence[Member], past: slice, future: Clock,

@@ -24,6 +24,14 @@ STEEPNESS = 8
 CYCLE_GAIN, CYCLE_WINS = 0.95, 0.75
 """A free oscillation must bring the error below this part, and win at this part of the origins:
 noise looks like an oscillation often enough."""
+SIMPLE = 3.0
+"""Windows at which the blend of a single series is half of what simple references say."""
+PRICE = 0.2
+"""Of one choice in a single window, as a part of the error."""
+OLDEST = 0.7
+"""What the first origin counts, relative to the latest."""
+SLOWEST = 0.995
+"""Largest part of an anomaly that is left after one step; more is a random walk."""
 CANDIDATES = 60
 """About as many are tried in one search."""
 SHARED = 40
@@ -45,9 +53,7 @@ def choose_origins(count: int, horizon: int, season: float, most: int) -> list[i
     if last < least:
         return []
     room = last - least
-    # Few steps ahead tell little at each origin: look from more of them.
-    wanted = min(3 * most, max(most, -(-64 // horizon)))
-    number = min(wanted, 1 + room // max(1, horizon // 2))
+    number = min(most, 1 + room // max(1, horizon // 2))
     stride = min(horizon, room // (number - 1)) if number > 1 else 1
     return [last - i * max(stride, 1) for i in range(number)]
 
@@ -62,6 +68,10 @@ class Search:
     window: int
     errors: dict[Member, np.ndarray] = field(default_factory=dict)
     """`(S, O)` root mean square over the horizon, relative to the scale."""
+    forecasts: dict[Member, list[np.ndarray]] = field(default_factory=dict)
+    """`(S, H)` from every origin on the modelled scale; kept of a single series."""
+    basic: set[Spec] = field(default_factory=set)
+    """Equations of the simple references."""
 
     def future(self, origin: int) -> tuple[Clock, np.ndarray | None]:
         """The times after an origin that lie inside the history, and the inputs there."""
@@ -79,6 +89,9 @@ class Search:
             past = self.panel.history(origin, self.window)
             ahead = self.panel.ahead(new, past, *self.future(origin))
             misses.append([self._miss(m, x, origin) for m, x in zip(new, ahead)])
+            if len(self.panel.values) == 1:
+                for member, x in zip(new, ahead):
+                    self.forecasts.setdefault(member, []).append(x)
         for i, member in enumerate(new):
             self.errors[member] = np.stack([miss[i] for miss in misses], axis=1)
 
@@ -93,14 +106,33 @@ class Search:
         out[~seen.any(1)] = np.nan
         return out
 
-    def score(self, member: Member) -> float:
-        """Mean error over the origins, of all series together."""
+    @property
+    def windows(self) -> float:
+        """How many horizons the origins see that do not overlap."""
+        return 1.0 + (max(self.origins) - min(self.origins)) / self.horizon
+
+    def score(self, member: Member, without: int | None = None) -> float:
+        """Error over the origins, of all series together, with a price for complexity.
+
+        With few origins the best of many candidates is often so by chance; the price is what that
+        is worth. Recent origins count more: what holds now may not have held then.
+
+        Args:
+            member: The candidate.
+            without: Place of an origin to leave out.
+        """
         self.test([member])
         square = self.errors[member] ** 2
         seen = np.isfinite(square)
         per_origin = np.where(seen, square, 0.0).sum(0) / np.maximum(seen.sum(0), 1)
+        recent = np.linspace(1.0, OLDEST, len(per_origin))  # the latest origin comes first
         used = seen.any(0)
-        return float(np.sqrt(per_origin[used]).mean()) if used.any() else float("inf")
+        if without is not None:
+            used[without] = False
+        if not used.any():
+            return float("inf")
+        mean = float((recent * np.sqrt(per_origin))[used].sum() / recent[used].sum())
+        return mean * float(np.exp(PRICE * member.complexity / self.windows))
 
     def run(self, cycle: float, trend: str, log: bool | None) -> Spec:
         """Improve one property after the other, twice.
@@ -118,8 +150,12 @@ class Search:
         def allowed(candidates: Sequence[Spec]) -> list[Spec]:
             return [c for c in candidates if trend in ("auto", c.trend)]
 
+        usual = self._usual_decay()
+        both = (False, True) if log is None and self.panel.positive else (bool(log),)
+        self.basic = {m for each in both for m in allowed(_spec.basics(usual, each))}
+        self.test(list(self.basic))
         axes: list[Callable[[Spec], Sequence[Spec]]] = [
-            _spec.anomalies,
+            lambda b: _spec.anomalies(b, usual),
             lambda b: allowed(_spec.trends(b, count, self.horizon, self.panel.longest)),
         ]
         if self.panel.seasons:
@@ -136,6 +172,20 @@ class Search:
         if trend == "auto" and 0 < self.panel.longest < min(self.origins):
             self.score(Repeat(self.panel.longest, best.log))
         return best
+
+    def _usual_decay(self) -> float:
+        """What is left of an anomaly from trend and seasons after a step, over all series; or 0."""
+        past = self.panel.history(len(self.panel.clock), self.window)
+        clock = self.panel.clock[past]
+        ((system, centre, states),) = self.panel.states([_spec.TREND], past, clock.after(1))
+        rest = (self.panel.values[:, past] - centre - states @ system.h.T) / self.panel.scale
+        pairs = np.abs(np.diff(clock.steps) - 1.0) < 0.25
+        before, after = rest[:, :-1][:, pairs], rest[:, 1:][:, pairs]
+        both = np.isfinite(before) & np.isfinite(after)
+        before, after = np.where(both, before, 0.0), np.where(both, after, 0.0)
+        total = float((before**2).sum())
+        decay = round(float((before * after).sum()) / total, 3) if total > 0 else 0.0
+        return min(decay, SLOWEST) if decay > 0.1 else 0.0
 
     def best_of_each_kind(self) -> list[Member]:
         """The best member of each kind, on the scale of the best of all, the best first."""
@@ -167,6 +217,23 @@ class Search:
                 del self.errors[member]
         return plain
 
+    def held_out(self, log: bool) -> np.ndarray:
+        """`(O, H)` forecasts of a single series, from each origin by a blend chosen without it.
+
+        Args:
+            log: Whether to blend logarithms.
+        """
+        members = [m for m in self.errors if m.log == log]
+        out = []
+        for i in range(len(self.origins)):
+            score = np.array([[self.score(m, without=i)] for m in members])
+            if not np.isfinite(score).any():  # nothing was seen at the others
+                out.append(np.full(self.forecasts[members[0]][i].shape[1], np.nan))
+                continue
+            blend = self._cautious(members, score)
+            out.append(sum(float(w[0]) * self.forecasts[m][i][0] for m, w in blend.items()))
+        return np.stack(out)
+
     def weights(self) -> dict[Member, np.ndarray]:
         """`(S,)` for each member that any series uses; they add up to one for every series.
 
@@ -176,7 +243,7 @@ class Search:
         members = list(self.errors)
         pooled = np.array([self.score(m) for m in members])[:, None]
         if len(self.panel.values) == 1:
-            return _blend(members, pooled)
+            return self._cautious(members, pooled)
         own = np.stack([self.errors[m] for m in members])  # (M, S, O)
         typical = np.maximum(own.mean(0), 1e-12)
         relative = own / typical
@@ -191,7 +258,25 @@ class Search:
         # Halved, because the origins of one series are not independent of each other.
         trust = 0.5 * max(0.0, 1.0 - chance / among) if among > 0 else 0.0
         common = pooled / max(float(pooled.mean()), 1e-12)
-        return _blend(members, common + trust * np.where(count > 0, mean - common, 0.0))
+        score = common + trust * np.where(count > 0, mean - common, 0.0)
+        return _blend(members, score)
+
+    def _cautious(self, members: Sequence[Member], score: np.ndarray) -> dict[Member, np.ndarray]:
+        """The blend of a single series, drawn to what simple references say.
+
+        The more so the fewer windows there are to tell better from luckier.
+        """
+        best = _blend(members, score)
+        log = next(iter(best)).log
+        plain = [i for i, m in enumerate(members) if m in self.basic and m.log == log]
+        if not plain:
+            return best
+        simple = _blend([members[i] for i in plain], score[plain])
+        share = SIMPLE / (SIMPLE + self.windows)
+        out = {m: (1 - share) * w for m, w in best.items()}
+        for member, w in simple.items():
+            out[member] = out[member] + share * w if member in out else share * w
+        return out
 
 
 def _blend(members: Sequence[Member], score: np.ndarray) -> dict[Member, np.ndarray]:
@@ -220,7 +305,8 @@ def _kind(member: Member) -> tuple[str, ...]:
     if isinstance(member, Repeat):
         return ("repeat",)
     level = "still" if member.ratio == 0 else ("wandering" if member.wanders else "damped")
-    return level, member.trend, "cycle" if member.cycle else "", str(member.log)
+    season = "" if member.seasonal else "no season"
+    return level, member.trend, season, "cycle" if member.cycle else "", str(member.log)
 
 
 def find_cycle(panel: Panel, window: int) -> float:
@@ -260,9 +346,15 @@ def distinct(seen: np.ndarray) -> int:
     return len(others) + sum(min(len(rows), SHARED) for rows in alike)
 
 
-def affordable(panel: Panel, wanted: Sequence[int], window: int) -> list[int]:
-    """As many of the origins as the size of the data allows, at least three."""
+def affordable(panel: Panel, wanted: Sequence[int], window: int, samples: int) -> list[int]:
+    """As many of the origins as the size of the data allows, at least three.
+
+    Args:
+        panel: The series.
+        wanted: The origins, the latest first.
+        window: Times to learn from.
+        samples: Solutions for one candidate.
+    """
     V = 3 + sum(2 * season.harmonics for season in panel.seasons)
-    samples = min(distinct(np.isfinite(panel.values)), 256)
     one = CANDIDATES * samples * min(window, len(panel.clock)) * (V / 14) ** 1.5
     return list(wanted[: max(3, int(BUDGET / one))])

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from smnn.forecasting._periods import find_period
 from smnn.forecasting._time import DAY, Clock, SeriesError, years
 
 NAMED = {"day": 1.0, "week": 7.0}
@@ -74,7 +75,7 @@ def choose_seasons(
 
 def _by_calendar(clock: Clock) -> list[str | float]:
     """Cycles that are sampled at least twice and seen at least twice."""
-    span = float(clock.steps[-1]) * clock.days if len(clock) > 1 else 0.0
+    span = float((clock.stamps[-1] - clock.stamps[0]) / np.timedelta64(1, "D"))
     found: list[str | float] = []
     for name, days in (*NAMED.items(), ("year", YEAR)):
         seen_twice = span + clock.days >= 2 * days - 0.5 * clock.days
@@ -85,32 +86,11 @@ def _by_calendar(clock: Clock) -> list[str | float]:
 
 
 def _by_data(clock: Clock, values: np.ndarray) -> list[str | float]:
-    """A period that the changes from step to step repeat with, if there is a clear one."""
-    n = len(clock)
-    if n < 16 or not np.allclose(np.diff(clock.steps), 1.0, rtol=1e-3):
+    """A period that the series clearly repeat with, if their times are even."""
+    if len(clock) < 2 or not np.allclose(np.diff(clock.steps), 1.0, rtol=1e-3):
         return []
-    acf = np.nanmean([_autocorrelation(row) for row in values[:64]], axis=0)
-    longest = n // 3
-    best, found = 0.45, 0
-    for lag in range(2, longest + 1):
-        near = acf[max(1, lag - 1) : lag + 2]
-        # A cycle comes back at twice its length; a chance peak does not.
-        if acf[lag] > best and acf[lag] >= near.max() and acf[2 * lag] > 0.5 * acf[lag]:
-            best, found = acf[lag] * 1.1, lag  # a multiple of the period has to be clearly better
+    found = find_period(values)
     return [found * clock.length] if found else []
-
-
-def _autocorrelation(row: np.ndarray) -> np.ndarray:
-    """Of the changes of one series, by lag; NaN if there is nothing to see."""
-    seen = np.isfinite(row)
-    n = len(row)
-    if seen.sum() < 8:
-        return np.full(n, np.nan)
-    x = np.diff(np.interp(np.arange(n), np.flatnonzero(seen), row[seen]))
-    x = x - x.mean()
-    power = np.abs(np.fft.rfft(x, 2 * n)) ** 2
-    acf = np.fft.irfft(power)[:n]
-    return acf / acf[0] if acf[0] > 0 else np.full(n, np.nan)
 
 
 def _make(
@@ -155,7 +135,7 @@ def _measure(item: str | float, clock: Clock) -> tuple[str, float, float]:
         if item == "year" and clock.months:
             return item, YEAR, 12.0 / clock.months
         period = YEAR if item == "year" else NAMED[item]
-        return item, period, period / clock.days
+        return item, period, period * (5 / 7 if clock.weekdays else 1.0) / clock.days
     period = float(item)
     if not period > 0:
         raise SeriesError(f"season: got {item!r}; expected a positive length.")

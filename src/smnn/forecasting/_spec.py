@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 Axis = Sequence["Spec"]
 
 WEAK = 0.01
@@ -43,6 +45,15 @@ class Spec:
     """Of the free oscillation in one step."""
     log: bool = False
     """Whether the logarithm of the series is modelled."""
+    seasonal: bool = True
+    """Whether the seasons take part."""
+
+    @property
+    def complexity(self) -> float:
+        """How many choices it takes to tell it from the simplest: a constant, or the last value."""
+        simple = self.ratio == 0 or (self.wanders and self.ratio >= 1)
+        kept = (self.trend != "none", np.isfinite(self.half_life), not simple, self.evolve > 0)
+        return sum(kept) + 2.0 * bool(self.cycle)
 
     @property
     def wanders(self) -> bool:
@@ -63,9 +74,18 @@ EVOLVE = (0.0, 0.0003, 0.003, 0.03)
 CYCLE_DECAYS = (0.9, 0.97, 0.99, 1.0)
 
 
-def anomalies(base: Spec) -> Axis:
-    """The same with other anomalies."""
-    return [replace(base, decay=d, ratio=r) for d, r in ANOMALIES]
+def anomalies(base: Spec, usual: float) -> Axis:
+    """The same with other anomalies, among them such that fade as the series' own usually do."""
+    own = [(usual, 10.0), (usual, 2.0)] if usual > 0 else []
+    return [replace(base, decay=d, ratio=r) for d, r in (*ANOMALIES, *own)]
+
+
+def basics(usual: float, log: bool) -> Axis:
+    """What simple references say, as equations: these are tried whatever else is."""
+    out = [CLIMATOLOGY, TREND, Spec("none", decay=1.0, ratio=10.0)]
+    if usual > 0:
+        out += [Spec(trend, decay=usual, ratio=10.0) for trend in ("none", "linear")]
+    return [replace(spec, log=log) for spec in out]
 
 
 def trends(base: Spec, count: int, horizon: int, season: float) -> Axis:
@@ -89,8 +109,9 @@ def trends(base: Spec, count: int, horizon: int, season: float) -> Axis:
 
 
 def seasons(base: Spec) -> Axis:
-    """The same with seasons that change more or less."""
-    return [replace(base, evolve=q) for q in EVOLVE]
+    """The same with seasons that change more or less, and without any."""
+    changing = [replace(base, evolve=q, seasonal=True) for q in EVOLVE]
+    return [*changing, replace(base, evolve=0.0, seasonal=False)]
 
 
 def cycles(base: Spec, length: float) -> Axis:

@@ -15,6 +15,15 @@ $$ \frac{(z_1 - \varphi z_0)^2}{v(1-\varphi^2)} = \frac{\varphi\,(z_1 - z_0)^2}{
 
 and summed over the steps the squares of each $z$ have a positive weight on any grid. So the
 solution is the conditional mean of $z' = -kz + $ noise given the data, at uneven times too.
+
+Terms that are constant, such as a slope or a season that does not change, need not be carried along
+in every block. With $S$ for what the moving terms make of a series, $W$ for the squared weights of
+the observations and $X$ for the columns of the constants, $W(1 - S)$ is the inverse covariance of
+the observations. So the constants follow from the small system
+
+$$ X^T W (1 - S) X\, b = X^T W (1 - S)\, y, $$
+
+and the solver only ever sees the moving terms: one or three in a block instead of a dozen and more.
 """
 
 from __future__ import annotations
@@ -31,7 +40,7 @@ from smnn.forecasting._spec import Spec
 from smnn.forecasting._time import Clock
 
 STIFF = 1e4
-"""Weight of the smoothness rows of a constant, relative to an observation."""
+"""Weight that holds the first value of a random walk at zero: the level has it."""
 FREE = 1e-3
 """Weight that keeps the level regular where there are few observations."""
 REGULAR = 0.03
@@ -79,17 +88,27 @@ class System:
     w_zero: np.ndarray
     """`(n, V)` weights of the rows `z = 0`."""
     w_step: np.ndarray
-    """`(n-1, V)` weights of the rows `z(t+s) = z(t)`."""
+    """`(n-1, V)` weights of the rows `z(t+s) = z(t)` of the moving terms."""
 
     def index(self, *kinds: str) -> list[int]:
         """Places of the terms of these kinds."""
         return [j for j, term in enumerate(self.terms) if term.kind in kinds]
 
+    @property
+    def still(self) -> list[int]:
+        """Places of the terms that are constant."""
+        return [j for j, term in enumerate(self.terms) if term.variance == 0]
+
+    @property
+    def moving(self) -> list[int]:
+        """Places of the others."""
+        return [j for j, term in enumerate(self.terms) if term.variance > 0]
+
 
 def make_system(
     spec: Spec, clock: Clock, future: Clock, seasons: Sequence[Season],
     inputs: np.ndarray | None = None, inputs_ahead: np.ndarray | None = None, fade: float = 1.0,
-    span: float | None = None,
+    span: float | None = None, waves: tuple[list[np.ndarray], list[np.ndarray]] | None = None,
 ) -> System:  # fmt: skip
     """Write out the rows.
 
@@ -103,6 +122,7 @@ def make_system(
         fade: Steps over which a damped slope dies out.
         span: Steps that the unit of the slope goes by; those of this history if `None`. A pull on
             the slope then means the same on a part of a history and on the whole.
+        waves: Columns of the seasons at both times, if they are known already.
     """
     n, t, later = len(clock), clock.steps, future.steps
     end = t[-1]
@@ -117,12 +137,13 @@ def make_system(
         terms.append(Term("slope", pull=spec.pull))
         h.append((t - end) / unit)
         ahead.append(run / unit)
-    for season in seasons:
-        waves, waves_ahead = season.waves(clock), season.waves(future)
-        for j in range(waves.shape[1]):
+    if waves is None:
+        waves = [s.waves(clock) for s in seasons], [s.waves(future) for s in seasons]
+    for season, now, then in zip(seasons, *waves):
+        for j in range(now.shape[1]):
             terms.append(Term("season", season.name, variance=spec.evolve))
-            h.append(waves[:, j])
-            ahead.append(waves_ahead[:, j])
+            h.append(now[:, j])
+            ahead.append(then[:, j])
     if inputs is not None:
         later_inputs = np.zeros((len(future), inputs.shape[1]))
         if inputs_ahead is not None:
@@ -156,9 +177,9 @@ def _weights(term: Term, step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     zero = np.zeros(len(step) + 1)
     # Every smoothness row comes twice, forward and backward; without derivatives they are the same.
     half = np.sqrt(0.5)
-    if term.variance == 0:
+    if term.variance == 0:  # eliminated: the steps are never looked at
         zero[0] = term.pull
-        return zero, np.full(len(step), STIFF * half)
+        return zero, np.zeros(len(step))
     if term.decay >= 1:
         zero[0] = term.pull
         return zero, half / np.sqrt(term.variance * step)
@@ -183,8 +204,10 @@ def trajectories(system: System, y: np.ndarray) -> np.ndarray:
     """
     n, V = system.h.shape
     out = np.empty((len(y), n, V))
-    for part in _parts(len(y), n * V * V):
-        out[part] = _solve(system, y[part]).numpy()
+    for part in _parts(len(y), n * V * max(len(system.moving), 1)):
+        b, z = _eliminate([system], y[part])
+        out[part][:, :, system.still] = b[0][:, None, :]
+        out[part][:, :, system.moving] = z[0]
     return out
 
 
@@ -192,7 +215,7 @@ def end_states(systems: Sequence[System], y: np.ndarray) -> list[np.ndarray]:
     """The terms at the end of the history, from which every forecast follows.
 
     They are linear in the observations. Where many series are missing at the same times, the linear
-    map is found once, as a derivative of the solution, and applied to all of them.
+    map is found once and applied to all of them.
 
     Args:
         systems: The rows of several candidates on one history.
@@ -201,33 +224,33 @@ def end_states(systems: Sequence[System], y: np.ndarray) -> list[np.ndarray]:
     Returns:
         `(S, V)` for each candidate.
     """
+    n = y.shape[1]
     out = [np.empty((len(y), len(system.terms))) for system in systems]
-    if not systems:
-        return out
     seen = np.isfinite(y)
     alike, others = same_gaps(seen)
-    most = max(len(system.terms) for system in systems)
-    for rows in alike:
-        if len(rows) <= 3 * most:  # the map costs about as much as 3 V solutions
-            others = np.concatenate([others, rows])
-            continue
-        known = y if len(rows) == len(y) else y[rows]
-        known = known if seen[rows[0]].all() else np.where(seen[rows], known, 0.0)
-        maps = [_influence(system, seen[rows[0]]) for system in systems]
-        states = known @ np.concatenate(maps).T
-        ends = np.cumsum([len(m) for m in maps])
-        for i, part in enumerate(np.split(states, ends[:-1], axis=1)):
-            out[i][rows] = part
-    sizes: dict[int, list[int]] = {}
+    if len(y) < WORTH_IT:
+        alike, others = [], np.arange(len(y))
+    sizes: dict[tuple[int, ...], list[int]] = {}
     for i, system in enumerate(systems):
-        sizes.setdefault(len(system.terms), []).append(i)
-    n = y.shape[1]
-    for V, members in sizes.items():
-        for rows in (others[part] for part in _parts(len(others), n * V * V)):
-            for some in (members[part] for part in _parts(len(members), len(rows) * n * V * V)):
-                z = _solve_all([systems[i] for i in some], y[rows])[:, :, -1].numpy()
-                for i, states in zip(some, z):
-                    out[i][rows] = states
+        sizes.setdefault((len(system.terms), *system.moving), []).append(i)
+    for members in sizes.values():
+        first = systems[members[0]]
+        still, moving, V = first.still, first.moving, len(first.terms)
+        size = n * (len(still) + 1) * max(len(moving), 1) ** 2
+        for some in (members[part] for part in _parts(len(members), size)):
+            chosen = [systems[i] for i in some]
+            for rows in alike:
+                maps = _maps(chosen, seen[rows[0]])
+                known = y if len(rows) == len(y) else y[rows]
+                known = known if seen[rows[0]].all() else np.where(seen[rows], known, 0.0)
+                states = (known @ maps.reshape(-1, n).T).reshape(len(rows), len(some), V)
+                for i, place in enumerate(some):
+                    out[place][rows] = states[:, i]
+            for rows in (others[part] for part in _parts(len(others), size * len(some))):
+                b, z = _eliminate(chosen, y[rows])
+                for i, place in enumerate(some):
+                    out[place][rows[:, None], still] = b[i]
+                    out[place][rows[:, None], moving] = z[i][:, -1]
     return out
 
 
@@ -245,46 +268,95 @@ def same_gaps(seen: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
 
 def _parts(count: int, size: int) -> list[slice]:
     """Cut `count` samples so that one batch stays within `BLOCK` numbers."""
-    each = max(8, BLOCK // max(size, 1))  # the solver takes eight samples at a time
+    each = max(1, BLOCK // max(size, 1))
     return [slice(i, min(i + each, count)) for i in range(0, count, each)]
 
 
-def _solve(system: System, y: np.ndarray) -> torch.Tensor:
-    """`(S, n, V)`."""
-    return _solve_all([system], y)[0]
-
-
-def _solve_all(systems: Sequence[System], y: np.ndarray) -> torch.Tensor:
-    """`(M, S, n, V)`."""
+def _eliminate(systems: Sequence[System], y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Constants `(M, S, P)` and moving terms `(M, S, n, D)` of series with gaps of their own."""
     seen = np.isfinite(y)
-    d = torch.from_numpy(np.where(seen, y, 0.0))
+    X = np.stack([system.h[:, system.still] for system in systems])  # (M, n, P)
+    w = np.stack([seen * system.w_obs for system in systems])  # (M, S, n)
+    M, S, n = w.shape
+    P = X.shape[2]
+    d = np.empty((M, S, P + 1, n))
+    d[:, :, :P] = X.transpose(0, 2, 1)[:, None]
+    d[:, :, P] = np.where(seen, y, 0.0)
+    z = _moved(systems, d, w[:, :, None])  # (M, S, P + 1, n, D)
+    G = w[:, :, None] ** 2 * (d - _seen_of(systems, z))
+    b = _constants(systems, X, G[:, :, :P], (G[:, :, P, None] @ X[:, None])[:, :, 0])
+    own = z[:, :, P] - np.einsum("msp,mspnd->msnd", b, z[:, :, :P])
+    return b, own
+
+
+def _maps(systems: Sequence[System], seen: np.ndarray) -> np.ndarray:
+    """`(M, V, n)`: the terms at the end by the observations, for one pattern of gaps."""
+    X = np.stack([system.h[:, system.still] for system in systems])
     w = np.stack([seen * system.w_obs for system in systems])
-    return _rows(systems, d[None], torch.from_numpy(w))
+    z = _moved(systems, X.transpose(0, 2, 1).copy(), w[:, None])
+    G = w[:, None] ** 2 * (X.transpose(0, 2, 1) - _seen_of(systems, z))
+    b = _constants(systems, X, G[:, None], G[:, None])[:, 0]  # (M, P, n)
+    first = systems[0]
+    out = np.empty((len(systems), len(first.terms), len(seen)))
+    out[:, first.still] = b
+    if first.moving:
+        L = _influence(systems, w)
+        out[:, first.moving] = L - (L @ X) @ b
+    return out
 
 
-def _influence(system: System, seen: np.ndarray) -> np.ndarray:
-    """`(V, n)`: the derivative of the terms at the end by the observations."""
-    n, V = system.h.shape
-    d = torch.zeros(1, V, n, dtype=torch.float64, requires_grad=True)
-    z = _rows([system], d, torch.from_numpy(seen * system.w_obs)[None, None])
-    # Sample j is differentiated for term j: one backward pass gives all V rows.
-    torch.diagonal(z[0, :, -1]).sum().backward()
+def _constants(
+    systems: Sequence[System], X: np.ndarray, G: np.ndarray, right: np.ndarray
+) -> np.ndarray:  # fmt: skip
+    """Solve for the constants: `(M, S, P)` from `right (M, S, P)`, `(M, S, P, n)` from more."""
+    A = G @ X[:, None]
+    pull = np.stack([system.w_zero[0, system.still] for system in systems]) ** 2
+    A += (pull[:, :, None] * np.eye(X.shape[2]))[:, None]
+    if right.ndim == 3:
+        return np.linalg.solve(A, right[..., None])[..., 0]
+    return np.linalg.solve(A, right)
+
+
+def _seen_of(systems: Sequence[System], z: np.ndarray) -> np.ndarray:
+    """What the moving terms `(M, ..., n, D)` contribute to a series, `(M, ..., n)`."""
+    h = np.stack([system.h[:, system.moving] for system in systems])
+    return (z * h.reshape(len(h), *(1,) * (z.ndim - 3), *h.shape[1:])).sum(-1)
+
+
+def _influence(systems: Sequence[System], w: np.ndarray) -> np.ndarray:
+    """`(M, D, n)`: the derivative of the moving terms at the end by the observations."""
+    M, n = w.shape
+    D = len(systems[0].moving)
+    d = torch.zeros(M, D, n, dtype=torch.float64, requires_grad=True)
+    z = _rows(systems, d, torch.from_numpy(w)[:, None])
+    # Sample j is differentiated for term j: one backward pass gives all rows.
+    torch.diagonal(z[:, :, -1], dim1=1, dim2=2).sum().backward()
     assert d.grad is not None
-    return d.grad[0].numpy()
+    return d.grad.numpy()
+
+
+def _moved(systems: Sequence[System], d: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """What the moving terms make of series `d (M, ..., n)`: `(M, ..., n, D)`."""
+    if not systems[0].moving:
+        return np.zeros((*d.shape, 0))
+    return _rows(systems, torch.from_numpy(d), torch.from_numpy(w)).numpy()
 
 
 def _rows(systems: Sequence[System], d: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """Solve `M` candidates for `S` series, `(M, S, n, V)`."""
-    n, V = systems[0].h.shape
+    """Solve for the moving terms of `M` candidates, `(M, ..., n, D)`."""
+    moving = systems[0].moving
+    n, D = len(systems[0].h), len(moving)
+    lead = (1,) * (d.ndim - 2)
     h, w_zero, w_step = (
-        torch.from_numpy(np.stack([getattr(system, name) for system in systems]))[:, None]
+        torch.from_numpy(np.stack([getattr(system, name)[:, moving] for system in systems]))
         for name in ("h", "w_zero", "w_step")
     )
+    h, w_zero, w_step = (x.reshape(len(x), *lead, *x.shape[1:]) for x in (h, w_zero, w_step))
     z = solve(
-        h[:, :, :, None, :, None],
+        h[..., None, :, None],
         d[..., None],
-        h.new_zeros(1, 1, n, V, 1),
-        h.new_ones(1, 1, n - 1),
+        h.new_zeros(1, *lead, n, D, 1),
+        h.new_ones(1, *lead, n - 1),
         w_gov=w[..., None],
         w_init=w_zero[..., None],
         w_smooth=w_step[..., None],

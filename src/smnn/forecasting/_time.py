@@ -7,7 +7,7 @@ is at the same phase of the year in every year, leap year or not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,8 @@ import numpy as np
 from smnn._optional import require
 
 MONTH_DAYS = (27.5, 31.5)
+SURELY_WEEKDAYS = 12
+"""Dates without a weekend among them that make steps go from one working day to the next."""
 DAY = np.timedelta64(1, "D") / np.timedelta64(1, "ns")
 
 
@@ -36,6 +38,8 @@ class Clock:
     """Months in a typical step, or 0 if it is a fixed length of time."""
     length: float
     """A typical step: nanoseconds for dates, otherwise in the user's unit."""
+    weekdays: bool = False
+    """Whether a step leads from one working day to the next, over weekends."""
 
     @property
     def dated(self) -> bool:
@@ -51,7 +55,7 @@ class Clock:
         return len(self.stamps)
 
     def __getitem__(self, part: slice) -> Clock:
-        return Clock(self.stamps[part], self.steps[part], self.origin, self.months, self.length)
+        return replace(self, stamps=self.stamps[part], steps=self.steps[part])
 
     def after(self, horizon: int) -> Clock:
         """The next `horizon` times at typical steps."""
@@ -59,17 +63,21 @@ class Clock:
         last = self.stamps[-1]
         if self.dated and self.months:
             stamps = _add_months(last, ahead * self.months)
+        elif self.weekdays:
+            day = last.astype("datetime64[D]")
+            later = np.busday_offset(day, ahead, roll="backward")
+            stamps = later.astype("datetime64[ns]") + (last - day.astype("datetime64[ns]"))
         elif self.dated:
             stamps = last + (ahead * self.length).astype("timedelta64[ns]")
         else:
             stamps = last + ahead * self.length
-        return Clock(stamps, self.steps[-1] + ahead, self.origin, self.months, self.length)
+        return replace(self, stamps=stamps, steps=self.steps[-1] + ahead)
 
     def join(self, later: Clock) -> Clock:
         """This and what comes after it."""
         stamps = np.concatenate([self.stamps, later.stamps])
         steps = np.concatenate([self.steps, later.steps])
-        return Clock(stamps, steps, self.origin, self.months, self.length)
+        return replace(self, stamps=stamps, steps=steps)
 
     def unit(self) -> str:
         """A typical step in words."""
@@ -78,6 +86,8 @@ class Clock:
         if self.months:
             named = {1: "month", 3: "quarter", 6: "half-year", 12: "year"}
             return named.get(self.months, f"{self.months} months")
+        if self.weekdays:
+            return "working day"
         lengths = {1: "day", 7: "week", 1 / 24: "hour", 1 / 1440: "minute", 1 / 86400: "second"}
         for days, word in lengths.items():
             if abs(self.days / days - 1) < 1e-3:
@@ -134,7 +144,8 @@ def _stamps(t: Any) -> np.ndarray:
         pass
     pandas = require("pandas", "read dates")
     try:
-        return np.asarray(pandas.to_datetime(values.ravel())).astype("datetime64[ns]")
+        dates = pandas.to_datetime(values.ravel(), format="mixed")
+        return np.asarray(dates).astype("datetime64[ns]")
     except (TypeError, ValueError) as error:
         raise SeriesError(
             f"t: got {values.ravel()[:1].tolist()} and so on; expected numbers or dates ({error})."
@@ -166,6 +177,11 @@ def _dated_clock(stamps: np.ndarray) -> Clock:
     if typical >= 1 and same_day and length / DAY / typical > MONTH_DAYS[0]:
         whole = (stamps.astype("datetime64[M]") - stamps[0].astype("datetime64[M]")).astype(int)
         return Clock(stamps, whole / typical, stamps[0], typical, length)
+    days = stamps.astype("datetime64[D]")
+    if len(stamps) >= SURELY_WEEKDAYS and abs(length / DAY - 1) < 0.01 and np.is_busday(days).all():
+        steps = np.busday_count(days[0], days).astype(float)
+        if (np.diff(steps) > 0).all():
+            return Clock(stamps, steps, stamps[0], 0, length, weekdays=True)
     return Clock(stamps, (stamps - stamps[0]).astype(float) / length, stamps[0], 0, length)
 
 

@@ -8,7 +8,6 @@ screen. Colours are variables of the page, so a chart follows light and dark. A 
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +15,9 @@ from html import escape
 
 import numpy as np
 
-from smnn.report.numbers import significant
+from smnn.report._ticks import log_tick_text, log_ticks
+from smnn.report._ticks import tick_text as tick_text
+from smnn.report._ticks import ticks as ticks
 
 MOST_POINTS = 1500
 """Points of one line that are drawn; extremes are kept."""
@@ -70,8 +71,8 @@ STYLE = """
   pointer-events: none; display: none; }
 .tip { position: absolute; top: .3rem; z-index: 2; pointer-events: none; display: none;
   background: var(--paper); border: 1px solid var(--line); border-radius: 6px; font-size: .78rem;
-  line-height: 1.35; padding: .3rem .5rem; white-space: pre; font-variant-numeric: tabular-nums;
-  box-shadow: 0 2px 10px rgb(0 0 0 / .14); }
+  line-height: 1.35; padding: .3rem .5rem; white-space: pre-wrap; max-width: 100%;
+  font-variant-numeric: tabular-nums; box-shadow: 0 2px 10px rgb(0 0 0 / .14); }
 @media print { .tip, .cross { display: none !important; } }
 """
 
@@ -105,8 +106,9 @@ for (const plot of document.querySelectorAll('.plot[data-x]')) {
       ...told.map(n => n.label + ': ' + show(real(n.point)[1]))].join('\\n');
     cross.style.left = best[0] / 10 + '%';
     cross.style.display = tip.style.display = 'block';
-    tip.style.left = best[0] < 500 ? 'calc(' + best[0] / 10 + '% + .7rem)' : 'auto';
-    tip.style.right = best[0] < 500 ? 'auto' : 'calc(' + (100 - best[0] / 10) + '% + .7rem)';
+    const at = best[0] / 1000 * box.width, w = tip.offsetWidth;
+    const beside = best[0] < 500 ? at + 11 : at - 11 - w;
+    tip.style.left = Math.max(0, Math.min(beside, box.width - w)) + 'px';
   });
   plot.addEventListener('pointerleave', () => cross.style.display = tip.style.display = 'none');
 }
@@ -183,7 +185,8 @@ def chart(
     x0, x1 = map(float, x_range or _ends(xs, 0.0))
     y0, y1 = _ends(ys, 0.05)
     scale = _Scale(x0, x1, y0, y1)
-    x_ticks, y_ticks = ticks(x0, x1, 5 if square else 6), ticks(y0, y1, 5)
+    x_ticks = ticks(x0, x1, 5 if square else 6)
+    y_ticks = log_ticks(y0, y1) if log_y else ticks(y0, y1, 5)
     drawn = [f'<path class="grid" d="M0 {scale.v(y):.1f}H1000"/>' for y in y_ticks]
     if y0 < 0 < y1 and not log_y:
         drawn.append(f'<path class="zero" d="M0 {scale.v(0.0):.1f}H1000"/>')
@@ -196,7 +199,7 @@ def chart(
         drawn.append(_stroke(line, x, y, scale))
     drawn += [f'<path class="mark" d="M{scale.h(m.x):.1f} 0V1000"/>' for m in marks]
     drawn.append('<path class="frame" d="M0 0V1000H1000"/>')
-    write = _power if log_y else tick_text
+    write = log_tick_text if log_y else tick_text
     labels = [
         f'<span class="tick y" style="top:{scale.v(y) / 10:.2f}%">{text}</span>'
         for y, text in zip(y_ticks, write(y_ticks))
@@ -273,28 +276,6 @@ def thin(x: np.ndarray, y: np.ndarray, most: int = MOST_POINTS) -> tuple[np.ndar
         kept += [rows[0], rows[np.nanargmin(part)], rows[np.nanargmax(part)], rows[-1]]
     chosen = np.unique(kept)
     return x[chosen], y[chosen]
-
-
-def ticks(low: float, high: float, count: int = 6) -> list[float]:
-    """Round numbers between two ends."""
-    raw = (high - low) / max(1, count)
-    size = 10.0 ** math.floor(math.log10(raw))
-    step = next(s * size for s in (1, 2, 5, 10) if s * size >= raw * (1 - 1e-9))
-    first = math.ceil(low / step - 1e-9)
-    last = math.floor(high / step + 1e-9)
-    return [i * step for i in range(first, last + 1)]
-
-
-def tick_text(values: Sequence[float]) -> list[str]:
-    """Round numbers, all with the same decimals."""
-    if not values:
-        return []
-    top = max(abs(v) for v in values)
-    step = min((b - a for a, b in itertools.pairwise(values)), default=top or 1.0)
-    if top >= 1e6 or 0 < step < 1e-4:
-        return [f"{v:.3g}".replace("-", "−") if v else "0" for v in values]
-    decimals = max(0, -math.floor(math.log10(step) + 1e-9)) if step else 0
-    return [f"{v + 0.0:.{decimals}f}".replace("-", "−") for v in values]
 
 
 class _Scale:
@@ -375,11 +356,3 @@ def _flag(mark: Mark, scale: _Scale) -> str:
     left = scale.h(mark.x) / 10
     side = " left" if left > 55 else ""
     return f'<span class="flag{side}" style="left:{left:.2f}%">{escape(mark.label)}</span>'
-
-
-def _power(values: Sequence[float]) -> list[str]:
-    """Labels of a logarithmic axis."""
-    return [
-        f"10<sup>{v:.0f}</sup>".replace("-", "−") if v == round(v) else significant(10.0**v, 2)
-        for v in values
-    ]

@@ -14,6 +14,7 @@ STYLE = """
   :root { --ink: #e6e9ef; --soft: #a3adbd; --line: #343b48; --paper: #14181f; --tint: #1c222b;
     --accent: #6cb2f2; --good: #58c08b; --bad: #f2867d; color-scheme: dark; } }
 * { box-sizing: border-box; }
+h1, h3, p, li, dd, figcaption { overflow-wrap: anywhere; }
 body { margin: 0; background: var(--paper); color: var(--ink);
   font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", sans-serif; }
 main { max-width: 62rem; margin: 0 auto; padding: 2.5rem 1.5rem 4rem; }
@@ -24,7 +25,7 @@ p { margin: .5rem 0; max-width: 46rem; }
 .findings { display: grid; grid-template-columns: repeat(auto-fit, minmax(14rem, 1fr)); gap: 1rem;
   margin: 1.8rem 0 0; padding: 0; list-style: none; }
 .findings li { border: 1px solid var(--line); border-radius: 8px; background: var(--tint);
-  padding: .9rem 1.1rem; }
+  padding: .9rem 1.1rem; min-width: 0; }
 .findings b { display: block; font-size: 1.45rem; line-height: 1.25; color: var(--accent);
   font-variant-numeric: tabular-nums; }
 .findings span { color: var(--soft); font-size: .92rem; }
@@ -54,6 +55,12 @@ pre { background: var(--tint); border: 1px solid var(--line); border-radius: 8px
   padding: .8rem 1rem; } pre code { border: 0; padding: 0; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1.4rem; font-size: .93rem; }
 dt { color: var(--soft); } dd { margin: 0; }
+.warnings { margin: 1.2rem 0 0; padding: .7rem 1rem .7rem 2rem; border: 1px solid var(--line);
+  border-left: 4px solid var(--bad); border-radius: 6px; font-size: .95rem; }
+@media (max-width: 40rem) { main { padding: 1.6rem 1rem 3rem; } h1 { font-size: 1.5rem; }
+  .findings { gap: .7rem; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); }
+  .findings b { font-size: 1.2rem; } dl { grid-template-columns: 1fr; gap: 0; }
+  dd { margin-bottom: .5rem; } }
 @media print { main { max-width: none; padding: 0; } h2 { break-after: avoid; }
   table, figure { break-inside: avoid; } }
 """

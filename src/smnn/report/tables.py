@@ -85,16 +85,21 @@ def rich_table(table: Table) -> RichTable:
             cells = []
             for cell in row.cells:
                 style = "dim" if row.quiet else ("bold" if cell.best else "")
-                text = Text(cell.text, style=style)
+                text = Text(_printable(cell.text), style=style)
                 text.append(cell.mark, style="green" if cell.verdict else "bold red")
                 cells.append(text)
             view.add_row(
-                rows[0].group if i == 0 else "",
-                Text(row.label, style="dim" if row.quiet else ""),
+                Text(_printable(rows[0].group) if i == 0 else ""),
+                Text(_printable(row.label), style="dim" if row.quiet else ""),
                 *cells,
                 end_section=row is rows[-1],
             )
     return view
+
+
+def _printable(text: str) -> str:
+    """Names come from files: what would act on a terminal is shown as a sign."""
+    return "".join(c if c.isprintable() else "�" for c in text)
 
 
 def html_table(table: Table) -> str:

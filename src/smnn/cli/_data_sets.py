@@ -1,0 +1,240 @@
+"""The data sets that `smnn data` lists and makes: what each is, and how it becomes a file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import unicodedata
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from smnn._files import write_atomically
+from smnn.cli._guard import WrongUseError
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What was asked for beside the name; `None` where nothing was."""
+
+    noise: float | None = None
+    seed: int = 0
+    samples: int | None = None
+    step: float | None = None
+    split: str | None = None
+    device: str = "cpu"
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """One set of data."""
+
+    name: str
+    what: str
+    size: str
+    """In words: series, times, variables."""
+    source: str
+    formats: tuple[str, ...]
+    """Endings that it can be written with, the usual one first."""
+    options: frozenset[str]
+    """Wishes that mean something for it."""
+    write: Callable[[Path, Wishes, Callable[[int], None]], str]
+    """Writes the file and says what is in it."""
+
+    def record(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "name": self.name, "what": self.what, "size": self.size, "source": self.source,
+            "formats": list(self.formats), "options": sorted(self.options),
+        }  # fmt: skip
+
+
+def all_sets() -> dict[str, DataSet]:
+    """Every set by its name."""
+    from smnn.datasets.dynamics import HARE_LYNX, SYSTEMS
+
+    found = [_system(system) for system in SYSTEMS]
+    found += [
+        DataSet(
+            "hare-lynx", "pelts of hares and lynxes, thousands, 1900 to 1920",
+            "21 times, 2 variables", HARE_LYNX.reference, ("csv", "nc"), frozenset(), _hare_lynx,
+        ),
+        DataSet(
+            "nino", "sea surface temperature of the four Niño regions, weekly, °C",
+            "1,604 times, 4 variables", "NOAA OI SST V2, public domain", ("csv", "nc"),
+            frozenset(), _nino,
+        ),
+        DataSet(
+            "sst", "sea surface temperature of the world, monthly, 2.5 degrees, °C",
+            "494 times, 73 x 144 cells", "NOAA OI SST V2, public domain", ("nc",), frozenset(),
+            _sst,
+        ),
+        DataSet(
+            "sine", "noisy recordings of a damped sine",
+            "16 series, 500 times, 1 variable", "the first example of the paper", ("csv", "nc"),
+            frozenset({"noise", "seed", "samples"}), _sine,
+        ),
+        DataSet(
+            "kdv", "waves on a circle: the Korteweg-de Vries equation, 'easy'",
+            "512 series, 140 times, 256 points", "after Brandstetter et al., ICML 2022", ("h5",),
+            frozenset({"seed", "samples", "split", "device"}), _kdv,
+        ),
+    ]  # fmt: skip
+    return {data.name: data for data in found}
+
+
+def find_set(name: str) -> DataSet:
+    """The set of that name, or the only one whose name begins so.
+
+    Raises:
+        WrongUseError: None fits, or several; names what is near.
+    """
+    from smnn.discovery._expressions import suggestion
+
+    known = all_sets()
+    wanted = slug(name)
+    if wanted in known:
+        return known[wanted]
+    begins = [key for key in known if wanted and key.startswith(wanted)]
+    if len(begins) == 1:
+        return known[begins[0]]
+    if begins:
+        raise WrongUseError(f"several data sets fit {name!r}: {', '.join(begins)}. Name one.")
+    near = suggestion(wanted, list(known)) or "."
+    raise WrongUseError(f"there is no data set {name!r}{near} `smnn data list` shows all.")
+
+
+def slug(name: str) -> str:
+    """A name as it is typed: lower case, without accents, words joined by hyphens."""
+    letters = unicodedata.normalize("NFKD", name.strip().lower())
+    bare = "".join(c for c in letters if not unicodedata.combining(c))
+    return re.sub(r"[^a-z0-9]+", "-", bare).strip("-")
+
+
+# ---------------------------------------------------------------- each of them
+
+
+def _system(system: Any) -> DataSet:
+    from smnn.datasets.dynamics import simulate
+
+    def write(path: Path, wishes: Wishes, tick: Callable[[int], None]) -> str:
+        try:
+            series = simulate(
+                system, noise=wishes.noise or 0.0, seed=wishes.seed, n=wishes.samples,
+                dt=wishes.step,
+            )  # fmt: skip
+        except RuntimeError as error:
+            raise WrongUseError(str(error)) from None
+        columns: dict[str, np.ndarray] = {"t": np.concatenate([s.t for s in series])}
+        if len(series) > 1:
+            marks = [np.full(len(s.t), i) for i, s in enumerate(series, 1)]
+            columns = {"series": np.concatenate(marks)} | columns
+        x = np.concatenate([s.x for s in series])
+        columns |= {name: x[:, v] for v, name in enumerate(system.variables)}
+        for i, name in enumerate(system.inputs):
+            columns[name] = np.concatenate([s.u[:, i] for s in series if s.u is not None])
+        return write_columns(path, columns)
+
+    series, inputs = len(system.starts), len(system.inputs)
+    size = f"{series} series, " * (series > 1) + f"{system.n:,} times, "
+    size += _count(len(system.variables), "variable") + f", {_count(inputs, 'input')}" * (
+        inputs > 0
+    )
+    order = {1: "first", 2: "second", 3: "third"}[system.order]
+    return DataSet(
+        slug(system.name), f"{system.name}, simulated, {order} order", size, system.reference,
+        ("csv", "nc"), frozenset({"noise", "seed", "samples", "step"}), write,
+    )  # fmt: skip
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'s' * (number != 1)}"
+
+
+def _hare_lynx(path: Path, wishes: Wishes, tick: Callable[[int], None]) -> str:
+    from smnn.datasets.dynamics import HARE_LYNX
+
+    (series,) = HARE_LYNX.series
+    years = series.t + 1900
+    return write_columns(path, {"year": years, "hare": series.x[:, 0], "lynx": series.x[:, 1]})
+
+
+def _nino(path: Path, wishes: Wishes, tick: Callable[[int], None]) -> str:
+    from smnn.datasets.sst import nino
+
+    data = nino()
+    columns = {name: data.sst[:, i] for i, name in enumerate(data.regions)}
+    return write_columns(path, {"date": data.time.astype("datetime64[D]"), **columns})
+
+
+def _sst(path: Path, wishes: Wishes, tick: Callable[[int], None]) -> str:
+    from importlib import resources
+
+    from smnn.datasets.sst import MONTHLY
+
+    content = (resources.files("smnn.datasets") / "data" / MONTHLY).read_bytes()
+    write_atomically(path, content)
+    return "sst (494, 73, 144) over time, lat, lon"
+
+
+def _sine(path: Path, wishes: Wishes, tick: Callable[[int], None]) -> str:
+    from smnn.datasets.sine import damped_sine
+
+    noise = 0.5 if wishes.noise is None else wishes.noise
+    data = damped_sine(times=wishes.samples or 500, noise=noise, seed=wishes.seed)
+    N, T = data.noisy.shape
+    columns = {
+        "series": np.repeat(np.arange(1, N + 1), T), "t": np.tile(data.t, N),
+        "x": data.noisy.ravel(),
+    }  # fmt: skip
+    return write_columns(path, columns)
+
+
+def _kdv(path: Path, wishes: Wishes, tick: Callable[[int], None]) -> str:
+    from smnn.datasets.kdv import write_easy
+
+    count, split = wishes.samples or 512, wishes.split or "train"
+    write_easy(
+        path, split, count, seed=wishes.seed, device=wishes.device, tick=tick,  # type: ignore[arg-type]
+    )  # fmt: skip
+    return f"{split}/pde_140-256 ({count}, 140, 256), with x, t, dx, dt"
+
+
+# ---------------------------------------------------------------- tables
+
+
+def write_columns(path: Path, columns: dict[str, np.ndarray]) -> str:
+    """Columns of one length as CSV or NetCDF, by the ending of the name; says what they are."""
+    rows = len(next(iter(columns.values())))
+    if path.suffix == ".nc":
+        write_atomically(path, _netcdf(columns))
+    else:
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(zip(*(_plain(values) for values in columns.values())))
+        write_atomically(path, text.getvalue())
+    return f"{rows:,} rows of {', '.join(columns)}"
+
+
+def _plain(values: np.ndarray) -> list[Any]:
+    """Numbers in their shortest form, dates in ISO form."""
+    return values.astype(str).tolist() if values.dtype.kind == "M" else values.tolist()
+
+
+def _netcdf(columns: dict[str, np.ndarray]) -> bytes:
+    from smnn._optional import require
+
+    xarray = require("xarray", "write NetCDF")
+    first = next(iter(columns))
+    # Several series are rows with a mark; one series has its times as the axis.
+    axis = "row" if first == "series" else first
+    values = {n: (x.astype("datetime64[ns]") if x.dtype.kind == "M" else x.astype(float))
+              for n, x in columns.items()}  # fmt: skip
+    coords = {} if axis == "row" else {axis: (axis, values.pop(axis))}
+    data = xarray.Dataset({name: (axis, x) for name, x in values.items()}, coords)
+    return bytes(data.to_netcdf(engine="scipy"))

@@ -1,0 +1,53 @@
+"""`smnn bench`: how fast the solver is on this machine, beside its peers."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from smnn.cli._guard import FAILED, RESULTS, AsJson, Debug, complain, guarded, remark
+from smnn.cli.reproduce._parts import progress
+
+
+def bench(
+    repeats: Annotated[int, typer.Option(min=1, help="Timed calls of each solver.")] = 10,
+    threads: Annotated[int, typer.Option(min=1, help="For every solver.")] = 1,
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = RESULTS / "bench",
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Time the solver against SciPy and torchdiffeq, on this machine, in under a minute.
+
+    Writes bench.json. Every answer is checked before it is timed.
+    """
+    with guarded(debug):
+        from smnn._files import prepare_output, write_json
+        from smnn.experiments.bench import PARTS, Config, run, table
+        from smnn.report.tables import rich_table
+
+        prepare_output(out)
+        config = Config(repeats=repeats, threads=threads)
+        with progress(PARTS * len(config.cases), "parts", "Preparing", "Measured") as tick:
+            result = run(config, tick)
+        options = [f"--repeats={repeats}", f"--threads={threads}", f"--out={out}"]
+        record = {"command": shlex.join(["smnn", "bench", *options]), **result.record()}
+        path = write_json(out / "bench.json", record)
+        if as_json:
+            typer.echo(json.dumps(record, indent=2))
+        else:
+            console = Console(highlight=False)
+            console.print(rich_table(table(result)))
+            machine = result.machine
+            console.print(f"{machine['processor']}, {machine['cores']} cores", soft_wrap=True)
+            console.print(f"Results: {path}", soft_wrap=True)
+        for name, reason in result.skipped.items():
+            remark(f"{name} was not tried: {reason}")
+        for name in result.wrong:
+            complain(f"{name} does not give the answer of the reference")
+        if result.wrong:
+            raise typer.Exit(FAILED)

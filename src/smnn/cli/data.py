@@ -1,0 +1,152 @@
+"""`smnn data`: data to try things on, and what the readers see in a file of your own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from smnn.cli._guard import (
+    AsJson,
+    Debug,
+    Device,
+    Seed,
+    WrongUseError,
+    chosen_device,
+    guarded,
+    notices,
+    plain,
+)
+
+app = typer.Typer(help="Data sets to try, and a check of your own files.", no_args_is_help=True)
+SUFFIXES = {".csv": "csv", ".nc": "nc", ".h5": "h5"}
+
+
+@app.command("list")
+def list_sets(as_json: AsJson = False, debug: Debug = False) -> None:
+    """List the data sets, with their sizes and sources."""
+    with guarded(debug):
+        from smnn.cli._data_sets import all_sets
+
+        found = list(all_sets().values())
+        if as_json:
+            typer.echo(json.dumps([data.record() for data in found], indent=2))
+            return
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        for heading in ("name", "what, and from where"):
+            table.add_column(heading, no_wrap=heading == "name")
+        for data in found:
+            told = f"{data.what}: {data.size} [dim]({', '.join(data.formats)}). {data.source}[/]"
+            table.add_row(data.name, told)
+        console = Console(highlight=False)
+        console.print(table)
+        console.print("\n`smnn data make NAME` writes one into a file.")
+
+
+@app.command("make")
+def make(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="As in `smnn data list`.")],
+    noise: Annotated[
+        float | None, typer.Option(min=0.0, help="Noise, as a part of each standard deviation.")
+    ] = None,
+    samples: Annotated[
+        int | None, typer.Option(min=3, help="Times of every series (kdv: number of series).")
+    ] = None,
+    step: Annotated[float | None, typer.Option(help="Time between two samples.")] = None,
+    split: Annotated[str | None, typer.Option(help="kdv: train, valid or test.")] = None,
+    seed: Seed = 0,
+    device: Device = None,
+    form: Annotated[
+        str | None, typer.Option("--format", help="csv, nc (NetCDF) or h5 (HDF5).")
+    ] = None,
+    out: Annotated[
+        Path, typer.Option(help="Folder, or a file ending in .csv, .nc or .h5.")
+    ] = Path(),
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Write a data set into a file: whole, or not at all."""
+    with guarded(debug):
+        from smnn._files import prepare_output
+        from smnn.cli._data_sets import Wishes, find_set
+
+        data = find_set(name)
+        asked = {"noise": noise, "samples": samples, "step": step, "split": split, "device": device}
+        _check(data, asked, seed)
+        path = _path(data, form, out)
+        prepare_output(path.parent)
+        if path.exists() and not force:
+            raise WrongUseError(f"{path} exists; give another --out, or --force to replace it.")
+        wishes = Wishes(
+            noise, seed, samples, step, split,
+            "cpu" if "device" not in data.options else str(chosen_device(device)),
+        )  # fmt: skip
+        with notices().status(f"Making {data.name}") as status:
+            done = 0
+
+            def tick(more: int) -> None:
+                nonlocal done
+                done += more
+                status.update(f"Making {data.name}: {done} of {samples or 512}")
+
+            content = data.write(path, wishes, tick)
+        if as_json:
+            facts = {"name": data.name, "file": str(path), "content": content,
+                     "bytes": path.stat().st_size, "source": data.source, "seed": seed,
+                     **{k: v for k, v in asked.items() if v is not None}}  # fmt: skip
+            typer.echo(json.dumps(facts, indent=2))
+        else:
+            console = Console(highlight=False)
+            console.print(f"{plain(str(path))}: {plain(content)}", soft_wrap=True)
+            console.print(f"[dim]Source: {plain(data.source)}[/]", soft_wrap=True)
+
+
+def _check(data: Any, asked: dict[str, Any], seed: int) -> None:
+    """Wishes that would do nothing are refused."""
+    given = {key for key, value in asked.items() if value is not None}
+    given |= {"seed"} if seed else set()
+    if useless := sorted(given - data.options):
+        takes = ", ".join(f"--{x}" for x in sorted(data.options)) or "no options of its own"
+        raise WrongUseError(f"--{useless[0]}: {data.name} does not have it; it takes {takes}.")
+    if asked["step"] is not None and not 0 < asked["step"] < float("inf"):
+        raise WrongUseError(f"--step: got {asked['step']}; expected a positive number.")
+    if asked["split"] not in (None, "train", "valid", "test"):
+        raise WrongUseError(f"--split: got {asked['split']!r}; expected train, valid or test.")
+
+
+def _path(data: Any, form: str | None, out: Path) -> Path:
+    suffix = SUFFIXES.get(out.suffix.lower())
+    ending = form or suffix or data.formats[0]
+    if ending not in data.formats:
+        can = " or ".join(data.formats)
+        raise WrongUseError(f"{data.name} cannot be written as {ending}; expected {can}.")
+    if suffix is not None and form is not None and suffix != form:
+        raise WrongUseError(f"--format {form} does not fit the name {out.name}.")
+    return out if suffix is not None and not out.is_dir() else out / f"{data.name}.{ending}"
+
+
+@app.command("check")
+def check(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A table, a grid, equations.")],
+    time: Annotated[str | None, typer.Option(help="Column of the times.")] = None,
+    columns: Annotated[
+        str | None, typer.Option(metavar="X,Y", help="Columns of the variables.")
+    ] = None,
+    series: Annotated[str | None, typer.Option(help="Column that tells series apart.")] = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Say what is in a file, what may be wrong with it, and which command to use on it."""
+    with guarded(debug):
+        from smnn.cli._data_check import examine, show
+
+        found = examine(file, time, columns, series)
+        if as_json:
+            typer.echo(json.dumps(found, indent=2, allow_nan=False))
+        else:
+            show(found)

@@ -1,0 +1,54 @@
+"""Where the marks of an axis stand, and what is written beside them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+from smnn.report.numbers import significant
+
+
+def ticks(low: float, high: float, count: int = 6) -> list[float]:
+    """Round numbers between two ends."""
+    raw = (high - low) / max(1, count)
+    size = 10.0 ** math.floor(math.log10(raw))
+    step = next(s * size for s in (1, 2, 5, 10) if s * size >= raw * (1 - 1e-9))
+    first = math.ceil(low / step - 1e-9)
+    last = math.floor(high / step + 1e-9)
+    return [i * step for i in range(first, last + 1)]
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Logarithms of powers of ten between two logarithms; if few, with 2 and 5 in between."""
+    first, last = math.floor(low), math.ceil(high)
+    every = max(1, round((last - first) / 5))
+    found = [float(k) for k in range(first, last + 1) if low <= k <= high and k % every == 0]
+    if len(found) >= 3:
+        return found
+    if high - low < 0.7:
+        return [math.log10(x) for x in ticks(10.0**low, 10.0**high, 4)]
+    digits = [math.log10(d) for d in (1, 2, 5)]
+    return [k + d for k in range(first, last + 1) for d in digits if low <= k + d <= high]
+
+
+def tick_text(values: Sequence[float]) -> list[str]:
+    """Round numbers, all with the same decimals."""
+    if not values:
+        return []
+    top = max(abs(v) for v in values)
+    step = min((b - a for a, b in itertools.pairwise(values)), default=top or 1.0)
+    if top >= 1e6 or 0 < step < 1e-4:
+        return [f"{v:.3g}".replace("-", "−") if v else "0" for v in values]
+    decimals = max(0, -math.floor(math.log10(step) + 1e-9)) if step else 0
+    return [f"{v + 0.0:.{decimals}f}".replace("-", "−") for v in values]
+
+
+def log_tick_text(values: Sequence[float]) -> list[str]:
+    """Labels of a logarithmic axis: `0.5`, `1`, `20` near one, powers of ten elsewhere."""
+    if all(-3 <= v < 4 for v in values):
+        return [f"{10.0**v:.10g}" for v in values]
+    return [
+        f"10<sup>{v:.0f}</sup>".replace("-", "−") if v == round(v) else significant(10.0**v, 1)
+        for v in values
+    ]
