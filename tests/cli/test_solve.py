@@ -161,6 +161,16 @@ def test_parameters_in_any_order_and_changed(tmp_path: Path) -> None:
     assert solved(tmp_path, text, a="sqrt(4)").columns["y"][-1] == pytest.approx(np.exp(-4), 1e-9)
 
 
+def test_a_number_before_a_name_is_a_product(tmp_path: Path) -> None:
+    """As `smnn discover` writes equations; a digit that ends a name is no factor."""
+    rest = "\nx1(0) = 1, x1'(0) = 0\nt = 0 .. 2 step 0.01"
+    short = solved(tmp_path, "x1'' + 0.2 x1' + 4 (x1) = .5 cos(1.5 t) + 2e-1  t" + rest, order=4)
+    full = solved(tmp_path, "x1'' + 0.2*x1' + 4*(x1) = .5*cos(1.5*t) + 2e-1*t" + rest, order=4)
+    np.testing.assert_array_equal(short.y, full.y)
+    with pytest.raises(EquationError, match="expected a sign before"):
+        solved(tmp_path, "x1'' + x1 t = 0" + rest)
+
+
 def test_the_grid_holds_the_given_times(tmp_path: Path) -> None:
     text = "y' = 0\ny(0.25) = 1\nt = 0 .. 1 step 0.1"
     system = read_system(written(tmp_path / "a", text))

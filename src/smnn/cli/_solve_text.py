@@ -40,6 +40,10 @@ _GRID = re.compile(
 )
 _VALUE = re.compile(rf"(?P<name>{_NAME})(?P<primes>'*)\s*\((?P<at>[^=]*)\)")
 _NAMES = re.compile(rf"(?<![\w.]){_NAME}'*")
+_JUXTAPOSED = re.compile(
+    r"(?<![\w.])((?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)[ \t](?=[ \t]*[^\W\d]|[ \t]*\()"
+)
+"""A number before a name, as `smnn discover` writes products: `0.2 x`."""
 
 
 class EquationError(WrongUseError):
@@ -257,7 +261,7 @@ class _Reading:
         from smnn.discovery._expressions import ExpressionError, parse_expression
 
         try:
-            return parse_expression(text.strip(), list(names))
+            return parse_expression(_JUXTAPOSED.sub(r"\1*", text).strip(), list(names))
         except ExpressionError as error:
             hint = ""
             if re.search(rf"\bd\w+\s*/\s*d{re.escape(self.time)}\b", text):
