@@ -18,6 +18,8 @@ from smnn.forecasting._values import Values, read_values
 ORIGINS = 8
 MANY, FEWER_ORIGINS = 1000, 4
 """Of so many series, so few origins are tested unless more are asked for."""
+FEW_ORIGINS = 4
+"""A back-test from fewer deserves a warning."""
 MOST_SHOWN = 12
 SOME_SHOWN = 6
 HONEST = (0.75, 0.99)
@@ -91,10 +93,9 @@ class Outcome:
                 f"{100 * self.tested.coverage:.0f} % of what came lay in intervals meant to hold "
                 f"{100 * self.tested.level:.0f} %: take their width with care"
             )
-        if len(self.tested.origins) < 4:
+        if (count := len(self.tested.origins)) < FEW_ORIGINS:
             out.append(
-                f"the back-test has only {len(self.tested.origins)} origins: the history is short "
-                "for this horizon"
+                f"the back-test has only {count} origin{'s' * (count != 1)}: its figures say little"
             )
         return out
 

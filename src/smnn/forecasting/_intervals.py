@@ -13,8 +13,7 @@ ENOUGH = 20.0
 SMOOTHING = 8
 """The spread is averaged over this part of the horizon."""
 OPTIMISM = 1.05
-"""Errors that have chosen the blend are a little smaller than those to come; errors of blends that
-were chosen without them are not."""
+"""Errors that had a say in the candidates are a little smaller than those to come."""
 
 
 @dataclass(frozen=True)
@@ -70,13 +69,12 @@ class Calibration:
         return trust * seen + (1 - trust) * student
 
 
-def calibrate(errors: np.ndarray, inner: np.ndarray, *, held_out: bool = False) -> Calibration:
+def calibrate(errors: np.ndarray, inner: np.ndarray) -> Calibration:
     """Learn the spread from past errors.
 
     Args:
         errors: `(S, O, H)` of forecasts from the origins, NaN where nothing was observed.
         inner: `(S,)` spread of what the equation leaves unexplained: for series without errors.
-        held_out: Whether the blend behind each error was chosen without it.
     """
     S, O, H = errors.shape
     seen = np.isfinite(errors)
@@ -94,8 +92,7 @@ def calibrate(errors: np.ndarray, inner: np.ndarray, *, held_out: bool = False) 
     borrowed = (unit**2)[:, None] * shape
     course = np.apply_along_axis(_smooth, 1, own) if S <= 16 else borrowed
     spread = np.sqrt(0.5 * course + 0.5 * borrowed) if S <= 16 else np.sqrt(borrowed)
-    wider = 1.0 if held_out else OPTIMISM
-    spread = wider * np.where(known[:, None], spread, inner[:, None])
+    spread = OPTIMISM * np.where(known[:, None], spread, inner[:, None])
     spread = np.maximum.accumulate(spread, axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         sizes = np.abs(errors) / spread[:, None, :]

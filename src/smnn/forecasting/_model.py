@@ -229,8 +229,7 @@ def _calibrated(model: Model) -> Model:
                 own = group.ahead(past, *_future(part.panel, origin))
                 x[group.rows] += group.held_out[i, : x.shape[1]] - own
     errors, changes = _errors(part, ahead), _changes(model)
-    honest = all(group.held_out is not None for group in part.groups)
-    calibration = calibrate(errors, changes[tested], held_out=honest)
+    calibration = calibrate(errors, changes[tested])
     if len(tested) < len(changes):
         calibration = calibration.extend(tested, changes)
     return replace(model, errors=errors, calibration=calibration)

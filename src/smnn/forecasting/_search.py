@@ -44,7 +44,8 @@ def choose_origins(count: int, horizon: int, season: float, most: int) -> list[i
     """Lengths of history to forecast from, the latest first.
 
     All of them leave a good part of the history to learn from: what is best for a few years is not
-    what is best for forty. The horizons overlap by at most a half.
+    what is best for forty. They are spread over the rest of it, so that rare events take part, and
+    the horizons overlap by at most a half.
     """
     least = max(FEWEST, min(horizon, count // 3), int(SMALLEST_PART * count))
     if count > 3 * season + horizon:
@@ -54,7 +55,7 @@ def choose_origins(count: int, horizon: int, season: float, most: int) -> list[i
         return []
     room = last - least
     number = min(most, 1 + room // max(1, horizon // 2))
-    stride = min(horizon, room // (number - 1)) if number > 1 else 1
+    stride = room // (number - 1) if number > 1 else 1
     return [last - i * max(stride, 1) for i in range(number)]
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from smnn.cli._guard import WRONG_USE, Debug, guarded, notices
+from smnn.cli._guard import WRONG_USE, Debug, chosen_device, guarded, notices
 from smnn.cli.reproduce._parts import progress, show
 
 if TYPE_CHECKING:
@@ -58,7 +58,8 @@ def scaling(
             else:
                 config = Config(
                     lengths=tuple(int(x) for x in lengths.split(",")), pairs=pairs, hidden=hidden,
-                    seconds=seconds, limit=limit, seed=seed, device=device,
+                    seconds=seconds, limit=limit, seed=seed,
+                    device=None if device is None else str(chosen_device(device)),
                 )  # fmt: skip
                 grid = None if data is None else read_grid(data, mask)
         except (ValueError, KeyError, OSError, DataFormatError) as error:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from smnn.cli._guard import WRONG_USE, Debug, guarded, notices
+from smnn.cli._guard import WRONG_USE, Debug, chosen_device, guarded, notices
 from smnn.cli.reproduce._parts import progress, show
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def sst(
                 steps=(steps or 120) if quick else steps,
                 scale=scale,
                 forecaster=not quick,
-                device=device,
+                device=None if device is None else str(chosen_device(device)),
             )
             grid = None if data is None else read_grid(data, mask)
         except (ValueError, DataFormatError) as error:
