@@ -33,6 +33,7 @@ $(VENV)/stamp-build: $(VENV)/stamp-venv $(INPUTS)
 
 $(VENV)/stamp-run: $(VENV)/stamp-build
 	@rm -f $@
+	@echo "Installing into $(VENV): a few minutes, once."
 	$(INSTALL) -e ".[discovery,experiments,peers]"
 	@touch $@
 
@@ -48,7 +49,6 @@ $(VENV)/stamp-docs: $(VENV)/stamp-run
 
 demo: $(VENV)/stamp-run  ## Install, then find the Lorenz equations in a noisy table.
 	$(BIN)/smnn discover examples/data/lorenz.csv --out $(DEMO)
-	@echo "Open $(DEMO)/report.html"
 
 test: lint typecheck  ## Lint, type check and run the tests (no network after the install).
 	$(BIN)/python -m pytest $(PYTEST_FLAGS)

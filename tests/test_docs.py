@@ -10,13 +10,13 @@ import importlib
 import io
 import re
 import tokenize
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import torch
-
-import smnn
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = sorted(p for p in (ROOT / "docs").rglob("*.md") if "generated" not in p.parts)
@@ -24,6 +24,8 @@ PAGES = [ROOT / "README.md", *DOCS]
 FENCE = re.compile(r"^```python[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
 ARROW = "# ->"
+PACKAGES = ("smnn", "smnn.baselines", "smnn.compat", "smnn.datasets", "smnn.discovery",
+            "smnn.forecasting", "smnn.nn", "smnn.training")  # fmt: skip
 
 
 class Block(NamedTuple):
@@ -51,6 +53,14 @@ def modules_with_examples() -> list[str]:
     paths = [p for p in sorted(source.rglob("*.py")) if ">>>" in p.read_text(encoding="utf-8")]
     parts = [p.relative_to(source).with_suffix("").parts for p in paths]
     return [".".join(p[:-1] if p[-1] == "__init__" else p) for p in parts]
+
+
+@pytest.fixture(autouse=True)
+def _own_settings() -> Iterator[None]:
+    """A page may set the default dtype; that ends with it."""
+    before = torch.get_default_dtype()
+    yield
+    torch.set_default_dtype(before)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=name)
@@ -83,10 +93,41 @@ def test_relative_links_lead_somewhere(page: Path) -> None:
     assert [t for t in targets if not (page.parent / t).exists()] == []
 
 
-def test_every_public_name_is_in_the_reference() -> None:
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_public_name_is_in_the_reference(package: str) -> None:
     reference = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
-    public = [n for n in smnn.__all__ if not n.startswith("__")]
-    assert [n for n in public if f"::: smnn.{n}\n" not in reference] == []
+    module = importlib.import_module(package)
+    names = [n for n in module.__all__ if not n.startswith("__") and n != "OBSERVED"]
+    # `smnn.ode_forward` is that of `smnn.compat`; the reference names it once.
+    listed = re.findall(r"^::: (\S+)$|members: \[(.*)\]", reference, re.MULTILINE)
+    known = {w.split(".")[-1] for one, many in listed for w in (one, *many.split(", ")) if w}
+    assert [n for n in names if n not in known] == []
+
+
+def test_every_public_package_is_in_the_reference() -> None:
+    reference = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    folders = (p.parent.name for p in (ROOT / "src" / "smnn").glob("*/__init__.py"))
+    public = {f"smnn.{name}" for name in folders if not name.startswith("_")} - {"smnn.cli"}
+    assert {p for p in public if f"::: {p}" not in reference} == set()
+    assert "smnn.OBSERVED" not in reference
+    assert "`smnn.nn.OBSERVED`" in reference
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    config = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    nav = re.findall(r"^ +- (?:.*: )?(\S+\.md)$", config, re.MULTILINE)
+    assert sorted(nav) == sorted(p.relative_to(ROOT / "docs").as_posix() for p in DOCS)
+
+
+def test_extras_that_pages_name_exist() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    known = set(project["optional-dependencies"])
+    pages = "\n".join(p.read_text(encoding="utf-8") for p in PAGES)
+    named = {
+        n for m in re.findall(r"""["'](?:\.|smnn)\[([\w,]+)\]["']""", pages) for n in m.split(",")
+    }
+    assert named
+    assert named - known == set()
 
 
 def test_readme_has_one_place_for_results() -> None:
@@ -94,3 +135,10 @@ def test_readme_has_one_place_for_results() -> None:
     start, end = "<!-- results:start -->", "<!-- results:end -->"
     assert readme.count(start) == readme.count(end) == 1
     assert readme.index(start) < readme.index(end)
+
+
+def test_readme_shows_the_discovery_bench_as_it_was_generated() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = readme.split("<!-- discovery:start -->")[1].split("<!-- discovery:end -->")[0]
+    generated = (ROOT / "docs" / "generated" / "discovery_bench.md").read_text(encoding="utf-8")
+    assert shown.strip() == generated.strip()

@@ -1,0 +1,240 @@
+"""Every script of the gallery runs, finds what is known, and has a page that says so.
+
+A script returns what it found; here that is held against the truth, or against another method.
+"""
+
+import importlib.util
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.integrate import solve_ivp
+
+ROOT = Path(__file__).resolve().parents[1]
+NUMBER = re.compile(r"[-+]?\d[\d,.]*(?:e[-+]?\d+)?")
+Result = dict[str, Any]
+
+
+def _tool() -> Any:
+    spec = importlib.util.spec_from_file_location("gallery_tool", ROOT / "tools" / "gallery.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+tool = _tool()
+
+
+def names_of(model: Any, equation: int) -> set[str]:
+    return {t.name for t, c in zip(model.terms_, model.coefficients_[equation]) if c}
+
+
+# ---------------------------------------------------------------- what each one has to find
+
+
+def lorenz(r: Result) -> None:
+    assert r["found"] == 3
+    assert max(r["errors"]) < 0.15  # coefficients up to 28
+    assert r["left"] < 0.1 * r["noise"]
+
+
+def hare_lynx(r: Result) -> None:
+    model = r["model"]
+    assert names_of(model, 0) == {"hare", "hare lynx"}
+    assert names_of(model, 1) == {"lynx", "hare lynx"}
+    names = [t.name for t in model.terms_]
+    # Posterior means of Carpenter (Stan case study, 2018): 0.55, 0.028, 0.80, 0.024.
+    found = [abs(model.coefficients_[i, names.index(n)]) for i, n in
+             ((0, "hare"), (0, "hare lynx"), (1, "lynx"), (1, "hare lynx"))]  # fmt: skip
+    assert found == pytest.approx([0.55, 0.028, 0.80, 0.024], rel=0.3)
+    assert 9 < r["period"] < 11  # the peaks of the record are ten years apart
+
+
+def pendulum(r: Result) -> None:
+    assert set(r["found"]) == {"sin(x)", "x'"}
+    assert r["found"]["sin(x)"] == pytest.approx(-9.81, abs=0.03)
+    assert r["found"]["x'"] == pytest.approx(-0.25, abs=0.01)
+    by_differences, by_equation = r["spread"]
+    assert by_equation < 0.1 < 10 < by_differences
+
+
+def van_der_pol(r: Result) -> None:
+    assert names_of(r["model"], 0) == {"y"}
+    assert names_of(r["model"], 1) == {"x", "y", "x^2 y"}
+    assert 0.3 < np.isnan(r["data"]).mean() < 0.5
+    assert r["filled"] < 0.01
+
+
+def colonies(r: Result) -> None:
+    assert set(r["found"]) == {"n", "n^2"}
+    assert r["r"] == pytest.approx(0.8, rel=0.05)
+    assert r["K"] == pytest.approx(5.0, rel=0.02)
+
+
+def rc_circuit(r: Result) -> None:
+    assert set(r["found"]) == {"v", "u"}
+    assert -1 / r["found"]["v"] == pytest.approx(0.35, rel=0.05)
+    assert r["found"]["u"] == pytest.approx(-r["found"]["v"], rel=0.02)
+    assert r["error"] < 0.1
+
+
+def intervals(r: Result) -> None:
+    assert r["right"] >= 19
+    # 80 intervals that each hold the truth with probability 0.9: 5 standard deviations.
+    assert 0.73 <= r["covered"].mean() <= 1.0
+    scatter = r["values"].std(0) / ((r["high"] - r["low"]).mean(0) / 2 / 1.645)
+    assert ((scatter > 0.4) & (scatter < 1.6)).all()
+
+
+def nino(r: Result) -> None:
+    assert len(r["forecast"].mean) == 12
+    assert r["error"] < r["reference"]
+    assert r["inside"] >= 8
+
+
+def ocean(r: Result) -> None:
+    assert np.std(r["y"]) > 2
+    assert r["error"] < 0.45 * np.std(r["truth"])
+    assert r["inside"] >= 0.75
+    (season,) = (line for line in r["equation"].lines if line.startswith("season"))
+    assert "12 months" in season
+
+
+def beam(r: Result) -> None:
+    assert r["error"] < 1e-8
+    assert r["moment"] == pytest.approx(1 / 8, rel=1e-7)
+    x, w = r["x"], r["supported"]
+    residual = w[:, 4] + torch.where(x >= 0.5, 2000.0, 0.0) * w[:, 0] - 1
+    assert residual.abs().max() < 1e-3
+    assert w[[0, 0, -1, -1], [0, 1, 0, 2]].abs().max() < 1e-6
+    assert w[:, 0].max() < r["free"][:, 0].max() / 3
+
+
+def stiff(r: Result) -> None:
+    assert r["error"] < 2e-4
+    assert len(r["t"]) < 0.1 * r["others"]
+
+
+def million(r: Result) -> None:
+    assert len(r["y"]) == 1_000_000
+    assert r["error"].max() < 1e-4
+    assert r["error"][-1000:].max() < 2 * r["error"][:1000].max()
+
+
+def smoothing(r: Result) -> None:
+    assert r["ours"] < 0.1 * r["theirs"]
+    assert r["ours"] < 0.2 * r["size"]
+    # The second derivative of the answer is the slope of the first.
+    inner = slice(50, -50)
+    slope = np.gradient(r["curve"][:, 1], r["t"])[inner]
+    assert np.abs(slope - r["curve"][inner, 2]).max() < 0.02 * np.abs(slope).max()
+
+
+def influenza(r: Result) -> None:
+    beta, gamma = r["beta"], r["gamma"]
+
+    def rate(t: float, y: np.ndarray) -> tuple[float, float]:
+        new = beta * y[0] * y[1] / 763
+        return -new, new - gamma * y[1]
+
+    curve = r["curve"].numpy()
+    t = np.linspace(0, 13, len(curve))
+    exact = solve_ivp(rate, (0, 13), curve[0], t_eval=t, rtol=1e-10, atol=1e-10).y.T
+    assert np.abs(curve - exact).max() < 0.01
+    # What the literature gives for this outbreak: R0 of 3.4 to 4, ill for about two days.
+    assert 3.2 < beta / gamma < 4.2
+    assert 1.8 < 1 / gamma < 2.4
+    assert r["miss"] < 25
+
+
+def ageing_spring(r: Result) -> None:
+    assert r["error"].max() < 0.6
+    assert np.median(r["error"]) < 0.1
+    assert r["found"][0] > 8.3
+    assert r["found"][-1] < 4.3
+
+
+def network(r: Result) -> None:
+    assert r["found"] == pytest.approx(r["exact"], rel=0.03)
+
+
+CHECKS: dict[str, Callable[[Result], None]] = {
+    f.__name__: f for f in (
+        lorenz, hare_lynx, pendulum, van_der_pol, colonies, rc_circuit, intervals, nino, ocean,
+        beam, stiff, million, smoothing, influenza, ageing_spring, network,
+    )
+}  # fmt: skip
+
+# ---------------------------------------------------------------- running them
+
+
+@pytest.fixture(autouse=True)
+def _own_settings() -> Iterator[None]:
+    """Some scripts compute in float64 by default; that ends with them."""
+    before = torch.get_default_dtype()
+    yield
+    torch.set_default_dtype(before)
+
+
+def words(text: str) -> list[str]:
+    """What is printed, without its numbers and signs, which differ by rounding."""
+    return [re.sub(r"\s+|[-+]", " ", NUMBER.sub("#", line)).split() for line in text.splitlines()]  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("name", tool.NAMES)
+def test_script(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    torch.manual_seed(0)
+    result = tool.load(name).run()
+    CHECKS[name](result)
+    assert words(capsys.readouterr().out) == words(tool.printed_on(name)), "python tools/gallery.py"
+
+
+def test_pictures_are_drawn(tmp_path: Path) -> None:
+    """As a user runs one: the file as a program, with a path for the picture."""
+    import runpy
+
+    import matplotlib
+
+    matplotlib.use("Agg")
+    path = tmp_path / "beam.png"
+    argv, sys.argv = sys.argv, ["beam.py", str(path)]
+    try:
+        runpy.run_path(str(tool.SCRIPTS / "beam.py"), run_name="__main__")
+    finally:
+        sys.argv = argv
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_every_script_has_its_place_and_a_check() -> None:
+    scripts = {p.stem for p in tool.SCRIPTS.glob("*.py")}
+    assert scripts == set(tool.NAMES) == set(CHECKS)
+    assert len(tool.NAMES) == len(set(tool.NAMES)) >= 12
+    assert {p.stem for p in tool.PAGES.glob("*.md")} == scripts | {"index"}
+    assert {p.stem for p in tool.PICTURES.glob("*.png")} == scripts
+
+
+@pytest.mark.parametrize("name", tool.NAMES)
+def test_page_is_that_of_the_script(name: str) -> None:
+    written = (tool.PAGES / f"{name}.md").read_text(encoding="utf-8")
+    assert written == tool.page(name, tool.printed_on(name)), "run python tools/gallery.py"
+    assert written.replace("\n", "").isprintable()  # a backslash needs a raw docstring
+    assert (tool.PICTURES / f"{name}.png").stat().st_size < 80_000
+
+
+def test_overview_is_that_of_the_scripts() -> None:
+    assert (tool.PAGES / "index.md").read_text(encoding="utf-8") == tool.index()
+
+
+@pytest.mark.parametrize("name", tool.NAMES)
+def test_scripts_are_short_and_use_public_names(name: str) -> None:
+    source = (tool.SCRIPTS / f"{name}.py").read_text(encoding="utf-8")
+    assert 30 <= len(source.splitlines()) <= 95
+    assert not re.search(r"smnn\.(?:\w+\.)*_(?!_)", source)
+    assert not re.search(r"from smnn[\w.]* import (?:\w+, )*_", source)
