@@ -76,6 +76,8 @@ def test_random_tables_survive(
     known = np.isfinite(values)
     if any(len(np.unique(values[known[:, v], v])) < 2 for v in range(2)):
         return  # constant and empty columns have tests of their own
+    if known.any(1).sum() < 3:
+        return  # too few times, too
     quote = '"' if quoted else ""
     lines = [f"{quote}time{quote}{separator}{quote}a b{quote}{separator}c"]
     for i, row in enumerate(values):
@@ -489,13 +491,13 @@ def save(path: Path, **arrays: Any) -> None:
         ("data.json", "[]", "got JSON that is no table"),
         ("data.npy", "junk", "cannot be read as .npy: ValueError"),
         ("data.npz", "junk", "cannot be read as .npz"),
-        ("data.nc", "junk", "cannot be read as .nc"),
+        ("data.nc", "junk", r"data\.nc: not a NetCDF file"),
         ("data.npy", {"a": np.array(["a", "b"])}, "got an array of <U1 with shape"),
         ("data.npy", {"a": np.zeros((2, 2, 2, 2))}, r"with shape \(2, 2, 2, 2\); expected numbers"),
         (
             "data.npy",
             {"a": np.array([{}], object)},
-            "cannot be read as .npy: ValueError: Object arr",
+            "data.npy holds Python objects; expected numbers",
         ),
         ("data.npz", {"a": np.zeros(3), "b": np.zeros((2, 2, 2))}, "got 'b' with shape"),
         ("data.npz", {"a": np.zeros(3), "b": np.zeros(4)}, r"different lengths \(a 3, b 4\)"),

@@ -8,6 +8,7 @@ and the terms chosen anew. No trajectory is fitted again, so hundreds of resampl
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 
@@ -41,11 +42,11 @@ def resample(
     m = left.shape[2] - 1
     pieces = _triangles(left, refiner)
     chosen = (fit.Xi != 0)[free]
-    freedom = refiner.freedom(int(chosen.sum()))
-    level = fit.cost / freedom if np.isfinite(fit.cost) else 1.0
-    penalty = level * penalty_for(int(refiner.seen.sum()), m, rules.strength)
+    penalty = refiner.spread(fit) * penalty_for(int(refiner.seen.sum()), m, rules.strength)
     size = refiner.sizes(fit)[free]
-    signs = {"positive": rules.positive[free], "negative": rules.negative[free]}
+    signs: dict[str, Any] = {
+        "positive": rules.positive[free], "negative": rules.negative[free]
+    }  # fmt: skip
     times, values = np.zeros(m), []
     for _ in range(count):
         drawn = np.bincount(rng.integers(len(pieces), size=len(pieces)), minlength=len(pieces))

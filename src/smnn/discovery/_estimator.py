@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from smnn.discovery import _storage
 from smnn.discovery._arrays import Array
 from smnn.discovery._equations import format_equations
+from smnn.discovery._expressions import OverBudget, budget
 from smnn.discovery._flow import LINKS, Model
 from smnn.discovery._library import Library
 from smnn.discovery._pipeline import Outcome, discover
@@ -360,9 +361,17 @@ class Discovery(BaseEstimator):
             library = Library.from_json(record.get("library"))  # type: ignore[arg-type]
             self = cls(library=library, order=record.get("order", 1), link=record.get("link"))
             self._check_options()
-            self._set_names(_storage.texts(record, "variables"), _storage.texts(record, "inputs"))
+            with budget(_storage.MAX_CALLS):
+                self._set_names(
+                    _storage.texts(record, "variables"), _storage.texts(record, "inputs")
+                )
         except _storage.ModelFileError:
             raise
+        except OverBudget:
+            raise _storage.ModelFileError(
+                f"{path} has terms that cannot be made in reasonable time; not one that Discovery."
+                "save wrote."
+            ) from None
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise _storage.ModelFileError(f"{path} cannot be used: {error}") from None
         if _storage.texts(record, "terms") != [term.name for term in self.terms_]:

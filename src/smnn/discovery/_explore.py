@@ -7,6 +7,8 @@ evidence grows.
 
 from __future__ import annotations
 
+import itertools
+import math
 import time
 from dataclasses import replace
 
@@ -24,6 +26,10 @@ SECONDS = 10.0
 """After so long no further variation is begun."""
 MOVES = 4
 """Terms to add, and to drop, that are tried in a round."""
+EXHAUSTIVE = 4
+"""Largest number of terms in an equation for which all sets of terms are looked at."""
+MOST_SETS = 20_000
+"""Sets that are looked at, at most."""
 
 
 def explore(
@@ -45,7 +51,8 @@ def explore(
         return tried[key]
 
     best: Fit | None = None
-    for support in _nested(regression, refiner.rules.allowed, held):
+    allowed = refiner.rules.allowed
+    for support in _small(regression, allowed, held) + _nested(regression, allowed, held):
         fit = fitted(support)
         if best is None or fit.evidence > best.evidence:
             best = fit
@@ -65,6 +72,32 @@ def explore(
         best = found
         refiner.say(f"{int((best.Xi != 0).sum())} terms, evidence {best.evidence:.5g}")
     return best
+
+
+def _small(regression: Regression, allowed: Flags, held: Array) -> list[Flags]:
+    """Supports with 1, 2, ... terms in every equation: the best of all, as far as they are few.
+
+    Dropping one term after the other does not find them where terms stand in for each other.
+    """
+    sizes = [k for k in range(1, EXHAUSTIVE + 1) if _all_in_reach(allowed, k)]
+    out = [np.zeros_like(allowed) for _ in sizes]
+    for v, mine in enumerate(allowed):
+        where = np.flatnonzero(mine)
+        triangle = Triangle(regression.R[v][:, where], regression.b[v] - regression.R[v] @ held[v])
+        gram, right = triangle.R.T @ triangle.R, triangle.R.T @ triangle.b
+        for support, k in zip(out, sizes):
+            few = min(k, len(where))
+            sets = np.array(list(itertools.combinations(range(len(where)), few)))
+            if sets.size == 0:
+                continue
+            G = gram[sets[:, :, None], sets[:, None, :]] + 1e-10 * np.eye(few)
+            explained = (right[sets] * np.linalg.solve(G, right[sets][..., None])[..., 0]).sum(1)
+            support[v, where[sets[np.argmax(explained)]]] = True
+    return out
+
+
+def _all_in_reach(allowed: Flags, k: int) -> bool:
+    return math.comb(int(allowed.sum(1).max()), k) <= MOST_SETS
 
 
 def _nested(regression: Regression, allowed: Flags, held: Array) -> list[Flags]:

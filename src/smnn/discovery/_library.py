@@ -126,8 +126,8 @@ class Product(Library):
     kind: ClassVar[str] = "product"
 
     def count(self, variables: int) -> int:
-        """The product of their counts."""
-        return math.prod(library.count(variables) for library in self.libraries)
+        """The product of their counts; an empty one makes the others no smaller."""
+        return math.prod(max(1, library.count(variables)) for library in self.libraries)
 
     def _terms(self, variables: tuple[str, ...]) -> list[Term]:
         found = [make_term(sympy.S.One, variables)]

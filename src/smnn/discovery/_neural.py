@@ -283,7 +283,7 @@ def _train(
                 else:
                     group["lr"] = settings.rate * decay
             loss = recorded(windows.batch(settings.batch, generator))
-            if i >= 0.9 * settings.steps:
+            if i >= 0.9 * (settings.steps - 1):
                 late.append(loss.clone())
         found.append(float(torch.stack(late).mean()))
         terms = int(networks.mask.sum())

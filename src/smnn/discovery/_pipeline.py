@@ -21,9 +21,11 @@ from smnn.discovery._one_shot import (
     regression_of,
     thinned,
 )
+from smnn.discovery._outliers import wild_values, without
 from smnn.discovery._question import Question
 from smnn.discovery._refine import Fit, Refiner
 from smnn.discovery._regression import Regression
+from smnn.discovery._selection import penalty_for, select
 from smnn.discovery._series import DataError
 from smnn.discovery._smoothing import smooth
 
@@ -33,6 +35,8 @@ MANY_DATA = 6
 """Data for every candidate above which the joint fit may begin with all of them."""
 LOOSE = 0.05
 """`rho` at which resamples of a regression are judged: states near the smoothed data."""
+DOUBT = 3.0
+"""Standard deviations from a fixed coefficient to what it would be, beyond which it is wrong."""
 CLEAN = 1e-4
 """Noise below this share of the spread of the data is none worth searching for."""
 
@@ -85,6 +89,7 @@ def discover(
     ensemble: int,
     rng: np.random.Generator,
     say: Callable[[str], None],
+    again: int = 3,
 ) -> Outcome:
     """Find the coefficients.
 
@@ -94,8 +99,9 @@ def discover(
         ensemble: How many resamples.
         rng: For left-out points and resamples.
         say: Called with a line of progress.
+        again: How often to begin again without wild values.
     """
-    clock = _Clock()
+    clock, asked = _Clock(), question
     nodes, order = question.nodes, question.order
     curves, sigma = smooth(nodes, order, rng)
     Z = np.concatenate([curves[..., r] for r in range(order)], -1)
@@ -135,6 +141,15 @@ def discover(
         fit = _joint(refiner, Z, dZ, every, chosen, question.held, regression, sigma)
         clock.lap("refinement")
         say(f"joint fit: {int((fit.Xi != 0).sum())} terms at rho {fit.rho:.1e}")
+        wild = wild_values(refiner, fit, STRICT) if again else None
+        if wild is not None and wild.any():
+            nodes, text = without(asked.nodes, wild, used)
+            warnings.warn(text, stacklevel=3 + 3 - again)
+            return discover(
+                replace(asked, nodes=nodes), method=method, ensemble=ensemble, rng=rng, say=say,
+                again=again - 1,
+            )  # fmt: skip
+        _doubt_fixed(refiner, fit, question)
         deviation = np.zeros_like(fit.Xi) if fit.deviation is None else fit.deviation
         inclusion = None
         if ensemble:
@@ -152,6 +167,32 @@ def _noise(refiner: Refiner, fit: Fit) -> Array:
     if fit.rho <= STRICT:
         return refiner.noise_of(fit)
     return fit.sigma * np.sqrt(fit.cost / refiner.freedom(int((fit.Xi != 0).sum())))
+
+
+def _doubt_fixed(refiner: Refiner, fit: Fit, question: Question) -> None:
+    """Warn of fixed coefficients if the data are explained better, or as well by less, without."""
+    rules, held = refiner.rules, question.held
+    fixed = ~rules.allowed & (held != 0)
+    free = fixed | rules.allowed
+    found = refiner.triangle(fit, free) if fixed.any() else None
+    if found is None:
+        return
+    R, b, _ = found
+    spread = refiner.spread(fit)
+    penalty = spread * penalty_for(int(refiner.seen.sum()), int(free.sum()), rules.strength)
+    other = select(R, b, penalty, required=fixed[free])
+    now = ((R @ fit.Xi[free] - b) ** 2).sum() + penalty * (rules.allowed & (fit.Xi != 0)).sum()
+    if now - (other.cost + penalty * other.support.sum()) < penalty:
+        return
+    value, doubt = held.copy(), np.zeros(held.shape)
+    value[free], doubt[free] = other.p, other.deviation * np.sqrt(spread)
+    for v, j in zip(*np.nonzero(fixed & (np.abs(value - held) > DOUBT * doubt))):
+        warnings.warn(
+            f"the data contradict a fixed coefficient: {question.names[j]} in the equation of "
+            f"{question.nodes.names[v]} is fixed at {held[v, j]:.4g}; left free it would be about "
+            f"{value[v, j]:.4g}. Correct it, or leave it free.",
+            stacklevel=4,
+        )
 
 
 def _diagnostics(refiner: Refiner, fit: Fit) -> dict[str, Any]:

@@ -49,6 +49,7 @@ class Question:
                 positive=rules.positive[:, keep],
                 negative=rules.negative[:, keep],
                 ties=ties,
+                complexity=None if rules.complexity is None else rules.complexity[:, keep],
             ),
             held=self.held[:, keep],
         )

@@ -37,6 +37,8 @@ METHODS = (
 )
 """Ways to take a step with their substeps, from cheap to exact."""
 ANCHOR = 1e-7
+DIGITS = 1e-9
+"""Smallest share of the spread of a variable that terms are judged by: below it are roundings."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,8 @@ class Rules:
     """Smallest share that a term must have in its right-hand side."""
     strength: float = 1.0
     """Of the penalty for a term."""
+    complexity: Array | None = None
+    """(V, P) of the terms, to decide between equals."""
 
 
 @dataclass(frozen=True)
@@ -212,6 +216,17 @@ class Refiner:
         """Data less unknowns, states counted by the steps that bind them."""
         return float(max(self.seen.sum() - self.D * self.nodes.pieces - terms, 1))
 
+    def spread(self, fit: Fit) -> float:
+        """What a row is expected to add to the cost: what it does, or what roundings of data do.
+
+        Without a floor everything is significant in data without noise, and where terms say the
+        same in several ways the choice between them is left to roundings.
+        """
+        found = fit.cost / self.freedom(int((fit.Xi != 0).sum()))
+        loose = (fit.rho * self.rates * self.unit)[: self.V]
+        least = float(((DIGITS * self.nodes.scale) ** 2 / (fit.sigma**2 + loose**2)).mean())
+        return max(found, least) if np.isfinite(found) else max(1.0, least)
+
     def choose(self, fit: Fit) -> tuple[Fit, Selected] | None:
         """Choose terms from all candidates, in the linearisation around a fit."""
         free = self.rules.allowed
@@ -219,9 +234,7 @@ class Refiner:
         if found is None:
             return None
         R, b, (chain, eliminated) = found
-        spread = fit.cost / self.freedom(int((fit.Xi != 0).sum()))
-        spread = spread if np.isfinite(spread) else 1.0
-        chosen = self._select(R, b, fit, spread)
+        chosen = self._select(R, b, fit, self.spread(fit))
         Xi = fit.Xi.copy()
         Xi[free] = chosen.p
         dx = _bordered.states_for(eliminated, chain, Xi[free] - fit.Xi[free])
@@ -232,10 +245,13 @@ class Refiner:
         rules, free = self.rules, self.rules.allowed
         penalty = spread * penalty_for(int(self.seen.sum()), int(free.sum()), rules.strength)
         R, b = self.tied(R, b, fit.Xi, free)
-        signs = {"positive": rules.positive[free], "negative": rules.negative[free]}
+        signs: dict[str, Any] = {
+            "positive": rules.positive[free], "negative": rules.negative[free]
+        }  # fmt: skip
         required = rules.required[free]
         size = self.sizes(fit)[free]
-        chosen = select(R, b, penalty, required=required, **signs)
+        complexity = None if rules.complexity is None else rules.complexity[free]
+        chosen = select(R, b, penalty, required=required, complexity=complexity, **signs)
         while True:  # terms too small to matter go, the smallest first
             share = np.abs(chosen.p) * size
             share[~chosen.support | required] = np.inf

@@ -108,4 +108,5 @@ def make_rules(
             )
     ties: Any = (np.array(rows), np.array(values_)) if rows else None
     none = np.zeros((V, P), bool)
-    return Rules(allowed, none, positive, negative, ties, threshold, strength), held
+    complexity = np.tile([term.complexity for term in terms], (V, 1))
+    return Rules(allowed, none, positive, negative, ties, threshold, strength, complexity), held

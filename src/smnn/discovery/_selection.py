@@ -4,11 +4,13 @@ Whatever came before (regression through the solver, or the joint fit of states 
 ends in `|R p - b|^2`, in units of the noise, with one entry of `p` for every candidate. A term is
 worth keeping if leaving it out raises this by more than a penalty. That is a test of significance,
 not of size, so it does not depend on units. The search drops from the full set, adds back, and
-swaps until nothing helps.
+swaps until nothing helps. It also adds from the empty set: terms that say the same
+in many ways, as under a law of conservation, hide the shortest way from a search that drops.
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +21,10 @@ from smnn.discovery._arrays import Array, Flags
 
 SPANNED = 1e-4
 """Squared length, of one, that a column in the span of others has left outside it."""
+MOST_NEAR = 10
+"""Terms in the span of others that are tried two at a time."""
+ABOUT = 0.05
+"""Share of the penalty for a term by which a plainer one may do worse."""
 MAX_ROUNDS = 200
 """Of adding, dropping and swapping; far more than any search has needed."""
 
@@ -101,6 +107,7 @@ def select(
     required: Flags | None = None,
     positive: Flags | None = None,
     negative: Flags | None = None,
+    complexity: Array | None = None,
 ) -> Selected:
     """Choose terms.
 
@@ -108,10 +115,11 @@ def select(
         R: (k, m).
         b: (k,).
         penalty: What a term must lower the cost by.
-        start: Terms to begin with; all by default.
+        start: Terms to begin with; by default both all and none, and the better end counts.
         required: Terms that stay.
         positive: Terms whose coefficient may not be negative.
         negative: Terms whose coefficient may not be positive.
+        complexity: (m,) of terms that explain the data about equally, the plainer one is taken.
     """
     m = R.shape[1]
     triangle = Triangle(R, b)
@@ -119,8 +127,51 @@ def select(
     signs: list[tuple[Flags, float]] = [
         (flags, sign) for flags, sign in ((positive, 1.0), (negative, -1.0)) if flags is not None
     ]
-    barred = np.zeros(m, bool)
-    support = np.ones(m, bool) if start is None else start | kept
+    if start is not None:
+        return _search(triangle, start | kept, kept, signs, penalty)
+    found = _search(triangle, np.ones(m, bool), kept, signs, penalty)
+    if not np.isfinite(penalty):
+        return found
+    if found.support.sum() > max(int(kept.sum()), 1):
+        other = _search(triangle, kept, kept, signs, penalty)
+        found = min(found, other, key=lambda one: one.cost + penalty * one.support.sum())
+    if complexity is None:
+        return found
+    return _plainer(triangle, found, kept, signs, complexity, ABOUT * penalty)
+
+
+def _plainer(
+    triangle: Triangle,
+    found: Selected,
+    kept: Flags,
+    signs: list[tuple[Flags, float]],
+    complexity: Array,
+    slack: float,
+) -> Selected:
+    """Exchange terms for plainer ones that do as well: `x y` for `x`, say, where y is constant."""
+    for j in np.flatnonzero(found.support & ~kept):
+        fewer = found.support.copy()
+        fewer[j] = False
+        _, _, residual = triangle.solve(fewer)
+        after = float(residual @ residual) - triangle.gains(fewer, residual)
+        good = ~found.support & (complexity < complexity[j]) & (after < found.cost + slack)
+        if good.any():
+            fewer[np.flatnonzero(good)[np.lexsort((after[good], complexity[good]))[0]]] = True
+            other = triangle.selected(fewer)
+            if not (_wrong_signs(fewer, triangle.solve(fewer)[0], signs) & ~kept).any():
+                found = other
+    return found
+
+
+def _search(
+    triangle: Triangle,
+    support: Flags,
+    kept: Flags,
+    signs: list[tuple[Flags, float]],
+    penalty: float,
+) -> Selected:
+    """Drop, add and exchange terms until nothing helps."""
+    barred = np.zeros(len(support), bool)
     for _ in range(MAX_ROUNDS):
         support = _drop(triangle, support, kept, penalty)
         p, _, residual = triangle.solve(support)
@@ -181,19 +232,21 @@ def _swap(
 def _simplify(
     triangle: Triangle, support: Flags, kept: Flags, barred: Flags, penalty: float, cost: float
 ) -> Flags | None:
-    """A term that says alone what several say together, as under a law of conservation.
+    """One or two terms that say what more of them say together, as under a law of conservation.
 
-    Such a term lies almost in the span of those chosen, so adding it gains nothing by itself.
+    Such terms lie almost in the span of those chosen, so adding them gains nothing by itself.
     """
-    if not support.any() or not np.isfinite(penalty):
+    if support.sum() < 2 or not np.isfinite(penalty):
         return None
     Q = np.linalg.qr(triangle.R[:, support])[0]
-    outside = triangle.R - Q @ (Q.T @ triangle.R)
-    near = ~support & ~barred & ((outside**2).sum(0) < SPANNED)
-    for j in np.flatnonzero(near):
-        with_it = kept.copy()
-        with_it[j] = True
-        fewer = _drop(triangle, support | with_it, with_it, penalty)
+    outside = ((triangle.R - Q @ (Q.T @ triangle.R)) ** 2).sum(0)
+    near = np.flatnonzero(~support & ~barred & (outside < SPANNED))
+    near = near[np.argsort(outside[near])]
+    pairs = itertools.combinations(near[:MOST_NEAR], 2) if support.sum() > 2 else ()
+    for added in itertools.chain(((int(j),) for j in near), pairs):
+        with_them = kept.copy()
+        with_them[list(added)] = True
+        fewer = _drop(triangle, support | with_them, with_them, penalty)
         _, _, residual = triangle.solve(fewer)
         saved = (support.sum() - fewer.sum()) * penalty
         if saved > 0 and float(residual @ residual) - cost < saved:

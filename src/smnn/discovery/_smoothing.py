@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from smnn._solve import solve
+from smnn._solve import solve_ex
 from smnn.discovery._arrays import Array, Flags
 from smnn.discovery._series import Nodes
 
@@ -81,6 +81,7 @@ def _choose(nodes: Nodes, rng: np.random.Generator) -> tuple[Array, Array]:
         target = np.where(seen, part.Y[:, v], 0.0) / scale[v]
         y = _solve(part, target, seen & ~hidden, WEIGHTS)[..., 0]
         errors = ((y - target)[:, hidden] ** 2).mean(1) if hidden.any() else np.zeros(len(WEIGHTS))
+        errors = np.where(np.isfinite(errors), errors, np.inf)  # too stiff a curve to be solved for
         best = errors.min()
         missed[v] = np.sqrt(best) * scale[v]
         # Among the nearly equal, the one in the middle of the valley.
@@ -112,5 +113,6 @@ def _solve(nodes: Nodes, target: Array, seen: Flags, weights: Array) -> Array:
     grip = (nodes.h[:-1] / unit) ** -(ORDER + 0.5) * nodes.follows[:-1]
     w_smooth = torch.as_tensor(weights[:, None] * grip)[:, :, None, None]
     s = torch.as_tensor(nodes.h[:-1] / unit)[None, :].expand(B, N - 1)
-    y: Any = solve(c, d, u, s, w_gov=FAINT, w_init=w_init, w_smooth=w_smooth, n_steps=N)
+    y: Any
+    y, _ = solve_ex(c, d, u, s, w_gov=FAINT, w_init=w_init, w_smooth=w_smooth, n_steps=N)
     return y[:, :, 0].numpy() / unit ** np.arange(ORDER + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -70,6 +71,12 @@ class Term:
     def key(self) -> tuple[Any, ...]:
         """What makes it this term and no other."""
         return self.symbolic, tuple((o.name, o.arguments) for o in self.opaque)
+
+    @property
+    def complexity(self) -> float:
+        """How much there is to read: variables, operations, and functions nobody can look into."""
+        inside = len(self.symbolic.free_symbols) + self.symbolic.count_ops()
+        return float(inside + 3 * len(self.opaque))
 
     def exponents(self, variables: Sequence[str]) -> np.ndarray | None:
         """`(V,)` exponents if the term is a monomial (any real exponents), else `None`."""
@@ -154,7 +161,7 @@ def check_names(variables: Sequence[str]) -> tuple[str, ...]:
             raise ExpressionError(
                 f"got the variable {name!r}; expected a name without backticks. Rename it."
             )
-    doubled = sorted({quoted(v) for v in variables if list(variables).count(v) > 1})
+    doubled = sorted(quoted(v) for v, count in Counter(variables).items() if count > 1)
     if doubled:
         raise ExpressionError(f"variables that occur twice: {', '.join(doubled)}. Rename them.")
     return tuple(variables)

@@ -1,0 +1,138 @@
+"""Data in which terms stand in for each other, values are wild, or what is known is wrong."""
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy.integrate import solve_ivp
+
+from smnn.discovery import Discovery
+from smnn.discovery._arrays import triangle_of
+from smnn.discovery._outliers import _longest, without
+from smnn.discovery._selection import select
+from smnn.discovery._series import gather
+
+
+def integrate(f, x0, t):  # type: ignore[no-untyped-def]
+    return solve_ivp(f, (t[0], t[-1]), x0, t_eval=t, rtol=1e-11, atol=1e-13, method="DOP853").y.T
+
+
+def noisy(X: np.ndarray, noise: float, seed: int = 0) -> np.ndarray:
+    return X + noise * X.std(0) * np.random.default_rng(seed).standard_normal(X.shape)
+
+
+def terms_of(found: Discovery) -> list[set[str]]:
+    return [{t.name for t, c in zip(found.terms_, row) if c} for row in found.coefficients_]
+
+
+T = np.arange(0, 20, 0.1)
+PREY = integrate(
+    lambda t, u: [1.1 * u[0] - 0.4 * u[0] * u[1], -0.4 * u[1] + 0.1 * u[0] * u[1]], [10, 5], T
+)
+LOTKA_VOLTERRA = [{"a", "a b"}, {"b", "a b"}]
+
+
+class TestSelection:
+    def test_exactly_dependent_columns_give_the_shortest_sum(self) -> None:
+        """Four columns add up to a fifth: the target, two of them, has many ways to be written."""
+        rng = np.random.default_rng(0)
+        A = rng.random((60, 4))
+        columns = np.column_stack([A.sum(1), A, A * A.sum(1)[:, None]])
+        b = 2.0 * A[:, 1] - 3.0 * A[:, 2] + 1e-6 * rng.standard_normal(60)
+        R = triangle_of(np.column_stack([columns, b]))
+        found = select(R[:, :9], R[:, 9], 10.0 * 1e-12)
+        np.testing.assert_array_equal(np.flatnonzero(found.support), [2, 3])
+
+    def test_of_equals_the_plainer_one_is_taken(self) -> None:
+        rng = np.random.default_rng(1)
+        x = rng.standard_normal(50)
+        R = triangle_of(np.column_stack([20 * x, x, rng.standard_normal(50), x]))
+        found = select(R[:, :3], R[:, 3], 1.0, complexity=np.array([3.0, 1.0, 1.0]))
+        np.testing.assert_array_equal(found.support, [False, True, False])
+        found = select(R[:, :3], R[:, 3], 1.0, complexity=np.array([1.0, 3.0, 1.0]))
+        np.testing.assert_array_equal(found.support, [True, False, False])
+
+
+def test_conserved_total_in_clean_data() -> None:
+    """S + I + R = 1 makes every equation one of many; the shortest are the ones that are meant."""
+    t = np.arange(0, 60, 1.0)
+    X = integrate(
+        lambda t, u: [-0.5 * u[0] * u[1], 0.5 * u[0] * u[1] - 0.15 * u[1], 0.15 * u[1]],
+        [0.99, 0.01, 0.0], t,
+    )  # fmt: skip
+    found = Discovery(ensemble=0).fit(X, t=t, feature_names=["S", "I", "R"])
+    assert terms_of(found) == [{"S I"}, {"I", "S I"}, {"I"}]
+    assert np.abs(found.coefficients_[found.coefficients_ != 0]) == pytest.approx(
+        [0.5, 0.15, 0.5, 0.15], rel=1e-6
+    )
+
+
+@pytest.mark.parametrize("seed", [0, 4])
+def test_short_decay_with_two_compartments(seed: int) -> None:
+    """Sixty points of a curve that quadratic terms can follow as well."""
+    t = 0.2 * np.arange(60)
+    X = integrate(lambda t, u: [-0.9 * u[0] + 0.3 * u[1], 0.5 * u[0] - 0.3 * u[1]], [10.0, 0.0], t)
+    found = Discovery(ensemble=0).fit(noisy(X, 0.03, seed), t=t, feature_names=["c", "p"])
+    assert terms_of(found) == [{"c", "p"}, {"c", "p"}]
+
+
+def test_a_column_of_noise_does_not_take_part() -> None:
+    rng = np.random.default_rng(3)
+    X = np.column_stack([noisy(PREY, 0.01), 20 + rng.standard_normal(len(T))])
+    found = Discovery(ensemble=0).fit(X, t=T, feature_names=["a", "b", "temperature"])
+    assert terms_of(found) == [*LOTKA_VOLTERRA, set()]
+
+
+class TestWildValues:
+    def test_are_left_out_with_a_warning(self) -> None:
+        X = noisy(PREY, 0.01)
+        for row, column in ((20, 0), (77, 1), (150, 0)):
+            X[row, column] += 8.0
+        with pytest.warns(UserWarning, match=r"far from everything around and count.* as missing"):
+            found = Discovery(ensemble=0).fit(X, t=T, feature_names=["a", "b"])
+        assert terms_of(found) == LOTKA_VOLTERRA
+        values = found.coefficients_[found.coefficients_ != 0]
+        np.testing.assert_allclose(values, [1.1, -0.4, -0.4, 0.1], rtol=0.01)
+        assert (found.noise_ < 0.015 * PREY.std(0)).all()
+
+    def test_ordinary_noise_has_none(self) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            Discovery(ensemble=0).fit(noisy(PREY, 0.05), t=T, feature_names=["a", "b"])
+
+    def test_runs_and_words(self) -> None:
+        assert _longest(np.array([0, 1, 1, 0, 1, 1, 1], bool)) == 3
+        assert _longest(np.zeros(4, bool)) == 0
+        nodes = gather(PREY[:9], 0.1, None, ["a", "b"])
+        wild = np.zeros((2, 2), bool)
+        wild[1, 1] = True
+        fewer, text = without(nodes, wild, np.array([3, 7]))
+        assert text.startswith("one value lies far from everything around")
+        assert np.isnan(fewer.Y[7, 1])
+        assert np.isnan(fewer.Y).sum() == 1
+        assert not np.isnan(nodes.Y).any()
+
+
+class TestFixedCoefficients:
+    @pytest.mark.parametrize("value", [1.12, -1.0])
+    def test_wrong_ones_are_doubted(self, value: float) -> None:
+        with pytest.warns(UserWarning, match=rf"a is fixed at {value:g}; left free .* about 1\.1"):
+            Discovery(fixed={"a'": {"a": value}}, ensemble=0).fit(
+                noisy(PREY, 0.01), t=T, feature_names=["a", "b"]
+            )
+
+    @pytest.mark.parametrize("noise", [0.0, 0.01, 0.05])
+    def test_right_ones_are_not(self, noise: float) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            found = Discovery(fixed={"a'": {"a": 1.1}}, ensemble=0).fit(
+                noisy(PREY, noise), t=T, feature_names=["a", "b"]
+            )
+        assert terms_of(found) == LOTKA_VOLTERRA
+
+
+def test_networks_train_for_a_single_step() -> None:
+    found = Discovery(
+        method="neural", neural={"cycles": 1, "steps": 1, "batch": 4, "width": 8, "window": 10}
+    ).fit(PREY, t=T)
+    assert len(found.report_["losses"]) == 1
