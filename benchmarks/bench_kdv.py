@@ -7,8 +7,10 @@ A step is loss, gradient and Adam on windows that lie on the device. `published`
 class of the notebook with its own solver, from the checkout. `paper` is the same network in smnn,
 which is also run with the solvers of the original MNN; before it is timed it is given the weights
 of the published one, and its output is held against it. `window` and `modes` are the models of
-smnn. On a GPU those of smnn run as CUDA graphs, in bf16 where `:bf16` is added. A case that cannot
-run is recorded with the reason.
+smnn. On a GPU those of smnn run as CUDA graphs. Words after a colon change a case: `bf16` for the
+convolutions, `channels-last` for their layout, `compiled` for the networks without the solver,
+`mnn-dense` and `mnn-sparse` for the solver, a number for another batch size. A case that cannot run
+is recorded with the reason.
 """
 
 from __future__ import annotations
@@ -32,12 +34,21 @@ from smnn._files import write_json
 from smnn._machine import describe_machine
 from smnn.datasets.kdv import easy
 from smnn.experiments._kdv_task import HISTORY, KdVTask, Windows
-from smnn.experiments._kdv_window import PaperModel
+from smnn.experiments._kdv_window import Convolution, PaperModel
 from smnn.training import GraphedStep
 
-CASES = "published,paper,paper:mnn-dense,paper:mnn-sparse,paper:bf16,window,window:bf16,modes"
+FAST = "bf16:channels-last:compiled"
+CASES = ",".join([
+    "published", "paper", "paper:mnn-dense", "paper:mnn-sparse", "paper:bf16",
+    "paper:bf16:channels-last", "window", "window:bf16", "window:bf16:channels-last", "modes",
+    "published:256", "paper:256", "paper:bf16:256", "paper:bf16:channels-last:256",
+    "window:bf16:256", "window:bf16:channels-last:256", "modes:256",
+    f"window:{FAST}:256", f"window:{FAST}", f"paper:{FAST}:256", f"paper:{FAST}",
+])  # fmt: skip
 PAPER = {"S-MNN": {"hours": 10.1, "gib": 2.19}, "MNN dense": {"hours": 38.0, "gib": 3.40},
          "MNN sparse": {"hours": 82.4, "gib": 3.07}}  # fmt: skip
+DTYPES = {"modes": torch.float64}
+"""The law is a matter of digits; everything else is single precision outside the solver."""
 SAME = 1e-4
 """How far the outputs of the same network may be apart, relatively, in float32."""
 
@@ -112,30 +123,36 @@ class Published(nn.Module):
         return {"loss": (self.model(x) - y).abs().sum(-1).mean()}
 
 
-def make(case: str, args: argparse.Namespace) -> tuple[nn.Module, bool, bool]:
-    """A task, whether it may be recorded, and whether it runs in bf16."""
+def make(case: str, args: argparse.Namespace) -> nn.Module:
+    """A task in training, on the device."""
     torch.manual_seed(0)
-    name, *more = case.split(":")
+    name, *words = case.split(":")
     if name == "published":
-        return Published(published_model(args.published)), False, False
-    solvers = [word for word in more if word.startswith("mnn")]
-    options: dict[str, Any] = {"solver": solvers[0]} if solvers else {}
+        return Published(published_model(args.published)).to(args.device).train()
+    solver = next((w for w in words if w.startswith("mnn")), None)
+    options: dict[str, Any] = {} if solver is None else {"solver": solver}
     if name == "modes":
         options["sweeps"] = 3
     if name == "window" and args.small:
         options |= {"width": 16, "blocks": 2}
-    # The baselines of the original MNN wait for the device.
-    return KdVTask(name, options), not solvers, "bf16" in more
+    task = KdVTask(name, options).to(args.device, DTYPES.get(name, torch.float32)).train()
+    for module in task.modules():
+        if isinstance(module, Convolution):
+            module.channels_last = "channels-last" in words
+    if "compiled" in words:
+        task.model.ode = torch.compile(task.model.ode)  # type: ignore[assignment, arg-type]
+    return task
 
 
 def check(case: str, task: nn.Module, u: Tensor, args: argparse.Namespace) -> dict[str, Any]:
     """Hold the network of the paper against the notebook's, with the same weights."""
-    if not case.startswith("paper") or args.published is None or ":" in case:
+    if case != "paper" or args.published is None:
         return {}
     torch.manual_seed(0)
     other = published_model(args.published).to(u.device)
     take_weights(task.model, other)  # type: ignore[arg-type]
-    with torch.no_grad():
+    convolutions = torch.backends.cudnn.flags(allow_tf32=False)  # or they differ in their rounding
+    with torch.no_grad(), convolutions:
         x = u[:, :HISTORY]
         ones = torch.ones(len(u), device=u.device)
         mine, theirs = task.model(x, ones, ones), other(x)  # type: ignore[operator]
@@ -146,21 +163,25 @@ def check(case: str, task: nn.Module, u: Tensor, args: argparse.Namespace) -> di
 def measure(case: str, args: argparse.Namespace, windows: dict[int, Any]) -> dict[str, Any]:
     """One row."""
     device = torch.device(args.device)
-    task, recordable, bf16 = make(case, args)
-    double = case.startswith("modes")
-    task = task.double() if double else task.float()
-    task = task.to(device).train()
+    words = case.split(":")
+    size = next((int(w) for w in words if w.isdigit()), args.batch)
+    task = make(case, args)
     length = getattr(task, "length", 2 * HISTORY - 1)
     data = windows.setdefault(length, Windows(args.data, length, device=device))
-    batch = data.batch(torch.randint(len(data), (args.batch,)))
-    batch = tuple(x if double else x.float() for x in batch)
+    generator = torch.Generator().manual_seed(0)
+    batch = data.batch(torch.randint(len(data), (size,), generator=generator))
+    batch = tuple(x.to(DTYPES.get(words[0], torch.float32)) for x in batch)
     row: dict[str, Any] = check(case, task, batch[0], args)
-    graphed = recordable and device.type == "cuda"
-    optimizer = torch.optim.Adam(task.parameters(), lr=1e-6, capturable=graphed)
+    # The solvers of the original MNN wait for the device, and the notebook records its own graph.
+    alone = words[0] == "published" or any(w.startswith("mnn") for w in words)
+    graphed = device.type == "cuda" and not alone
+    optimizer = torch.optim.Adam(
+        task.parameters(), lr=1e-6, capturable=graphed, fused=graphed or None
+    )
 
     def step(batch: Any) -> Tensor:
         optimizer.zero_grad(set_to_none=True)
-        with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
+        with torch.autocast(device.type, torch.bfloat16, enabled="bf16" in words):
             loss: Tensor = task.losses(batch)["loss"]  # type: ignore[operator]
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
@@ -171,8 +192,6 @@ def measure(case: str, args: argparse.Namespace, windows: dict[int, Any]) -> dic
     if graphed:
         recorder = GraphedStep(step, lambda: optimizer.zero_grad(set_to_none=True))
         call = recorder
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats()
     times = []
     warm = 2 if device.type == "cpu" else 6
     for i in range(warm + args.repeats):
@@ -180,17 +199,20 @@ def measure(case: str, args: argparse.Namespace, windows: dict[int, Any]) -> dic
         start = time.perf_counter()
         loss = call(batch)
         _wait(device)
+        if i == 0 and device.type == "cuda":  # the search for the fastest convolutions is over
+            torch.cuda.reset_peak_memory_stats()
         if i >= warm:
             times.append(time.perf_counter() - start)
     middle = statistics.median(times)
     return row | {
         "ms": 1e3 * middle,
-        "samples_per_second": args.batch / middle,
+        "batch": size,
+        "samples_per_second": size / middle,
         "loss": loss.item(),
         "parameters": sum(p.numel() for p in task.parameters()),
         "graphed": bool(recorder is not None and recorder.replayed),
-        "memory_gib": torch.cuda.max_memory_allocated() / 2**30 if graphed or device.type == "cuda"
-        else None,
+        "not_graphed_because": None if recorder is None else recorder.reason,
+        "memory_gib": torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else None,
         "status": "measured",
     }  # fmt: skip
 
@@ -202,14 +224,15 @@ def _wait(device: torch.device) -> None:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """All cases; the file is written after each."""
+    torch.backends.cudnn.benchmark = True  # the fastest convolutions for everybody
     args.data = easy("train", args.trajectories, device=args.device)
     result: dict[str, Any] = {
-        "benchmark": "kdv step", "machine": describe_machine(), "batch": args.batch,
-        "paper": PAPER, "cases": [],
+        "benchmark": "kdv step", "machine": describe_machine(), "paper": PAPER, "cases": [],
     }  # fmt: skip
     windows: dict[int, Any] = {}
     for case in args.cases.split(","):
         gc.collect()
+        torch.compiler.reset()  # or the next batch size is compiled for all sizes
         if args.device == "cuda":
             torch.cuda.empty_cache()
         row: dict[str, Any] = {"case": case}
@@ -226,10 +249,10 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         if row["status"] == "measured":
             gib = "" if row["memory_gib"] is None else f" {row['memory_gib']:6.2f} GiB"
             said = f"  apart {row['apart_from_published']:.0e}" if "agrees" in row else ""
-            print(f"{case:20s} {row['ms']:9.2f} ms {row['samples_per_second']:10,.0f} samples/s"
+            print(f"{case:40s} {row['ms']:9.2f} ms {row['samples_per_second']:10,.0f} samples/s"
                   f"{gib}{said}", flush=True)  # fmt: skip
         else:
-            print(f"{case:20s} {row['status']}: {row['reason']}", flush=True)
+            print(f"{case:40s} {row['status']}: {row['reason']}", flush=True)
     return result
 
 

@@ -124,6 +124,23 @@ def test_the_law_is_learned_from_data(easy: data_module.Trajectories, tmp_path: 
     assert "u u_x" in found.record["law"]
 
 
+@pytest.mark.parametrize("padding", ["zeros", "circular"])
+@pytest.mark.parametrize(("stride", "dilation"), [(1, 1), (1, 4), (2, 1)])
+def test_layout_of_convolutions_changes_no_value(padding: str, stride: int, dilation: int) -> None:
+    torch.manual_seed(0)
+    layer = window.Convolution(
+        3, 5, 7, stride, padding=3 * dilation, dilation=dilation, padding_mode=padding
+    ).double()
+    x = torch.randn(2, 3, 32, dtype=torch.float64, requires_grad=True)
+    found = []
+    for channels_last in (False, True):
+        layer.channels_last = channels_last
+        y = layer(x)
+        found.append([y, *torch.autograd.grad(y.square().sum(), [x, *layer.parameters()])])
+    for a, b in zip(*found):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+
+
 # ------------------------------------------------------------------ an ODE for every point
 
 

@@ -13,6 +13,7 @@ import typer
 from torch import Tensor, nn
 from typer.testing import CliRunner
 
+from smnn._files import OutputError
 from smnn.cli.reproduce import lorenz as command
 from smnn.datasets.dynamics import LORENZ, paper_lorenz, simulate
 from smnn.experiments import _lorenz_model as model
@@ -200,6 +201,33 @@ class TestRun:
         assert answer.note == "2 cycles of 10 steps, batch 4"
         assert len(found.cycle_losses) == 2
         assert "Cycle 2" in view.report(found, {"lorenz": view.attractors(found)}, "")
+
+    def test_training_of_another_run(self, result: Lorenz, tmp_path: Path) -> None:
+        """What a GPU has trained joins what is computed here."""
+        neural = experiment._judged(OURS, "networks", LORENZ.truth, 7.0, "elsewhere")
+        theirs = {**result.record(), "machine": {"gpu": "some GPU"}, "cycle_losses": [0.5]}
+        theirs["answers"] = [*theirs["answers"], json.loads(json.dumps(vars(neural)))]
+        file = tmp_path / "lorenz.json"
+        file.write_text(json.dumps(theirs))
+        config = Config(samples=1500, methods=("smnn-regression",), trained=str(file))
+        seen: list[str] = []
+        found = experiment.run(config, seen.append)
+        assert len(seen) == experiment.ticks(config) == 1
+        assert [t.losses for t in found.training] == [t.losses for t in result.training]
+        assert found.config.steps == 3
+        assert found.find(OURS, "networks").values == neural.values
+        page = view.report(found, {"lorenz": b"", "lorenz-loss": b""}, "")
+        assert "some GPU" in page
+        assert json.loads(json.dumps(found.record()))["trained_on"] == {"gpu": "some GPU"}
+
+    @pytest.mark.parametrize("text", [None, "{", "[]", '{"experiment": "kdv"}'])
+    def test_training_that_is_none(self, text: str | None, tmp_path: Path) -> None:
+        file = tmp_path / "other.json"
+        if text is not None:
+            file.write_text(text)
+        config = Config(samples=400, methods=(), trained=str(file))
+        with pytest.raises(OutputError, match=r"other\.json holds no results of this experiment"):
+            experiment.run(config)
 
 
 class TestView:

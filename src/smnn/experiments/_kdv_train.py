@@ -21,6 +21,7 @@ from smnn._machine import describe_machine
 from smnn.datasets.kdv import SPLITS, Trajectories, easy
 from smnn.experiments._kdv_modes import ModesModel
 from smnn.experiments._kdv_task import HISTORY, SCORED, KdVTask, Windows, errors, rollout
+from smnn.experiments._kdv_window import Convolution
 from smnn.training import Data, TrainConfig, fit
 
 PLAN = "plan.json"
@@ -141,6 +142,9 @@ def train(
     if device.type == "cpu" and config.precision in ("bf16", "tf32"):
         config = config.replace(precision="float32")
     task = preset.make(scale, seed)
+    for module in task.modules():
+        if isinstance(module, Convolution):
+            module.channels_last = device.type == "cuda"  # a fifth faster
     dtype = torch.float64 if config.precision == "float64" else torch.float32
     data = Data(
         Windows(train_set, task.length, device=device, dtype=dtype),

@@ -122,7 +122,7 @@ def figure(result: Result) -> bytes:
             canvas.colorbar(image, ax=axes, shrink=0.9, label="$u$")
         _draw_curves(canvas.add_subplot(grid[shown, :]), result)
         file = io.BytesIO()
-        canvas.savefig(file, format="png", dpi=110)
+        canvas.savefig(file, format="png", dpi=150)
     return file.getvalue()
 
 
@@ -138,7 +138,7 @@ def _draw_curves(axes: Any, result: Result) -> None:
     axes.set_xlabel("lead time, frames")
     axes.set_ylabel("NMSE")
     axes.set_title("Error over lead time", loc="left", fontweight="bold")
-    axes.legend(fontsize=8, loc="center right")
+    axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=3, frameon=False)
 
 
 def report(result: Result, png: bytes, command: str) -> str:
