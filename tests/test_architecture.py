@@ -16,13 +16,15 @@ MAX_LINES = 400
 # A module may import from the layers above its own, and from nothing beside or below it.
 # Names are files or folders of src/smnn; a new one is given its place here, on purpose.
 LAYERS = [
-    {"_errors", "_files", "_machine", "_optional", "_taylor"},
+    {"_errors", "_files", "_machine", "_optional", "_taylor", "_tracing"},
     {"datasets"},  # problems and data with known answers
     {"_problem"},  # what is to be solved
     {"_rows", "_status"},  # the same as rows; did it work
     {"_backends"},  # the same answer, several ways
     {"_ops"},  # its derivatives
     {"_eager"},  # the same with less overhead
+    {"_look", "_recompute"},  # a closer look at a sample; less memory
+    {"_factorize"},  # a left-hand side that is kept
     {"_solve"},  # the public functions
     {"baselines", "nn", "report"},  # the original MNN; inside a network; pages and tables
     {"compat", "training"},  # the published interfaces; learned
@@ -32,7 +34,7 @@ LAYERS = [
 ]
 # The same inside the folder of backends.
 BACKEND_LAYERS = [
-    {"_layout", "base", "_gpu_emit", "_gpu_mode"},
+    {"_layout", "base", "_gpu_emit", "_gpu_mode", "_gpu_native"},
     {"_simd", "_gpu_rows", "_gpu_source"},
     {"_lanes"},
     {"_pieces"},

@@ -84,6 +84,14 @@ def test_missing_package_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatc
         require("scipy.integrate", "integrate")
 
 
+def test_a_package_may_be_called_otherwise_than_its_module(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    with pytest.raises(MissingPackageError, match="pip install scikit-learn"):
+        require("sklearn", "cross-validate")
+
+
 def test_turns_are_taken_after_warming_up() -> None:
     order: list[str] = []
     calls = {"a": lambda: order.append("a"), "b": lambda: order.append("b")}

@@ -27,9 +27,9 @@ NAMES = {
 WEIGHTS = "w_gov=1.0, w_init=1.0, w_smooth=1.0"
 SIGNATURES = {
     "solve": f"(c, d, u, s, *, {WEIGHTS}, order=None, scheme='smnn', n_steps=None,"
-    " backend='auto', check=True)",
+    " backend='auto', check=True, keep_factor=True)",
     "solve_ex": f"(c, d, u, s, *, {WEIGHTS}, order=None, scheme='smnn', n_steps=None,"
-    " backend='auto')",
+    " backend='auto', condition=False, keep_factor=True)",
     "factorize": f"(c, s, *, init_shape=(1, 1), {WEIGHTS}, order=None, scheme='smnn',"
     " n_steps=None, backend='auto', check=True)",
     "residuals": f"(y, c, d, u, s, *, {WEIGHTS}, order=None, scheme='smnn')",
@@ -62,7 +62,7 @@ def test_factorization_solves_for_a_right_hand_side() -> None:
 @pytest.mark.parametrize(
     ("record", "fields"),
     [
-        (smnn.SolveInfo, ("status", "rcond", "weakest")),
+        (smnn.SolveInfo, ("status", "rcond", "weakest", "condition")),
         (smnn.Residuals, ("governing", "initial", "smoothness")),
     ],
 )
@@ -99,7 +99,7 @@ def test_import_stays_light() -> None:
     heavy = (
         *("lightning_fabric", "matplotlib", "pandas", "rich", "safetensors", "scipy", "sklearn"),
         *("torchdiffeq", "typer", "xarray", "smnn.cli", "smnn.discovery", "smnn.experiments"),
-        *("smnn.forecasting", "smnn.nn", "smnn.training"),
+        *("smnn.forecasting", "smnn.nn", "smnn.training", "torch._dynamo"),
     )
     code = f"import smnn, sys; print([m for m in {heavy} if m in sys.modules])"
     run = subprocess.run(

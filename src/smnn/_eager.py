@@ -129,7 +129,7 @@ class _Quick(torch.autograd.Function):
         y, *rest = signature.solve((c, d, u, s))
         told += rest
         ctx.save_for_backward(c, d, u, s, y, rest[0])
-        ctx.signature = signature
+        ctx.signature, ctx.strides = signature, [x.stride() for x in (c, d, u, s)]
         ctx.set_materialize_grads(False)
         return y
 
@@ -140,6 +140,7 @@ class _Quick(torch.autograd.Function):
         if gy is None or not any(wanted):
             return (None,) * 6
         *tensors, y, factor = ctx.saved_tensors
+        tensors = [laid_out(x, stride) for x, stride in zip(tensors, ctx.strides, strict=True)]
         signature: Signature = ctx.signature
         if torch.is_grad_enabled():
             return (*_differentiable(signature, tensors, gy, wanted), None, None)
@@ -152,6 +153,18 @@ class _Quick(torch.autograd.Function):
             None,
             None,
         )
+
+
+def laid_out(x: Tensor, stride: tuple[int, ...]) -> Tensor:
+    """The same values where kernels look for them: hooks may give a saved tensor back repacked."""
+    if x.stride() == stride:
+        return x
+    small = x
+    for i, step in enumerate(stride):
+        if step == 0 and x.shape[i] > 1:
+            small = small.narrow(i, 0, 1)
+    out = torch.empty_strided(small.shape, stride, dtype=x.dtype, device=x.device).copy_(small)
+    return out.as_strided(x.shape, stride)
 
 
 def _summed(g: Tensor, x: Tensor, batch: tuple[int, ...]) -> Tensor:

@@ -5,6 +5,13 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
+PACKAGES = {
+    "lightning_fabric": "pytorch-lightning",
+    "pytorch_lightning": "pytorch-lightning",
+    "sklearn": "scikit-learn",
+}
+"""Where a package is called otherwise than its module."""
+
 
 class MissingPackageError(RuntimeError):
     """A package that an experiment needs is not installed."""
@@ -23,9 +30,10 @@ def require(module: str, purpose: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        package = module.split(".")[0]
-        if (error.name or "").split(".")[0] != package:
+        top = module.split(".")[0]
+        if (error.name or "").split(".")[0] != top:
             raise  # it is there, and something that it needs is not
+        package = PACKAGES.get(top, top)
         raise MissingPackageError(
             f"{package} is needed to {purpose}; pip install {package}."
         ) from error

@@ -31,7 +31,10 @@ def initial(x: Tensor, u: Tensor) -> Tensor:
 
 def _powers(s: Tensor, m: int) -> Tensor:
     """`s^r`, `(B, T-1, V, R+1)`."""
-    return s.unsqueeze(-1) ** torch.arange(m, dtype=s.dtype, device=s.device)
+    out = [torch.ones_like(s)]
+    for _ in range(m - 1):  # products: several times faster than powers
+        out.append(out[-1] * s)
+    return torch.stack(out, -1)
 
 
 def _taylor_pair(x: Tensor, powers: Tensor, top: int) -> tuple[Tensor, Tensor]:

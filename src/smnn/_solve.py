@@ -7,32 +7,25 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from smnn._backends.base import Backend
-from smnn._backends.registry import choose_backend
 from smnn._eager import (
     Signature,
     may_be_quick,
     remember,
+    remember_latest,
     remembered,
     solve_like,
+    solve_like_latest,
     solve_problem,
 )
 from smnn._errors import mismatch
-from smnn._ops import adjoint
+from smnn._factorize import Factorization as Factorization
+from smnn._factorize import factorize as factorize
+from smnn._look import SolveInfo as SolveInfo
+from smnn._look import engine_for, refuse_noise, with_condition
 from smnn._problem import Problem, Weight, make_problem
-from smnn._rows import central_rows, governing, initial, normal_residual, taylor_rows
-
-
-class SolveInfo(NamedTuple):
-    """How the solution of each sample came out, `(*B)` each."""
-
-    status: Tensor
-    """0 solved, 1 a step is not positive and finite, 2 not finite, 3 singular (int64)."""
-    rcond: Tensor
-    """Smallest pivot relative to its column; on the CPU, where that is doubtful, the smallest
-    singular value relative to the columns."""
-    weakest: Tensor
-    """Where that pivot is: flattened index into `(T, V, R+1)` (int64)."""
+from smnn._recompute import solve_forgetfully
+from smnn._rows import central_rows, governing, initial, taylor_rows
+from smnn._status import few_initial_values
 
 
 class Residuals(NamedTuple):
@@ -60,6 +53,7 @@ def solve(
     n_steps: int | None = None,
     backend: str = "auto",
     check: bool = True,
+    keep_factor: bool = True,
 ) -> Tensor:
     r"""Solve a batch of linear ODEs in time and memory linear in `T`.
 
@@ -85,7 +79,11 @@ def solve(
         n_steps: Number of times `T`, needed when `c`, `d` and `s` are all constant in time.
         backend: `"auto"` or a name in `available_backends()`.
         check: Raise if a sample has no unique finite solution. On a GPU this waits for the
-            device; use `solve_ex` to avoid it.
+            device; use `solve_ex` to avoid it. Where there are fewer initial values than the
+            equations have derivatives, their condition number is looked at as well, which takes
+            a few times as long as the solution.
+        keep_factor: Keep the factor for the derivative. `False` computes it again there, for a part
+            of the batch at a time: less memory, more time.
 
     Returns:
         `y (*B, T, V, R+1)`: the trajectories with their derivatives.
@@ -106,7 +104,10 @@ def solve(
         '0.367879441106'
     """
     weights = w_gov, w_init, w_smooth
-    return _solve(c, d, u, s, weights, order, scheme, n_steps, backend, check=check)[0]
+    return _solve(
+        c, d, u, s, weights, order, scheme, n_steps, backend, check,
+        condition=False, keep_factor=keep_factor,
+    )[0]  # fmt: skip
 
 
 def solve_ex(
@@ -122,13 +123,34 @@ def solve_ex(
     scheme: str = "smnn",
     n_steps: int | None = None,
     backend: str = "auto",
+    condition: bool = False,
+    keep_factor: bool = True,
 ) -> tuple[Tensor, SolveInfo]:
     """As `solve`, without raising and without waiting for the device.
 
     Failed samples are NaN in `y` and have a non-zero `info.status`; the others are not disturbed.
+
+    Args:
+        c: As in `solve`.
+        d: As in `solve`.
+        u: As in `solve`.
+        s: As in `solve`.
+        w_gov: As in `solve`.
+        w_init: As in `solve`.
+        w_smooth: As in `solve`.
+        order: As in `solve`.
+        scheme: As in `solve`.
+        n_steps: As in `solve`.
+        backend: As in `solve`.
+        condition: Estimate the condition number of each sample for `info.condition`, and count
+            one above 1e15 as singular. Takes some ten times as long as the solution.
+        keep_factor: As in `solve`.
     """
     weights = w_gov, w_init, w_smooth
-    return _solve(c, d, u, s, weights, order, scheme, n_steps, backend, check=False)
+    return _solve(
+        c, d, u, s, weights, order, scheme, n_steps, backend, False,
+        condition=condition, keep_factor=keep_factor,
+    )  # fmt: skip
 
 
 def _solve(
@@ -141,31 +163,77 @@ def _solve(
     scheme: str,
     n_steps: int | None,
     backend: str,
-    *,
     check: bool,
+    *,
+    condition: bool,
+    keep_factor: bool,
 ) -> tuple[Tensor, SolveInfo]:
     """Solve with what is remembered of an earlier call with the same shapes, or from the start."""
     tensors = c, d, u, s
+    rest = weights, scheme, n_steps, backend
+    if (
+        keep_factor
+        and not (check or condition or order is not None)
+        and ((found := solve_like_latest(tensors, rest)) is not None)
+    ):
+        (y, _, *info), latest = found
+        return _shaped(y, info, latest.batch)
     key = None
-    if order is None and all(isinstance(w, float) for w in weights) and all(
+    if keep_factor and order is None and all(isinstance(w, float) for w in weights) and all(
         isinstance(x, Tensor) and x.dtype is torch.float64 for x in tensors
     ) and may_be_quick(tensors):  # fmt: skip
         layout = tuple((x.shape, x.stride(), x.device) for x in tensors)
-        key = layout, weights, scheme, n_steps, backend, torch.get_num_threads()
+        key = layout, rest, torch.get_num_threads()
         if (signature := remembered(key)) is not None:
-            y, _, *info = solve_like(signature, tensors, check=check)
+            y, factor, *info = solve_like(signature, tensors, check=check)
+            remember_latest(rest, signature)
+            if condition or (check and not _amply_started(c, u, weights[1])):
+                problem = signature.fit(tensors)
+                y, info = _look(problem, signature, factor, y, info, condition)
             return _shaped(y, info, signature.batch)
     w_gov, w_init, w_smooth = weights
     problem, batch = make_problem(
         c, d, u, s, w_gov=w_gov, w_init=w_init, w_smooth=w_smooth,
         order=order, scheme=scheme, n_steps=n_steps,
     )  # fmt: skip
-    engine, pieces = _engine(problem, backend)
-    y, _, *info = solve_problem(problem, batch, engine, pieces, check=check)
+    engine, pieces = engine_for(problem, backend)
+    signature = Signature(problem, batch, engine, pieces)
+    look = condition or (check and not _amply_started(c, u, w_init))
+    if keep_factor:
+        y, factor, *info = solve_problem(problem, batch, engine, pieces, check=check)
+    else:
+        y, *info = solve_forgetfully(problem, batch, engine, pieces, check=check)
+        look = condition or (look and may_be_quick(problem.tensors) and few_initial_values(problem))
+        with torch.no_grad():
+            factor = engine.solve(problem, pieces).factor if look else y
+    if look:
+        y, info = _look(problem, signature, factor, y, info, condition)
     if key is not None:
-        remember(key, tensors, Signature(problem, batch, engine, pieces))
+        remember(key, tensors, signature)
     y, told = _shaped(y, info, batch)
     return y.to(c.dtype), told
+
+
+def _look(
+    problem: Problem,
+    signature: Signature,
+    factor: Tensor,
+    y: Tensor,
+    info: list[Tensor],
+    condition: bool,
+) -> tuple[Tensor, list[Tensor]]:
+    """Estimate the condition if it is wanted, or make sure that it is not too large."""
+    engine, pieces = signature.engine, signature.pieces
+    if condition:
+        return with_condition(problem, engine, pieces, factor, y, info)
+    refuse_noise(problem, signature.batch, engine, pieces, factor, info)
+    return y, info
+
+
+def _amply_started(c: Tensor, u: Tensor, w_init: Weight) -> bool:
+    """Whether there are as many initial values as derivatives, at a glance."""
+    enough = u.shape[-3] * u.shape[-1] >= c.shape[-1] - 1
+    return enough and not isinstance(w_init, Tensor) and w_init != 0
 
 
 def _shaped(y: Tensor, info: list[Tensor], batch: tuple[int, ...]) -> tuple[Tensor, SolveInfo]:
@@ -173,104 +241,6 @@ def _shaped(y: Tensor, info: list[Tensor], batch: tuple[int, ...]) -> tuple[Tens
     if len(batch) == 1:
         return y, SolveInfo(*info)
     return y.view(batch + y.shape[1:]), SolveInfo(*(x.view(batch) for x in info))
-
-
-def _engine(problem: Problem, backend: str) -> tuple[Backend, int]:
-    B, T, V, m = problem.y_shape
-    engine = choose_backend(backend, problem.c.device, V * m)
-    reach = 2 if problem.scheme == "central" else 1
-    return engine, engine.pieces(B, T, V * m, reach)
-
-
-class Factorization:
-    """A left-hand side that is solved for many right-hand sides. Made by `factorize`."""
-
-    def __init__(
-        self,
-        problem: Problem,
-        batch: tuple[int, ...],
-        backend: str,
-        *,
-        check: bool,
-        dtype: torch.dtype,
-    ) -> None:
-        engine, pieces = _engine(problem, backend)
-        _, self._factor, *info = solve_problem(problem, batch, engine, pieces, check=check)
-        self._problem, self._batch, self._dtype = problem, batch, dtype
-        self._name, self._pieces = engine.name, pieces
-        self.info = SolveInfo(*(x.view(batch) for x in info))
-
-    def solve(self, d: Tensor, u: Tensor) -> Tensor:
-        """Solve for `d (*B, T, Q)` and `u (*B, T_init, V, R_init+1)`.
-
-        Differentiable in `d`, `u` and everything that was factorized. One step of refinement with
-        the row residuals makes up for the rotations that are not kept.
-        """
-        problem, batch = self._problem, self._batch
-        tail_d, tail_u = problem.w_gov.shape[1:], problem.w_init.shape[1:]
-        d = self._fit("d", d, tail_d, time=1)
-        u = self._fit("u", u, tail_u, time=0)
-        whole = problem._replace(d=d, u=u)
-        y = self._adjoint(normal_residual(whole, d.new_zeros(problem.y_shape)))
-        y = y + self._adjoint(normal_residual(whole, y))
-        return y.view(batch + y.shape[1:]).to(self._dtype)
-
-    def _adjoint(self, g: Tensor) -> Tensor:
-        c, _, _, s, w_gov, w_init, w_smooth, scheme = self._problem
-        return adjoint(
-            g, self._factor, c, s, w_gov, w_init, w_smooth, scheme, self._name, self._pieces
-        )
-
-    def _fit(self, name: str, x: Tensor, tail: tuple[int, ...], time: int) -> Tensor:
-        from smnn._problem import fit
-
-        return fit(name, x, self._batch, tail, self._dtype, self._problem.c.device, time=time)
-
-
-def factorize(
-    c: Tensor,
-    s: Tensor,
-    *,
-    init_shape: tuple[int, int] = (1, 1),
-    w_gov: Weight = 1.0,
-    w_init: Weight = 1.0,
-    w_smooth: Weight = 1.0,
-    order: int | None = None,
-    scheme: str = "smnn",
-    n_steps: int | None = None,
-    backend: str = "auto",
-    check: bool = True,
-) -> Factorization:
-    """Factor a left-hand side once, to solve it for many right-hand sides.
-
-    The factor belongs to the returned object: nothing is cached elsewhere, and changing `c`
-    afterwards changes nothing.
-
-    Args:
-        c: As in `solve`.
-        s: As in `solve`.
-        init_shape: `(T_init, R_init+1)` of the initial values that `solve(d, u)` will be given.
-        w_gov: As in `solve`.
-        w_init: As in `solve`.
-        w_smooth: As in `solve`.
-        order: As in `solve`.
-        scheme: As in `solve`.
-        n_steps: As in `solve`.
-        backend: As in `solve`.
-        check: As in `solve`.
-    """
-    c, s = c.clone(), s.clone()  # what is factored must not change with the caller's tensors
-    w_gov, w_init, w_smooth = (
-        w.clone() if isinstance(w, Tensor) else w for w in (w_gov, w_init, w_smooth)
-    )
-    nb, (Q, V) = c.ndim - 4, c.shape[-3:-1]
-    d = c.new_zeros((1,) * (nb + 1) + (Q,))
-    u = c.new_zeros((1,) * nb + (init_shape[0], V, init_shape[1]))
-    problem, batch = make_problem(
-        c, d, u, s, w_gov=w_gov, w_init=w_init, w_smooth=w_smooth,
-        order=order, scheme=scheme, n_steps=n_steps,
-    )  # fmt: skip
-    return Factorization(problem, batch, backend, check=check, dtype=c.dtype)
 
 
 def residuals(

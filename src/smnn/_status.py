@@ -20,6 +20,26 @@ SMALLEST_SINGULAR = 1e-15
 """A singular system comes out below 5e-16, relative to its columns; hard but regular ones (a third
 order integrated over 10^5 times) above 5e-15."""
 
+LARGEST_CONDITION = 1 / SMALLEST_SINGULAR
+"""A sample whose condition number is known to exceed this is singular in float64."""
+DOUBTFUL_CONDITION = 1e12
+"""Above this, a rough estimate is worth a better one: it is too small by the fourth root of the
+number of unknowns."""
+
+
+def few_initial_values(problem: Problem) -> bool:
+    """Whether a sample has fewer initial values than its equations have derivatives; waits.
+
+    What such a sample leaves open may die out along the sequence. Then no pivot is small, because
+    the last times are certain, and only the condition number shows that the first are not.
+    """
+    c, w_init = _free(problem.c), problem.w_init
+    B, T, V, m = problem.y_shape
+    if T == 1 or not B:
+        return False
+    given = int((w_init != 0).flatten(1).sum(1).min())
+    return any(bool(c[..., r].any()) for r in range(m - 1, given // V, -1))
+
 
 def _free(x: Tensor) -> Tensor:
     """Drop what broadcasting repeats, so that a check costs no more than the data."""
@@ -100,8 +120,10 @@ def _reason(problem: Problem, status: int, rcond: float, weakest: int, b: int) -
             else "the solution overflows. Are coefficients or steps of extreme size?"
         )
     t, v, r = weakest // (V * m), weakest // m % V, weakest % m
+    condition = f"at least {1 / rcond:.0e}" if rcond > 0 else "infinite"
     return (
-        f"singular (a pivot is {rcond:.0e} of its column): nothing determines the derivative of "
-        f"order {r} of variable {v}, seen at time {t}. Likely causes: (a) too few initial values, "
-        "(b) an equation with zero coefficients or zero weight, (c) fewer equations than variables."
+        f"singular (condition number {condition}; float64 ends at {LARGEST_CONDITION:.0e}): "
+        f"nothing determines the derivative of order {r} of variable {v}, seen at time {t}. "
+        "Likely causes: (a) too few initial values, (b) an equation with zero coefficients or "
+        "zero weight, (c) fewer equations than variables."
     )

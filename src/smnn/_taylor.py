@@ -15,19 +15,24 @@ import torch
 from torch import Tensor
 
 
-@functools.cache
-def _taylor(R: int, sign: int) -> np.ndarray:
-    """The numbers of `taylor`: arrays, because a tensor remembers the mode it was made in."""
-    rows = [
+def _entries(R: int, sign: int) -> list[list[float]]:
+    """The numbers of `taylor`, in Python, where `torch.compile` can follow."""
+    return [
         [sign ** (j - i) / math.factorial(j - i) if j >= i else 0.0 for j in range(R + 1)]
         for i in range(R + 1)
     ]
-    return np.array(rows)
+
+
+_kept_entries = functools.cache(_entries)
 
 
 def taylor(R: int, sign: int = 1) -> Tensor:
-    """The matrix `F` (or its inverse, `sign=-1`), float64 on the CPU."""
-    return torch.tensor(_taylor(int(R), sign).tolist(), dtype=torch.float64)
+    """The matrix `F` (or its inverse, `sign=-1`), float64 on the CPU.
+
+    Made anew each time, because a tensor remembers the mode it was made in.
+    """
+    entries = _entries if torch.compiler.is_compiling() else _kept_entries
+    return torch.tensor(entries(int(R), sign), dtype=torch.float64)
 
 
 def smoothness_top(R: int, scheme: str) -> int:
@@ -53,10 +58,10 @@ def _triangle(weights: Tensor, scheme: str) -> Tensor:
 def unit_link(R: int, scheme: str) -> tuple[np.ndarray, np.ndarray]:
     """`K` and `K F` for weights of one."""
     top = smoothness_top(R, scheme)
-    rows = np.concatenate([np.eye(R + 1)[:top], _taylor(R, -1)[:top]])
+    rows = np.concatenate([np.eye(R + 1)[:top], np.array(_entries(R, -1))[:top]])
     rows = np.pad(rows, ((0, max(0, R + 1 - len(rows))), (0, 0)))
     K: np.ndarray = np.linalg.qr(rows)[1]
-    return K, K @ _taylor(R, 1)
+    return K, K @ np.array(_entries(R, 1))
 
 
 def link_rows(w_smooth: Tensor, scheme: str) -> tuple[Tensor, Tensor, Tensor]:

@@ -44,6 +44,28 @@ def test_1_singular_system_is_an_error(scheme: str, backend: str, device: str) -
     assert y.isnan().all()
 
 
+@pytest.mark.parametrize("scheme", ["smnn", "central"])
+def test_1_a_failure_in_the_last_block_is_seen(scheme: str, backend: str, device: str) -> None:
+    """Its codes are overwritten by each block. Here no row speaks of the last time of sample 1."""
+    case = random_problem(1, T=6, V=1, Q=3, R=2, batch=(2,), scheme=scheme, device=device)
+    w_gov, w_smooth = torch.ones(2, 6, 3).to(case.args[0]), torch.ones(2, 5, 1, 3).to(case.args[0])
+    w_gov[1, -1], w_smooth[1, -2:] = 0.0, 0.0
+    broken = case.replace(w_gov=w_gov, w_smooth=w_smooth)
+    y, info = smnn.solve_ex(*broken.args, **broken.kw, backend=backend)
+    assert info.status.tolist() == [0, 3]
+    assert y[1].isnan().all()
+    assert y[0].isfinite().all()
+
+
+def test_1_too_few_initial_values_are_never_noise(fast_backend: str, device: str) -> None:
+    """y' + y / 2 = d without a start: any multiple of exp(-t / 2) may be added."""
+    c = torch.tensor([0.5, 1.0], dtype=torch.float64, device=device).view(1, 1, 1, 2)
+    t = 0.01 * torch.arange(4000, dtype=torch.float64, device=device)
+    d, u, s = torch.cos(t).view(-1, 1), c.new_zeros(0, 1, 1), c.new_full((3999,), 0.01)
+    with pytest.raises(smnn.SolveError, match="condition number at least"):
+        smnn.solve(c, d, u, s, order=7, backend=fast_backend)
+
+
 def test_2_state_is_not_shared_between_calls(backend: str, device: str) -> None:
     """Its CUDA path keeps factors in shared buffers: gradients 18 % off after a second forward."""
     first, second = (random_problem(k, batch=(4,), R_init=1, device=device) for k in (1, 2))
@@ -68,6 +90,15 @@ def test_3_one_factor_for_every_batch_size(fast_backend: str, device: str) -> No
         kept.solve(d[:3], u[:3])
     small = smnn.factorize(c[:3], s[:3], init_shape=(1, 2), backend=fast_backend)
     assert relative(small.solve(d[:3], u[:3]), oracle(c[:3], d[:3], u[:3], s[:3])) < 1e-9
+
+
+def test_3_one_factor_for_one_length(fast_backend: str, device: str) -> None:
+    """Its frozen factor with another number of times: IndexError."""
+    case = random_problem(1, batch=(4,), R_init=1, device=device)
+    c, d, u, s = case.args
+    kept = smnn.factorize(c, s, init_shape=(1, 2), backend=fast_backend)
+    with pytest.raises(smnn.ShapeError, match=r"d: got shape \(4, 5, 2\); expected \(4, 6, 2\)"):
+        kept.solve(d[:, :5], u)
 
 
 def test_4_a_new_left_hand_side_is_used_and_differentiated(fast_backend: str, device: str) -> None:
@@ -109,6 +140,19 @@ def test_5_nothing_is_kept_after_the_call(backend: str, device: str) -> None:
     assert [ref for ref in kept if ref() is not None] == []
 
 
+def test_5_what_is_remembered_is_bounded_and_holds_no_data(device: str) -> None:
+    """Shapes that were seen are remembered, 512 of them, without a tensor of the caller."""
+    from smnn import _eager
+
+    case = random_problem(1, T=2, V=1, Q=2, R=1, R_init=1, limit=None, device=device)
+    for size in range(1, 600):
+        smnn.solve_ex(*(x.expand(size, *x.shape) for x in case.args))
+    assert len(_eager._signatures) <= 512
+    for signature in _eager._signatures.values():
+        assert all(x.is_meta for x in signature.problem.tensors[:4])
+        assert all(x.untyped_storage().nbytes() <= 8 for x in signature.problem.tensors[4:])
+
+
 @pytest.mark.parametrize("missing", ["c", "d", "u", "s"])
 @pytest.mark.parametrize("size", [5, 6])
 def test_6_no_accidental_broadcasting(missing: str, size: int) -> None:
@@ -141,6 +185,22 @@ def test_8_torch_func(backend: str, device: str) -> None:
     assert relative(torch.func.grad(loss)(c), expected) < 1e-11
 
 
+def test_8_jacobians_and_what_is_absent(backend: str, device: str) -> None:
+    """Reverse mode to any order. Forward mode is not there, and says so."""
+    case = random_problem(1, T=3, V=1, R=1, device=device)
+    c, d, u, s = case.args
+
+    def loss(c: Tensor) -> Tensor:
+        return smnn.solve(c, d, u, s, backend=backend).square().sum()
+
+    hessian = torch.func.jacrev(torch.func.jacrev(loss))(c)
+    n = c.numel()
+    assert relative(hessian.reshape(n, n).T, hessian.reshape(n, n)) < 1e-9
+    assert relative(hessian, torch.autograd.functional.hessian(loss, c)) < 1e-9
+    with pytest.raises(NotImplementedError, match="forward mode"):
+        torch.func.jvp(loss, (c,), (c,))
+
+
 def test_9_compile_without_graph_breaks(fast_backend: str, device: str) -> None:
     torch.compiler.reset()
     case = random_problem(1, T=4, V=1, device=device)
@@ -169,6 +229,21 @@ def test_11_mixed_precision_is_never_silent(name: str) -> None:
     case = random_problem(1)
     with pytest.raises(smnn.ShapeError, match=f"{name}: got dtype torch.float32"):
         case.replace(**{name: case.tensors()[name].float()}).solve()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.complex128, torch.int64])
+def test_11_other_number_types_have_words(dtype: torch.dtype) -> None:
+    case = random_problem(1)
+    with pytest.raises(smnn.ShapeError, match=r"c: got dtype .*; expected torch\.float64 or"):
+        case.to(dtype).solve()
+
+
+def test_12_inputs_are_not_changed_by_either_pass(backend: str, device: str) -> None:
+    case = random_problem(1, batch=(2,), device=device)
+    inputs = leaves(case)
+    smnn.solve(*inputs, backend=backend).square().sum().backward()
+    assert all(torch.equal(x, y) for x, y in zip(inputs, case.args, strict=True))
+    assert {x._version for x in inputs} == {0}
 
 
 def test_12_autograd_knows_what_is_saved(backend: str, device: str) -> None:
@@ -230,3 +305,14 @@ def test_17_the_current_device_is_left_alone() -> None:
     with torch.cuda.device(0):
         case.solve()
         assert torch.cuda.current_device() == 0
+
+
+def test_17_no_device_is_made_current(backend: str, device: str) -> None:
+    """With one device, or none: no call that could change it is made."""
+    called = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.cuda, "set_device", lambda *args: called.append(args))
+        case = random_problem(1, batch=(2,), device=device)
+        inputs = leaves(case)
+        smnn.solve(*inputs, backend=backend).sum().backward()
+    assert called == []

@@ -43,12 +43,14 @@ def module(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
 class Machine:
     """Stands in for the driver."""
 
-    def __init__(self, module: ModuleType, code: int = 0) -> None:
+    def __init__(
+        self, module: ModuleType, code: int = 0, strides: tuple[int, ...] = (1, 1, 1, 1)
+    ) -> None:
         self.calls: list[Any] = []
         self.asked: list[int] = []
         self.twice: list[Any] = []
         self._launch, self._stream = LAUNCH(self._run), STREAM(self._current)
-        self.code = code
+        self.code, self.strides = code, (*strides[:3], 0)
         addresses = [ctypes.cast(f, ctypes.c_void_p).value for f in (self._launch, self._stream)]
         inputs = ["c", "d", "u", "s"]
         self.plan = module.make(
@@ -59,7 +61,7 @@ class Machine:
                 "y_shape": [N],
                 "batch": [N],
                 "shapes": [[N]] * 4,
-                "layouts": [([N], [1])] * 3 + [([1], [1])],
+                "layouts": [([n], [step]) for n, step in zip((N, N, N, 1), strides, strict=True)],
                 "device": "cpu",
                 "factor_size": N,
                 "scratch_size": 0,
@@ -106,15 +108,20 @@ class Machine:
         def array(i: int, size: int = N, kind: Any = ctypes.c_double) -> np.ndarray:
             return np.ctypeslib.as_array((kind * size).from_address(values[i]))
 
+        def strided(i: int) -> np.ndarray:
+            step = self.strides[i - (1 if which == SOLVE else 2)]
+            return array(i, N * step)[::step] if step else np.full(N, array(i, 1)[0])
+
         if which == SOLVE:
-            c, d, u, s, y, factor = (array(i, 1 if i == 4 else N) for i in range(1, 7))
+            c, d, u, s = (strided(i) for i in range(1, 5))
+            y, factor = array(5), array(6)
             y[:], factor[:] = c * d + u * s, 2.0
             array(7)[:] = 0.5
             array(8, kind=ctypes.c_int64)[:] = 0
         elif which == ADJOINT:
             array(2)[:] = array(1)
         else:
-            lam, c, d, u, s = (array(i, 1 if i == 5 else N) for i in range(1, 6))
+            lam, (c, d, u, s) = array(1), (strided(i) for i in range(2, 6))
             for i, g in enumerate((lam * d, lam * c, lam * s, lam * u)):
                 if values[6 + i]:
                     array(6 + i)[:] = g
@@ -205,6 +212,20 @@ def test_saved_tensor_hooks_see_what_is_kept(module: ModuleType) -> None:
     assert len(seen) == 6
 
 
+def test_hooks_may_repack_what_is_kept(module: ModuleType) -> None:
+    machine = Machine(module, strides=(2, 1, 0, 1))
+    wide, row, one, s = (torch.randn(n, dtype=torch.float64) for n in (2 * N, N, 1, 1))
+    for t in (wide, row, one, s):
+        t.requires_grad_()
+    x = [wide[::2], row, one.expand(N), s]
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t.contiguous() + 0, lambda t: t):
+        y = machine.plan(*x)[0]
+    c, d, u = (t.detach() for t in x[:3])
+    want = [d, c, s.detach().expand(N), u.sum().view(1)]
+    found = torch.autograd.grad(y.sum(), x)
+    torch.testing.assert_close(list(found), want)
+
+
 def test_another_layout_is_declined(module: ModuleType) -> None:
     machine, x = Machine(module), tensors("")
     assert machine.plan.fitting(*x) is not None
@@ -232,3 +253,16 @@ def test_a_compiler_that_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -
     monkeypatch.setenv("CXX", "false")
     assert "the C++ compiler failed" in str(_gpu_native.build())
     assert not list(tmp_path.rglob("*.so"))
+
+
+def test_who_launches_in_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setenv("SMNN_CACHE", str(tmp_path))
+    monkeypatch.setenv("SMNN_NATIVE", "0")
+    assert "SMNN_NATIVE=0" in _gpu_native.described()
+    monkeypatch.delenv("SMNN_NATIVE")
+    monkeypatch.delenv("CXX", raising=False)
+    file = _gpu_native.compiled_file()
+    assert "from Python" in _gpu_native.described()
+    file.parent.mkdir(parents=True)
+    file.touch()
+    assert _gpu_native.described() == "launched from C++"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-import torch
+from smnn._tracing import constant
 
 
-@torch.compiler.assume_constant_result
+@constant
 def interpreted() -> bool:
     """Whether Triton's interpreter runs the kernels, on the CPU."""
     return os.environ.get("TRITON_INTERPRET", "0") == "1"

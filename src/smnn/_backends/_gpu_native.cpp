@@ -137,6 +137,16 @@ Tensor summed(const Tensor &g, const Tensor &x, const Plan &plan) {
   return at::sum_to(g.view(full), own).view(x.sizes());
 }
 
+// The same values where kernels look for them: hooks may give a saved tensor back repacked.
+Tensor laid_out(const Tensor &x, const std::vector<int64_t> &strides) {
+  if (x.strides() == strides) return x;
+  Tensor small = x;
+  for (size_t i = 0; i < strides.size(); i++)
+    if (strides[i] == 0 && x.size(i) > 1) small = small.narrow(i, 0, 1);
+  Tensor out = at::empty_strided(small.sizes(), strides, x.options()).copy_(small);
+  return out.as_strided(x.sizes(), strides);
+}
+
 struct Solve : torch::autograd::Function<Solve> {
   static Tensor forward(AutogradContext *ctx, const Tensor &c, const Tensor &d, const Tensor &u,
                         const Tensor &s, const PlanPtr &plan, Solved *told) {
@@ -155,7 +165,9 @@ struct Solve : torch::autograd::Function<Solve> {
     if (!gy.defined() || !wanted) return out;
     auto holder = ctx->saved_data["plan"].toCapsule();
     Plan &plan = static_cast<Plan &>(*holder);
-    const variable_list saved = ctx->get_saved_variables();
+    variable_list saved = ctx->get_saved_variables();
+    if (!at::GradMode::is_enabled())
+      for (int i = 0; i < 4; i++) saved[i] = laid_out(saved[i], plan.layouts[i].second);
     if (at::GradMode::is_enabled()) {
       py::gil_scoped_acquire gil;
       py::list tensors;

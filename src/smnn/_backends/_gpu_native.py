@@ -144,6 +144,17 @@ def wait() -> str | None:
     return _state.reason
 
 
+def described() -> str:
+    """Who launches the kernels, in words; starts nothing."""
+    if os.environ.get("SMNN_NATIVE") == "0":
+        return "launched from Python (SMNN_NATIVE=0)"
+    if compiled_file().is_file():
+        return "launched from C++"
+    if compile_command(Path(NAME)) is None:
+        return "launched from Python (no C++ compiler, or no headers of Python or torch)"
+    return "launched from Python until the launcher in C++ is compiled, on first use"
+
+
 def cuda_functions() -> tuple[int, int]:
     """Addresses of `cuLaunchKernel` and of torch's way to the current stream."""
     driver = ctypes.CDLL("libcuda.so.1")

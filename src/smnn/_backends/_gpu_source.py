@@ -99,7 +99,9 @@ class Norms:
                 out(f"{name} = {name} + {row[f'L{i}']} * {row[f'L{i}']}")
         square = out.new(f"{row[columns[j]]} * {row[columns[j]]}")
         less = out.new(f"{square} * least_of < least * {self.own[j]}")
-        empty = out.new(f"({self.own[j]} == 0.0) & (least > 0.0)")  # a column of which no row speaks
+        empty = out.new(
+            f"({self.own[j]} == 0.0) & (least > 0.0)"
+        )  # a column of which no row speaks
         less = out.new(f"{less} | {empty}")
         out(f"least = tl.where({less}, {square}, least)")
         out(f"least_of = tl.where({less}, tl.where({empty}, 1.0, {self.own[j]}), least_of)")

@@ -17,6 +17,7 @@ from smnn._backends.base import Backend, Solved
 from smnn._problem import Problem
 from smnn._status import DOUBTFUL_PIVOT
 from smnn._taylor import link_rows, smoothness_top, taylor
+from smnn._tracing import constant
 
 SHORTEST_PIECE = 24
 """Times per piece below which cutting costs more than it gains."""
@@ -24,7 +25,7 @@ SHORTEST_PIECE = 24
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
 
 
-@torch.compiler.assume_constant_result
+@constant
 def _threads() -> int:
     """Threads to use, as PyTorch has it."""
     return torch.get_num_threads()

@@ -59,11 +59,19 @@ def dense_rows(problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
                     (t, v, R, zero - 1),
                 ]
                 add(entries, zero, w_smooth[:, t - 1, v, R] * H ** (R - 1))
+    if not A:  # no equation, no initial value, one time
+        return c.new_zeros(B, 0, T * V * m), c.new_zeros(B, 0), c.new_zeros(B, 0)
     return torch.stack(A, 1), torch.stack(b, 1), torch.stack(w, 1)
 
 
+def _twice(R: Tensor, g: Tensor) -> Tensor:
+    """Solve `R^T R x = g`."""
+    z = torch.linalg.solve_triangular(R.mT, g, upper=False)
+    return torch.linalg.solve_triangular(R, z, upper=True)
+
+
 class ReferenceBackend(Backend):
-    """Dense QR of the explicit rows, largest rows first."""
+    """Dense QR of the explicit rows, largest rows first, refined once with their residual."""
 
     name = "reference"
 
@@ -94,6 +102,8 @@ class ReferenceBackend(Backend):
         R, z = triangle[:, :N, :N].contiguous(), triangle[:, :N, N:]
         rcond, weakest = relative_pivots(R.diagonal(dim1=1, dim2=2).abs(), R.norm(dim=1)).min(1)
         y = torch.linalg.solve_triangular(R, z, upper=True)
+        left, right = rows[..., :N], rows[..., N:]  # a dense QR mixes large rows into small ones
+        y = y + _twice(R, left.mT @ (right - left @ y))
         y = y.reshape(problem.y_shape)
         return self.settle(problem, pieces, y, R.reshape(-1), rcond, weakest)
 
@@ -103,6 +113,4 @@ class ReferenceBackend(Backend):
         if not g.numel():
             return torch.empty_like(g)
         N = g[0].numel()
-        R = factor.view(-1, N, N)
-        z = torch.linalg.solve_triangular(R.mT, g.reshape(-1, N, 1), upper=False)
-        return torch.linalg.solve_triangular(R, z, upper=True).reshape(problem.y_shape)
+        return _twice(factor.view(-1, N, N), g.reshape(-1, N, 1)).reshape(problem.y_shape)

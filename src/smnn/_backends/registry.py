@@ -10,6 +10,7 @@ from smnn._backends.cyclic import TorchBackend
 from smnn._backends.gpu import GpuBackend
 from smnn._backends.reference import ReferenceBackend
 from smnn._errors import BackendError
+from smnn._tracing import constant
 
 _BACKENDS: dict[str, Backend] = {
     b.name: b for b in (CpuBackend(), GpuBackend(), TorchBackend(), ReferenceBackend())
@@ -34,7 +35,7 @@ def backend_named(name: str) -> Backend:
     return _BACKENDS[name]
 
 
-@torch.compiler.assume_constant_result
+@constant
 def _unusable(name: str) -> str | None:
     return _BACKENDS[name].unusable()
 
