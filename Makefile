@@ -14,7 +14,7 @@ PYTEST_FLAGS ?= -n 2
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint typecheck docs bench tables constraints clean
+.PHONY: help demo test locked lint typecheck docs bench tables constraints clean
 
 help:  ## Show this list.
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */\1\t/' \
@@ -52,6 +52,12 @@ demo: $(VENV)/stamp-run  ## Install, then find the Lorenz equations in a noisy t
 
 test: lint typecheck  ## Lint, type check and run the tests (no network after the install).
 	$(BIN)/python -m pytest $(PYTEST_FLAGS)
+
+locked: $(VENV)/stamp-venv  ## Install by hash (Linux, Python 3.11 or 3.12); then make test.
+	$(PIP) install --quiet --no-deps --require-hashes -r requirements-ci.lock
+	$(PIP) install --quiet -c constraints.txt torch
+	$(PIP) install --quiet --no-deps --no-build-isolation -e .
+	@touch $(VENV)/stamp-build $(VENV)/stamp-run $(VENV)/stamp-test $(VENV)/stamp-docs
 
 lint: $(VENV)/stamp-test  ## Check style and format.
 	$(BIN)/ruff check .

@@ -9,6 +9,7 @@ the weights are numbers, all that follows from the shapes is worked out once (`S
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -225,10 +226,23 @@ def _check(
     raise_if_failed(problem, status, rcond, weakest, batch)
 
 
+def _within_memory(
+    signature: Signature, native: Callable[..., Any], tensors: tuple[Tensor, ...]
+) -> Any:
+    """Call into C++; a lack of memory is explained as the backend does."""
+    try:
+        return native(*tensors)
+    except torch.OutOfMemoryError as error:
+        engine: Any = signature.engine
+        raise engine.out_of_memory(
+            signature.problem, signature.pieces, tensors[0].device
+        ) from error
+
+
 def solve_like(signature: Signature, tensors: tuple[Tensor, ...], *, check: bool) -> Answer:
     """Solve for tensors of a remembered layout."""
     if (native := signature.native(tensors)) is not None:
-        y, factor, rcond, weakest, status = native(*tensors)
+        y, factor, rcond, weakest, status = _within_memory(signature, native, tensors)
     elif torch.is_grad_enabled() and any([x.requires_grad for x in tensors]):
         told: list[Tensor] = []
         y = _Quick.apply(*tensors, signature, told)
@@ -250,7 +264,7 @@ def solve_like_latest(tensors: tuple[Tensor, ...], rest: Any) -> tuple[Answer, S
     """Solve as the last call with the same options did, if the tensors lie in memory alike."""
     if not may_be_quick(tensors) or (signature := _latest.get(rest)) is None:
         return None
-    found = signature.direct[0].fitting(*tensors)  # type: ignore[index]
+    found = _within_memory(signature, signature.direct[0].fitting, tensors)  # type: ignore[index]
     if found is None:
         return None
     y, factor, rcond, weakest, status = found

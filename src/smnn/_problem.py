@@ -287,12 +287,13 @@ def make_problem(
     named = {"c": (c, 4), "d": (d, 2), "u": (u, 3), "s": (s, 2)}
     batch = _batch_shape(named, nb)
     rows_gov, rows_init, rows_smooth = (T, Q), (T_init, V, m_init), (T - 1, V, m)
+    some_absent = [isinstance(w, Tensor) or w == 0 for w in (w_gov, w_init)]
     w_gov = _weight("w_gov", w_gov, batch + rows_gov, "(*B, T, Q)", given)
     w_init = _weight("w_init", w_init, batch + rows_init, "(*B, T_init, V, R_init+1)", given)
     w_smooth = _weight("w_smooth", w_smooth, batch + rows_smooth, "(*B, T-1, V, R+1)", given)
-    if w_gov.numel() > 1:
+    if some_absent[0]:
         c, d = _without_noise(c, w_gov[..., None, None]), _without_noise(d, w_gov)
-    if w_init.numel() > 1:
+    if some_absent[1]:
         u = _without_noise(u, w_init)
     s = s[..., : T - 1, :] if T == 1 else s
     problem = Problem(

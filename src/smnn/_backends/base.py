@@ -105,8 +105,8 @@ def condition_of(
     """Condition number of the rows with columns of norm one, and the least certain direction.
 
     By inverse iteration, from a scattered start that favours the weakest pivot: a lower bound. Seen
-    closely, four rounds and three of power iteration, within a factor of three in practice. Else one
-    round, and the largest singular value is taken for one: enough to tell where to look closely.
+    closely, four rounds and three of power iteration: within a factor of three in practice. Else
+    one round, and the largest singular value is taken for one: enough to know where to look.
 
     Args:
         problem: Whose rows.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from smnn._backends import _gpu_plan as plans
 from smnn._backends._gpu_mode import interpreted
 from smnn._backends.base import Backend, Solved
+from smnn._errors import BackendError
 from smnn._problem import Problem
 from smnn._taylor import link_rows
 
@@ -56,7 +58,32 @@ class GpuBackend(Backend):
         return sum(level.factor_size for level in _levels(problem, pieces))
 
     def solve(self, problem: Problem, pieces: int) -> Solved:
-        """Eliminate every level up to the last, then substitute back down."""
+        """Eliminate every level up to the last, then substitute back down.
+
+        Raises:
+            BackendError: The device has not enough memory; says how many samples would fit.
+        """
+        try:
+            return self._solve(problem, pieces)
+        except torch.OutOfMemoryError as error:
+            raise self.out_of_memory(problem, pieces, problem.c.device) from error
+
+    def out_of_memory(self, problem: Problem, pieces: int, device: torch.device) -> BackendError:
+        """What to do about it."""
+        B, T = problem.y_shape[:2]
+        needed = 8 * (self.factor_size(problem, pieces) + 3 * math.prod(problem.y_shape))
+        free, total = torch.cuda.mem_get_info(device)
+        fits = min(B - 1, int(0.9 * B * free / needed))
+        advice = "Not even one fits: use shorter series, or the CPU."
+        if fits > 0:
+            advice = f"About {fits:,} fit: solve the batch in parts, or with keep_factor=False."
+        return BackendError(
+            f"not enough GPU memory for {B:,} samples of {T:,} times: about "
+            f"{needed / 2**30:.1f} GiB needed, {free / 2**30:.1f} of {total / 2**30:.1f} free. "
+            f"{advice}"
+        )
+
+    def _solve(self, problem: Problem, pieces: int) -> Solved:
         levels = _levels(problem, pieces)
         first = levels[0]
         new, B = problem.c.new_empty, first.B

@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from smnn._files import OutputError
+from smnn._files import InputError, check_file, writing
 from smnn._optional import require
 from smnn.datasets._kdv_easy import KEPT, POINTS, SPLITS, Split, Trajectories, draw, simulate
 from smnn.datasets._kdv_solver import Form
+from smnn.datasets._netcdf import DataFormatError, check_dataset, check_library
 
 PIECE = 32
 """Trajectories that are written at a time; what an interruption can cost."""
@@ -62,10 +63,10 @@ def write_easy(
     settings = json.dumps({"split": split, "count": count, "seed": seed, "form": form})
     h5py = require("h5py", "write KdV data")
     draw(split, [], seed)  # a wrong split is told before anything is written
-    try:
+    with writing(path), _h5py_failures(part):
         with _opened_part(h5py, part, settings) as file:
             group = file[split] if split in file else _make(file, split, count)
-            done = int(group.attrs["done"])
+            done = int(file.attrs["done"])
             if done:
                 tick(done)
             while done < count:
@@ -75,15 +76,13 @@ def write_easy(
                 )
                 for name, values in _columns(found).items():
                     group[name][done:end] = values
-                group.attrs["done"] = done = end
+                file.flush()  # the values are there before they are counted
+                file.attrs["done"] = done = end
                 file.flush()
-            del group.attrs["done"]
             file.attrs["smnn"] = settings
         with part.open("rb") as handle:
             os.fsync(handle.fileno())
         part.replace(path)
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror or error}.") from error
     return path
 
 
@@ -91,14 +90,18 @@ def _columns(data: Trajectories) -> dict[str, np.ndarray]:
     return {NAME: data.u, "x": data.x, "t": data.t, "dx": data.dx, "dt": data.dt}
 
 
-def _make(file: Any, split: str, count: int) -> Any:
-    group = file.create_group(split)
-    for name, shape in {
+def _shapes(count: int) -> dict[str, tuple[int, ...]]:
+    return {
         NAME: (count, KEPT, POINTS), "x": (count, POINTS), "t": (count, KEPT), "dx": (count,),
         "dt": (count,),
-    }.items():  # fmt: skip
+    }  # fmt: skip
+
+
+def _make(file: Any, split: str, count: int) -> Any:
+    group = file.create_group(split)
+    for name, shape in _shapes(count).items():
         group.create_dataset(name, shape, dtype="f8")
-    group.attrs["done"] = 0
+    file.attrs["done"] = 0
     return group
 
 
@@ -107,9 +110,10 @@ def _opened_part(h5py: Any, part: Path, settings: str) -> Iterator[Any]:
     """The unfinished file, if it belongs to the same settings and is whole; else a new one."""
     file = None
     if part.exists():
-        with contextlib.suppress(OSError):  # killed while writing: start again
+        # A process that was killed while writing may have left anything: then start again.
+        with contextlib.suppress(OSError, RuntimeError, KeyError, ValueError):
             file = h5py.File(part, "r+")
-        if file is not None and file.attrs.get("settings") != settings:
+        if file is not None and not _continues(file, settings):
             file.close()
             file = None
     if file is None:
@@ -117,6 +121,33 @@ def _opened_part(h5py: Any, part: Path, settings: str) -> Iterator[Any]:
         file.attrs["settings"] = settings
     with file:
         yield file
+
+
+def _continues(file: Any, settings: str) -> bool:
+    """Whether a file holds the beginning of what is to be written, and can be read."""
+    wanted = json.loads(settings)
+    try:
+        if file.attrs.get("settings") != settings:
+            return False
+        if wanted["split"] not in file:
+            return True
+        group = file[wanted["split"]]
+        done = int(file.attrs["done"])
+        whole = {name: group[name].shape for name in _shapes(wanted["count"])}
+        return whole == _shapes(wanted["count"]) and 0 <= done <= wanted["count"]
+    except (OSError, RuntimeError, KeyError, ValueError, TypeError, AttributeError):
+        return False
+
+
+@contextlib.contextmanager
+def _h5py_failures(part: Path) -> Iterator[None]:
+    """What the system refused inside h5py, which tells some of it as other errors."""
+    try:
+        yield
+    except (RuntimeError, ValueError) as error:
+        if "Unable to" not in str(error) and "Can't" not in str(error):
+            raise
+        raise OSError(0, f"{part.name}: {error}") from error
 
 
 def read_file(path: str | Path, split: Split | None = None) -> Trajectories:
@@ -133,16 +164,26 @@ def read_file(path: str | Path, split: Split | None = None) -> Trajectories:
     """
     h5py = require("h5py", "read KdV data")
     path = Path(path)
-    if not path.is_file():
+    if not path.exists():
         raise KdVFileError(f"there is no file {path}.")
     try:
+        check_file(path)
+        check_library(path)
         with h5py.File(path, "r") as file:
-            return _checked(path, *_arrays(path, file, split))
-    except OSError as error:
-        raise KdVFileError(f"{path} is not a readable HDF5 file ({error}).") from None
+            found = _arrays(path, h5py, file, split)
+    except (InputError, DataFormatError) as error:
+        raise KdVFileError(str(error)) from None
+    except KdVFileError:
+        raise
+    except Exception as error:  # whatever h5py makes of a damaged file
+        what = (str(error).splitlines() or [""])[0]
+        raise KdVFileError(f"{path} is not a readable HDF5 file ({what}).") from None
+    return _checked(path, *found)
 
 
-def _arrays(path: Path, file: Any, split: Split | None) -> tuple[str, dict[str, np.ndarray]]:
+def _arrays(
+    path: Path, h5py: Any, file: Any, split: Split | None
+) -> tuple[str, dict[str, np.ndarray]]:
     groups = [name for name in SPLITS if name in file]
     if split is None and len(groups) != 1:
         raise KdVFileError(
@@ -152,7 +193,9 @@ def _arrays(path: Path, file: Any, split: Split | None) -> tuple[str, dict[str, 
     name = groups[0] if split is None else split
     if name not in file:
         raise KdVFileError(f"{path}: there is no group {name!r}; there are {', '.join(file)}.")
-    group = file[name]
+    group = check_dataset(path, h5py, file, name)
+    if not isinstance(group, h5py.Group):
+        raise KdVFileError(f"{path}: {name!r} is an array; expected a group of arrays.")
     fields = [key for key in group if key.startswith("pde_")]
     missing = [key for key in ("x", "t", "dx", "dt") if key not in group]
     if len(fields) != 1 or missing:
@@ -161,7 +204,13 @@ def _arrays(path: Path, file: Any, split: Split | None) -> tuple[str, dict[str, 
             "and x, t, dx, dt."
         )
     keys = {"u": fields[0], "x": "x", "t": "t", "dx": "dx", "dt": "dt"}
-    return name, {key: np.asarray(group[where], float) for key, where in keys.items()}
+    arrays = {}
+    for key, where in keys.items():
+        found = check_dataset(path, h5py, group, where)
+        if not isinstance(found, h5py.Dataset) or found.dtype.kind not in "fiu":
+            raise KdVFileError(f"{path}: {name}/{where} is not an array of numbers.")
+        arrays[key] = np.asarray(found[()], float)
+    return name, arrays
 
 
 def _checked(path: Path, name: str, arrays: dict[str, np.ndarray]) -> Trajectories:

@@ -13,12 +13,14 @@ exact one, so that a constant which is too large, or not real, is refused before
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import math
 import re
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import sympy
 
@@ -28,6 +30,8 @@ MAX_DEPTH = 50
 """Parentheses, signs and powers inside each other."""
 MAX_EXPONENT = 32
 """Size of a constant exponent."""
+MAX_CALLS = 5_000_000
+"""Calls and returns of functions that reading one expression may take: a few seconds."""
 MAX_NUMBER = 1e100
 """Size of a constant."""
 
@@ -50,7 +54,7 @@ CONSTANTS = {"pi": (sympy.pi, math.pi), "e": (sympy.E, math.e)}
 PLAIN_NAME = re.compile(r"[^\W\d]\w*'*")
 """Names that can be written as they are; others stand between backticks."""
 _TOKEN = re.compile(
-    r"(?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)"
+    r"(?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
     rf"|(?P<name>{PLAIN_NAME.pattern})"
     r"|`(?P<quoted>[^`]+)`"
     r"|(?P<sign>\*\*|[-+*/^()])"
@@ -99,7 +103,44 @@ def parse_expression(text: str, variables: Sequence[str]) -> sympy.Expr:
             f"an expression of {len(text)} characters; expected at most {MAX_LENGTH}. "
             "Split it into several terms."
         )
-    return _Parser(text.translate(_SAME), tuple(variables)).read()
+    try:
+        with budget(MAX_CALLS):
+            return _Parser(text.translate(_SAME), tuple(variables)).read()
+    except OverBudget:
+        raise ExpressionError(
+            f"the expression {text[:60]!r}{'…' * (len(text) > 60)} is too tangled to be simplified "
+            "in reasonable time. Split it into several terms, or nest fewer powers and functions."
+        ) from None
+
+
+class OverBudget(BaseException):
+    """What happens inside `budget` takes too long. No `Exception`: nobody catches it on the way."""
+
+
+@contextlib.contextmanager
+def budget(calls: int) -> Iterator[None]:
+    """End what happens inside after so many calls of functions.
+
+    About the sign of some expressions sympy thinks for a time that doubles with every power inside
+    another one; fifty characters can keep it busy for hours. Counting calls, unlike looking at the
+    clock, ends the same expression in the same way everywhere.
+    """
+    left = calls
+    before = sys.getprofile()  # a budget around this one, or a profiler
+
+    def count(frame: Any, event: Any, argument: Any) -> None:
+        nonlocal left
+        left -= 1
+        if before is not None:
+            before(frame, event, argument)
+        if left < 0:
+            raise OverBudget
+
+    sys.setprofile(count)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
 
 
 def quoted(name: str) -> str:
@@ -113,6 +154,13 @@ def suggestion(word: str, known: Sequence[str]) -> str:
         name for name in known if name.lower() == word.lower()
     ]
     return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _is_zero(value: _Value) -> bool:
+    """Asked of constants only: about others sympy can think for minutes, and knows no more."""
+    if value.number is None:
+        return value.expr is sympy.S.Zero
+    return value.number == 0 or bool(value.expr.is_zero)
 
 
 class _Parser:
@@ -245,7 +293,9 @@ class _Parser:
         number = float(token.text)
         if not number <= MAX_NUMBER:
             self._fail(token.at, f"the number {token.text} is larger than {MAX_NUMBER:g}", "")
-        if len(token.text) <= 25 and (number == 0 or 1e-30 < number < 1e30):
+        if number == 0:  # also 1e-999999999, whose fraction would fill the memory
+            return _Value(sympy.Integer(0), 0.0)
+        if len(token.text) <= 25 and 1e-30 < number < 1e30:
             exact = Fraction(token.text)  # so that 0.5*x and x/2 are the same term
             return _Value(sympy.Rational(exact.numerator, exact.denominator), number)
         return _Value(sympy.Float(number), number)
@@ -280,7 +330,7 @@ class _Parser:
 
     def _combined(self, sign: _Token, a: _Value, b: _Value, operation: str) -> _Value:
         number = None
-        if operation == "/" and (b.number == 0 or b.expr.is_zero):
+        if operation == "/" and _is_zero(b):
             self._fail(sign.at, "division by zero", "")
         if operation == "^":
             self._check_power(sign, a, b)
@@ -313,7 +363,7 @@ class _Parser:
                 f"the exponent {exponent.number:g} is beyond ±{MAX_EXPONENT}",
                 "Scale the variable, or use exp.",
             )
-        if base.expr.is_zero and (exponent.number is None or exponent.number <= 0):
+        if _is_zero(base) and (exponent.number is None or exponent.number <= 0):
             self._fail(sign.at, "zero to this power is not defined", "")
 
     def _computed(self, token: _Token, compute: Callable[[], float]) -> float:

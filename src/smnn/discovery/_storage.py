@@ -9,12 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from smnn._files import write_json
+from smnn._files import InputError, read_bounded, write_json
 
 FORMAT = "smnn-discovery"
 VERSION = 1
 LARGEST = 64 * 2**20
 """Bytes of a model file that is read."""
+MAX_CALLS = 30_000_000
+"""Calls and returns of functions that making the terms of a model may take: some seconds, and
+seven times what the largest library takes."""
+MOST_TEXTS, LONGEST_TEXT = 10_000, 1000
+"""Names in a list of them, and characters of one."""
 
 
 class ModelFileError(ValueError):
@@ -34,12 +39,12 @@ def read_model(path: str | Path) -> dict[str, Any]:
     """
     path = Path(path)
     try:
-        if path.stat().st_size > LARGEST:
-            raise ModelFileError(f"{path} has {path.stat().st_size} bytes; a model is far smaller.")
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = json.loads(read_bounded(path, LARGEST).decode("utf-8"))
+    except InputError as error:
+        raise ModelFileError(f"{error} A model of Discovery.save is far smaller.") from None
     except OSError as error:
         raise ModelFileError(f"cannot read {path}: {error.strerror or error}.") from None
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         raise ModelFileError(f"{path} is not JSON, nothing that Discovery.save wrote.") from None
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         raise ModelFileError(f"{path} is not a model that Discovery.save wrote.")
@@ -47,6 +52,8 @@ def read_model(path: str | Path) -> dict[str, Any]:
         raise ModelFileError(
             f"{path} has version {record.get('version')!r}; this smnn reads version {VERSION}."
         )
+    if not isinstance(record.get("report") or {}, dict):
+        raise ModelFileError(f"'report' in {path} is not a dictionary.")
     return record
 
 
@@ -58,7 +65,7 @@ def matrix(record: Mapping[str, Any], key: str, shape: tuple[int, ...]) -> np.nd
     """
     try:
         value = np.array(record[key], dtype=float)
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         raise ModelFileError(f"the model file has no numbers under {key!r}.") from None
     if value.shape != shape:
         raise ModelFileError(f"{key!r} in the model file has shape {value.shape}, not {shape}.")
@@ -76,6 +83,12 @@ def texts(record: Mapping[str, Any], key: str) -> list[str]:
     value = record.get(key)
     if not isinstance(value, list) or not all(isinstance(x, str) for x in value):
         raise ModelFileError(f"{key!r} in the model file is not a list of texts.")
+    if len(value) > MOST_TEXTS or any(len(x) > LONGEST_TEXT for x in value):
+        raise ModelFileError(
+            f"{key!r} in the model file has {len(value):,} texts of up to "
+            f"{max(map(len, value)):,} characters; expected at most {MOST_TEXTS:,} of "
+            f"{LONGEST_TEXT:,}."
+        )
     return value
 
 

@@ -7,14 +7,16 @@ with the data in `warnings`; what cannot be decided is an error that says how to
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from smnn._files import InputError
 from smnn.discovery._expressions import suggestion
 from smnn.discovery._tables_files import Source, open_source
-from smnn.discovery._tables_series import Rows, fill_inputs, merge_rows, sort_rows
+from smnn.discovery._tables_series import Rows, fill_inputs, merge_rows, rows_of, sort_rows
 from smnn.discovery._tables_series import Table as Table
 from smnn.discovery._tables_text import MISSING
 from smnn.discovery._tables_text import TableError as TableError
@@ -61,8 +63,18 @@ def read_table(
     Raises:
         TableError: Says what was got, what was expected and what to do.
     """
-    source = open_source(Path(path))
-    return _Reading(source, time, columns, series, inputs).table()
+    try:
+        source = open_source(Path(path))
+        return _Reading(source, time, columns, series, inputs).table()
+    except InputError as error:
+        raise TableError(str(error)) from None
+    except OSError as error:
+        raise TableError(f"cannot read {path}: {error.strerror or error}.") from None
+    except MemoryError:
+        raise TableError(
+            f"{Path(path).name} needs more memory than there is. Name the columns that are needed, "
+            "or thin the rows out first."
+        ) from None
 
 
 class _Reading:
@@ -105,9 +117,10 @@ class _Reading:
         """Names without units where that leaves them distinct: `x [m]` is x, in m."""
         matches = [_UNIT.fullmatch(name) for name in self.source.names]
         bare = [m["name"] if m else n for m, n in zip(matches, self.source.names)]
+        counts = Counter(bare)
         names, units = [], {}
         for name, short, match in zip(self.source.names, bare, matches):
-            alone = bare.count(short) == 1
+            alone = counts[short] == 1
             names.append((short if alone else name).replace("`", "'"))
             if match and alone:
                 units[names[-1]] = match["unit"].strip()
@@ -196,8 +209,9 @@ class _Reading:
         axis = self._axis(labels)
         labels, axis = self._separated(labels, axis)
         chosen = self._variables()
-        Y = np.stack([self.numbers[i] for i in chosen], 1)
         U = self._input_values()
+        del self.frame  # of a large file every copy counts
+        Y = np.stack([self.numbers.pop(i) for i in chosen], 1)
         kept = np.isfinite(axis.t) & np.isfinite(Y).any(1)
         if lost := int((~np.isfinite(axis.t)).sum()):
             self.warnings.append(f"{_rows(lost)} without a time: left out.")
@@ -208,7 +222,10 @@ class _Reading:
             input_names=[self.short[i] for i in self.inputs], time_name=axis.name,
             time_unit=axis.unit, units=self.units, notes=self.notes, warnings=self.warnings,
         )  # fmt: skip
-        self._fill(out, labels[kept], Rows(axis.t[kept], Y[kept], U[kept]))
+        rows = Rows(axis.t, Y, U)
+        if not kept.all():
+            labels, rows = labels[kept], Rows(*(x[kept] for x in rows))
+        self._fill(out, labels, rows)
         return out
 
     def _labels(self) -> np.ndarray:
@@ -239,9 +256,8 @@ class _Reading:
                 return axis._replace(unit=axis.unit or self.units.get(name))
         self.warnings.append("no column looks like time; rows are taken to be 1 apart.")
         t = np.empty(len(labels))
-        for label in dict.fromkeys(labels):
-            rows = labels == label
-            t[rows] = np.arange(rows.sum())
+        for _, rows in rows_of(labels):
+            t[rows] = np.arange(len(rows))
         return Axis(t, None, None)
 
     def _separated(self, labels: np.ndarray, axis: Axis) -> tuple[np.ndarray, Axis]:
@@ -302,9 +318,9 @@ class _Reading:
         """Cut the rows into series and bring each into order."""
         moved = lost = filled = 0
         short = []
-        for label in dict.fromkeys(labels):
-            mine = labels == label
-            rows, unsorted = sort_rows(Rows(*(x[mine] for x in every)))
+        for label, mine in rows_of(labels):
+            whole = len(mine) == len(labels)
+            rows, unsorted = sort_rows(every if whole else Rows(*(x[mine] for x in every)))
             rows, merged = merge_rows(rows)
             if len(rows.t) < SHORTEST:
                 short.append(str(label))
@@ -353,11 +369,8 @@ def _rows(count: int) -> str:
 
 def _repeats(t: np.ndarray, labels: np.ndarray) -> bool:
     """Whether a time occurs twice within a series."""
-    fine = np.isfinite(t)
-    return any(
-        len(np.unique(t[rows])) < rows.sum()
-        for rows in (fine & (labels == label) for label in dict.fromkeys(labels))
-    )
+    return any(len(np.unique(x := t[rows][np.isfinite(t[rows])])) < len(x)
+               for _, rows in rows_of(labels))  # fmt: skip
 
 
 def _useless(values: np.ndarray | None) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from smnn._files import InputError, read_bounded
 from smnn._optional import MissingPackageError, require
+from smnn.datasets._netcdf import DataFormatError, open_netcdf
 from smnn.discovery._tables_text import (
     MAX_CELLS,
     MISSING,
@@ -23,6 +26,12 @@ from smnn.discovery._tables_text import (
     sniff,
 )
 
+MAX_COLUMNS = 10_000
+"""Columns of one file: far more than anybody has variables."""
+MAX_JSON = 64 * 2**20
+"""Bytes of a JSON file: as values of Python it takes some twenty times as many."""
+MAX_UNPACKED = 8 * MAX_CELLS
+"""Bytes of an archive, unpacked."""
 SERIES = "series"
 """Name of the column that is made where a file holds its series on an axis."""
 
@@ -94,6 +103,8 @@ def open_source(path: Path) -> Source:
         raise TableError(f"{path} may not be read; change its permissions.") from None
     except (TableError, MissingPackageError):
         raise
+    except (InputError, DataFormatError) as error:
+        raise TableError(str(error)) from None
     except ImportError:
         package = _PACKAGES[path.suffix.lower()]
         raise MissingPackageError(
@@ -102,9 +113,9 @@ def open_source(path: Path) -> Source:
         ) from None
     except Exception as error:  # whatever a foreign reader makes of a damaged file
         raise TableError(
-            f"{path.name} cannot be read as {path.suffix}: {type(error).__name__}: "
-            f"{(str(error) or 'no message').splitlines()[0].rstrip('.')}. Is it damaged, or of "
-            "another kind than its name says?"
+            f"{path.name} cannot be read as {path.suffix or 'text'}: {type(error).__name__}: "
+            f"{(str(error).strip() or 'no message').splitlines()[0].rstrip('.')}. Is it damaged, "
+            "or of another kind than its name says?"
         ) from None
     if source.frame.size > MAX_CELLS:
         raise TableError(
@@ -122,6 +133,11 @@ def _text(path: Path) -> Source:
 
 def _once(path: Path, given: Sequence[Any]) -> list[str]:
     """Headings as texts; those without one are numbered."""
+    if len(given) > MAX_COLUMNS:
+        raise TableError(
+            f"{path.name} has {len(given):,} columns; expected at most {MAX_COLUMNS:,}, a column "
+            "for each variable and a row for each time. Is it turned on its side?"
+        )
     names = [" ".join(str(n).split()) or f"column{i + 1}" for i, n in enumerate(given)]
     doubled = [name for name, count in Counter(names).items() if count > 1]
     if doubled:
@@ -147,13 +163,36 @@ def _framed(path: Path, columns: dict[str, Any], notes: list[str] | None = None)
 
 def _pandas(path: Path) -> Source:
     pd = require("pandas", "read tables")
+    if zipfile.is_zipfile(path):
+        _check_archive(path)
     reader = pd.read_parquet if path.suffix.lower() == ".parquet" else pd.read_excel
     frame = reader(path)
     return _framed(path, {str(name): frame[name] for name in frame.columns})
 
 
+def _check_archive(path: Path) -> None:
+    """A zip file says how large its contents are, and is not read beyond that."""
+    with zipfile.ZipFile(path) as archive:
+        size = sum(entry.file_size for entry in archive.infolist())
+    if size > MAX_UNPACKED:
+        raise TableError(
+            f"{path.name} holds {size:,} bytes unpacked; expected at most {MAX_UNPACKED:,}. Keep "
+            "the columns that are needed, or thin the rows out first."
+        )
+
+
 def _npy(path: Path) -> Source:
-    return _array(path, np.load(path, allow_pickle=False), "x")
+    # Mapped, so that a header that promises more than the file holds is found out first.
+    try:
+        values = np.load(path, mmap_mode="r", allow_pickle=False)
+    except ValueError as error:
+        if "Python objects" not in str(error):
+            raise
+        raise TableError(
+            f"{path.name} holds Python objects; expected numbers. Objects are not read, since they "
+            "can bring code with them."
+        ) from None
+    return _array(path, values, "x")
 
 
 def _array(path: Path, values: np.ndarray, stem: str) -> Source:
@@ -178,6 +217,7 @@ def _array(path: Path, values: np.ndarray, stem: str) -> Source:
 
 
 def _npz(path: Path) -> Source:
+    _check_archive(path)
     with np.load(path, allow_pickle=False) as archive:
         arrays = {name: archive[name] for name in archive.files}
     if len(arrays) == 1:
@@ -197,7 +237,7 @@ def _npz(path: Path) -> Source:
 
 
 def _json(path: Path) -> Source:
-    record = json.loads(path.read_text(encoding="utf-8-sig"))
+    record = json.loads(read_bounded(path, MAX_JSON).decode("utf-8-sig"))
     if isinstance(record, dict) and {"columns", "data"} <= set(record):
         record = [dict(zip(record["columns"], row, strict=True)) for row in record["data"]]
     if isinstance(record, list) and record and all(isinstance(row, dict) for row in record):
@@ -212,8 +252,7 @@ def _json(path: Path) -> Source:
 
 
 def _netcdf(path: Path) -> Source:
-    xarray = require("xarray", "read .nc files")
-    with xarray.open_dataset(path) as data:
+    with open_netcdf(path, "read .nc files") as data:
         sizes = {name: size for name, size in data.sizes.items() if size > 1}
         if not sizes:
             raise TableError(f"{path.name} has no axis along which anything changes.")

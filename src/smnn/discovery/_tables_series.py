@@ -56,6 +56,18 @@ class Rows(NamedTuple):
     """`(T, U)` inputs, NaN where missing."""
 
 
+def rows_of(labels: np.ndarray) -> list[tuple[str, np.ndarray]]:
+    """Each label once, in the order of its first row, with the positions of its rows."""
+    if len(labels) == 0:
+        return []
+    import pandas as pd
+
+    # Compared one label at a time, a label for each row would take quadratic time.
+    codes, names = pd.factorize(labels)
+    order = np.argsort(codes, kind="stable")
+    return list(zip(names.tolist(), np.split(order, np.cumsum(np.bincount(codes))[:-1])))
+
+
 def sort_rows(rows: Rows) -> tuple[Rows, bool]:
     """In the order of time; whether anything had to move."""
     if (np.diff(rows.t) >= 0).all():

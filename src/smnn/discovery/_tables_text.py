@@ -7,11 +7,13 @@ import csv
 import gzip
 import io
 import re
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from smnn._files import open_bounded
 from smnn._optional import require
 
 SAMPLE = 1 << 18
@@ -31,8 +33,17 @@ _DATE = re.compile(r"\d{4}-\d\d(-\d\d)?([ T]|$)")
 _COMMENT = ("#", "%", "//")
 
 
+BROKEN_PACKING = (gzip.BadGzipFile, EOFError, zlib.error)
+"""What a gzip file raises that is none, or not whole."""
+
+
 class TableError(ValueError):
     """A data file cannot be used as it is; says what was got, what was expected, what to do."""
+
+
+def bad_packing(path: Path, error: Exception) -> TableError:
+    """A name that promises a gzip file, and something else below it."""
+    return TableError(f"{path.name} ends in .gz but is not a gzip file, or not all of it: {error}.")
 
 
 @dataclass(frozen=True)
@@ -70,11 +81,6 @@ def is_value(text: str, decimal: str = ".") -> bool:
     return is_number(text, decimal) or text.strip() in MISSING or bool(_DATE.match(text.strip()))
 
 
-def open_bytes(path: Path) -> IO[bytes]:
-    """The file, unpacked if it is gzipped."""
-    return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
-
-
 def sniff(path: Path) -> tuple[Dialect, list[str]]:
     """How a text file is written, and what is remarkable about it.
 
@@ -83,10 +89,10 @@ def sniff(path: Path) -> tuple[Dialect, list[str]]:
     """
     notes: list[str] = []
     try:
-        with open_bytes(path) as file:
+        with open_bounded(path) as file:
             sample = file.read(SAMPLE)
-    except (gzip.BadGzipFile, EOFError) as error:
-        raise TableError(f"{path.name} ends in .gz but is not a gzip file: {error}.") from None
+    except BROKEN_PACKING as error:
+        raise bad_packing(path, error) from None
     encoding, text = _decoded(path, sample, notes)
     lines = re.split(r"\r\n|\r|\n", text)
     if len(sample) == SAMPLE and len(lines) > 1:
@@ -115,7 +121,11 @@ def split(line: str, delimiter: str) -> list[str]:
     if delimiter == r"\s+":
         return line.split()
     reader = csv.reader([line], delimiter=delimiter, skipinitialspace=True)
-    return [field.strip() for field in next(reader, [])]
+    try:
+        fields = next(reader, [])
+    except csv.Error:  # a long line without this delimiter is more than it takes for a field
+        fields = line.split(delimiter)
+    return [field.strip() for field in fields]
 
 
 def read_columns(path: Path, dialect: Dialect, wanted: Sequence[int], texts: Sequence[int]) -> Any:
@@ -138,7 +148,7 @@ def read_columns(path: Path, dialect: Dialect, wanted: Sequence[int], texts: Seq
     exact = {"float_precision": "round_trip"} if int(pd.__version__.split(".")[0]) < 3 else {}
     kept, total = [], 0
     try:
-        with open_bytes(path) as raw, io.TextIOWrapper(raw, dialect.encoding, "replace") as file:
+        with _text(path, dialect) as file:
             for _ in range(dialect.skip):
                 file.readline()
             between = " " if dialect.delimiter == r"\s+" else dialect.delimiter
@@ -162,6 +172,8 @@ def read_columns(path: Path, dialect: Dialect, wanted: Sequence[int], texts: Seq
                     )
     except pd.errors.EmptyDataError:
         pass
+    except BROKEN_PACKING as error:
+        raise bad_packing(path, error) from None
     except (pd.errors.ParserError, csv.Error) as error:
         why = str(error).strip().splitlines()[0]
         raise TableError(f"{path.name} cannot be read as a table: {why}.") from None
@@ -169,6 +181,10 @@ def read_columns(path: Path, dialect: Dialect, wanted: Sequence[int], texts: Seq
         return pd.DataFrame({names[i]: [] for i in wanted}).rename(columns=int)
     frame = kept[0] if len(kept) == 1 else pd.concat(kept, ignore_index=True)
     return frame.rename(columns=int)[list(wanted)]
+
+
+def _text(path: Path, dialect: Dialect) -> IO[str]:
+    return io.TextIOWrapper(open_bounded(path), dialect.encoding, "replace")
 
 
 class _Headed:
@@ -190,7 +206,7 @@ def first_bad_entry(
     path: Path, dialect: Dialect, column: int, bad: Callable[[str], bool]
 ) -> tuple[int, str] | None:
     """Line number and text of the first entry of a column that is bad."""
-    with open_bytes(path) as raw, io.TextIOWrapper(raw, dialect.encoding, "replace") as file:
+    with _text(path, dialect) as file:
         for number, line in enumerate(file, 1):
             if number <= dialect.skip or not line.strip() or line.lstrip().startswith(_COMMENT):
                 continue

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from smnn.discovery._tables_files import Source
+from smnn.discovery._tables_series import rows_of
 from smnn.discovery._tables_text import MISSING, TableError
 
 # In the order in which they are looked for.
@@ -101,7 +102,7 @@ def looks_like_time(raw: Any, labels: np.ndarray) -> bool:
         values = raw.to_numpy(np.float64, na_value=np.nan)
         if len(values) < 3 or not np.isfinite(values).all():
             return False
-        return all(_even(values[labels == label]) for label in dict.fromkeys(labels))
+        return all(_even(values[rows]) for _, rows in rows_of(labels))
     dates = parse_dates(raw)
     return bool(len(dates) > 2 and dates.notna().mean() > 0.9)
 

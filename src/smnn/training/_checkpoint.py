@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from smnn._files import OutputError, write_atomically
+from smnn._files import InputError, check_file, read_bounded, write_atomically, writing
 from smnn._optional import require
 from smnn.training._config import digest_of
 from smnn.training._errors import CheckpointError
@@ -28,6 +28,8 @@ FORMAT = "smnn checkpoint"
 VERSION = 1
 RECORD = "checkpoint.json"
 HIDDEN = ".unfinished-"
+LARGEST_RECORD = 64 * 2**20
+"""Bytes of a `checkpoint.json`."""
 
 
 class Checkpoint(NamedTuple):
@@ -45,6 +47,11 @@ def write_checkpoint(folder: Path, content: Checkpoint) -> Path:
     Raises:
         OutputError: It cannot be written; nothing is left behind.
     """
+    with writing(folder):
+        return _write_checkpoint(folder, content)
+
+
+def _write_checkpoint(folder: Path, content: Checkpoint) -> Path:
     temporary: Path | None = None
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -64,11 +71,9 @@ def write_checkpoint(folder: Path, content: Checkpoint) -> Path:
             _remove(folder)
         temporary.rename(folder)
         _sync_folder(folder.parent)
-    except BaseException as error:
+    except BaseException:
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
-        if isinstance(error, OSError):
-            raise OutputError(f"cannot write {folder}: {error.strerror or error}.") from error
         raise
     return folder
 
@@ -91,15 +96,18 @@ def read_checkpoint(folder: Path, files: Iterable[str] | None = None) -> Checkpo
         data = _read_bytes(path)
         if hashlib.sha256(data).hexdigest() != record["files"][name]:
             raise _damaged(path, "its contents are not those that were written")
-        tensors[name] = _safetensors().load(data)
+        try:
+            tensors[name] = _safetensors().load(data)
+        except Exception as error:  # the library has its own class, which is not always there
+            raise _damaged(path, f"it does not hold tensors ({error})") from None
     return Checkpoint(record, tensors)
 
 
 def _read_record(folder: Path) -> dict[str, Any]:
     path = folder / RECORD
     try:
-        record = json.loads(_read_bytes(path))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        record = json.loads(_read_bytes(path, LARGEST_RECORD))
+    except (ValueError, RecursionError) as error:
         raise _damaged(path, f"it is not JSON ({error})") from None
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         raise CheckpointError(f"{path} is not a checkpoint of smnn: it does not say {FORMAT!r}.")
@@ -109,14 +117,26 @@ def _read_record(folder: Path) -> dict[str, Any]:
             f"{VERSION}. Use the smnn that wrote it."
         )
     digest = record.pop("digest", None)
-    if digest != digest_of(record):
+    try:
+        own = digest_of(record)
+    except (ValueError, RecursionError):
+        own = None
+    if digest is None or digest != own:
         raise _damaged(path, "its contents are not those that were written")
+    files = record.get("files")
+    if not isinstance(files, dict) or any(Path(name).name != name for name in files):
+        raise _damaged(path, "it does not name the files beside it")
     return record
 
 
-def _read_bytes(path: Path) -> bytes:
+def _read_bytes(path: Path, most: int | None = None) -> bytes:
     try:
+        if most is not None:
+            return read_bounded(path, most)
+        check_file(path)
         return path.read_bytes()
+    except InputError as error:
+        raise CheckpointError(str(error)) from None
     except (FileNotFoundError, NotADirectoryError):
         raise CheckpointError(f"there is no {path}; give the folder of a checkpoint.") from None
     except OSError as error:

@@ -7,6 +7,7 @@ import difflib
 import hashlib
 import json
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -209,7 +210,9 @@ def _check_type(name: str, value: object) -> None:
         _check(name, value, whole, "a whole number")
     elif name in _RANGES:
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        _check(name, value, number and math.isfinite(value), "a finite number")  # type: ignore[arg-type]
+        # Compared, since a whole number may be too large to be a float.
+        finite = number and -sys.float_info.max <= value <= sys.float_info.max  # type: ignore[operator]
+        _check(name, value, finite, "a finite number")
     elif name == "monitor":
         _check(name, value, isinstance(value, str) and bool(value), "the name of a scalar")
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -114,8 +115,11 @@ def _opened(x: Series, name: str) -> NDArray[Any]:
             array = np.load(Path(x), mmap_mode="r", allow_pickle=False)
         except FileNotFoundError:
             raise FileNotFoundError(f"{name}: there is no file {x}.") from None
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, EOFError, BadZipFile) as error:
             raise mismatch(name, f"{x} ({error})", "a .npy file of numbers", "") from None
+        if not isinstance(array, np.ndarray):
+            array.close()
+            raise mismatch(name, f"{x}, an archive", "a .npy file of numbers", "Save one array.")
     else:
         array = x.detach().cpu().numpy() if isinstance(x, Tensor) else np.asarray(x)
     if array.ndim == 1:

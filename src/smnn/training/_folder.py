@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from smnn._files import OutputError, prepare_output, write_json
+from smnn._files import OutputError, prepare_output, remove_unfinished, write_json, writing
 from smnn._machine import PACKAGES, describe_machine, package_versions
 from smnn.training._checkpoint import (
     Checkpoint,
@@ -49,7 +49,9 @@ class RunFolder:
                 f"{self.path} holds a run already; resume it (resume=True, --resume) or give "
                 "another folder."
             )
-        self.checkpoints.mkdir(exist_ok=True)
+        with writing(self.checkpoints):
+            self.checkpoints.mkdir(exist_ok=True)
+        remove_unfinished(self.checkpoints)
 
     def close(self) -> None:
         """Let other runs in."""
@@ -62,7 +64,8 @@ class RunFolder:
             import fcntl
         except ImportError:  # pragma: no cover - not on this system
             return
-        self._lock = (self.path / ".lock").open("w")
+        with writing(self.path / ".lock"):
+            self._lock = (self.path / ".lock").open("w")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -103,15 +106,16 @@ class RunFolder:
         them; they will be written again.
         """
         newest = step_name(record["step"])
-        steps = sorted(p for p in self.checkpoints.glob("step-*") if p.name <= newest)
-        keep = steps[-keep_last:]
         best = record["best"]
-        if best is None or not (self.checkpoints / best).is_dir():
-            (self.checkpoints / BEST).unlink(missing_ok=True)
-        else:
-            keep.append(self.checkpoints / best)
-            point_to(self.checkpoints / BEST, keep[-1])
-        tidy(self.checkpoints, keep)
+        with writing(self.checkpoints):
+            steps = sorted(p for p in self.checkpoints.glob("step-*") if p.name <= newest)
+            keep = steps[-keep_last:]
+            if best is None or not (self.checkpoints / best).is_dir():
+                (self.checkpoints / BEST).unlink(missing_ok=True)
+            else:
+                keep.append(self.checkpoints / best)
+                point_to(self.checkpoints / BEST, keep[-1])
+            tidy(self.checkpoints, keep)
 
 
 def step_name(step: int) -> str:

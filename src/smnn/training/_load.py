@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from smnn.training._errors import CheckpointError
+from smnn.training._config import Precision
+from smnn.training._errors import CheckpointError, ConfigError
 from smnn.training._folder import read_weights
 from smnn.training._precision import convert
 from smnn.training._registry import built
@@ -31,12 +32,12 @@ def load_task(path: str | PathLike[str], which: Which | None = None) -> Task:
     """
     found = read_weights(Path(path), which)
     record = found.record
-    if record["task"] is None:
+    if record.get("task") is None:
         raise CheckpointError(
-            f"{path} was written by {record['class']}, which is not registered; make the task and "
-            "use load_weights(task, path)."
+            f"{path} was written by {record.get('class')}, which is not registered; make the task "
+            "and use load_weights(task, path)."
         )
-    task = built(record["task"], record["task_config"])
+    task = _built(record, str(path))
     fill(task, found.tensors["weights"], record, str(path))
     return task.eval()
 
@@ -51,11 +52,32 @@ def load_weights(task: Task, path: str | PathLike[str], which: Which | None = No
     fill(task, found.tensors["weights"], found.record, str(path))
 
 
+def _built(record: dict[str, Any], origin: str) -> Task:
+    """The untrained task that a record describes, whoever wrote it."""
+    name, config = record["task"], record.get("task_config")
+    if not isinstance(name, str) or not isinstance(config, dict):
+        raise CheckpointError(f"{origin} does not say which task it holds.")
+    try:
+        return built(name, config)
+    except (ConfigError, CheckpointError):
+        raise
+    except Exception as error:  # whatever a constructor makes of arguments that it never gave
+        what = " ".join(str(error).split())
+        raise CheckpointError(
+            f"{origin}: the task {name!r} cannot be made from {str(config)[:200]}: "
+            f"{type(error).__name__}: {what}"
+        ) from None
+
+
 def fill(task: Task, weights: dict[str, Any], record: dict[str, Any], origin: str) -> None:
     """Give a task its state."""
-    convert(task, record["precision"])
+    precision: Any = record.get("precision")
+    state = record.get("task_state")
+    if precision not in get_args(Precision) or not isinstance(state, dict):
+        raise CheckpointError(f"{origin} does not hold the state of a task.")
+    convert(task, precision)
     try:
-        task.load_state_dict({**weights, **record["task_state"]})
-    except RuntimeError as error:
+        task.load_state_dict({**weights, **state})
+    except (RuntimeError, TypeError, ValueError, KeyError, AttributeError) as error:
         what = " ".join(str(error).split())
         raise CheckpointError(f"{origin} does not fit {type(task).__name__}: {what}") from None

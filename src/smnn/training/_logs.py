@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from smnn._files import OutputError
+from smnn._files import writing
 from smnn._optional import MissingPackageError, require
 from smnn.training._errors import CheckpointError, TrainingError
 
@@ -31,7 +31,8 @@ class Table:
     def start(self) -> None:
         """Begin anew."""
         if self.path is not None:
-            self.path.unlink(missing_ok=True)
+            with writing(self.path):
+                self.path.unlink(missing_ok=True)
 
     def add(self, row: Row) -> None:
         """Append a row; all rows must have the same columns."""
@@ -50,17 +51,14 @@ class Table:
 
     def _append(self, text: str) -> None:
         assert self.path is not None
-        try:
-            with self.path.open("a", encoding="utf-8", newline="") as file:
-                file.write(text)
-        except OSError as error:
-            raise OutputError(f"cannot write {self.path}: {error.strerror or error}.") from error
+        with writing(self.path), self.path.open("a", encoding="utf-8", newline="") as file:
+            file.write(text)
         self._size += len(text.encode())
 
     def position(self) -> int:
         """Bring the file to the disk; its length."""
         if self.path is not None and self._size:
-            with self.path.open("rb") as file:
+            with writing(self.path), self.path.open("rb") as file:
                 os.fsync(file.fileno())
         return self._size
 
@@ -76,12 +74,18 @@ class Table:
                 f"{self.path} has {found} bytes; the checkpoint was written after {size}. Put the "
                 "file back to resume."
             )
-        os.truncate(self.path, size)
+        with writing(self.path):
+            os.truncate(self.path, size)
         self._size = size
-        with self.path.open(encoding="utf-8", newline="") as file:
-            reader = csv.reader(file)
-            self._columns = next(reader)
-            self.rows = [dict(zip(self._columns, map(_number, cells))) for cells in reader]
+        try:
+            with self.path.open(encoding="utf-8", newline="") as file:
+                columns, *rows = csv.reader(file)
+                self.rows = [dict(zip(columns, map(_number, cells))) for cells in rows]
+        except (ValueError, csv.Error) as error:
+            raise CheckpointError(
+                f"{self.path} is damaged ({error}). Put the file back to resume."
+            ) from None
+        self._columns = columns
 
 
 def _line(cells: list[Any]) -> str:
@@ -123,15 +127,15 @@ class Log:
             else:
                 # Events after the checkpoint are of the run that was interrupted.
                 purge = step + 1 if positions is not None else None
-                self._events = board.SummaryWriter(str(self._folder), purge_step=purge)
+                with writing(self._folder):
+                    self._events = board.SummaryWriter(str(self._folder), purge_step=purge)
 
     def step(self, row: Row, samples_per_second: float) -> None:
         """Log a step."""
         self.steps.add(row)
         self._write("train", row)
         if self._events is not None:
-            step = int(row["step"])
-            self._events.add_scalar("train/samples_per_second", samples_per_second, step)
+            self._write("train", {"step": row["step"], "samples_per_second": samples_per_second})
 
     def epoch(self, row: Row) -> None:
         """Log an evaluation."""
@@ -140,17 +144,23 @@ class Log:
 
     def _write(self, group: str, row: Row) -> None:
         if self._events is not None:
-            for name, value in row.items():
-                if name not in ("step", "epoch"):
-                    self._events.add_scalar(f"{group}/{name}", value, int(row["step"]))
+            assert self._folder is not None
+            with writing(self._folder):
+                for name, value in row.items():
+                    if name not in ("step", "epoch"):
+                        self._events.add_scalar(f"{group}/{name}", value, int(row["step"]))
 
     def positions(self) -> dict[str, int]:
         """Where the files end, to be kept in a checkpoint."""
         if self._events is not None:
-            self._events.flush()
+            assert self._folder is not None
+            with writing(self._folder):
+                self._events.flush()
         return {"steps": self.steps.position(), "epochs": self.epochs.position()}
 
     def close(self) -> None:
         """Close the files."""
         if self._events is not None:
-            self._events.close()
+            assert self._folder is not None
+            with writing(self._folder):
+                self._events.close()

@@ -13,13 +13,21 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
+from smnn._files import OutputError
 from smnn.training import _state
 from smnn.training._average import Average
 from smnn.training._checkpoint import Checkpoint, read_checkpoint
 from smnn.training._config import TrainConfig, digest_of
 from smnn.training._data import Data
-from smnn.training._errors import ConfigError, Interrupted, NonFiniteError
+from smnn.training._errors import (
+    CheckpointError,
+    ConfigError,
+    Interrupted,
+    NonFiniteError,
+    TrainingError,
+)
 from smnn.training._evaluate import run as run_evaluation
+from smnn.training._failures import explained
 from smnn.training._folder import RunFolder, best_name
 from smnn.training._graphed import GraphedStep, obstacle
 from smnn.training._load import fill
@@ -29,7 +37,7 @@ from smnn.training._precision import convert, dtype_of, moved
 from smnn.training._processes import Processes, on_main
 from smnn.training._progress import Display
 from smnn.training._rng import derived_seed, seed_all
-from smnn.training._sampling import Fetch, Plan, find_non_finite, load
+from smnn.training._sampling import Fetch, Plan, find_non_finite, load, total_steps
 from smnn.training._schedule import Plateau, Watch, rate_factor
 from smnn.training._signals import Wish
 from smnn.training._step import Step, make_optimizer, set_rate
@@ -62,7 +70,7 @@ class Run:
             self.fetch.size, config.batch_size, config.seed, config.drop_last,
             processes.world, processes.rank, config.accumulate,
         )  # fmt: skip
-        self.total = _total_steps(config, self.plan)
+        self.total = total_steps(config, self.plan)
         self.optimizer = make_optimizer(config, task.parameters(), device)
         self.make_step = Step(task, self.optimizer, config, processes)
         self.average = None if config.ema is None else Average(task, config.ema)
@@ -111,24 +119,38 @@ class Run:
         if found is None:
             return None
         record, tensors = read_checkpoint(found)
-        _state.check_identity(record["identity"], self._identity, str(found))
-        fill(self.task, tensors["weights"], record, str(found))
+        try:
+            positions = self._take(record, tensors, str(found))
+            on_main(self.processes, lambda: folder.tidy(record, self.config.keep_last))
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
+            if isinstance(error, TrainingError | ConfigError | OutputError):
+                raise
+            what = f"{type(error).__name__}: {error}"
+            raise CheckpointError(f"{found} holds no run ({what}). Use another.") from error
+        self.checkpoint = found
+        return positions
+
+    def _take(
+        self, record: dict[str, Any], tensors: dict[str, dict[str, Tensor]], origin: str
+    ) -> Mapping[str, int]:
+        """Take over everything that a checkpoint holds."""
+        _state.check_identity(record["identity"], self._identity, origin)
+        fill(self.task, tensors["weights"], record, origin)
         _state.restore_optimizer(self.optimizer, tensors["optimizer"])
         if self.average is not None:
             self.average.restore(tensors["average"])
-        self._tally.restore(record["step"], tensors["progress"]["sums"])
-        self.make_step.names = record["names"]
-        self.step, self.stopped = record["step"], record["stopped"]
+        self.step, self.stopped = int(record["step"]), bool(record["stopped"])
+        names = self.make_step.names = [str(name) for name in record["names"]]
+        if self.step < 1 or [names[0], names[-1]] != ["loss", "grad_norm"]:
+            raise ValueError(f"step {self.step} of {', '.join(names)}")
+        self._tally.restore(self.step, tensors["progress"]["sums"])
         self.last = {
             name: float(x) if isinstance(x, str) else x for name, x in record["last"].items()
         }
         self._best = record["best"]
         self.watch.restore(record["watch"])
         self.plateau.restore(record["plateau"])
-        self.checkpoint = found
-        on_main(self.processes, lambda: folder.tidy(record, self.config.keep_last))
-        positions: Mapping[str, int] = record["logs"]
-        return positions
+        return {name: int(record["logs"][name]) for name in ("steps", "epochs")}
 
     @functools.cached_property
     def _identity(self) -> dict[str, Any]:
@@ -163,7 +185,8 @@ class Run:
         batches = load(self.fetch, wanted, self.config.workers)
         self.meter = Meter()
         while self.step < self.total and not self.stopped:
-            values, flags = self._make_step(batches, wish)
+            with explained(self.config, self.processes, self.step + 1, self._how_to_go_on):
+                values, flags = self._make_step(batches, wish)
             on_cpu = values.device.type == "cpu"
             due = self.step == 1 or self.step % self.config.log_every == 0
             last = self.step == self.total
@@ -178,7 +201,8 @@ class Run:
             if ended:
                 self._after_epoch()
             if evaluates:
-                self._evaluate()
+                with explained(self.config, self.processes, self.step, self._how_to_go_on):
+                    self._evaluate()
             if ended:
                 self._tally.reset()
             stop = self._stop_wanted(wish, flags, due or on_cpu)
@@ -310,13 +334,20 @@ class Run:
 
     def _interrupt(self, number: int, screen: Display) -> NoReturn:
         name = signal.Signals(number).name
-        command = self.facts.get("command")
-        how = "run the same again with resume=True" if command is None else f"{command} --resume"
+        how = self._command_to_resume()
         screen.say(f"Stopped by {name} after step {self.step}; {self.checkpoint} is complete.")
         screen.say(f"To continue: {how}")
         # Another code of a process that it started would make Lightning kill the main one.
         code = 128 + number if self.processes.is_main else 0
         raise Interrupted(number, str(self.checkpoint), code)
+
+    def _command_to_resume(self) -> str:
+        command = self.facts.get("command")
+        return "run the same again with resume=True" if command is None else f"{command} --resume"
+
+    def _how_to_go_on(self) -> str:
+        how = f"To continue from {self.checkpoint}: {self._command_to_resume()}"
+        return how if self.checkpoint is not None else "There is no checkpoint yet."
 
     def _save(self) -> None:
         if self.folder is None:
@@ -367,16 +398,3 @@ class Run:
         if self.graphed.reason is not None:
             return f"no: {self.graphed.reason}"
         return f"{self.graphed.replayed} steps"
-
-
-def _total_steps(config: TrainConfig, plan: Plan) -> int:
-    if plan.steps_per_epoch == 0:
-        raise ConfigError(
-            f"batch_size: got {config.batch_size}; there are {plan.samples} training samples, and "
-            "drop_last leaves no batch. Use smaller batches."
-        )
-    limits = [
-        config.max_steps,
-        None if config.epochs is None else config.epochs * plan.steps_per_epoch,
-    ]
-    return min(limit for limit in limits if limit is not None)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 
+from smnn.training._config import TrainConfig
 from smnn.training._errors import ConfigError
 from smnn.training._rng import derived_seed, preserved, seed_all
 
@@ -73,6 +74,24 @@ class Plan:
         """The parts of a step that this process computes."""
         epoch = step // self.steps_per_epoch
         return shares(self.batch(step), self.world, self.rank, self.accumulate, epoch)
+
+
+def total_steps(config: TrainConfig, plan: Plan) -> int:
+    """Optimiser steps of a run.
+
+    Raises:
+        ConfigError: An epoch has none.
+    """
+    if plan.steps_per_epoch == 0:
+        raise ConfigError(
+            f"batch_size: got {config.batch_size}; there are {plan.samples} training samples, and "
+            "drop_last leaves no batch. Use smaller batches."
+        )
+    limits = [
+        config.max_steps,
+        None if config.epochs is None else config.epochs * plan.steps_per_epoch,
+    ]
+    return min(limit for limit in limits if limit is not None)
 
 
 def shares(whole: Tensor, world: int, rank: int, parts: int, epoch: int) -> list[Share]:

@@ -65,7 +65,8 @@ class Watch:
 
     def restore(self, state: dict[str, Any]) -> None:
         """The other way round."""
-        self.best, self.best_step, self.stale = state["best"], state["best_step"], state["stale"]
+        self.best = None if state["best"] is None else float(state["best"])
+        self.best_step, self.stale = int(state["best_step"]), int(state["stale"])
 
 
 @dataclass
@@ -89,5 +90,5 @@ class Plateau:
 
     def restore(self, state: dict[str, Any]) -> None:
         """The other way round."""
-        self.scale = state["scale"]
+        self.scale = float(state["scale"])
         self.watch.restore(state)

@@ -58,8 +58,11 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
     """The other way round; settings such as the learning rate are those of the optimiser."""
     state: dict[int, dict[str, Tensor]] = {}
+    sizes = [p.shape for group in optimizer.param_groups for p in group["params"]]
     for key, x in tensors.items():
         i, name = key.split(".", 1)
+        if x.shape not in (torch.Size(), sizes[int(i)]):
+            raise ValueError(f"{name} of weight {i} has shape {tuple(x.shape)}")
         state.setdefault(int(i), {})[name] = x
     groups = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": state, "param_groups": groups})

@@ -1,0 +1,6 @@
+"""`from fuzz_targets import ...` and `from killing import ...` in the tests of this folder."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))

@@ -1,0 +1,279 @@
+"""Small files that ask for the impossible: refused in words, in bounded time and memory."""
+
+import gzip
+import io
+import json
+import os
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from limits import limited
+
+from smnn import _files
+from smnn.datasets.kdv import KdVFileError, read_file
+from smnn.datasets.sst import DataFormatError, read_grid
+from smnn.discovery import Discovery, _tables_files
+from smnn.discovery._expressions import ExpressionError, parse_expression
+from smnn.discovery._storage import ModelFileError
+from smnn.discovery._tables import TableError, read_table
+from smnn.discovery.libraries import Library, LibraryError
+from smnn.training import CheckpointError, load_task
+
+MEMORY = 600 << 20
+
+
+def refused(call: Callable[[], object], error: str, words: str) -> None:
+    """The call ends with this error, within the memory."""
+    code, said = limited(call, memory=MEMORY)
+    assert code == 1, said
+    assert said.startswith(f"{error}: "), said
+    assert words in said.splitlines()[0], said
+
+
+def header_only(shape: tuple[int, ...]) -> bytes:
+    buffer = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        buffer, {"descr": "<f8", "fortran_order": False, "shape": shape}
+    )
+    return buffer.getvalue()
+
+
+def test_an_array_that_promises_more_than_the_file_holds(tmp_path: Path) -> None:
+    path = tmp_path / "x.npy"
+    path.write_bytes(header_only((10**12, 3)) + bytes(240))
+    refused(lambda: read_table(path), "TableError", "cannot be read as .npy")
+
+
+def test_an_archive_that_unpacks_to_more_than_fits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_tables_files, "MAX_UNPACKED", 8 << 20)  # so that the test is short
+    path = tmp_path / "x.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x.npy", header_only((2_000_000,)) + bytes(16_000_000))
+    assert path.stat().st_size < 1 << 20
+    refused(lambda: read_table(path), "TableError", "bytes unpacked; expected at most")
+
+
+def test_a_gzipped_line_without_end(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv.gz"
+    with gzip.open(path, "wb", 1) as file:
+        file.write(b"t,x\n0,1\n1,2\n2,")
+        for _ in range(300):
+            file.write(b"1" * (1 << 20))
+    refused(lambda: read_table(path), "TableError", "bytes in one line; expected fewer")
+
+
+def test_gzipped_lines_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_files, "LARGEST", 32 << 20)  # so that the test is short
+    path = tmp_path / "x.csv.gz"
+    with gzip.open(path, "wb", 1) as file:
+        file.write(b"t,x\n0,1\n1,2\n2,4\n")
+        for _ in range(64):
+            file.write(b"# nothing\n" * 100_000)
+    refused(lambda: read_table(path), "TableError", "bytes unpacked; expected fewer")
+
+
+def test_a_million_columns(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps({f"x{i}": [i] for i in range(100_000)}))
+    refused(lambda: read_table(path), "TableError", "has 100,000 columns; expected at most")
+    path = tmp_path / "x.csv"
+    path.write_text(",".join(f"x{i}" for i in range(25_000)) + "\n" + "1," * 24_999 + "1\n")
+    refused(lambda: read_table(path), "TableError", "columns; expected at most 10,000")
+
+
+def test_a_series_for_every_row_takes_linear_time(tmp_path: Path) -> None:
+    """Compared pair by pair, these labels would take minutes."""
+    path = tmp_path / "x.csv"
+    rows = [f"{i},{i % 7},a{i}" for i in range(40_000)]
+    path.write_text("t,x,id\n" + "\n".join(rows) + "\n")
+    with pytest.raises(TableError, match="no series with 3"):
+        read_table(path, series="id")
+
+
+def huge_dataset(path: Path, name: str, shape: tuple[int, ...]) -> None:
+    """Declared, compressed, never written: some kilobytes."""
+    with h5py.File(path, "a") as file:
+        file.create_dataset(name, shape, "f8", chunks=(1,) * len(shape), compression="gzip")
+
+
+def test_netcdf_that_declares_what_no_memory_holds(tmp_path: Path) -> None:
+    path = tmp_path / "x.nc"
+    huge_dataset(path, "time", (10**12,))
+    huge_dataset(path, "sst", (10**6, 10**3, 10**3))
+    assert path.stat().st_size < 1 << 20
+    for call, error in ((read_grid, "DataFormatError"), (read_table, "TableError")):
+        refused(lambda call=call: call(path), error, "values; expected at most")
+
+
+def test_hdf5_that_declares_what_no_memory_holds(tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    huge_dataset(path, "train/pde_140-256", (10**6, 140, 256))
+    for name in ("x", "t", "dx", "dt"):
+        huge_dataset(path, f"train/{name}", (10**9,))
+    refused(lambda: read_file(path), "KdVFileError", "values; expected at most")
+
+
+def test_files_that_point_to_other_files(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_bytes(np.arange(1024.0).tobytes())
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        group = file.create_group("train")
+        group.create_dataset("pde_2-2", (1, 2, 2), "f8", external=[(str(secret), 0, 32)])
+        for name, shape in {"x": (1, 2), "t": (1, 2), "dx": (1,), "dt": (1,)}.items():
+            group[name] = np.ones(shape)
+    with pytest.raises(KdVFileError, match="lies in another file"):
+        read_file(path)
+    with h5py.File(tmp_path / "y.h5", "w") as file:
+        file["train"] = h5py.ExternalLink(str(path), "train")
+    with pytest.raises(KdVFileError, match="lies in another file"):
+        read_file(tmp_path / "y.h5")
+    with h5py.File(tmp_path / "z.nc", "w") as file:
+        file.create_dataset("sst", (2, 2), "f8", external=[(str(secret), 0, 32)])
+    with pytest.raises(DataFormatError, match="lies in another file"):
+        read_grid(tmp_path / "z.nc")
+
+
+def test_devices_and_pipes_are_no_files(tmp_path: Path) -> None:
+    """Reading them might never end."""
+    zero, pipe = tmp_path / "zero.json", tmp_path / "pipe.json"
+    zero.symlink_to("/dev/zero")
+    os.mkfifo(pipe)
+    for path in (zero, pipe):
+        with pytest.raises(ModelFileError, match="is a device or a pipe; expected a file"):
+            Discovery.load(path)
+        with pytest.raises(TableError, match=r"empty|device or a pipe"):
+            read_table(path)
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    (folder / "checkpoint.json").symlink_to("/dev/zero")
+    with pytest.raises(CheckpointError, match="is a device or a pipe"):
+        load_task(folder)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "10**10**10", "10^10^10", "9^9^9^9", "1e999", "x^1e9", "(" * 400 + "x" + ")" * 400,
+        "-" * 400 + "x", "sin(" * 200 + "x" + ")" * 200, "x" * 1001, "((x^31)^31)^31",
+        "2^2^2^2^2^2",
+        "(" * 20 + "x+y" + ")^1.01" * 20, "1/(x-x)", "log(0)", "factorial(9)", "9!",
+    ],
+)  # fmt: skip
+def test_expressions_that_grow_without_end(text: str) -> None:
+    refused(lambda: parse_expression(text, ["x", "y"]), "ExpressionError", "")
+
+
+def test_a_number_below_every_other_is_zero() -> None:
+    """Its exact fraction would have as many digits as the exponent says."""
+    code, said = limited(lambda: parse_expression("1e-99999999 + x", ["x"]), memory=MEMORY)
+    assert (code, said) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "__import__('os').system('true')", "x.__class__", "().__class__", "lambda: x",
+        "x if x else y",
+        "f'{x}'", "eval('x')", "exec('x')", "open('x')", "x[0]", "x:=1", "x;y", "x and y", "{x}",
+        "x@y", "x for x in y", "`x`.real", "import os", "sympify('x')", "Symbol('x')", "x\\ny",
+        "ѕin(x)", "х", "ｘ", "𝑥", "１+x", "٣", "x²", "½", "∞", "sin（x）", "I", "oo", "nan", "E",
+        "globals()", "x.y", "0x10", "1_000", "1j", "x!", "%x", "x//y", "~x", "x<y", "x==y",
+    ],
+)  # fmt: skip
+def test_expressions_are_mathematics_only(text: str) -> None:
+    with pytest.raises(ExpressionError):
+        parse_expression(text, ["x", "y"])
+
+
+@pytest.mark.parametrize(
+    "library",
+    [
+        {"kind": "polynomial", "degree": 20},
+        {"kind": "product", "libraries": [{"kind": "polynomial", "degree": 20},
+                                          {"kind": "union", "libraries": []}]},
+        {"kind": "product", "libraries": [{"kind": "polynomial", "degree": 9}] * 9},
+        {"kind": "trigonometric", "frequencies": list(range(1, 10_000))},
+    ],
+)  # fmt: skip
+def test_libraries_that_grow_without_end(library: dict) -> None:
+    made = Library.from_json(library)
+    with pytest.raises(LibraryError, match="terms in 12 variables; expected at most"):
+        made.terms([f"x{i}" for i in range(12)])
+
+
+def test_a_model_of_many_tangled_terms_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from smnn.discovery import _storage
+
+    tangled = ["(" * 9 + f"x+{i}*y" + ")^1.01" * 9 for i in range(1, 400)]
+    record = {"format": "smnn-discovery", "version": 1, "order": 1, "variables": ["x", "y"],
+              "inputs": [], "library": {"kind": "expressions", "expressions": tangled}}  # fmt: skip
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps(record))
+    monkeypatch.setattr(_storage, "MAX_CALLS", 300_000)  # so that the test is short
+    with pytest.raises(ModelFileError, match=r"cannot be made in reasonable time|too tangled"):
+        Discovery.load(path)
+
+
+def test_a_budget_leaves_a_profiler_in_place() -> None:
+    import sys
+
+    from smnn.discovery._expressions import OverBudget, budget
+
+    seen: list[str] = []
+
+    def profiler(frame: object, event: str, argument: object) -> None:
+        seen.append(event)
+
+    def busy() -> None:
+        for _ in range(100):
+            len(())
+
+    before = sys.getprofile()
+    sys.setprofile(profiler)
+    try:
+        with budget(10_000):
+            busy()
+        kept = sys.getprofile() is profiler
+        with pytest.raises(OverBudget), budget(50):
+            busy()
+    finally:
+        sys.setprofile(before)
+    assert kept
+    assert len(seen) > 100
+
+
+def test_a_file_on_which_the_hdf5_library_never_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by fuzzing: its loop is out of reach of signals, so another process tries it first."""
+    from smnn.datasets import _hdf5_probe
+
+    monkeypatch.setattr(_hdf5_probe, "SECONDS", 5.0)
+    packed = (Path(__file__).parent / "endless_attribute.nc.gz").read_bytes()
+    path = tmp_path / "x.nc"
+    path.write_bytes(gzip.decompress(packed))
+    with pytest.raises(DataFormatError, match="does not come to an end with it within 5 s"):
+        read_grid(path)
+
+
+def test_a_file_on_which_the_hdf5_library_dies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from smnn.datasets import _hdf5_probe
+
+    path = tmp_path / "x.nc"
+    huge_dataset(path, "sst", (2,))
+    monkeypatch.setattr(_hdf5_probe, "SCRIPT", "import os; os.abort()")
+    with pytest.raises(DataFormatError, match="the HDF5 library crashes on it"):
+        read_grid(path)
+    monkeypatch.setattr(_hdf5_probe.sys, "executable", str(tmp_path / "none"))
+    assert _hdf5_probe.deadly(path) is None

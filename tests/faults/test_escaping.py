@@ -1,0 +1,134 @@
+"""Names from data are text in every report: on the terminal, in HTML, in SVG, in JSON."""
+
+import json
+import math
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+EVIL = [
+    "<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "</script><b>", "[/red]",
+    "[bold]x", "'onload='alert", "</title></style>", "$x^2$", "{{7*7}}", "&lt;", "x\u202ey",
+]  # fmt: skip
+VOID = {"meta", "img", "link", "br", "hr", "input"}
+
+
+class Page(HTMLParser):
+    """Elements, attributes and text of a page, as a browser would see them."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str]] = []
+        self.scripts: list[str] = []
+        self.open: list[str] = []
+        self.text: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] == "script":
+            self.scripts.append(data)
+        else:
+            self.text.append(data)
+
+
+def checked(path: Path, names: list[str]) -> None:
+    """A page with the scripts of the package, no handlers, and the names as text."""
+    from smnn.report import charts
+
+    page = Page(path.read_text(encoding="utf-8"))
+    assert page.open == []
+    own = charts.SCRIPT.strip()
+    assert all(own in script or script.strip() in own for script in page.scripts)
+    assert not [name for name, _ in page.attributes if name.startswith("on")]
+    links = [v for name, v in page.attributes if name in ("src", "href", "xlink:href", "action")]
+    assert all(link.startswith(("data:image/", "#")) for link in links), links
+    assert page.tags.count("img") == sum(
+        1 for name, v in page.attributes if name == "src" and v.startswith("data:image/")
+    )
+    for tag in ("b", "title", "iframe", "object", "base", "form"):
+        allowed = {"title": 1, "b": None}.get(tag, 0)
+        if allowed is not None:
+            assert page.tags.count(tag) <= allowed, tag
+    everything = "".join(page.text) + "".join(value for _, value in page.attributes)
+    for name in names:
+        assert name in everything, name
+
+
+def run(*words: str) -> str:
+    from smnn.cli._app import app
+
+    result = CliRunner().invoke(app, list(words))
+    assert result.exit_code == 0, result.output[-2000:]
+    return result.output
+
+
+def table(path: Path, names: list[str], rows: int = 60) -> Path:
+    """Decays and oscillations under hostile names; time is the first column."""
+    columns = [[math.exp(-0.05 * i), math.sin(0.2 * i), math.cos(0.2 * i)] for i in range(rows)]
+    quoted = ['"' + name.replace('"', '""') + '"' for name in names]
+    head = ",".join(["t", *quoted])
+    lines = [",".join(map(str, [0.1 * i, *c[: len(names)]])) for i, c in enumerate(columns)]
+    path.write_text("\n".join([head, *lines]) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("names", [EVIL[:3], EVIL[3:6], EVIL[6:9], EVIL[9:]])
+def test_discovery(tmp_path: Path, names: list[str]) -> None:
+    data = table(tmp_path / "<img src=x onerror=alert(1)>.csv", names)
+    out = tmp_path / "out"
+    said = run(
+        "discover", str(data), "--out", str(out), "--library", "poly:1", "--ensemble", "0",
+        "--method", "regression",
+    )  # fmt: skip
+    checked(out / "report.html", names)
+    assert "onerror=alert(1)&gt;.csv" in (out / "report.html").read_text()
+    assert json.loads((out / "model.json").read_text())["variables"] == names
+    for name in names:
+        if "\u202e" not in name:  # the terminal is told the brackets, not what they mean to rich
+            assert name in said.replace("\n", "")
+
+
+def test_forecast(tmp_path: Path) -> None:
+    pytest.importorskip("smnn.cli.forecast")
+    from smnn.cli._app import app
+
+    if "forecast" not in [c.name for c in app.registered_commands]:
+        pytest.skip("the command is not part of the console script")
+    names = EVIL[:2]
+    data = table(tmp_path / "x.csv", names, rows=40)
+    out = tmp_path / "out"
+    run("forecast", str(data), "--out", str(out), "--horizon", "3")
+    checked(out / "report.html", names)
+
+
+def test_the_check_sees_what_it_looks_for(tmp_path: Path) -> None:
+    path = tmp_path / "x.html"
+    for evil in (
+        "<script>alert(1)</script>", "<img src=http://x>", "<p onclick=x>a</p>",
+        "<iframe></iframe>", "<a href='javascript:x'>a</a>",
+    ):  # fmt: skip
+        path.write_text(f"<html><body>{evil}</body></html>")
+        with pytest.raises(AssertionError):
+            checked(path, [])
+    path.write_text("<html><body><p title='a'>b</p></body></html>")
+    checked(path, ["a", "b"])
+    with pytest.raises(AssertionError):
+        checked(path, ["c"])

@@ -1,0 +1,170 @@
+"""No space, no permission: said in words, and every file that has its name is whole."""
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from killing import scenarios
+from limits import limited
+
+from smnn import _files
+from smnn._files import OutputError, prepare_output, write_atomically, writing
+from smnn.training import Damping, TrainConfig, fit, load_task, oscillations
+from smnn.training import _checkpoint as checkpoint
+
+CALLS = ("fsync", "replace", "rename", "mkdir", "unlink", "chmod")
+
+
+@pytest.fixture(scope="module")
+def every() -> dict[str, Any]:
+    return {s.name: s for s in scenarios()}
+
+
+SIZES = {
+    "data generation": [0, 100_000],
+    "training and checkpoints": [0, 700, 1500],
+    "discovery report": [300, 20_000],
+    "reproduction": [2000, 20_000],
+}
+
+
+@pytest.mark.parametrize(("name", "size"), [(n, s) for n, sizes in SIZES.items() for s in sizes])
+def test_files_that_cannot_grow(every: dict, name: str, size: int, tmp_path: Path) -> None:
+    """Writing beyond `size` bytes fails in the system, in the middle of any write."""
+    scenario, out = every[name], tmp_path / "out"
+    code, said = limited(lambda: scenario.work(out), file_size=size)
+    assert code == 1, said
+    first = said.splitlines()[0] if said.startswith("OutputError") else said
+    # The commands tell it in their own way and leave with 2.
+    assert "cannot write" in said, first
+    assert "Traceback" not in said.split("cannot write")[0], said
+    if out.exists():
+        scenario.check(out)
+    code, said = limited(lambda: scenario.work(out))
+    assert code == 0, said
+    scenario.check(out)
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, nth: int) -> list[str]:
+    """Let the n-th call that changes what is on disk fail, as a full disk lets it."""
+    seen: list[str] = []
+
+    def counted(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            seen.append(name)
+            if len(seen) == nth:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return call(*args, **kwargs)
+
+        return wrapper
+
+    for name in CALLS:
+        monkeypatch.setattr(os, name, counted(name, getattr(os, name)))
+    return seen
+
+
+def test_every_call_of_a_run_may_fail(tmp_path: Path) -> None:
+    """Each call in turn finds the disk full: the error says so, and resuming is exact."""
+    config = TrainConfig(max_steps=2, checkpoint_every=1, tensorboard=False, ema=0.5, log_every=1)
+    data = oscillations(4)
+
+    def run(out: Path) -> Damping:
+        task = Damping()
+        fit(task, data, config, out, resume=True, progress=False)
+        return task
+
+    whole = run(tmp_path / "whole").state_dict()
+    nth, failed = 1, 0
+    while True:
+        out = tmp_path / str(nth)
+        with pytest.MonkeyPatch.context() as patch:
+            seen = failing(patch, nth)
+            try:
+                run(out)
+            except OutputError as error:
+                failed += 1
+                _check_words(error)
+        if len(seen) < nth:
+            break
+        if (out / "checkpoints").exists():
+            for folder in (out / "checkpoints").glob("[sb]*-*"):
+                checkpoint.read_checkpoint(folder)
+        task = run(out)
+        assert all(torch.equal(x, whole[name]) for name, x in task.state_dict().items())
+        nth += 1
+    assert nth > 25
+    assert failed > 20  # the others are calls whose failure costs nothing
+
+
+def _check_words(error: OutputError) -> None:
+    assert "cannot write" in str(error)
+    assert "No space left on device. Free some space or write elsewhere" in str(error)
+
+
+def test_every_call_of_an_atomic_write_may_fail(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_text("old")
+    for nth in (1, 2, 3):
+        with pytest.MonkeyPatch.context() as patch:
+            failing(patch, nth)
+            with pytest.raises(OutputError, match="No space left on device") as caught:
+                write_atomically(path, "new")
+        _check_words(caught.value)
+        assert path.read_text() == "old"
+        assert os.listdir(tmp_path) == ["x"]
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.EPERM])
+def test_a_folder_that_may_not_be_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(_files.tempfile, "TemporaryFile", refuse)
+    wanted = f"cannot write into .*out: {os.strerror(number)}. Give a folder that you may write to"
+    with pytest.raises(OutputError, match=wanted):
+        prepare_output(tmp_path / "out")
+    with pytest.raises(OutputError, match=wanted):
+        fit(Damping(), oscillations(4), TrainConfig(max_steps=1), tmp_path / "out", progress=False)
+
+
+def test_a_full_disk_is_found_before_computing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, said = limited(lambda: prepare_output(tmp_path), file_size=0)
+    assert code == 1
+    assert said.startswith(f"OutputError: cannot write into {tmp_path}: File too large. Free some")
+
+
+def test_a_full_disk_ends_a_run_with_tensorboard_in_words(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    config = TrainConfig(max_steps=200, log_every=1, tensorboard=True, checkpoint_every=500)
+
+    def work() -> None:
+        fit(Damping(), oscillations(4), config, tmp_path, progress=False)
+
+    code, said = limited(work, file_size=6000)
+    assert code == 1, said
+    assert said.startswith("OutputError: cannot write "), said[-800:]
+
+
+def test_other_errors_are_not_taken_for_a_full_disk(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="other"), writing(tmp_path):
+        raise ValueError("other")
+
+
+def test_a_checkpoint_of_a_run_that_failed_can_be_loaded(tmp_path: Path) -> None:
+    config = TrainConfig(max_steps=2, checkpoint_every=2, tensorboard=False)
+    fit(Damping(), oscillations(8), config, tmp_path, progress=False)
+    with pytest.MonkeyPatch.context() as patch:
+        failing(patch, 4)
+        with pytest.raises(OutputError):
+            fit(Damping(), oscillations(8), config.replace(max_steps=4), tmp_path, resume=True,
+                progress=False)  # fmt: skip
+    assert np.isfinite(float(load_task(tmp_path).damping.detach()))

@@ -1,0 +1,69 @@
+"""A few dozen spoiled inputs for every reader; tools/fuzz.py makes a hundred thousand."""
+
+import os
+
+import pytest
+from fuzz_inputs import as_json
+from fuzz_targets import Target, targets
+from fuzzing import Watch, fuzz
+from hypothesis import strategies as st
+
+EVERY = targets()
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_readers_refuse_in_words(name: str) -> None:
+    found = fuzz(EVERY[name], 40, start=5)
+    assert found["bugs"] == []
+    assert found["acts"] == []
+    assert found["inputs"] >= 30
+    assert found["growth_mib"] < 512
+
+
+def fed(check: object) -> dict:
+    return fuzz(Target("x", (KeyError,), lambda: st.integers(0, 9), check), 30, start=1)
+
+
+def test_the_fuzzer_finds_what_it_looks_for() -> None:
+    """Undocumented errors, errors without words, memory, dead processes, acts."""
+
+    def fails(value: int, folder: object) -> None:
+        if value == 7:
+            raise ValueError("seven")
+
+    def mute(value: int, folder: object) -> None:
+        raise KeyError
+
+    def grows(value: int, folder: object) -> None:
+        bytearray(4 << 30)
+
+    def dies(value: int, folder: object) -> None:
+        os.kill(os.getpid(), 9)
+
+    def acts(value: int, folder: object) -> None:
+        exec("1 + 1")
+
+    assert fed(fails)["bugs"][0][0] == "ValueError: seven"
+    assert "without a message" in fed(mute)["bugs"][0][0]
+    assert fed(grows)["bugs"][0][0].startswith("MemoryError")
+    assert fed(dies)["bugs"][0][0] == "the process ended with -9"
+    assert fed(acts)["acts"][0][0].startswith("exec <string>")
+
+
+def test_a_hang_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    import time
+
+    import fuzzing
+
+    monkeypatch.setattr(fuzzing, "SECONDS", 0.2)
+
+    def hangs(value: int, folder: object) -> None:
+        if value == 3:
+            time.sleep(60)
+
+    assert fed(hangs)["bugs"][0][0].startswith("TimeoutError: an input took more than")
+
+
+def test_as_json_writes_what_python_reads() -> None:
+    assert as_json({"a": float("inf")}) == b'{"a": Infinity}'
+    assert Watch  # an audit hook cannot be taken back, so it is only made in forked copies

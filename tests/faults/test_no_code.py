@@ -1,0 +1,190 @@
+"""No file that is read can bring code with it."""
+
+import ast
+import json
+import os
+import pickle
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import smnn
+from smnn.datasets.kdv import KdVFileError, read_file
+from smnn.datasets.sst import DataFormatError, read_grid, read_nino
+from smnn.discovery import Discovery
+from smnn.discovery._storage import ModelFileError
+from smnn.discovery._tables import TableError, read_table
+from smnn.forecasting._read import read_series
+from smnn.forecasting._time import SeriesError
+from smnn.training import CheckpointError, ConfigError, SeriesWindows, load_task
+
+SOURCE = Path(smnn.__file__).parent
+MODULES = {
+    "pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "yaml", "code",
+}  # fmt: skip
+CALLS = {
+    "eval", "exec", "compile", "__import__", "sympify", "parse_expr", "lambdify", "read_pickle",
+    "read_hdf", "popen",
+}  # fmt: skip
+WHOLE = {"torch.load", "os.system", "os.popen", "sympy.S", "ast.literal_eval"}
+# Where such a call is, and why it is none that data can reach.
+ALLOWED = {
+    ("_backends/_gpu_launch.py", "exec"): "runs kernels that _gpu_source writes from whole numbers",
+    ("_backends/_gpu_launch.py", "compile"): "the same",
+}
+
+
+def called(node: ast.Call) -> str:
+    part = node.func
+    if isinstance(part, ast.Attribute):
+        # re.compile and torch.compile are others than the one that makes code.
+        owner = part.value.id if isinstance(part.value, ast.Name) else ""
+        return "" if part.attr in ("compile", "eval") and owner != "builtins" else part.attr
+    return part.id if isinstance(part, ast.Name) else ""
+
+
+def dangers(tree: ast.AST) -> list[str]:
+    """What a module does by which data could become code."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found += [a.name for a in node.names if a.name.split(".")[0] in MODULES]
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in MODULES:
+            found.append(str(node.module))
+        elif isinstance(node, ast.Call):
+            name = called(node)
+            owner = ast.unparse(node.func)
+            words = {k.arg: ast.unparse(k.value) for k in node.keywords}
+            if name in CALLS:
+                found.append(name)
+            elif owner in WHOLE:
+                found.append(owner)
+            elif owner in ("np.load", "numpy.load") and words.get("allow_pickle") != "False":
+                found.append("np.load without allow_pickle=False")
+            elif name in ("require", "import_module") and node.args:
+                text = ast.unparse(node.args[0]).strip("'\"").split(".")[0]
+                found += [text] if text in MODULES else []
+    return found
+
+
+@pytest.mark.parametrize(
+    "path", sorted(SOURCE.rglob("*.py")), ids=lambda p: str(p.relative_to(SOURCE))
+)
+def test_the_source_has_no_way_from_data_to_code(path: Path) -> None:
+    place = path.relative_to(SOURCE).as_posix()
+    found = dangers(ast.parse(path.read_text(encoding="utf-8")))
+    assert [x for x in found if (place, x) not in ALLOWED] == []
+
+
+def test_the_scan_sees_what_it_looks_for() -> None:
+    text = (
+        "import pickle\nfrom yaml import load\neval('1')\ntorch.load('x')\nnp.load('x')\n"
+        "np.load('x', allow_pickle=True)\nexec('1')\nrequire('joblib', 'x')\nos.system('x')\n"
+        "sympy.sympify('x')\nre.compile('x')\nmodel.eval()\nnp.load('x', allow_pickle=False)\n"
+    )
+    assert dangers(ast.parse(text)) == [
+        "pickle", "yaml", "eval", "torch.load", "np.load without allow_pickle=False",
+        "np.load without allow_pickle=False", "exec", "joblib", "os.system", "sympify",
+    ]  # fmt: skip
+
+
+class Malice:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return (os.mkdir, (str(self.path),))
+
+
+READERS: list[tuple[str, Callable[[Path], object], type[Exception]]] = [
+    ("x.json", Discovery.load, ModelFileError),
+    ("x.json", read_table, TableError),
+    ("x.csv", read_table, TableError),
+    ("x.npy", read_table, TableError),
+    ("x.npz", read_table, TableError),
+    ("x.pt", read_table, TableError),
+    ("x.nc", read_table, TableError),
+    ("x.nc", read_grid, DataFormatError),
+    ("x.for", read_nino, DataFormatError),
+    ("x.csv", read_series, SeriesError),
+    ("x.nc", read_series, SeriesError),
+    ("x.h5", read_file, KdVFileError),
+    ("x.npy", lambda path: SeriesWindows(path, 2), smnn.ShapeError),
+    ("checkpoint.json", lambda path: load_task(path.parent), CheckpointError),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "reader", "error"), READERS, ids=[f"{n} {e.__name__}" for n, _, e in READERS]
+)
+def test_a_pickle_in_disguise_is_not_run(
+    tmp_path: Path, name: str, reader: Callable[[Path], object], error: type[Exception]
+) -> None:
+    trap = tmp_path / "sprung"
+    folder = tmp_path / "files"
+    folder.mkdir()
+    evil = Malice(trap)
+    path = folder / name
+    contents = [pickle.dumps(evil, protocol) for protocol in (0, 4)]
+    with zipfile.ZipFile(tmp_path / "torch.zip", "w") as archive:  # as torch.save writes it
+        archive.writestr("archive/data.pkl", pickle.dumps(evil))
+    contents.append((tmp_path / "torch.zip").read_bytes())
+    for suffix, save in ((".npy", np.save), (".npz", np.savez)):
+        holder = np.empty(1, object)
+        holder[0] = evil
+        save(tmp_path / f"objects{suffix}", holder, allow_pickle=True)
+        contents.append((tmp_path / f"objects{suffix}").read_bytes())
+    for content in contents:
+        path.write_bytes(content)
+        with pytest.raises(error):
+            reader(path)
+    assert not trap.exists()
+    pickle.loads(contents[0])
+    assert trap.exists()  # the trap works
+
+
+def test_a_pickle_as_weights_is_not_run(tmp_path: Path) -> None:
+    """With the digest that belongs to it, as a forger would write it."""
+    import hashlib
+    import shutil
+
+    from fuzz_targets import STEP, reseal, run_folder
+
+    trap = tmp_path / "sprung"
+    shutil.copytree(run_folder(), tmp_path / "run")
+    folder = tmp_path / "run" / "checkpoints" / STEP
+    evil = pickle.dumps(Malice(trap))
+    (folder / "weights.safetensors").write_bytes(evil)
+    record = json.loads((folder / "checkpoint.json").read_text())
+    record["files"]["weights"] = hashlib.sha256(evil).hexdigest()
+    (folder / "checkpoint.json").write_text(json.dumps(reseal(record)))
+    with pytest.raises(CheckpointError, match="does not hold tensors"):
+        load_task(folder)
+    assert not trap.exists()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"files": {"../../etc/passwd": "0"}}, {"files": ["weights"]}, {"files": None},
+        {"task": ["damping"]}, {"task_config": None}, {"task_config": {"x": 1}},
+        {"precision": "float128"}, {"task_state": []}, {"task_state": {"x": 1}},
+    ],
+)  # fmt: skip
+def test_forged_records_are_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
+    import shutil
+
+    from fuzz_targets import STEP, reseal, run_folder
+
+    shutil.copytree(run_folder(), tmp_path / "run")
+    folder = tmp_path / "run" / "checkpoints" / STEP
+    record = json.loads((folder / "checkpoint.json").read_text())
+    (folder / "checkpoint.json").write_text(json.dumps(reseal({**record, **changes})))
+    with pytest.raises((CheckpointError, ConfigError)):
+        load_task(folder)

@@ -1,0 +1,132 @@
+"""Feed every reader with spoiled and hostile input, and count what happens.
+
+    python tools/fuzz.py --examples 100000 --out benchmarks/results/fuzz.json
+    python tools/fuzz.py --minutes 30 --only "csv table" "model json"
+    python tools/fuzz.py --merge one.json two.json --out benchmarks/results/fuzz.json
+
+The readers and inputs are those of tests/faults/fuzz_targets.py. Ends with code 1 if a reader
+raised something undocumented, hung, needed too much memory, or executed anything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "faults"))
+LONGEST = 20.0
+"""Seconds that a batch may take, about."""
+
+
+def merge(paths: list[Path], out: Path) -> int:
+    """Several records as one."""
+    from smnn._files import write_json
+
+    records = [json.loads(path.read_text()) for path in paths]
+    readers: dict[str, Any] = {}
+    for record in records:
+        for name, x in record["readers"].items():
+            into = readers.setdefault(name, dict.fromkeys(x, 0) | {"bugs": [], "acts": []})
+            for key in ("inputs", "accepted", "spent", "bugs", "acts"):
+                into[key] += x[key]
+            for key in ("slowest", "growth_mib"):
+                into[key] = max(into[key], x[key])
+    total = {key: sum(r[key] for r in records) for key in ("inputs", "accepted", "bugs", "acts")}
+    commands = {"commands": [r["command"] for r in records]}
+    seconds = {"seconds": max(r["seconds"] for r in records)}
+    write_json(out, {**commands, **total, "readers": readers, **seconds,
+                     "machine": records[0]["machine"]})  # fmt: skip
+    return 1 if total["bugs"] or total["acts"] else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--examples", type=int, default=100_000, help="inputs in all")
+    parser.add_argument("--minutes", type=float, help="end after so long, whatever was fed")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", nargs="+", metavar="TARGET", help="these readers")
+    parser.add_argument("--merge", nargs="+", type=Path, help="add up runs made side by side")
+    parser.add_argument("--out", type=Path, help="JSON file")
+    options = parser.parse_args()
+    if options.merge:
+        return merge(options.merge, options.out)
+
+    import torch
+
+    torch.set_num_threads(1)
+    from fuzz_targets import targets
+    from fuzzing import fuzz
+
+    from smnn._files import write_json
+    from smnn._machine import describe_machine
+
+    every = {k: v for k, v in targets().items() if options.only is None or k in options.only}
+    if not every:
+        parser.error(f"no such reader; there are: {', '.join(targets())}")
+    empty: dict[str, Any] = {"inputs": 0, "accepted": 0, "slowest": 0.0, "growth_mib": 0.0,
+                             "bugs": [], "acts": [], "spent": 0.0}  # fmt: skip
+    total = {name: {**empty, "bugs": [], "acts": []} for name in every}
+    for target in every.values():
+        target.strategy()  # makes its valid files here, once, not in every forked copy
+    began, batch = time.monotonic(), 0
+
+    def record() -> dict[str, Any]:
+        return {
+            "command": f"python tools/fuzz.py --examples {options.examples} --seed {options.seed}",
+            "inputs": sum(x["inputs"] for x in total.values()),
+            "accepted": sum(x["accepted"] for x in total.values()),
+            "bugs": sum(len(x["bugs"]) for x in total.values()),
+            "acts": sum(len(x["acts"]) for x in total.values()),
+            "readers": {
+                k: {**x, **{n: round(x[n], 3) for n in ("slowest", "growth_mib", "spent")}}
+                for k, x in total.items()
+            },
+            "seconds": round(time.monotonic() - began, 1),
+            "machine": describe_machine(),
+        }
+
+    while sum(x["inputs"] for x in total.values()) < options.examples:
+        # Readers get equal time, except that none gets less than a share of a third.
+        fewest = min(total, key=lambda k: total[k]["inputs"])
+        quickest = min(total, key=lambda k: total[k]["spent"])
+        name = fewest if batch % 3 == 0 else quickest
+        x = total[name]
+        size = 100 if not x["inputs"] else int(LONGEST * x["inputs"] / x["spent"])
+        before = time.monotonic()
+        found = fuzz(every[name], min(max(size, 50), 2000), options.seed * 10**9 + batch)
+        batch += 1
+        x["spent"] += time.monotonic() - before
+        for key in ("inputs", "accepted"):
+            x[key] += found[key]
+        for key in ("slowest", "growth_mib"):
+            x[key] = max(x[key], found[key])
+        x["bugs"] += found["bugs"]
+        x["acts"] += found["acts"]
+        done = sum(x["inputs"] for x in total.values())
+        print(f"\r{done:,} inputs, {sum(len(x['bugs']) for x in total.values())} bugs", end="",
+              file=sys.stderr, flush=True)  # fmt: skip
+        if options.out is not None:
+            write_json(options.out, record())
+        if options.minutes is not None and time.monotonic() - began > 60 * options.minutes:
+            break
+    print(file=sys.stderr)
+    for name, x in total.items():
+        print(
+            f"{name:20} {x['inputs']:7,} inputs  {x['accepted']:6,} accepted  slowest "
+            f"{x['slowest']:5.2f} s  {x['growth_mib']:5.0f} MiB  {len(x['bugs'])} bugs"
+        )
+        for what, where, value in x["bugs"][:5]:
+            print(f"    {what} at {where}\n        {value[:300]}")
+        for act in x["acts"][:5]:
+            print(f"    acted: {act}")
+    return 1 if any(x["bugs"] or x["acts"] for x in total.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,266 @@
+r"""Try the solver on very many random problems, and write down the largest errors.
+
+    python tools/long_run.py --problems 100000            try, and write the JSON
+    python tools/long_run.py --merge A.json B.json        make one of runs with several seeds
+    python tools/long_run.py --table                      write the table of docs/guarantees.md
+
+The problems and the properties are those of `tests/trust`. A problem is one sample: many samples
+of one shape are solved in one call. Every problem is solved by every backend, compared with exact
+least squares, judged regular or singular, and shows one further property, all in turn. The exit
+status is 1 if anything exceeded its limit.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small matrices; read when NumPy loads
+
+import argparse
+import itertools
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from smnn._files import write_atomically, write_json  # noqa: E402
+from smnn._machine import describe_machine  # noqa: E402
+from trust.problems import Problems, Shape, draw, random_problems  # noqa: E402
+from trust.properties import (  # noqa: E402
+    FIXED,
+    LIMITS,
+    PROPERTIES,
+    wrongly_judged,
+)
+
+RESULT = ROOT / "benchmarks" / "results" / "trust_long_run.json"
+TABLE = ROOT / "docs" / "generated" / "trust.md"
+
+
+def _finite(x: float) -> float:
+    """JSON has no infinity, and a NaN must not look like a small error."""
+    return float(x) if np.isfinite(x) else 1e300
+
+
+class Tally:
+    """What one backend has been through."""
+
+    def __init__(self) -> None:
+        self.counts = dict.fromkeys(
+            ("problems", "well_posed", "singular", "between", "singular_by_pivots",
+             "regular_called_singular", "singular_passed"), 0
+        )  # fmt: skip
+        self.error, self.ratio = 0.0, 0.0
+        self.seconds = 0.0
+        self.properties: dict[str, dict[str, float]] = {}
+        self.failures: list[dict[str, Any]] = []
+
+    def add(self, p: Problems, backend: str, name: str) -> None:
+        """Solve, compare, judge, and try one property."""
+        started = time.perf_counter()
+        y, info = p.solve_ex(backend)
+        true, status = p.exact.condition, info.status.flatten().numpy()
+        alarmed, passed = wrongly_judged(p, backend)
+        for key, number in {
+            "problems": p.count,
+            "well_posed": int(p.well_posed.sum()),
+            "singular": int((true > 1e16).sum()),
+            "between": int(((true >= 1e12) & (true <= 1e16)).sum()),
+            "singular_by_pivots": int(((true > 1e16) & (status != 0)).sum()),
+            "regular_called_singular": alarmed,
+            "singular_passed": passed,
+        }.items():
+            self.counts[key] += number
+        ratio = _finite(p.ratio(y).max(initial=0.0))
+        self.ratio = max(self.ratio, ratio)
+        self.error = max(self.error, _finite(p.error(y).max(initial=0.0)))
+        errors = PROPERTIES[name](p, backend)
+        if errors is not None:
+            mine = self.properties.setdefault(
+                name, {"problems": 0, "largest": 0.0, "limit": LIMITS[name]}
+            )
+            mine["problems"] += len(errors)
+            mine["largest"] = max(mine["largest"], _finite(errors.max(initial=0.0)))
+        worst = 0.0 if errors is None else _finite(errors.max(initial=0.0))
+        if alarmed or passed or ratio >= LIMITS["exact_least_squares"] or worst >= LIMITS[name]:
+            self.failures.append(
+                {"property": name, "largest": worst, "ratio": ratio, "shape": repr(p.shape),
+                 "judged": [alarmed, passed]}
+            )  # fmt: skip
+            print(backend, self.failures[-1], file=sys.stderr, flush=True)
+        self.seconds += time.perf_counter() - started
+
+    def record(self) -> dict[str, Any]:
+        return {
+            **self.counts,
+            "largest_error_of_moderate_condition": self.error,
+            "largest_error_in_units_of_rounding": self.ratio,
+            "seconds": round(self.seconds, 1),
+            "properties": self.properties,
+            "failures": self.failures,
+        }
+
+
+SMALL = {"V": 1, "R": lambda chosen: 1 + chosen["seed"] % 2, "order": None, "m_init": 1, "Q": 1}
+SMALL |= {"T": lambda chosen: 2 + chosen["seed"] % 3, "T_init": 1, "batch": lambda chosen: (32,)}
+"""Shapes that an interpreter of GPU kernels gets through in seconds."""
+
+
+def run(
+    problems: int, backends: list[str], samples: int, seed: int, names: list[str], small: bool
+) -> Iterator[dict[str, Any]]:
+    """Draw shapes until there are enough problems; now and then, what has been found so far."""
+    rng = np.random.default_rng(seed)
+
+    def choose(options: Any) -> Any:
+        return options[int(rng.integers(len(options)))]
+
+    tallies = {backend: Tally() for backend in backends}
+    started, done = time.perf_counter(), 0
+    for shapes, name in enumerate(itertools.cycle(names), 1):
+        shape: Shape = draw(choose, samples, **((SMALL if small else {}) | FIXED.get(name, {})))
+        p = random_problems(shape)
+        for backend, tally in tallies.items():
+            tally.add(p, backend, name)
+        before, done = done, done + p.count
+        if done >= problems or done // 5000 > before // 5000:
+            seconds = time.perf_counter() - started
+            print(f"{done} problems, {seconds:.0f} s", file=sys.stderr, flush=True)
+            yield {
+                "machine": describe_machine(),
+                "seed": seed,
+                "shapes": shapes,
+                "seconds": round(seconds, 1),
+                "backends": {backend: tally.record() for backend, tally in tallies.items()},
+            }
+        if done >= problems:
+            return
+
+
+def merged(records: list[dict[str, Any]]) -> dict[str, Any]:
+    """One record of several runs: numbers of things add up, the largest error is the largest."""
+    out = {**records[0], "seed": sorted({s for r in records for s in _seeds(r)}), "backends": {}}
+    for key in ("shapes", "seconds"):
+        out[key] = round(sum(r[key] for r in records), 1)
+    for backend in records[0]["backends"]:
+        parts = [r["backends"][backend] for r in records]
+        one: dict[str, Any] = {
+            k: max(p[k] for p in parts) if k.startswith("largest") else sum(p[k] for p in parts)
+            for k, x in parts[0].items()
+            if isinstance(x, int | float)
+        }
+        one["properties"] = {
+            name: {
+                "problems": sum(p["properties"][name]["problems"] for p in parts),
+                "largest": max(p["properties"][name]["largest"] for p in parts),
+                "limit": x["limit"],
+            }
+            for name, x in parts[0]["properties"].items()
+        }
+        one["failures"] = [f for p in parts for f in p["failures"]]
+        out["backends"][backend] = one
+    return out
+
+
+def _seeds(record: dict[str, Any]) -> list[int]:
+    seed = record["seed"]
+    return seed if isinstance(seed, list) else [seed]
+
+
+WORDS = {
+    "exact_least_squares": "dense least squares in extended precision",
+    "float32": "float32 is the rounded answer of float64",
+    "linear": "linear in `(d, u)`",
+    "order_of_samples": "permutation of samples",
+    "names_of_variables_and_equations": "permutation of variables and equations",
+    "unit_of_time": "another unit of time",
+    "direction_of_time": "time reversed",
+    "broadcasting_is_repetition": "broadcast = written out",
+    "weight_zero_is_absent": "weight zero = row absent",
+    "pieces_are_the_whole": "pieces of time = whole",
+    "many_right_hand_sides": "a kept factor, several right-hand sides",
+    "gradients": "gradients by all arguments",
+    "condition_is_estimated": "condition estimate (factor)",
+}
+
+
+def table(record: dict[str, Any]) -> str:
+    """What docs/guarantees.md shows."""
+    backends = record["backends"]
+    rows = [["", *(f"`{b}`" for b in backends)], ["---", *("---:" for _ in backends)]]
+
+    def line(text: str, values: list[str]) -> None:
+        rows.append([text, *values])
+
+    for key, text in {
+        "problems": "problems",
+        "well_posed": "of condition below $10^{10}$",
+        "between": "of condition from $10^{12}$ to $10^{16}$",
+        "singular": "singular",
+        "singular_by_pivots": "of these, seen by the pivots alone",
+        "regular_called_singular": "regular, called singular",
+        "singular_passed": "singular, called regular",
+    }.items():
+        line(text, [f"{r[key]:,}" for r in backends.values()])
+    key = "largest_error_of_moderate_condition"
+    line(
+        "largest relative error, condition below $10^6$",
+        [f"{r[key]:.1e}" for r in backends.values()],
+    )
+    for name, text in WORDS.items():
+        found = [r["properties"].get(name, {}).get("largest") for r in backends.values()]
+        if name == "exact_least_squares":  # tried on every problem
+            found = [r["largest_error_in_units_of_rounding"] for r in backends.values()]
+        line(text, ["" if f is None else f"{f:.2g}" for f in found])
+    line("seconds", [f"{r['seconds']:.0f}" for r in backends.values()])
+    made = record["machine"]
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    caption = (
+        f"{record['shapes']:,} shapes, seeds {', '.join(map(str, _seeds(record)))}; "
+        f"{made['processor']}, "
+        f"{made['utc'][:10]}. Written by `tools/long_run.py`."
+    )
+    return "\n".join([*lines, "", caption, ""])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--problems", type=int, default=2000, help="for each backend")
+    parser.add_argument("--backends", default="reference,torch,cpu", help="separated by commas")
+    parser.add_argument("--samples", type=int, default=64, help="problems of one shape")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=RESULT)
+    parser.add_argument("--properties", default=",".join(PROPERTIES), help="separated by commas")
+    parser.add_argument("--small", action="store_true", help="short sequences of one variable")
+    parser.add_argument("--table", action="store_true", help="only write the table, from --out")
+    parser.add_argument("--merge", type=Path, nargs="+", help="only merge these into --out")
+    options = parser.parse_args()
+    if options.merge:
+        parts = [json.loads(path.read_text(encoding="utf-8")) for path in options.merge]
+        write_json(options.out, merged(parts))
+        return 0
+    if options.table:
+        record = json.loads(options.out.read_text(encoding="utf-8"))
+        write_atomically(TABLE, table(record))
+        return 0
+    torch.set_num_threads(1)
+    backends = options.backends.split(",")
+    names = options.properties.split(",")
+    settings = options.problems, backends, options.samples, options.seed, names, options.small
+    for record in run(*settings):
+        write_json(options.out, record)
+    failures = sum(len(r["failures"]) for r in record["backends"].values())
+    print(f"{options.out}: {failures} failures in {record['seconds']} s")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
