@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-START, END = "<!-- results:start -->", "<!-- results:end -->"
 
 
 def table(head: list[str], rows: Iterable[list[str]]) -> str:
@@ -318,10 +317,12 @@ def kdv_step(record: dict[str, Any]) -> str:
     )
 
 
-def between_markers(text: str, content: str) -> str:
-    before, rest = text.split(START)
-    after = rest.split(END)[1]
-    return f"{before}{START}\n{content}\n{END}{after}"
+def between_markers(text: str, content: str, name: str) -> str:
+    """Put content between the comments `name:start` and `name:end`."""
+    start, end = f"<!-- {name}:start -->", f"<!-- {name}:end -->"
+    before, rest = text.split(start)
+    after = rest.split(end)[1]
+    return f"{before}{start}\n{content}\n{end}{after}"
 
 
 def main() -> int:
@@ -343,7 +344,7 @@ def main() -> int:
     if options.standalone:
         readme = ROOT / "README.md"
         content = standalone(json.loads(options.standalone.read_text()))
-        readme.write_text(between_markers(readme.read_text(), content))
+        readme.write_text(between_markers(readme.read_text(), content, "results"))
         print(f"Written: {readme.relative_to(ROOT)}")
     if options.bench:
         page = ROOT / "docs" / "generated" / "benchmarks.md"
@@ -359,8 +360,11 @@ def main() -> int:
         print(f"Written: {page.relative_to(ROOT)}")
     if options.discovery_bench:
         page = ROOT / "docs" / "generated" / "discovery_bench.md"
-        page.write_text(discovery_bench(json.loads(options.discovery_bench.read_text())) + "\n")
-        print(f"Written: {page.relative_to(ROOT)}")
+        content = discovery_bench(json.loads(options.discovery_bench.read_text()))
+        page.write_text(content + "\n")
+        readme = ROOT / "README.md"
+        readme.write_text(between_markers(readme.read_text(), content, "discovery"))
+        print(f"Written: {page.relative_to(ROOT)}, {readme.relative_to(ROOT)}")
     if options.kdv:
         page = ROOT / "docs" / "generated" / "kdv.md"
         page.write_text(kdv(*(json.loads(path.read_text()) for path in options.kdv)) + "\n")

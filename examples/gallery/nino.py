@@ -3,7 +3,8 @@
 Weekly temperatures of the region that defines El Niño, 1990 to 2020 (NOAA), as monthly means. The
 model sees nothing after August 2015 and forecasts a year: the strong El Niño of that winter and
 its end. Seasons, trend and anomaly are linear ODEs, so the forecast is a sum that can be taken
-apart, and its interval comes from forecasts of the past.
+apart, and its interval comes from forecasts of the past. That winter was the strongest event on
+record: some of its months leave an interval that knows only the events before.
 """
 
 import sys

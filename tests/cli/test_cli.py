@@ -250,8 +250,13 @@ def start(*words: str, **more: Any) -> subprocess.Popen[str]:
     env = os.environ | {"OMP_NUM_THREADS": "1", "TERM": "xterm-256color"}
     return subprocess.Popen(
         [sys.executable, "-m", "smnn.cli", *words], stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True, env=env, **more,
+        stderr=subprocess.PIPE, text=True, env=env, preexec_fn=_listen, **more,
     )  # fmt: skip
+
+
+def _listen() -> None:
+    """Jobs in the background inherit a shell's deafness to SIGINT; a person's terminal has none."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def swing(path: Path) -> Path:

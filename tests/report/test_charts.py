@@ -196,3 +196,10 @@ def test_grid_and_assets() -> None:
         assert "@import" not in text
         assert "url(" not in text
     assert "innerHTML" not in charts.SCRIPT  # names reach the page as text only
+
+
+@pytest.mark.parametrize("low", [3.2944, -1e6, 0.0, 5e8])
+@pytest.mark.parametrize("spread", [1e-5, 1e-3, 0.7, 40.0])
+def test_no_two_marks_have_one_label(low: float, spread: float) -> None:
+    texts = tick_text(ticks(low, low + spread, 5))
+    assert len(set(texts)) == len(texts) >= 2

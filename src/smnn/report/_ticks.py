@@ -39,7 +39,8 @@ def tick_text(values: Sequence[float]) -> list[str]:
     top = max(abs(v) for v in values)
     step = min((b - a for a, b in itertools.pairwise(values)), default=top or 1.0)
     if top >= 1e6 or 0 < step < 1e-4:
-        return [f"{v:.3g}".replace("-", "−") if v else "0" for v in values]
+        digits = 3 if not step else max(3, 1 + math.ceil(math.log10(top / step) - 1e-9))
+        return [f"{v:.{digits}g}".replace("-", "−") if v else "0" for v in values]
     decimals = max(0, -math.floor(math.log10(step) + 1e-9)) if step else 0
     return [f"{v + 0.0:.{decimals}f}".replace("-", "−") for v in values]
 
