@@ -313,16 +313,19 @@ def test_ctrl_c(tmp_path: Path, name: str) -> None:
         system = "\n".join(f"x{i}' = -x{i} + sin(t), x{i}(0) = 1" for i in range(4))
         (tmp_path / "a.txt").write_text(f"{system}\nt = 0 .. 4000 step 0.004")
         source = [str(tmp_path / "a.txt")]
-    job = start(name, *source, *LONG[name], "--out", str(out))
-    deadline = time.monotonic() + 120
-    while not (out / "kdv.h5.part" if name == "data" else out).exists():
-        assert job.poll() is None, job.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    time.sleep(0.5)
-    assert job.poll() is None, job.communicate()
-    job.send_signal(signal.SIGINT)
-    stdout, stderr = job.communicate(timeout=120)
+    with start(name, *source, *LONG[name], "--out", str(out)) as job:
+        try:
+            deadline = time.monotonic() + 120
+            while not (out / "kdv.h5.part" if name == "data" else out).exists():
+                assert job.poll() is None, job.communicate()
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            time.sleep(0.5)
+            assert job.poll() is None, job.communicate()
+            job.send_signal(signal.SIGINT)
+            stdout, stderr = job.communicate(timeout=120)
+        finally:
+            job.kill()  # whatever went wrong, it must not go on working
     assert job.returncode == 130, stderr
     assert "Interrupted" in stderr
     assert "Traceback" not in stderr
