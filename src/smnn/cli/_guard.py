@@ -7,6 +7,7 @@ interruption. An error is a message on standard error, without a traceback unles
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -74,6 +75,25 @@ def guarded(debug: bool, *wrong: type[Exception], interrupted: str = KEPT) -> It
         what = str(error).splitlines()[0] if str(error) else "no message"
         complain(f"{type(error).__name__}: {what} (--debug shows where)")
         raise typer.Exit(FAILED) from None
+
+
+def repeated(context: typer.Context, folder: Path) -> str:
+    """The command as it was given, with the folder that was used."""
+    words = ["smnn", context.command.name or ""]
+    for parameter in context.command.params:
+        value = context.params.get(parameter.name or "")
+        if parameter.name in ("out", "debug", "as_json") or value in (None, [], ()):
+            continue
+        if value == parameter.default:
+            continue
+        if parameter.param_type_name == "argument":
+            words.append(str(value))
+        elif isinstance(value, bool):
+            words.append((parameter.opts if value else parameter.secondary_opts)[0])
+        else:
+            many = value if isinstance(value, list | tuple) else [value]
+            words += [word for item in many for word in (parameter.opts[0], str(item))]
+    return shlex.join([*words, "--out", str(folder)])
 
 
 def complain(message: str) -> None:

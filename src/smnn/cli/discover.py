@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from smnn.cli._guard import RESULTS, AsJson, Debug, Seed, guarded, notices, plain, remark
+from smnn.cli._guard import RESULTS, AsJson, Debug, Seed, guarded, notices, plain, remark, repeated
 
 if TYPE_CHECKING:
     from smnn.cli._discover_run import Found
@@ -85,7 +84,7 @@ def discover(
         }  # fmt: skip
         folder = prepare_output(out or RESULTS / data.name.split(".")[0])
         with _progress():
-            found = run(data.name, table, options, holdout, _command(context, folder))
+            found = run(data.name, table, options, holdout, repeated(context, folder))
         report = files.write(found, folder)
         if as_json:
             typer.echo(json.dumps(files.record(found), indent=2, allow_nan=False))
@@ -180,23 +179,6 @@ def _sides(option: str, text: str) -> tuple[str, str]:
     if not colon or not target.strip() or not right.strip():
         raise ValueError(f'{option}: got {text!r}; expected "x\' : terms", as in "x\' : -1*x".')
     return target.strip(), right.strip()
-
-
-def _command(context: typer.Context, folder: Path) -> str:
-    """The command as it was given, with the folder that was used."""
-    words = ["smnn", "discover"]
-    for parameter in context.command.params:
-        value = context.params.get(parameter.name or "")
-        if parameter.name in ("out", "debug", "as_json") or value == parameter.default:
-            continue
-        if value is None or value == [] or value == ():
-            continue
-        if parameter.param_type_name == "argument":
-            words.append(str(value))
-        else:
-            many = value if isinstance(value, list | tuple) else [value]
-            words += [word for item in many for word in (parameter.opts[0], str(item))]
-    return shlex.join([*words, "--out", str(folder)])
 
 
 def _show(found: Found, report: Path) -> None:

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import json
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from smnn.cli._guard import RESULTS, AsJson, Debug, WrongUseError, guarded, notices, plain, remark
+from smnn.cli._guard import (
+    RESULTS,
+    AsJson,
+    Debug,
+    WrongUseError,
+    guarded,
+    notices,
+    plain,
+    remark,
+    repeated,
+)
 
 if TYPE_CHECKING:
     from smnn.cli._forecast_run import Outcome
@@ -72,7 +81,7 @@ def forecast(
         folder = prepare_output(out or RESULTS / data.name.split(".")[0])
         with notices().status("Fitting") as status:
             outcome = run(
-                data.name, series, forecaster, horizon, origins, _command(context, folder),
+                data.name, series, forecaster, horizon, origins, repeated(context, folder),
                 lambda text: status.update(plain(text)),
             )  # fmt: skip
         report = files.write(outcome, folder)
@@ -111,25 +120,6 @@ def _season(text: str) -> Any:
                 f"--season: got {item!r}; expected auto, none, {', '.join(NAMED)} or a number."
             ) from None
     return found
-
-
-def _command(context: typer.Context, folder: Path) -> str:
-    """The command as it was given, with the folder that was used."""
-    words = ["smnn", "forecast"]
-    for parameter in context.command.params:
-        value = context.params.get(parameter.name or "")
-        if parameter.name in ("out", "debug", "as_json") or value in (None, [], ()):
-            continue
-        if value == parameter.default:
-            continue
-        if parameter.param_type_name == "argument":
-            words.append(str(value))
-        elif parameter.name == "log":
-            words.append("--log" if value else "--no-log")
-        else:
-            many = value if isinstance(value, list | tuple) else [value]
-            words += [word for item in many for word in (parameter.opts[0], str(item))]
-    return shlex.join([*words, "--out", str(folder)])
 
 
 def _show(outcome: Outcome, report: Path) -> None:
