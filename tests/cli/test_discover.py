@@ -453,3 +453,14 @@ def test_inputs_reach_the_estimator_by_name(tmp_path: Path) -> None:
     np.testing.assert_array_equal(seen["inputs"], table.inputs[0][15:])
     np.testing.assert_array_equal(seen["t"], table.times[0][15:])
     np.testing.assert_array_equal(seen["x0"], table.values[0][15])
+
+
+def test_a_column_that_begins_in_the_part_held_out(tmp_path: Path) -> None:
+    t = 0.05 * np.arange(200)
+    late = np.where(np.arange(200) < 190, np.nan, np.sin(t))
+    rows = [f"{a},{b},{'' if np.isnan(c) else c}" for a, b, c in zip(t, np.cos(t), late)]
+    (tmp_path / "late.csv").write_text("\n".join(["t,x,late", *rows]))
+    words = ["discover", str(tmp_path / "late.csv"), "--out", str(tmp_path / "out")]
+    done = runner.invoke(app, words)
+    assert done.exit_code == 2
+    assert "late has values only in the part that is held out" in done.stderr

@@ -115,6 +115,20 @@ def shortened(table: Table) -> Table:
     )
 
 
+def _check_columns(table: Table, fitted: Sequence[np.ndarray]) -> None:
+    """A column that begins in the part held out is not an empty one."""
+    from smnn.discovery import DataError
+
+    for i, name in enumerate(table.names):
+        if any(np.isfinite(x[:, i]).any() for x in fitted):
+            continue
+        if any(np.isfinite(x[:, i]).any() for x in table.values):
+            raise DataError(
+                f"{name} has values only in the part that is held out; leave the column out with "
+                "--columns, or hold out less with --holdout."
+            )
+
+
 def split(table: Table, holdout: float) -> list[int]:
     """How many rows of each series are fitted; the rest is held out."""
     sizes = []
@@ -149,6 +163,7 @@ def run(
 
     sizes = split(table, holdout)
     X = [x[:n] for x, n in zip(table.values, sizes)]
+    _check_columns(table, X)
     U = _inputs(table, sizes)
     began = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:
