@@ -2,7 +2,7 @@ r"""Try the solver on very many random problems, and write down the largest erro
 
     python tools/long_run.py --problems 100000            try, and write the JSON
     python tools/long_run.py --merge A.json B.json        make one of runs with several seeds
-    python tools/long_run.py --table                      write the table of docs/guarantees.md
+    python tools/long_run.py --table                      write the tables of docs/guarantees.md
 
 The problems and the properties are those of `tests/trust`. A problem is one sample: many samples
 of one shape are solved in one call. Every problem is solved by every backend, compared with exact
@@ -109,39 +109,94 @@ class Tally:
         }
 
 
-SMALL = {"V": 1, "R": lambda chosen: 1 + chosen["seed"] % 2, "order": None, "m_init": 1, "Q": 1}
-SMALL |= {"T": lambda chosen: 2 + chosen["seed"] % 3, "T_init": 1, "batch": lambda chosen: (32,)}
-"""Shapes that an interpreter of GPU kernels gets through in seconds."""
+def few(samples: int, *, cut: bool) -> dict[str, Any]:
+    """Shapes that an interpreter of GPU kernels gets through in a second: few unknowns and times.
+
+    Everything else is drawn as ever. With `cut`, sequences are long enough for several pieces.
+    """
+
+    def order(x: dict[str, Any]) -> int | None:
+        if x["scheme"] == "central" and x["R"] == 0:
+            return 1
+        return None if x["order"] is None else min(x["R"] + (x["V"] == 1), x["order"])
+
+    def times(x: dict[str, Any]) -> int:
+        reach = 2 if x["scheme"] == "central" else 1
+        return (reach + 1) * (2 + x["seed"] % 4) + x["seed"] % 3 if cut else 1 + x["seed"] % 4
+
+    return {
+        "V": lambda x: min(x["V"], 2),
+        "R": lambda x: min(x["R"], 2 if x["V"] == 1 and not cut else 1),
+        "order": order,
+        "m_init": lambda x: min(x["m_init"], max(x["R"], x["order"] or 0) + 1),
+        "Q": lambda x: min(x["Q"], x["V"] + 1),
+        "T": times,
+        "T_init": lambda x: min(x["T_init"], x["T"]),
+        "batch": lambda x: x["batch"] if x["seed"] % 8 == 0 else (samples,),
+    }
 
 
-def run(
-    problems: int, backends: list[str], samples: int, seed: int, names: list[str], small: bool
-) -> Iterator[dict[str, Any]]:
-    """Draw shapes until there are enough problems; now and then, what has been found so far."""
-    rng = np.random.default_rng(seed)
+def prepare_gpu(lanes: int) -> None:
+    """So many samples in a program of the GPU kernels, where an interpreter runs them.
 
-    def choose(options: Any) -> Any:
-        return options[int(rng.integers(len(options)))]
+    What is computed is the same; vectors are longer, and the interpreter is paid by the vector.
+    """
+    from smnn._backends._gpu_mode import interpreted
+    from smnn._backends._gpu_plan import Level
 
-    tallies = {backend: Tally() for backend in backends}
-    started, done = time.perf_counter(), 0
-    for shapes, name in enumerate(itertools.cycle(names), 1):
-        shape: Shape = draw(choose, samples, **((SMALL if small else {}) | FIXED.get(name, {})))
+    if not interpreted():
+        raise SystemExit("--lanes is for Triton's interpreter: set TRITON_INTERPRET=1")
+    Level.width = lanes  # type: ignore[assignment, method-assign]
+
+
+def cut_everything() -> None:
+    """Every call of a backend that can cut time cuts it into the shortest pieces there can be."""
+    import smnn._backends._gpu_plan as plans
+    from smnn._backends.cpu import CpuBackend
+    from smnn._backends.gpu import GpuBackend
+
+    def shortest(self: Any, B: int, T: int, n: int, reach: int) -> int:
+        return max(1, T // (reach + 1))
+
+    plans.SHORTEST_PIECE = 2  # a chain of five separators is cut again
+    for backend in (CpuBackend, GpuBackend):
+        backend.pieces = shortest  # type: ignore[method-assign]
+
+
+def run(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Draw shapes until there are enough problems; after each, what has been found so far."""
+    rng = np.random.default_rng(options.seed)
+
+    def choose(choices: Any) -> Any:
+        return choices[int(rng.integers(len(choices)))]
+
+    names = options.properties.split(",")
+    first = options.seed % len(names)  # short runs with several seeds try all properties
+    always = few(options.samples, cut=options.cut) if options.small or options.cut else {}
+    tallies = {backend: Tally() for backend in options.backends.split(",")}
+    machine, started, done = describe_machine(), time.perf_counter(), 0
+    for shapes, name in enumerate(itertools.cycle(names[first:] + names[:first]), 1):
+        fixed = {k: v for k, v in FIXED.get(name, {}).items() if not (k == "T" and options.cut)}
+        if options.small and "T" in fixed:
+            fixed["T"] = lambda x: 8 + x["seed"] % 5
+        shape: Shape = draw(choose, options.samples, **(always | fixed))
         p = random_problems(shape)
         for backend, tally in tallies.items():
             tally.add(p, backend, name)
         before, done = done, done + p.count
-        if done >= problems or done // 5000 > before // 5000:
-            seconds = time.perf_counter() - started
+        seconds = time.perf_counter() - started
+        over = done >= options.problems or seconds > options.seconds
+        if over or done // 5000 > before // 5000:
             print(f"{done} problems, {seconds:.0f} s", file=sys.stderr, flush=True)
-            yield {
-                "machine": describe_machine(),
-                "seed": seed,
-                "shapes": shapes,
-                "seconds": round(seconds, 1),
-                "backends": {backend: tally.record() for backend, tally in tallies.items()},
-            }
-        if done >= problems:
+        yield {
+            "machine": machine,
+            "command": " ".join(["python", "tools/long_run.py", *sys.argv[1:]]),
+            "seed": options.seed,
+            "shapes": shapes,
+            "seconds": round(seconds, 1),
+            "backends": {backend: tally.record() for backend, tally in tallies.items()},
+        }
+        if over:
             return
 
 

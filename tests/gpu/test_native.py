@@ -7,7 +7,7 @@ lines of NumPy on the addresses they are given. The system they pretend to solve
 
 import ctypes
 import shutil
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -57,7 +57,6 @@ class Machine:
             *addresses,
             {
                 "solve": [self._describe(SOLVE, [*inputs, "y", "factor", "rcond", "status"])],
-                "adjoint": [self._describe(ADJOINT, ["g", "lam"])],
                 "y_shape": [N],
                 "batch": [N],
                 "shapes": [[N]] * 4,
@@ -67,7 +66,7 @@ class Machine:
                 "scratch_size": 0,
                 "adjoint_scratch": 0,
                 "verdicts": 1,
-                "rows_for": self._rows_for,
+                "program_for": self._program_for,
                 "differentiable": self._differentiable,
             },
         )
@@ -77,7 +76,9 @@ class Machine:
         slots = [(i + 1, PLACES[name], 0) for i, name in enumerate(names)]
         return which, 7, 32, 0, [which, *[0] * len(names)], slots
 
-    def _rows_for(self, mask: int) -> list[Any]:
+    def _program_for(self, mask: int) -> list[Any]:
+        if mask == _gpu_native.ADJOINT:
+            return [self._describe(ADJOINT, ["g", "lam"])]
         self.asked.append(mask)
         names = ["lam", "c", "d", "u", "s", "gc", "gd", "gu", "gs"]
         return [self._describe(ROWS, names)]
@@ -266,3 +267,28 @@ def test_who_launches_in_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -
     file.parent.mkdir(parents=True)
     file.touch()
     assert _gpu_native.described() == "launched from C++"
+
+
+class Loaded:
+    """Stands in for a compiled kernel: no `function` before something has asked for `run`."""
+
+    metadata = SimpleNamespace(num_warps=1, shared=0)
+    function: int | None = None
+
+    @property
+    def run(self) -> str:
+        self.function = 77
+        return "run"
+
+
+def test_a_kernel_that_has_not_run_yet_can_be_described() -> None:
+    pytest.importorskip("triton")
+    from smnn._backends._gpu_launch import Kernel, Launch, Slot
+
+    kernel = Kernel.__new__(Kernel)
+    kernel.arguments, kernel._compiled = ["B", "y_ptr"], {}
+    kernel.jit = SimpleNamespace(warmup=lambda *_, **__: Loaded())
+    launch = Launch(kernel, 40, 32, {"B": 40, "y_ptr": Slot("y", 3)})
+    ((function, grid, threads, shared, arguments, slots),) = _gpu_native.describe([launch], 0, {})
+    assert (function, grid, threads, shared) == (77, 2, 32, 0)
+    assert (arguments, slots) == ([40, 0], [(1, PLACES["y"], 3)])

@@ -88,7 +88,9 @@ class Kernel:
                 for a in self.arguments
             ]
             kernel = self.jit.warmup(*kinds, LANES=width, num_warps=max(1, width // 32), grid=(1,))
-            self._compiled[key] = kernel.result() if hasattr(kernel, "result") else kernel
+            kernel = kernel.result() if hasattr(kernel, "result") else kernel
+            _ = kernel.run  # loads it onto the device: before that it has no `function`
+            self._compiled[key] = kernel
         return self._compiled[key]
 
 

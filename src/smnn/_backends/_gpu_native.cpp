@@ -33,6 +33,8 @@ using CurrentStream = int (*)(int32_t, void **);
 enum Place { C, D, U, S, Y, FACTOR, SCRATCH, RCOND, WEAKEST, STATUS, G, LAMBDA, GC, GD, GU, GS, PLACES };
 using Bases = std::array<int64_t, PLACES>;
 
+constexpr int ADJOINT = 16; // which program of the backward; those below are row gradients
+
 constexpr size_t MOST_ARGUMENTS = 96;
 constexpr size_t SPARE = 8; // Triton appends pointers to scratch memory, which these kernels lack
 
@@ -60,20 +62,21 @@ Program read_program(const py::list &launches) {
 struct Plan : torch::CustomClassHolder {
   LaunchKernel launch_kernel;
   CurrentStream current_stream;
-  Program solve, adjoint;
-  std::array<std::atomic<Program *>, 16> rows{}; // by which gradients are wanted; made when needed
+  Program solve;
+  // Made when first needed: row gradients by which of them are wanted, then the adjoint.
+  std::array<std::atomic<Program *>, 17> backward{};
   std::vector<int64_t> y_shape, batch;
   std::vector<std::vector<int64_t>> shapes; // of c, d, u, s with one batch axis
   std::vector<std::pair<std::vector<int64_t>, std::vector<int64_t>>> layouts; // of the caller's
   c10::Device device = c10::kCPU;
   int64_t factor_size, scratch_size, adjoint_scratch, verdicts;
-  PyObject *rows_for, *differentiable; // callables
+  PyObject *program_for, *differentiable; // callables
 
   ~Plan() override {
-    for (auto &program : rows) delete program.load();
+    for (auto &program : backward) delete program.load();
     if (!Py_IsInitialized()) return;
     py::gil_scoped_acquire gil;
-    Py_XDECREF(rows_for);
+    Py_XDECREF(program_for);
     Py_XDECREF(differentiable);
   }
 
@@ -95,13 +98,13 @@ struct Plan : torch::CustomClassHolder {
     }
   }
 
-  const Program &rows_of(int wanted) {
-    if (Program *known = rows[wanted].load(std::memory_order_acquire)) return *known;
+  const Program &needed(int which) {
+    if (Program *known = backward[which].load(std::memory_order_acquire)) return *known;
     py::gil_scoped_acquire gil; // also keeps two threads from making the same
-    if (Program *known = rows[wanted].load()) return *known;
-    py::list launches = py::reinterpret_borrow<py::object>(rows_for)(wanted);
+    if (Program *known = backward[which].load()) return *known;
+    py::list launches = py::reinterpret_borrow<py::object>(program_for)(which);
     auto *program = new Program(read_program(launches));
-    rows[wanted].store(program, std::memory_order_release);
+    backward[which].store(program, std::memory_order_release);
     return *program;
   }
 };
@@ -185,14 +188,15 @@ struct Solve : torch::autograd::Function<Solve> {
     Bases bases{};
     bases[G] = address(gy), bases[FACTOR] = address(factor), bases[LAMBDA] = address(lam);
     bases[SCRATCH] = address(scratch), bases[Y] = address(y);
-    plan.run(plan.adjoint, bases, y.device());
+    plan.run(plan.needed(ADJOINT), bases, y.device());
+    scratch.reset(); // its memory can serve the gradients: one stream, so they come after
     for (int i = 0; i < 4; i++) {
       bases[C + i] = address(saved[i]);
       if (!(wanted >> i & 1)) continue;
       out[i] = at::empty(plan.shapes[i], kind);
       bases[GC + i] = address(out[i]);
     }
-    plan.run(plan.rows_of(wanted), bases, y.device());
+    plan.run(plan.needed(wanted), bases, y.device());
     for (int i = 0; i < 4; i++)
       if (out[i].defined()) out[i] = summed(out[i], saved[i], plan);
     return out;
@@ -234,7 +238,6 @@ Handle make(uintptr_t launch_kernel, uintptr_t current_stream, const py::dict &x
   plan->launch_kernel = reinterpret_cast<LaunchKernel>(launch_kernel);
   plan->current_stream = reinterpret_cast<CurrentStream>(current_stream);
   plan->solve = read_program(x["solve"]);
-  plan->adjoint = read_program(x["adjoint"]);
   plan->y_shape = x["y_shape"].cast<std::vector<int64_t>>();
   plan->batch = x["batch"].cast<std::vector<int64_t>>();
   plan->shapes = x["shapes"].cast<std::vector<std::vector<int64_t>>>();
@@ -244,7 +247,7 @@ Handle make(uintptr_t launch_kernel, uintptr_t current_stream, const py::dict &x
   plan->scratch_size = x["scratch_size"].cast<int64_t>();
   plan->adjoint_scratch = x["adjoint_scratch"].cast<int64_t>();
   plan->verdicts = x["verdicts"].cast<int64_t>();
-  plan->rows_for = py::object(x["rows_for"]).release().ptr();
+  plan->program_for = py::object(x["program_for"]).release().ptr();
   plan->differentiable = py::object(x["differentiable"]).release().ptr();
   return {plan};
 }

@@ -32,6 +32,8 @@ PLACES = (
     "g", "lam", "gc", "gd", "gu", "gs",
 )  # fmt: skip
 """As `enum Place` numbers them."""
+ADJOINT = 16
+"""Which program of the backward; those below are the row gradients by which are wanted."""
 
 
 class _State:

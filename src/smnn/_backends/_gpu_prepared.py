@@ -75,6 +75,7 @@ class Prepared:
             "scratch": scratch.data_ptr(),
         }  # fmt: skip
         self._adjoint.launch(bases, index)
+        del scratch  # its memory can serve the gradients: one stream, so they come after
         out = [
             torch.empty(shape, **kind) if w else None
             for shape, w in zip(self._shapes, wanted, strict=True)
@@ -127,7 +128,11 @@ class Prepared:
         def flags(mask: int) -> tuple[bool, ...]:
             return tuple(bool(mask >> i & 1) for i in range(4))
 
-        def rows_for(mask: int) -> list[Any]:
+        def program_for(which: int) -> list[Any]:
+            """Row gradients by which of them are wanted, or the adjoint."""
+            if which == _gpu_native.ADJOINT:
+                return numbers(self._adjoint, {"y": "lam"})
+            mask = which
             unwanted = {g: 0 for g, w in zip(GRADIENTS, flags(mask), strict=True) if not w}
             return numbers(self._row_program(flags(mask)).bound(unwanted))
 
@@ -136,7 +141,6 @@ class Prepared:
 
         return {
             "solve": numbers(self._solve),
-            "adjoint": numbers(self._adjoint, {"y": "lam"}),
             "y_shape": list(self._shape),
             "batch": list(signature.batch),
             "shapes": [list(shape) for shape in self._shapes],
@@ -144,6 +148,6 @@ class Prepared:
             "scratch_size": self._scratch,
             "adjoint_scratch": self._adjoint_scratch,
             "verdicts": self._verdicts,
-            "rows_for": rows_for,
+            "program_for": program_for,
             "differentiable": twice,
         }
