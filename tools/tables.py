@@ -306,9 +306,8 @@ def kdv_step(record: dict[str, Any]) -> str:
     return "\n\n".join(
         [
             "One training step: loss, gradient, Adam. With the same weights `paper` and the "
-            f"published notebook give outputs that differ by {apart:.0e}. Peak memory counts "
-            "cuDNN's search for the fastest convolutions, which the first row with new ones pays: "
-            "hence the large numbers of the notebook and of `window, bf16`.",
+            f"published notebook give outputs that differ by {apart:.0e}. Peak memory is that "
+            "of the timed steps, after cuDNN has chosen its convolutions.",
             table(head, rows),
             f"{record['machine']['gpu']}, torch {record['machine']['versions']['torch']}; "
             f"{record['machine']['utc'][:10]}. Written by `benchmarks/bench_kdv.py` and `python "
