@@ -34,11 +34,11 @@ LAYERS = [
 ]
 # The same inside the folder of backends.
 BACKEND_LAYERS = [
-    {"_layout", "base", "_gpu_emit", "_gpu_mode", "_gpu_native"},
-    {"_simd", "_gpu_rows", "_gpu_source"},
-    {"_lanes"},
-    {"_pieces"},
-    {"_eliminate", "_gpu_chain", "_gpu_substitute"},
+    {"_layout", "base", "_gpu_mode", "_gpu_native"},
+    {"_simd", "_gpu_emit"},
+    {"_lanes", "_gpu_rows", "_gpu_source", "_gpu_wide"},
+    {"_pieces", "_gpu_chain", "_gpu_substitute", "_gpu_wide_substitute"},
+    {"_eliminate", "_gpu_wide_source"},
     {"_row_gradients", "_separators", "_substitute", "_gpu_launch"},
     {"_gpu_plan"},
     {"_gpu_prepared"},

@@ -21,7 +21,7 @@ from smnn._problem import make_problem
 
 plans.SHORTEST_PIECE = 2  # so that short sequences have several levels of pieces
 
-CASES = [  # B, T, Q, V, R, T_init, orders given, pieces, weights
+CASES = [  # B, T, Q, V, R, T_init, orders given, pieces (0: a warp per sequence), weights
     (2, 7, 1, 1, 2, 1, 2, 1, "one"),
     (3, 1, 3, 1, 2, 1, 3, 1, "one"),
     (2, 2, 1, 2, 1, 2, 2, 1, "rows"),
@@ -31,6 +31,12 @@ CASES = [  # B, T, Q, V, R, T_init, orders given, pieces, weights
     (1, 30, 1, 1, 2, 1, 2, 7, "one"),
     (2, 40, 1, 1, 1, 1, 2, 9, "one"),
     (40, 5, 1, 1, 2, 1, 1, 1, "one"),
+    (2, 7, 1, 1, 2, 1, 2, 0, "one"),
+    (2, 1, 3, 1, 2, 1, 3, 0, "one"),
+    (2, 2, 1, 2, 1, 2, 2, 0, "rows"),
+    (2, 6, 7, 2, 1, 0, 1, 0, "orders"),
+    (1, 5, 2, 3, 2, 4, 2, 0, "rows"),
+    (1, 4, 5, 5, 2, 1, 1, 0, "orders"),
 ]
 
 
@@ -71,7 +77,7 @@ def compare(scheme: str, case: tuple) -> dict[str, object]:
 def failures() -> dict[str, object]:
     """One good sample, a bad step, a NaN, and a singular one, whole and in pieces."""
     out = {}
-    for pieces in (1, 3):
+    for pieces in (0, 1, 3):
         c = torch.ones(4, 12, 1, 1, 3, dtype=torch.float64)
         c[2, 5] = torch.nan
         c[3] = 0.0
@@ -104,5 +110,5 @@ if __name__ == "__main__":
         for scheme in ("smnn", "central")
         for i, case in enumerate(CASES)
     }
-    found = {"cases": result, "failures": failures(), "long": long_and_singular()}
+    found = {"shapes": CASES, "cases": result, "failures": failures(), "long": long_and_singular()}
     json.dump(found, sys.stdout)

@@ -123,9 +123,25 @@ def test_float32_tensors() -> None:
     torch.testing.assert_close(low.cpu().double(), exact, rtol=1e-5, atol=1e-5)
 
 
-def test_larger_blocks_go_another_way() -> None:
-    x = [t.detach() for t in tensors(B=4, T=12, V=5)]
-    y = smnn.solve(*x)  # 15 unknowns per time: not in registers
+@pytest.mark.parametrize("V", [5, 6, 8])
+@pytest.mark.parametrize("scheme", ["smnn", "central"])
+def test_larger_blocks(V: int, scheme: str) -> None:
+    """15 to 24 unknowns per time: a warp for each sequence."""
+    x = tensors(B=4, T=12, V=V)
+    y = smnn.solve(*x, scheme=scheme, backend="gpu")
+    other = [t.detach().cpu().requires_grad_() for t in x]
+    z = smnn.solve(*other, scheme=scheme, backend="cpu")
+    torch.testing.assert_close(y.cpu(), z, rtol=1e-9, atol=1e-9)
+    g = torch.randn_like(z)
+    close(
+        list(torch.autograd.grad(y, x, g.cuda())),
+        list(torch.autograd.grad(z, other, g)),
+    )
+
+
+def test_the_largest_blocks_go_another_way() -> None:
+    x = [t.detach() for t in tensors(B=4, T=12, V=9)]
+    y = smnn.solve(*x)  # 27 unknowns per time: not in registers
     torch.testing.assert_close(y.cpu(), smnn.solve(*(t.cpu() for t in x), backend="cpu"))
     with pytest.raises(smnn.BackendError, match="unknowns per time"):
         smnn.solve(*x, backend="gpu")

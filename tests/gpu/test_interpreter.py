@@ -27,7 +27,7 @@ def interpreted() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("scheme", ["smnn", "central"])
-@pytest.mark.parametrize("case", range(9))
+@pytest.mark.parametrize("case", range(15))
 def test_kernels_agree_with_the_torch_backend(
     interpreted: dict[str, Any], scheme: str, case: int
 ) -> None:
@@ -38,13 +38,22 @@ def test_kernels_agree_with_the_torch_backend(
     assert result["gradients"] < 1e-11
 
 
-@pytest.mark.parametrize("pieces", ["1", "3"])
+@pytest.mark.parametrize("pieces", ["0", "1", "3"])
 def test_failed_samples_are_named_and_disturb_no_other(
     interpreted: dict[str, Any], pieces: str
 ) -> None:
     status, lost = interpreted["failures"][pieces]
     assert status == [0, 1, 2, 3]
     assert lost == [False, True, True, True]
+
+
+def test_blocks_of_more_than_32_columns(interpreted: dict[str, Any]) -> None:
+    """Among the cases with a warp per sequence, whose lanes then have several columns each."""
+    widest = max(
+        (V * (R + 1) for *_, V, R, _, _, pieces, _ in interpreted["shapes"] if not pieces),
+        default=0,
+    )
+    assert 3 * widest + 1 > 32  # times at hand, and the right-hand side, for `central`
 
 
 def test_a_check_looks_again_where_pivots_cannot_decide(interpreted: dict[str, Any]) -> None:

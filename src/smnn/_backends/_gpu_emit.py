@@ -10,6 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+import torch
+
+from smnn._backends._gpu_mode import interpreted
+
 Row = dict[str, str]
 
 
@@ -47,6 +51,39 @@ class Source:
         return "\n".join([*head, "):", *self.lines, ""])
 
 
+def _approximate(out: Source, operation: str, x: str) -> str:
+    """Some 20 bits of a function, by the one instruction that the device has for it."""
+    assembly = f'"{operation}.approx.ftz.f64 $0, $1;", "=d,d", [{x}]'
+    return out.new(f"tl.inline_asm_elementwise({assembly}, dtype=tl.float64, is_pure=True, pack=1)")
+
+
+def _plain() -> bool:
+    """Whether the kernels are not for an NVIDIA GPU."""
+    return interpreted() or torch.version.hip is not None
+
+
+def inverse_root(out: Source, x: str) -> str:
+    """`1 / sqrt(x)` of a normal positive number.
+
+    The general function branches to a slow way for all others, and around a branch nothing can be
+    computed in advance.
+    """
+    if _plain():
+        return out.new(f"tl.rsqrt({x})")
+    y = _approximate(out, "rsqrt", x)
+    error = out.new(f"1.0 - ({x} * {y}) * {y}")
+    return out.new(f"{y} + ({y} * {error}) * (0.375 * {error} + 0.5)")
+
+
+def reciprocal(out: Source, x: str) -> str:
+    """`1 / x` of a number that is neither small nor large, without a branch."""
+    if _plain():
+        return out.new(f"1.0 / {x}")
+    y = _approximate(out, "rcp", x)
+    error = out.new(f"1.0 - {x} * {y}")
+    return out.new(f"{y} + {y} * ({error} * {error} + {error})")
+
+
 def rotate(out: Source, top: Row, bottom: Row, pivot: str) -> str | None:
     """Rotate `bottom[pivot]` into `top[pivot]`; returns the reciprocal of the new pivot.
 
@@ -63,7 +100,7 @@ def rotate(out: Source, top: Row, bottom: Row, pivot: str) -> str | None:
         return None
     a, b = top[pivot], bottom.pop(pivot)
     square = out.new(f"{a} * {a} + {b} * {b}")
-    inverse = out.new(f"tl.rsqrt(tl.maximum({square}, 1e-300))")
+    inverse = inverse_root(out, out.new(f"{square} + 1e-300"))
     cosine = out.new(f"tl.where({square} > 0.0, {a} * {inverse}, 1.0)")
     sine = out.new(f"{b} * {inverse}")
     top[pivot] = out.new(f"{square} * {inverse}")

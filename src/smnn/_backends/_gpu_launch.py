@@ -24,6 +24,8 @@ from smnn._backends._gpu_mode import interpreted
 from smnn._backends._gpu_rows import TENSORS, rows_body
 from smnn._backends._gpu_source import LANE, Spec, eliminate_body, verdict
 from smnn._backends._gpu_substitute import back_body, forward_body
+from smnn._backends._gpu_wide_source import solve_body as wide_solve_body
+from smnn._backends._gpu_wide_substitute import adjoint_body as wide_adjoint_body
 
 
 def _with_layout(text: str) -> str:
@@ -279,6 +281,23 @@ def adjoint_kernel(n: int, reach: int, k: int, paired: bool) -> Kernel:
     out("tl.debug_barrier()")
     back_body(out, n, reach, 0)
     return Kernel("adjoint_whole", out, [*arguments, "y_ptr"])
+
+
+@functools.cache
+def wide_solve_kernel(spec: Spec) -> Kernel:
+    """Elimination and substitution of whole sequences, a warp for each."""
+    out = Source()
+    wide_solve_body(out, spec)
+    arguments = ["T", "L", *INPUTS, *(VARYING if spec.varying else []), "factor_ptr", "y_ptr"]
+    return Kernel("solve_wide", out, [*arguments, "rcond_ptr", "weakest_ptr", "status_ptr"])
+
+
+@functools.cache
+def wide_adjoint_kernel(n: int, reach: int) -> Kernel:
+    """`R^T z = g`, then `R y = z`, a warp for each sequence."""
+    out = Source()
+    wide_adjoint_body(out, n, reach)
+    return Kernel("adjoint_wide", out, ["T", "L", "factor_ptr", "g_ptr", "y_ptr"])
 
 
 @functools.cache

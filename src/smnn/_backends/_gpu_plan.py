@@ -27,6 +27,8 @@ class Level(NamedTuple):
     n: int
     """Unknowns per time or node."""
     reach: int
+    wide: bool = False
+    """Whether a warp works on a sequence, instead of a lane on a piece (`_gpu_wide.py`)."""
 
     @property
     def k(self) -> int:
@@ -40,8 +42,8 @@ class Level(NamedTuple):
 
     @property
     def lanes(self) -> int:
-        """One per piece."""
-        return self.B * self.P
+        """One per piece, or a warp per sequence."""
+        return self.B * (self.width if self.wide else self.P)
 
     @property
     def width(self) -> int:
@@ -50,7 +52,9 @@ class Level(NamedTuple):
 
     @property
     def padded(self) -> int:
-        """Lanes, rounded up to whole programs."""
+        """Lanes that keep a factor of their own, rounded up to whole programs."""
+        if self.wide:
+            return self.B
         return -(-self.lanes // self.width) * self.width
 
     @property
@@ -62,6 +66,8 @@ class Level(NamedTuple):
     @property
     def z_size(self) -> int:
         """Right-hand sides between elimination and substitution."""
+        if self.wide:  # they lie where the answer will be
+            return 0
         return self.L * self.n * self.padded
 
     @property
@@ -81,7 +87,12 @@ def verdicts(levels: tuple[Level, ...]) -> int:
 
 @functools.lru_cache(maxsize=1024)
 def plan(B: int, T: int, pieces: int, n: int, reach: int) -> tuple[Level, ...]:
-    """All levels: the sequences, then chains of separators until one lane can take the rest."""
+    """All levels: the sequences, then chains of separators until one lane can take the rest.
+
+    Without pieces (0), a warp works on each sequence.
+    """
+    if not pieces:
+        return (Level(B, T, 1, n, reach, wide=True),)
     levels = [Level(B, T, pieces, n, reach)]
     while levels[-1].P > 1:
         below = levels[-1]
@@ -125,6 +136,7 @@ def solve_program(levels, spec, strides):  # type: ignore[no-untyped-def]
         back_kernel,
         chain_kernel,
         solve_kernel,
+        wide_solve_kernel,
     )
 
     first, scratch = levels[0], _Layout()
@@ -143,7 +155,8 @@ def solve_program(levels, spec, strides):  # type: ignore[no-untyped-def]
 
     if first.P == 1:
         values = common(0) | inputs | {"y_ptr": Slot("y"), "status_ptr": Slot("status")}
-        return Program([Launch(solve_kernel(spec), first.lanes, first.width, values)]), scratch.size
+        kernel = (wide_solve_kernel if first.wide else solve_kernel)(spec)
+        return Program([Launch(kernel, first.lanes, first.width, values)]), scratch.size
     coupling = scratch.take(first.coupling_size)
     values = common(0) | inputs | {"coupling_ptr": Slot("scratch", coupling)}
     launches = [Launch(solve_kernel(spec), first.lanes, first.width, values)]
@@ -180,7 +193,14 @@ def solve_program(levels, spec, strides):  # type: ignore[no-untyped-def]
 @functools.lru_cache(maxsize=256)
 def adjoint_program(levels):  # type: ignore[no-untyped-def]
     """Launches of an adjoint solve, and the scratch they need."""
-    from smnn._backends._gpu_launch import Launch, Program, Slot, adjoint_kernel, back_kernel
+    from smnn._backends._gpu_launch import (
+        Launch,
+        Program,
+        Slot,
+        adjoint_kernel,
+        back_kernel,
+        wide_adjoint_kernel,
+    )
 
     scratch = _Layout()
     factor_at = _offsets([level.factor_size for level in levels])
@@ -203,7 +223,10 @@ def adjoint_program(levels):  # type: ignore[no-untyped-def]
             if depth:
                 answer = Slot("scratch", scratch.take(level.B * level.N * level.n))
             values["y_ptr"] = answer
-        kernel = adjoint_kernel(level.n, level.reach, level.k, depth > 0)
+        if level.wide:
+            kernel = wide_adjoint_kernel(level.n, level.reach)
+        else:
+            kernel = adjoint_kernel(level.n, level.reach, level.k, depth > 0)
         launches.append(Launch(kernel, level.lanes, level.width, values))
     for depth in range(len(levels) - 2, -1, -1):
         level = levels[depth]

@@ -21,12 +21,16 @@ if TYPE_CHECKING:
 
 LANES_WANTED = 32768
 """Lanes that keep a large GPU busy; fewer sequences than that are cut into pieces."""
-LARGEST_BLOCK = 12
-"""Unknowns per time that fit into registers."""
+LARGEST_BLOCK = 24
+"""Unknowns per time that fit into the registers of a warp."""
+LARGEST_IN_A_LANE = 12
+"""Unknowns per time that fit into the registers of one of its lanes."""
+SMALLEST_FOR_A_WARP = 6
+"""Unknowns per time below which a warp has too little to share out."""
 
 
 class GpuBackend(Backend):
-    """Givens elimination with every triangle in registers."""
+    """Orthogonal elimination with every triangle in registers: of one lane, or of a warp."""
 
     name = "gpu"
 
@@ -47,7 +51,15 @@ class GpuBackend(Backend):
         return None
 
     def pieces(self, B: int, T: int, n: int, reach: int) -> int:
-        """Enough lanes to fill the device, as long as pieces stay worth their overhead."""
+        """Enough lanes to fill the device, as long as pieces stay worth their overhead.
+
+        Zero asks for a warp per sequence (`_gpu_wide.py`): blocks that are too large for one lane,
+        and those of medium size as long as the sequences alone do not fill the device. Long ones
+        are better cut, unless there are many.
+        """
+        few = n >= SMALLEST_FOR_A_WARP and 5 * n**3 >= B and T <= 500 + 8 * B
+        if n > LARGEST_IN_A_LANE or (few and not interpreted()):
+            return 0
         shortest = max(plans.SHORTEST_PIECE, 2 * n, 4 * reach)
         if B >= LANES_WANTED // 4 or 3 * shortest > T:
             return 1

@@ -1,0 +1,279 @@
+"""Triton source of the elimination for larger blocks: a warp for each sequence.
+
+The factor is laid out `[sequence][time][cell]` with the cells of `_gpu_source.keep_row`, and the
+right-hand side waits for its substitution where the answer will be. Sequences are not cut.
+"""
+
+from __future__ import annotations
+
+from smnn._backends._gpu_emit import Source
+from smnn._backends._gpu_source import Spec, factor_cells
+from smnn._backends._gpu_wide import LANES, Columns, Row, Rows, reflect, times
+from smnn._backends._gpu_wide_substitute import back_body
+from smnn._taylor import unit_link
+
+
+def _per_lane(columns: Columns, spec: Spec) -> None:
+    """Which variable and order a column of the last two times is about, and its share of the links."""
+    out, n, m = columns.out, spec.n, spec.m
+    start = columns.right - 2 * n
+    K, KF = (x.tolist() for x in unit_link(m - 1, spec.scheme))
+    for i in range(columns.count):
+        out(f"at{i} = col{i} - {start}")
+        out(f"new{i} = (at{i} >= {n}) & (at{i} < {2 * n})")
+        out(f"old{i} = (at{i} >= 0) & (at{i} < {n})")
+        out(f"local{i} = tl.where(new{i}, at{i} - {n}, at{i}) * (old{i} | new{i}).to(tl.int32)")
+        out(f"var{i} = local{i} // {m}")
+        out(f"order{i} = local{i} % {m}")
+        for r in range(m):
+            value = "zero"
+            for order in range(r, m):
+                entry = f"tl.where(new{i}, zero + {K[r][order]!r}, zero + {-KF[r][order]!r})"
+                value = out.new(f"tl.where(order{i} == {order}, {entry}, {value})")
+            out(f"link{i}_{r} = tl.where(old{i} | new{i}, {value}, 0.0)")
+
+
+def _ask_steps(columns: Columns, t: str) -> None:
+    """Ask for step sizes and weights of the link that ends at time `t`, before they are needed."""
+    out = columns.out
+    out(f"wanted = ({t} > 0) & ({t} < T)")
+    out(f"coming = tl.maximum({t} - 1, 0)")
+    for i in range(columns.count):
+        mask = f"mask=(old{i} | new{i}) & wanted"
+        where = f"b * s_sb + coming * s_st + var{i} * s_sv"
+        out(f"s{i} = tl.load(s_ptr + {where}, {mask}, other=1.0)")
+        where = f"b * scale_sb + coming * scale_st + var{i} * scale_sv"
+        out(f"w{i} = tl.load(scale_ptr + {where}, {mask}, other=0.0)")
+
+
+def _governing(columns: Columns, spec: Spec, which: range) -> list[Row]:
+    """The equations at time `t`, or some of them."""
+    out, n, right = columns.out, spec.n, columns.right
+    first, rows = right - n, []
+    for q in which:
+        w = out.new(f"tl.load(wg_ptr + b * wg_sb + t * wg_st + {q} * wg_sq)")
+        chunks = []
+        for i in range(columns.count):
+            where = f"c_ptr + b * c_sb + t * c_st + {q * n} + (col{i} - {first})"
+            mask = f"(col{i} >= {first}) & (col{i} < {right})"
+            value = out.new(f"tl.load({where}, mask={mask}, other=0.0)")
+            if i == right // LANES:
+                where = f"d_ptr + b * d_sb + t * d_st + {q} + lane * 0"
+                d = out.new(f"tl.load({where}, mask=col{i} == {right}, other=0.0)")
+                value = out.new(f"{value} + {d}")
+            chunks.append(out.new(f"{value} * {w}"))
+        rows.append(Row(chunks, set(range(first, right + 1))))
+    return rows
+
+
+def _links(columns: Columns, spec: Spec) -> list[Row]:
+    """Rows `scale (K D y_t - K F D y_{t-1})`."""
+    out, n, m = columns.out, spec.n, spec.m
+    powers = []
+    for i in range(columns.count):
+        s = out.new(f"s{i}")
+        bad = f"(old{i} | new{i}) & (t > 0) & (({s} <= 0.0) | ~({s} < float('inf')))"
+        out(f"bad{i} = bad{i} | ({bad})")
+        power = out.new(f"w{i}")
+        for order in range(1, m):
+            power = out.new(f"tl.where(order{i} >= {order}, {power} * {s}, {power})")
+        powers.append(power)
+    rows, start = [], columns.right - 2 * n
+    for v in range(spec.V):
+        for r in range(m):
+            chunks = []
+            for i in range(columns.count):
+                share = f"link{i}_{r}"
+                if spec.varying:
+                    where = f"b * k_sb + (t - 1) * k_st + var{i} * k_sv + {r * m} + order{i}"
+                    mask = f"(t > 0) & (order{i} >= {r})"
+                    K = out.new(f"tl.load(K_ptr + {where}, mask=new{i} & {mask}, other=0.0)")
+                    KF = out.new(f"tl.load(KF_ptr + {where}, mask=old{i} & {mask}, other=0.0)")
+                    share = out.new(f"{K} - {KF}")
+                mine = f"(old{i} | new{i}) & (var{i} == {v})"
+                chunks.append(out.new(f"tl.where({mine}, {share} * {powers[i]}, 0.0)"))
+            some = {v * m + order for order in range(r, m)}
+            rows.append(Row(chunks, {start + x for x in some} | {start + n + x for x in some}))
+    return rows
+
+
+def _initial(columns: Columns, spec: Spec) -> list[Row]:
+    """What is known of the state at an early time."""
+    out, n, right = columns.out, spec.n, columns.right
+    rows = []
+    for v in range(spec.V):
+        for r in range(spec.m_init):
+            column = right - n + v * spec.m + r
+            w = out.new(f"tl.load(wi_ptr + b * wi_sb + t * wi_st + {v} * wi_sv + {r} * wi_sr)")
+            u = out.new(f"tl.load(u_ptr + b * u_sb + t * u_st + {v * spec.m_init + r})")
+            chunks = columns.each(
+                f"tl.where(COL == {column}, zero + {w}, 0.0) + "
+                f"tl.where(COL == {right}, zero + {w} * {u}, 0.0)"
+            )
+            rows.append(Row(chunks, {column, right}))
+    return rows
+
+
+def _central(columns: Columns, spec: Spec) -> list[Row]:
+    """Rows `w H^(R-2) (y_t - y_{t-2} - H y'_{t-1})` at the top order, for `t >= 2`."""
+    out, n, R = columns.out, spec.n, spec.m - 1
+    rows = []
+    out("far = tl.maximum(t - 2, 0)")
+    for v in range(spec.V):
+        load = f"s_ptr + b * s_sb + {v} * s_sv"
+        first = out.new(f"tl.load({load} + far * s_st, mask=t > 1, other=1.0)")
+        second = out.new(f"tl.load({load} + (far + 1) * s_st, mask=t > 1, other=1.0)")
+        where = f"wt_ptr + b * wt_sb + far * wt_st + {v} * wt_sv"
+        w = out.new(f"tl.load({where}, mask=t > 1, other=0.0)")
+        H = out.new(f"{first} + {second}")
+        w = out.new(f"{w} / {H}") if R == 1 else w
+        for _ in range(R - 2):
+            w = out.new(f"{w} * {H}")
+        i = spec.m * v + R - 1
+        places = {i: f"(-{w})", n + i + 1: f"(-{w} * {H})", 2 * n + i: w}
+        parts = (f"tl.where(COL == {c}, zero + {x}, 0.0)" for c, x in places.items())
+        rows.append(Row(columns.each(" + ".join(parts)), set(places)))
+    return rows
+
+
+class _Judge:
+    """Squared norms of the columns, and the smallest pivot relative to them, lane by lane."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns, out = columns, columns.out
+        for i in range(columns.count):
+            out(f"norm{i} = zero")
+        out("least = zero + 1.0")
+        out("least_of = zero + 1.0")
+        out("weakest = lane.to(tl.int64) * 0")
+
+    def take(self, rows: list[Row], time: str) -> None:
+        """Finished rows of a time; its columns come first, and no later row reaches them."""
+        columns, out, n = self._columns, self._columns.out, self._columns.n
+        pivot = "zero"
+        for j, row in enumerate(rows):
+            for i in range(columns.count):
+                x = row.chunks[i]
+                out(f"norm{i} = norm{i} + tl.where(col{i} >= {j}, {x} * {x}, 0.0)")
+            pivot = out.new(f"tl.where(lane == {j}, {row.chunks[0]}, {pivot})")
+        square = out.new(f"{pivot} * {pivot}")
+        empty = out.new("(norm0 == 0.0) & (least > 0.0)")
+        less = out.new(f"({square} * least_of < least * norm0) | {empty}")
+        less = out.new(f"{less} & (lane < {n}) & ({time} >= 0)")
+        out(f"least = tl.where({less}, {square}, least)")
+        out(f"least_of = tl.where({less}, tl.where({empty}, 1.0, norm0), least_of)")
+        out(f"weakest = tl.where({less}, ({time}) * {n} + lane, weakest)")
+        moved = columns.moved([f"norm{i}" for i in range(columns.count)], keep_right=False)
+        for i, x in enumerate(moved):
+            out(f"norm{i} = {x}")
+
+    def conclude(self) -> None:
+        """Of all lanes the worst, and where; negative for a bad step."""
+        out = self._columns.out
+        ratios = out.new("tl.sqrt(least / least_of)")
+        out(f"ratio = tl.min({ratios}, axis=0)")
+        far = "9223372036854775807"
+        out(f"weakest_at = tl.min(tl.where({ratios} == ratio, weakest, {far}), axis=0)")
+        bad = " | ".join(f"bad{i}" for i in range(self._columns.count))
+        out(f"bad_step = tl.sum(({bad}).to(tl.int32), axis=0) > 0")
+        out("ratio = tl.where(bad_step, -1.0, ratio)")
+        out("tl.store(rcond_ptr + b, ratio)")
+        out("tl.store(weakest_ptr + b, weakest_at)")
+
+
+def _keep(
+    columns: Columns, blocks: int, rows: list[Row], inverse: list[str | None], time: str, mask: str
+) -> None:
+    """Store finished rows of a time: factor with reciprocal pivots, and right-hand sides."""
+    out, n, right = columns.out, columns.n, columns.right
+    cells = factor_cells(n, blocks - 1, 0)
+    for j, row in enumerate(rows):
+        start = j * blocks * n - j * (j - 1) // 2 - j
+        for i, x in enumerate(row.chunks):
+            if j // LANES == i:
+                pivot = inverse[j] or f"1.0 / {x}"
+                x = out.new(f"tl.where(col{i} == {j}, {pivot}, {x})")
+            where = f"factor_ptr + (b * T + {time}) * {cells} + {start} + col{i}"
+            out(f"tl.store({where}, {x}, mask=(col{i} >= {j}) & (col{i} < {right}) & {mask})")
+        i = right // LANES
+        where = f"y_ptr + (b * T + {time}) * {n} + {j} + lane * 0"
+        out(f"tl.store({where}, {row.chunks[i]}, mask=(col{i} == {right}) & {mask})")
+
+
+def _triangle(columns: Columns, rows: list[Row]) -> list[Row]:
+    """The rows over the new time, reduced to as many as it has unknowns."""
+    n, first = columns.n, columns.right - columns.n
+    for j in range(n):
+        reflect(columns, rows[j], rows[j + 1 :], first + j)
+    return rows[:n]
+
+
+def _insert(columns: Columns, triangle: list[Row], rows: list[Row]) -> None:
+    """Take further rows into the triangle over the new time."""
+    for j in range(columns.n):
+        reflect(columns, triangle[j], rows, columns.right - columns.n + j)
+
+
+def solve_body(out: Source, spec: Spec) -> None:
+    """Elimination from the first time to the last, then substitution."""
+    n, reach, blocks = spec.n, spec.reach, spec.reach + 1
+    columns = Columns(out, n, blocks)
+    right, start = columns.right, columns.right - 2 * n
+    _per_lane(columns, spec)
+    last, prior = Rows(columns, "last", n), Rows(columns, "prior", n if reach == 2 else 0)
+    unit = [columns.each(f"tl.where(COL == {start + j}, zero + 1.0, 0.0)") for j in range(n)]
+    last.carry(unit)
+    if reach == 2:
+        prior.carry([columns.each(f"tl.where(COL == {j}, zero + 1.0, 0.0)") for j in range(n)])
+    judge = _Judge(columns)
+    for i in range(columns.count):
+        out(f"bad{i} = lane < 0")
+        out(f"s{i} = zero + 1.0")  # no link ends at the first time
+        out(f"w{i} = zero")
+    with times(out):
+        first, *more = [range(q, min(q + n, spec.Q)) for q in range(0, max(spec.Q, 1), n)]
+        governing = _governing(columns, spec, first)
+        old = last.rows({*range(start, start + n), right})
+        new = _links(columns, spec)
+        _ask_steps(columns, "(t + 1)")
+        inverse = [reflect(columns, old[j], new, start + j) for j in range(n)]
+        new = _triangle(columns, [*new, *governing])
+        for some in more:  # many equations: the registers hold as many as there are unknowns
+            _insert(columns, new, _governing(columns, spec, some))
+        if spec.m_init:
+            early = Rows(columns, "early", n)
+            early.carry([row.chunks for row in new])
+            with out.block("if t < T_init:"):
+                inside = early.rows({*range(right - n, right + 1)})
+                _insert(columns, inside, _initial(columns, spec))
+                early.carry([row.chunks for row in inside])
+            new = early.rows({*range(right - n, right + 1)})
+        if reach == 2:
+            oldest, central = prior.rows({*range(0, 2 * n), right}), _central(columns, spec)
+            inverse = [reflect(columns, oldest[j], central, j) for j in range(n)]
+            for block, rows in ((n, old), (2 * n, new)):
+                for j in range(n):
+                    reflect(columns, rows[j], central, block + j)
+            judge.take(oldest, "(t - 2)")
+            _keep(columns, blocks, oldest, inverse, "(t - 2)", "(t > 1)")
+            prior.carry([columns.moved(row.chunks) for row in old])
+        else:
+            judge.take(old, "(t - 1)")
+            _keep(columns, blocks, old, inverse, "(t - 1)", "(t > 0)")
+        last.carry([columns.moved(row.chunks) for row in new])
+    rest = [last.rows(set())] if reach == 1 else [prior.rows(set()), last.rows(set())]
+    for back, rows in enumerate(rest):
+        if back:  # its columns are those of the second block
+            rows = [Row(columns.moved(row.chunks), set()) for row in rows]
+        time = f"(L - {len(rest) - back})"
+        judge.take(rows, time)
+        _keep(columns, blocks, rows, [None] * n, time, f"({time} >= 0)")
+    judge.conclude()
+    out("poison = tl.where(ratio > 1e-14, 0.0, float('nan')).to(tl.float64)")
+    out("tl.debug_barrier()")
+    back_body(out, n, reach, "y_ptr")
+    out(f"infinite = (lane < {n}) & ~(tl.abs(y0) < float('inf'))")
+    out("finite = tl.sum(infinite.to(tl.int32), axis=0) == 0")
+    out("code = tl.where(finite | (ratio <= 1e-14), tl.where(ratio > 1e-14, 0, 3), 2)")
+    out("code = tl.where(bad_step, 1, code)")
+    out("tl.store(status_ptr + b, code.to(tl.int64))")
