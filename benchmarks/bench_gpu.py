@@ -231,6 +231,7 @@ def main() -> None:
             alone = out["ours"]["device_ms"]
             out["bytes_per_s"] = 1e3 * bytes_moved(*row[1:]) / alone if alone else None
             result["cases"].append(out)
+            write(result, args.out)
             show(out, copy)
             torch.cuda.empty_cache()
     for T in LENGTHS if not args.only else []:
@@ -238,9 +239,14 @@ def main() -> None:
         step = trainer(ours, problem(1, T, 1, 2, 1), g)
         out = measure(step, 20) | {"device_ms": device_time(step)}
         result["lengths"].append({"T": T, **out})
+        write(result, args.out)
         print(f"B=1 T={T:8d}: {out['ms']:.3f} ms (device {out['device_ms']:.3f})", flush=True)
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(json.dumps(result, indent=1))
+
+
+def write(result: dict[str, Any], out: Path) -> None:
+    """What there is so far: a run that is cut short leaves its figures."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(result, indent=1))
 
 
 if __name__ == "__main__":

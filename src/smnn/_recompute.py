@@ -18,7 +18,7 @@ from smnn._eager import may_be_quick
 from smnn._problem import Problem
 from smnn._status import raise_if_failed
 
-PART = 24 * 2**20
+PART = 64 * 2**20
 """Bytes of factor that are held at a time, if one sample's is not larger."""
 
 
