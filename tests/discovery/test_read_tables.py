@@ -262,6 +262,26 @@ def test_series_are_found_when_times_repeat(tmp_path: Path, name: str) -> None:
     assert table.notes == [f"series are told apart by the column {name!r}."]
 
 
+def test_series_are_told_apart_by_text(tmp_path: Path) -> None:
+    """A German sheet: semicolons, decimal commas, units, and a column of marks by any name."""
+    rows = [f"V{i};{t},5;{i + t},25" for i in (1, 2) for t in range(4)]
+    path = tmp_path / "wachstum.csv"
+    path.write_text("Versuch;Zeit (h);Biomasse (g/l)\n" + "\n".join(rows) + "\n")
+    table = read_table(path)
+    assert (table.names, table.series, table.time_name) == (["Biomasse"], ["V1", "V2"], "Zeit")
+    assert (table.time_unit, table.units["Biomasse"]) == ("h", "g/l")
+    np.testing.assert_array_equal(table.values[1][:, 0], [2.25, 3.25, 4.25, 5.25])
+    assert table.warnings == []
+    assert "series are told apart by the column 'Versuch'." in table.notes
+
+
+def test_text_that_does_not_tell_series_apart(tmp_path: Path) -> None:
+    path = tmp_path / "mixed.csv"
+    path.write_text("t,what,x\n" + "".join(f"{t},a,{t}\n{t},a,{t + 1}\n" for t in range(5)))
+    with pytest.raises(TableError, match="5 of 10 rows have the time of another row"):
+        read_table(path)
+
+
 def test_an_id_that_is_not_needed_stays_a_column(tmp_path: Path) -> None:
     text = rows({"id": [3, 1, 2, 5, 9, 4], "t": range(FEW), "x": curve()})
     assert read_table(written(tmp_path, text)).names == ["id", "x"]

@@ -40,6 +40,36 @@ def test_is_the_best_of_all_subsets(seed: int) -> None:
     assert price(select(R, b, penalty).support) == pytest.approx(min(map(price, every)))
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_nearly_dependent_terms(seed: int) -> None:
+    """1, T, T^2, T^3 of a decay: any three of them fit, two are enough."""
+    rng = np.random.default_rng(seed)
+    T = 21 + 10 * np.exp(-0.3 * np.linspace(0, 10, 80))
+    A = np.cumsum(np.column_stack([T**0, T, T**2, T**3]), 0)
+    R = triangle_of(np.column_stack([A, A @ [6.3, -0.3, 0, 0] + rng.normal(size=80)]))
+    R, b, penalty = R[:, :4], R[:, 4], penalty_for(80, 4)
+    triangle = Triangle(R, b)
+
+    def price(support: np.ndarray) -> float:
+        return triangle.selected(support).cost + penalty * support.sum()
+
+    every = [np.array(x, bool) for x in itertools.product([0, 1], repeat=4)]
+    assert price(select(R, b, penalty).support) == pytest.approx(min(map(price, every)))
+
+
+def test_smaller_sets_are_looked_for_in_every_equation() -> None:
+    """Two equations of the same nearly dependent terms, side by side in one triangle."""
+    rng = np.random.default_rng(1)
+    T = 21 + 10 * np.exp(-0.3 * np.linspace(0, 10, 80))
+    A = np.cumsum(np.column_stack([T**0, T, T**2, T**3]), 0)
+    both = np.kron(np.eye(2), A)
+    truth = np.array([6.3, -0.3, 0, 0, 0, 0.2, -0.01, 0])
+    R = triangle_of(np.column_stack([both, both @ truth + 0.1 * rng.normal(size=160)]))
+    equation = np.repeat([0, 1], 4)
+    found = select(R[:, :8], R[:, 8], 0.01 * penalty_for(160, 8), equation=equation)
+    np.testing.assert_array_equal(found.support, truth != 0)
+
+
 def test_units_do_not_matter() -> None:
     R, b, _ = problem(3)
     units = 10.0 ** np.linspace(-8, 8, R.shape[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import warnings
 from collections.abc import Sequence
@@ -17,6 +18,14 @@ FEWEST_FITTED = 8
 """Times that each series keeps for the fit, whatever share is held out."""
 MOST_VALUES = 600_000
 """Rows times variables that are looked at; of more, the first rows of every series."""
+MOST_POSITIONS = 3
+"""Variables up to which equations of second order are tried unasked."""
+MOST_TERMS = 8
+"""Terms of an equation that somebody may have meant."""
+BEGINNING = 1000
+"""Rows with which equations of second order are tried first."""
+SMALL = 0.02
+"""Share of the change from row to row that may be errors of a computation."""
 TOLERATED = 0.4
 """Error, in standard deviations of the data, up to which a simulation follows them."""
 
@@ -151,12 +160,13 @@ def run(
     Args:
         source: Name of the file that they came from.
         table: The data.
-        options: Arguments of `Discovery`.
+        options: Arguments of `Discovery`; with the order `None`, the first or the second.
         holdout: Share of the end of each series that the fit does not see.
         command: How this was called, for the record.
         estimator: The class to use; `Discovery`.
     """
     from smnn._machine import describe_machine, package_versions
+    from smnn.discovery import DataError
 
     if estimator is None:
         from smnn.discovery import Discovery as estimator
@@ -168,11 +178,28 @@ def run(
     began = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        model = estimator(**options)
-        model.fit(
-            X, t=[t[:n] for t, n in zip(table.times, sizes)], inputs=U, feature_names=table.names
-        )
+
+        times = [t[:n] for t, n in zip(table.times, sizes)]
+
+        def fitted(order: int, most: int | None = None) -> Any:
+            model = estimator(**(options | ({"order": order} if "order" in options else {})))
+            inputs = None if U is None else [u[:most] for u in U]
+            return model.fit(
+                [x[:most] for x in X],
+                t=[t[:most] for t in times],
+                inputs=inputs,
+                feature_names=table.names,
+            )
+
+        asked = options.get("order", 1)
+        model = fitted(asked or 1)
+        if asked is None and _may_be_second(model, options):
+            with contextlib.suppress(DataError):  # then it is no better
+                few = max(BEGINNING // len(X), FEWEST_FITTED)
+                if fitted(2, few).report_["holds"]:
+                    model = _better(model, fitted(2))
         trials = _try(table, model, sizes)
+        _doubt(model)
     said = dict.fromkeys(str(w.message) for w in caught if w.category is UserWarning)
     machine = describe_machine()
     machine["versions"] |= package_versions(("pandas", "scikit-learn", "sympy"))
@@ -180,6 +207,75 @@ def run(
     return Found(
         source, table, model, X, trials, seconds, command, machine, [*table.warnings, *said]
     )  # fmt: skip
+
+
+def _may_be_second(model: Any, options: dict[str, Any]) -> bool:
+    """Whether equations of second order are worth a try: those of first order do not hold.
+
+    That is how a position looks whose velocity was not measured. Terms that were named belong to
+    first-order equations.
+    """
+    if options.get("fixed") or options.get("forbidden") or len(model.targets_) > MOST_POSITIONS:
+        return False
+    return max((model.report_ or {}).get("missed", [0.0])) > SMALL
+
+
+def _better(first: Any, second: Any) -> Any:
+    """The model of second order if it holds and explains the data better."""
+    if second.report_["holds"] and _merit(second) > _merit(first):
+        warnings.warn(
+            "the equations are of second order: those of first order do not hold. --order 1 keeps "
+            "to the first.",
+            stacklevel=3,
+        )
+        return second
+    return first
+
+
+def _merit(model: Any) -> float:
+    """Logarithm of the likelihood for every value."""
+    return float(model.report_["evidence"] / max(model.report_["values"], 1))
+
+
+def _doubt(model: Any) -> None:
+    """Say so if equations made of the candidates do not hold."""
+    report = model.report_ or {}
+    counts = np.count_nonzero(model.coefficients_, axis=1)
+    if counts.max() > MOST_TERMS:
+        warnings.warn(
+            f"the equation of {model.variables_[int(counts.argmax())]} has {counts.max()} terms: "
+            "such sums imitate something that is not among the candidates, a quotient say. Do not "
+            "read a meaning into their terms.",
+            stacklevel=3,
+        )
+    shares = report.get("missed")
+    if report.get("holds", True) or not shares:
+        return
+    bad = [i for i, share in enumerate(shares) if share > 0.5 * max(shares)]
+    if max(shares) <= SMALL:
+        spread = np.maximum(_spread([x[:, : len(shares)] for x in model.states_]), 1e-300)
+        if (np.asarray(model.noise_) / spread).max() > max(shares):
+            return  # noise hides as much
+        warnings.warn(
+            f"{_percent(max(shares))} of the change from row to row is not explained: errors of a "
+            "computation, or something small that no candidate term has.",
+            stacklevel=3,
+        )
+        return
+    names = [model.variables_[i] for i in bad]
+    several = len(bad) > 1
+    inputs = "" if len(bad) == len(shares) else f", inputs (--inputs {','.join(names)})"
+    warnings.warn(
+        f"the equation{'s' * several} of {', '.join(names)} {'do' if several else 'does'} not "
+        f"hold: {_percent(max(shares))} of the change from row to row is not explained. Take "
+        f"{'them' if several else 'it'} for a rough substitute, whatever the intervals say. Other "
+        f"candidate terms (--library){inputs} or another order (--order) may be missing.",
+        stacklevel=3,
+    )
+
+
+def _percent(share: float) -> str:
+    return "most" if share > 0.6 else f"{100 * share:.2g} %"
 
 
 def _inputs(table: Table, sizes: Sequence[int]) -> list[Any] | None:

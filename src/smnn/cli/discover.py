@@ -34,7 +34,10 @@ def discover(
         str | None, typer.Option(metavar="U,V", help="Columns of external inputs.")
     ] = None,
     series: Annotated[str | None, typer.Option(help="Column that tells series apart.")] = None,
-    order: Annotated[int, typer.Option(min=1, max=4, help="Order of the equations.")] = 1,
+    order: Annotated[
+        int | None,
+        typer.Option(min=1, max=4, help="Order of the equations (default 1, or 2 if 1 fails)."),
+    ] = None,
     library: Annotated[
         str | None, typer.Option(metavar="poly:2,trig", help="Candidate terms.")
     ] = None,
@@ -75,7 +78,7 @@ def discover(
 
         _check_packages()
         table = _read(data, time, columns, series, inputs)
-        names = _variables(table, order)
+        names = _variables(table, order or 1)
         options: dict[str, Any] = {
             "library": library, "order": order, "method": method, "threshold": threshold,
             "penalty": penalty, "ensemble": ensemble, "link": link, "random_state": seed,
@@ -85,6 +88,8 @@ def discover(
         folder = prepare_output(out or RESULTS / data.name.split(".")[0])
         with _progress():
             found = run(data.name, table, options, holdout, repeated(context, folder))
+        for text in found.warnings[len(table.warnings) :]:
+            remark(text)
         report = files.write(found, folder)
         if as_json:
             typer.echo(json.dumps(files.record(found), indent=2, allow_nan=False))
@@ -195,4 +200,4 @@ def _show(found: Found, report: Path) -> None:
     for value, meaning in view.summary(found):
         console.print(f"[bold]{plain(value)}[/]  {plain(meaning)}")
     console.print()
-    console.print(f"Report: {report}", soft_wrap=True)
+    console.print(f"Report: {plain(str(report))}", soft_wrap=True)

@@ -47,6 +47,7 @@ def resample(
     signs: dict[str, Any] = {
         "positive": rules.positive[free], "negative": rules.negative[free]
     }  # fmt: skip
+    equation = np.nonzero(free)[0]
     times, values = np.zeros(m), []
     for _ in range(count):
         drawn = np.bincount(rng.integers(len(pieces), size=len(pieces)), minlength=len(pieces))
@@ -54,7 +55,9 @@ def resample(
         R = triangle_of(stack)
         b = R[:, m] + R[:, :m] @ fit.Xi[free]
         R, b = refiner.tied(R[:, :m], b, fit.Xi, free)
-        one = select(R, b, penalty, start=chosen, required=rules.required[free], **signs)
+        one = select(
+            R, b, penalty, start=chosen, required=rules.required[free], equation=equation, **signs
+        )
         times += one.support & (np.abs(one.p) * size >= rules.threshold)
         if chosen.any():
             values.append(select(R, b, np.inf, start=chosen, required=chosen).p)

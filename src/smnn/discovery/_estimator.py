@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from smnn.discovery import _storage
 from smnn.discovery._arrays import Array
+from smnn.discovery._defaults import affordable, climb, libraries_for
 from smnn.discovery._equations import format_equations
 from smnn.discovery._expressions import OverBudget, budget
 from smnn.discovery._flow import LINKS, Model
@@ -24,7 +25,6 @@ from smnn.discovery._series import DataError, Nodes, gather
 from smnn.discovery._simulate import simulate
 from smnn.discovery._smoothing import smooth
 from smnn.discovery._terms import CompiledTerms, Term, compile_terms
-from smnn.discovery.libraries import Polynomial, parse_library
 
 METHODS = ("auto", "regression", "refine", "neural")
 LEVEL = 1.6448536269514722
@@ -38,7 +38,8 @@ class Discovery(BaseEstimator):
 
     Args:
         library: Candidate terms; a library, its text form such as `"poly:2,trig"`, or `None` for
-            polynomials of degree 2 (degree 3 for a single variable or an order above one).
+            polynomials of degree 2 (degree 3 for a single variable or an order above one) and,
+            where their equations do not hold, of degree 3, and with sines and cosines.
         order: Order of the equations; above one, only positions need to be measured.
         method: `"refine"` fits states and coefficients together, `"regression"` is one shot,
             `"neural"` trains networks for both, `"auto"` is `"refine"`.
@@ -58,6 +59,7 @@ class Discovery(BaseEstimator):
         variables_: Names of the V variables.
         state_names_: Names of the states: variables, and their derivatives below the order.
         targets_: Left-hand sides.
+        library_: The library that the terms come from.
         terms_: The P candidate terms, each with a `name`.
         coefficients_: (V, P), zero for terms that are not there.
         deviation_: (V, P) standard deviations.
@@ -124,7 +126,22 @@ class Discovery(BaseEstimator):
         """
         self._check_options()
         nodes = gather(X, t, inputs, feature_names)
-        self._name(nodes)
+        columns = self.order * len(nodes.names) + len(nodes.inputs)
+        libraries = libraries_for(self.library, columns, self.order)
+        named = self.fixed or self.forbidden or self.constraints
+        if named or self.method not in ("auto", "refine"):
+            libraries = libraries[:1]  # who names terms means this library
+        libraries = affordable(libraries, columns, len(nodes.names), int(nodes.seen.sum()))
+        with _one_blas_thread():
+            self.library_, outcome = climb(libraries, nodes, self._attempt)
+        self._set_names(nodes.names, nodes.inputs)
+        self._keep(nodes, outcome)
+        return self
+
+    def _attempt(self, nodes: Nodes, library: Library, thorough: bool) -> Outcome:
+        """The outcome with one library."""
+        self.library_ = library
+        self._set_names(nodes.names, nodes.inputs)
         rules, held = make_rules(
             self.targets_,
             self.terms_,
@@ -138,18 +155,15 @@ class Discovery(BaseEstimator):
         link = LINKS[self.link] if self.link else None
         question = Question(nodes, self._compiled, self.order, rules, held, link)
         rng = np.random.default_rng(self.random_state)
-        with _one_blas_thread():
-            if self.method == "neural":
-                from smnn.discovery._neural import Neural, discover_neurally
+        if self.method == "neural":
+            from smnn.discovery._neural import Neural, discover_neurally
 
-                settings = Neural(**(self.neural or {}))
-                outcome = discover_neurally(question, settings=settings, rng=rng, say=self._say)
-            else:
-                outcome = discover(
-                    question, method=self.method, ensemble=self.ensemble, rng=rng, say=self._say
-                )
-        self._keep(nodes, outcome)
-        return self
+            settings = Neural(**(self.neural or {}))
+            return discover_neurally(question, settings=settings, rng=rng, say=self._say)
+        return discover(
+            question, method=self.method, ensemble=self.ensemble, rng=rng, say=self._say,
+            thorough=thorough,
+        )  # fmt: skip
 
     def _check_options(self) -> None:
         if self.method not in METHODS:
@@ -165,10 +179,6 @@ class Discovery(BaseEstimator):
         if not isinstance(self.ensemble, int) or self.ensemble < 0:
             raise ValueError(f"ensemble={self.ensemble!r}; expected how many resamples, or 0.")
 
-    def _name(self, nodes: Nodes) -> None:
-        """Names of states, targets and terms."""
-        self._set_names(nodes.names, nodes.inputs)
-
     def _set_names(self, variables: list[str], inputs: list[str]) -> None:
         clash = set(inputs) & set(variables)
         if clash:
@@ -178,20 +188,8 @@ class Discovery(BaseEstimator):
         self.state_names_ = [v + "'" * r for r in range(self.order) for v in variables]
         self.targets_ = [v + "'" * self.order for v in variables]
         columns = [*self.state_names_, *inputs]
-        self.terms_: list[Term] = self._library(len(columns)).terms(columns)
+        self.terms_: list[Term] = self.library_.terms(columns)
         self._compiled: CompiledTerms = compile_terms(self.terms_, columns)
-
-    def _library(self, columns: int) -> Library:
-        if self.library is None:
-            return Polynomial(3 if columns == 1 or (self.order > 1 and columns <= 4) else 2)
-        if isinstance(self.library, str):
-            return parse_library(self.library)
-        if not isinstance(self.library, Library):
-            raise ValueError(
-                f"library={self.library!r}; expected a library such as Polynomial(2), "
-                'or its text form such as "poly:2,trig".'
-            )
-        return self.library
 
     def _say(self, text: str) -> None:
         if self.verbose:
@@ -328,11 +326,10 @@ class Discovery(BaseEstimator):
     def save(self, path: str | Path) -> Path:
         """Write the model as JSON."""
         check_is_fitted(self, "coefficients_")
-        library = self._library(len(self._compiled.variables))
         return _storage.write_model(
             path,
             {
-                "library": library.to_json(),
+                "library": self.library_.to_json(),
                 "order": self.order,
                 "link": self.link,
                 "variables": self.variables_,
@@ -361,6 +358,7 @@ class Discovery(BaseEstimator):
             library = Library.from_json(record.get("library"))  # type: ignore[arg-type]
             self = cls(library=library, order=record.get("order", 1), link=record.get("link"))
             self._check_options()
+            self.library_ = library
             with budget(_storage.MAX_CALLS):
                 self._set_names(
                     _storage.texts(record, "variables"), _storage.texts(record, "inputs")

@@ -14,6 +14,7 @@ from smnn.discovery._anneal import STRICT, anneal
 from smnn.discovery._arrays import Array, Flags
 from smnn.discovery._bootstrap import resample
 from smnn.discovery._explore import explore
+from smnn.discovery._identities import without_identities
 from smnn.discovery._one_shot import (
     MOST_CANDIDATES,
     one_shot,
@@ -28,6 +29,7 @@ from smnn.discovery._regression import Regression
 from smnn.discovery._selection import penalty_for, select
 from smnn.discovery._series import DataError
 from smnn.discovery._smoothing import smooth
+from smnn.discovery._unsteady import follow, missed
 
 LARGEST = 6_000_000
 """Numbers in the derivatives of the steps of a joint fit; more data are used in stretches."""
@@ -89,6 +91,7 @@ def discover(
     ensemble: int,
     rng: np.random.Generator,
     say: Callable[[str], None],
+    thorough: bool = True,
     again: int = 3,
 ) -> Outcome:
     """Find the coefficients.
@@ -99,9 +102,11 @@ def discover(
         ensemble: How many resamples.
         rng: For left-out points and resamples.
         say: Called with a line of progress.
+        thorough: Whether to compare whole joint fits where the choice of terms does not settle.
         again: How often to begin again without wild values.
     """
     clock, asked = _Clock(), question
+    diagnostics: dict[str, Any] = {}
     nodes, order = question.nodes, question.order
     curves, sigma = smooth(nodes, order, rng)
     Z = np.concatenate([curves[..., r] for r in range(order)], -1)
@@ -136,9 +141,15 @@ def discover(
         fit = Fit(Z, chosen, LOOSE, sigma)
         deviation, noise = regression_deviation(regression, chosen, rules), sigma
         inclusion = resample(refiner, fit, ensemble, rng)[0] if ensemble else None
-        diagnostics: dict[str, Any] = {}
     else:
-        fit = _joint(refiner, Z, dZ, every, chosen, question.held, regression, sigma)
+        fit = _joint(refiner, Z, dZ, every, chosen, question.held, regression, sigma, thorough)
+        fewer = without_identities(refiner, fit)
+        if fewer is not None:
+            refiner = Refiner(nodes, question.terms, order, fewer, question.link, say)
+            every, chosen = one_shot(replace(question, rules=fewer), regression, phi, top)
+            fit = _joint(refiner, Z, dZ, every, chosen, question.held, regression, sigma, thorough)
+        diagnostics = _diagnostics(refiner, fit)
+        fit = follow(refiner, fit)
         clock.lap("refinement")
         say(f"joint fit: {int((fit.Xi != 0).sum())} terms at rho {fit.rho:.1e}")
         wild = wild_values(refiner, fit, STRICT) if again else None
@@ -147,7 +158,7 @@ def discover(
             warnings.warn(text, stacklevel=3 + 3 - again)
             return discover(
                 replace(asked, nodes=nodes), method=method, ensemble=ensemble, rng=rng, say=say,
-                again=again - 1,
+                thorough=thorough, again=again - 1,
             )  # fmt: skip
         _doubt_fixed(refiner, fit, question)
         deviation = np.zeros_like(fit.Xi) if fit.deviation is None else fit.deviation
@@ -155,7 +166,7 @@ def discover(
         if ensemble:
             inclusion, spread = resample(refiner, fit, ensemble, rng)
             deviation = np.maximum(deviation, np.where(fit.Xi != 0, spread, 0.0))
-        noise, diagnostics = _noise(refiner, fit), _diagnostics(refiner, fit)
+        noise = _noise(refiner, fit)
     clock.lap("ensemble")
     diagnostics = {"seconds": clock.seconds, **diagnostics}
     smoothed[used] = fit.Z
@@ -196,11 +207,16 @@ def _doubt_fixed(refiner: Refiner, fit: Fit, question: Question) -> None:
 
 
 def _diagnostics(refiner: Refiner, fit: Fit) -> dict[str, Any]:
+    share = missed(refiner, fit)
     return {
         "levels": fit.history,
         "rho": fit.rho,
         "misfit": fit.cost / refiner.freedom(int((fit.Xi != 0).sum())),
         "evidence": fit.evidence,
+        "values": int(refiner.seen.sum()),
+        "settled": _settled(fit, refiner),
+        "missed": share.tolist(),
+        "holds": float(share.max()) <= max(refiner.rules.threshold, 1e-3),
     }
 
 
@@ -213,6 +229,7 @@ def _joint(
     held: Array,
     regression: Regression,
     sigma: Array,
+    thorough: bool,
 ) -> Fit:
     """The joint fit, from all terms if there are data enough, and from those of the regression."""
     enough = refiner.seen.sum() > MANY_DATA * refiner.rules.allowed.sum()
@@ -223,7 +240,7 @@ def _joint(
         if _settled(fit, refiner):
             break
     else:
-        if refiner.rules.ties is None:
+        if thorough and refiner.rules.ties is None:
             fits.append(explore(refiner, Z, dZ, held, sigma, regression))
     best = max(fits, key=lambda fit: fit.evidence)
     if not np.isfinite(best.evidence):

@@ -106,6 +106,8 @@ class Refiner:
         self.groups: list[tuple[Indices, Steps]] = []
         self.rates = np.ones(self.D)
         self.zone = np.ones(self.D)
+        self.looseness = np.ones(len(nodes.t))
+        """(N,) by how much less than elsewhere the model binds the step from a node."""
 
     # -- the pieces of the cost ---------------------------------------------------------------
 
@@ -162,7 +164,8 @@ class Refiner:
         return out
 
     def _weights(self, rho: float, sigma: Array) -> tuple[Array, Array]:
-        wq = 1.0 / (rho * self.rates * np.sqrt(self.h * self.unit)[:, None])
+        loose = self.looseness * np.sqrt(self.h * self.unit)
+        wq = 1.0 / (rho * self.rates * loose[:, None])
         wq[~self.follows] = 0.0
         wd = np.zeros_like(self.data)
         wd[:, : self.V] = self.seen[:, : self.V] / sigma
@@ -177,6 +180,13 @@ class Refiner:
             defect[:-1] = Z[1:] - ends[:-1]
             total = float(((wq * defect) ** 2).sum() + ((wd * (self.data - Z)) ** 2).sum())
         return total if np.isfinite(total) else np.inf
+
+    def defects(self, fit: Fit) -> Array:
+        """(N, D) by how much the model misses the next state; zero at the end of a series."""
+        ends = self.ends(Model(self.terms, fit.Xi, self.order, self.link), fit.Z)
+        out = np.zeros_like(fit.Z)
+        out[:-1] = np.where(self.follows[:-1, None], fit.Z[1:] - ends[:-1], 0.0)
+        return out
 
     def _linearise(
         self, fit: Fit, free: Flags
@@ -251,7 +261,10 @@ class Refiner:
         required = rules.required[free]
         size = self.sizes(fit)[free]
         complexity = None if rules.complexity is None else rules.complexity[free]
-        chosen = select(R, b, penalty, required=required, complexity=complexity, **signs)
+        chosen = select(
+            R, b, penalty, required=required, complexity=complexity, equation=np.nonzero(free)[0],
+            **signs,
+        )  # fmt: skip
         while True:  # terms too small to matter go, the smallest first
             share = np.abs(chosen.p) * size
             share[~chosen.support | required] = np.inf

@@ -10,21 +10,25 @@ in many ways, as under a law of conservation, hide the shortest way from a searc
 
 from __future__ import annotations
 
+import functools
 import itertools
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.linalg import qr, solve_triangular
 
-from smnn.discovery._arrays import Array, Flags
+from smnn.discovery._arrays import Array, Flags, Indices
 
 SPANNED = 1e-4
 """Squared length, of one, that a column in the span of others has left outside it."""
 MOST_NEAR = 10
 """Terms in the span of others that are tried two at a time."""
-ABOUT = 0.05
+ABOUT = 0.25
 """Share of the penalty for a term by which a plainer one may do worse."""
+MOST_SETS = 5000
+"""Sets of terms of one size that are all looked at."""
 MAX_ROUNDS = 200
 """Of adding, dropping and swapping; far more than any search has needed."""
 
@@ -108,6 +112,7 @@ def select(
     positive: Flags | None = None,
     negative: Flags | None = None,
     complexity: Array | None = None,
+    equation: Indices | None = None,
 ) -> Selected:
     """Choose terms.
 
@@ -120,24 +125,28 @@ def select(
         positive: Terms whose coefficient may not be negative.
         negative: Terms whose coefficient may not be positive.
         complexity: (m,) of terms that explain the data about equally, the plainer one is taken.
+        equation: (m,) which equation a term belongs to; one for all by default.
     """
     m = R.shape[1]
+    groups = np.zeros(m, int) if equation is None else equation
     triangle = Triangle(R, b)
     kept = np.zeros(m, bool) if required is None else required
     signs: list[tuple[Flags, float]] = [
         (flags, sign) for flags, sign in ((positive, 1.0), (negative, -1.0)) if flags is not None
     ]
     if start is not None:
-        return _search(triangle, start | kept, kept, signs, penalty)
-    found = _search(triangle, np.ones(m, bool), kept, signs, penalty)
+        return _search(triangle, start | kept, kept, signs, penalty, groups)
+    found = _search(triangle, np.ones(m, bool), kept, signs, penalty, groups)
     if not np.isfinite(penalty):
         return found
     if found.support.sum() > max(int(kept.sum()), 1):
-        other = _search(triangle, kept, kept, signs, penalty)
+        other = _search(triangle, kept, kept, signs, penalty, groups)
         found = min(found, other, key=lambda one: one.cost + penalty * one.support.sum())
     if complexity is None:
         return found
-    return _plainer(triangle, found, kept, signs, complexity, ABOUT * penalty)
+    plain = _plainer(triangle, found, kept, signs, complexity, ABOUT * penalty)
+    fewer = _search(triangle, plain.support, kept, signs, penalty, groups)
+    return fewer if fewer.support.sum() < plain.support.sum() else plain
 
 
 def _plainer(
@@ -169,9 +178,11 @@ def _search(
     kept: Flags,
     signs: list[tuple[Flags, float]],
     penalty: float,
+    groups: Indices,
 ) -> Selected:
     """Drop, add and exchange terms until nothing helps."""
     barred = np.zeros(len(support), bool)
+    visited: set[bytes] = set()
     for _ in range(MAX_ROUNDS):
         support = _drop(triangle, support, kept, penalty)
         p, _, residual = triangle.solve(support)
@@ -190,6 +201,9 @@ def _search(
         if better is None:
             better = _simplify(triangle, support, kept, barred, penalty, cost)
         if better is None:
+            better = _fewer(triangle, support, kept, barred, penalty, cost, groups)
+        visited.add(support.tobytes())
+        if better is None or better.tobytes() in visited:  # roundings, round and round
             break
         support = better
     return triangle.selected(support)
@@ -252,6 +266,51 @@ def _simplify(
         if saved > 0 and float(residual @ residual) - cost < saved:
             return fewer
     return None
+
+
+def _fewer(
+    triangle: Triangle,
+    support: Flags,
+    kept: Flags,
+    barred: Flags,
+    penalty: float,
+    cost: float,
+    groups: Indices,
+) -> Flags | None:
+    """The best of all smaller sets of terms in an equation, if one is worth it.
+
+    Terms that nearly say the same, such as 1, x, x^2 and x^3 of a short decay, cannot be told apart
+    by dropping one at a time: any three of them look indispensable where two would do.
+    """
+    if not np.isfinite(penalty):
+        return None
+    for v in np.unique(groups[support & ~kept]):
+        present = support & ~kept & (groups == v)
+        others, size = support & ~present, int(present.sum())
+        where = np.flatnonzero((groups == v) & ~kept & ~barred)
+        columns, right = triangle.R[:, where], triangle.b
+        if others.any():
+            Q = np.linalg.qr(triangle.R[:, others])[0]
+            columns, right = columns - Q @ (Q.T @ columns), right - Q @ (Q.T @ right)
+        gram, c = columns.T @ columns, columns.T @ right
+        for k in range(1, size):
+            if math.comb(len(where), k) > MOST_SETS:
+                break
+            sets = _sets(len(where), k)
+            G = gram[sets[:, :, None], sets[:, None, :]] + 1e-12 * np.eye(k)
+            explained = (c[sets] * np.linalg.solve(G, c[sets][..., None])[..., 0]).sum(1)
+            found = others.copy()
+            found[where[sets[np.argmax(explained)]]] = True
+            _, _, residual = triangle.solve(found)
+            if float(residual @ residual) - cost < (size - k) * penalty * (1.0 - 1e-9):
+                return found
+    return None
+
+
+@functools.lru_cache(maxsize=64)
+def _sets(n: int, k: int) -> Indices:
+    """All sets of k out of n."""
+    return np.array(list(itertools.combinations(range(n), k)))
 
 
 def _wrong_signs(support: Flags, p: Array, signs: list[tuple[Flags, float]]) -> Flags:

@@ -261,16 +261,25 @@ class _Reading:
         return Axis(t, None, None)
 
     def _separated(self, labels: np.ndarray, axis: Axis) -> tuple[np.ndarray, Axis]:
-        """Use a column called id, run or the like if times repeat without it and not with it."""
+        """Use a column of marks if times repeat without it and not with it.
+
+        That is one called id, run or the like, or any that is text.
+        """
         if self.series is not None or axis.name is None or not _repeats(axis.t, labels):
             return labels, axis
-        for i in self._free():
-            if _SERIES_NAME.fullmatch(self.short[i]):
-                marks = self.frame[i].astype("str").to_numpy(object)
-                if not _repeats(axis.t, marks):
-                    self.series = i
-                    self.notes.append(f"series are told apart by the column {self.short[i]!r}.")
-                    return marks, axis
+        free = self._free()
+        named = [i for i in free if _SERIES_NAME.fullmatch(self.short[i])]
+        for i in named + [i for i in free if i not in named]:
+            if i not in named and self._number(i, must=False) is not None:
+                continue
+            text = self.frame[i].astype("str").str.strip()
+            if text.isna().any() or (text == "").any():  # not a mark for every row
+                continue
+            marks = text.to_numpy(object)
+            if not _repeats(axis.t, marks):
+                self.series = i
+                self.notes.append(f"series are told apart by the column {self.short[i]!r}.")
+                return marks, axis
         return labels, axis
 
     def _variables(self) -> list[int]:

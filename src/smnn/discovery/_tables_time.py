@@ -19,6 +19,7 @@ TIME_NAMES = [
         r"date[ _-]?time|time[ _-]?stamp|date|timestamp[ _-]?utc|datetime[ _-]?utc",
         r"(t|time)[ _-]?(s|sec|secs|seconds?|ms|min|minutes?|h|hrs?|hours?|d|days?|y|yrs?|years?)",
         r"(sec|second|minute|hour|day|week|month|year)s?",
+        r"zeit|datum|temps|tiempo|fecha|tempo|data e ora|tid|tijd|czas",
     )
 ]
 _UNITS = (("years", 365.25 * 86400.0), ("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0))
