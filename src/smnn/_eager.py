@@ -9,16 +9,16 @@ the weights are numbers, all that follows from the shapes is worked out once (`S
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from smnn import _ops
-from smnn._backends.base import Backend, Solved
+from smnn._backends.base import Backend
 from smnn._problem import Problem
-from smnn._status import raise_if_failed
+from smnn._status import Verdict, raise_if_failed
 
 Answer = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 """`y`, factor, status, rcond, weakest."""
@@ -31,11 +31,16 @@ def _unwatched() -> bool:
         or torch._C._are_functorch_transforms_active()
         or torch._C._len_torch_dispatch_stack() > 0
         or torch.is_inference_mode_enabled()
+        or torch.autograd.forward_ad._current_level >= 0
     )
 
 
+_ORDINARY = (Tensor, torch.nn.Parameter)
+
+
 def _ordinary(tensors: tuple[Tensor, ...]) -> bool:
-    return all(type(x) is Tensor or type(x) is torch.nn.Parameter for x in tensors)
+    """Whether the memory of each holds its values: no subclass, no view that means `-x`."""
+    return not any(type(x) not in _ORDINARY or x.is_neg() for x in tensors)
 
 
 class _Solve(torch.autograd.Function):
@@ -70,6 +75,10 @@ class _Solve(torch.autograd.Function):
         return (*(g if w else None for g, w in zip(grads, wanted, strict=True)), None, None, None)
 
 
+Told = list[Tensor] | Verdict
+"""Status, `rcond` and `weakest`; or the same with less effort."""
+
+
 class Signature(NamedTuple):
     """All that a call derives from shapes and numbers, for tensors like the ones it was made of."""
 
@@ -81,12 +90,22 @@ class Signature(NamedTuple):
     prepared: Any = None
     direct: list[Any] | None = None
     """Room for what `native` gives, if the backend can make that."""
+    brief: Callable[..., tuple[Tensor, Tensor, Verdict]] | None = None
+    """`solve` with a verdict, if the backend has that."""
+    kept: Sequence[tuple[tuple[int, ...], torch.dtype, torch.device]] = ()
+    """Stride, dtype and device of what is saved for the derivative."""
+    summed: bool = True
+    """Whether gradients may still be in the form of the broadcast tensors."""
 
-    def solve(self, tensors: tuple[Tensor, ...]) -> Solved:
-        """By the shortest way the backend has."""
+    def solve(self, c: Tensor, d: Tensor, u: Tensor, s: Tensor) -> tuple[Tensor, Tensor, Told]:
+        """By the shortest way the backend has: `y`, factor, and what is told of them."""
+        if self.brief is not None:
+            return self.brief(c, d, u, s)
         if self.prepared is not None:
-            return self.prepared.solve(*tensors)
-        return self.engine.solve(self.fit(tensors), self.pieces)
+            solved = self.prepared.solve(c, d, u, s)
+        else:
+            solved = self.engine.solve(self.fit((c, d, u, s)), self.pieces)
+        return solved.y, solved.factor, [solved.status, solved.rcond, solved.weakest]
 
     def native(self, tensors: tuple[Tensor, ...]) -> Any:
         """`solve`, followed by autograd, without Python; where the backend has that ready."""
@@ -102,13 +121,14 @@ class Signature(NamedTuple):
 
     def gradients(
         self, tensors: list[Tensor], y: Tensor, factor: Tensor, gy: Tensor, wanted: tuple[bool, ...]
-    ) -> list[Tensor]:
-        """By the four tensors in their broadcast form; anything where not wanted."""
+    ) -> list[Tensor | None]:
+        """By the four tensors, in their broadcast form if that is larger."""
         if self.prepared is not None:
             return self.prepared.gradients(tensors, y, factor, gy, wanted)
         problem = self.fit(tuple(tensors))
         every = [*wanted, False, False, False]
-        return self.engine.gradients(problem, factor, y, gy, self.pieces, every)[:4]
+        found = self.engine.gradients(problem, factor, y, gy, self.pieces, every)
+        return [g if w else None for g, w in zip(found, wanted, strict=False)]
 
     def fit(self, tensors: tuple[Tensor, ...]) -> Problem:
         """The problem of other tensors of the same layout."""
@@ -124,47 +144,58 @@ class _Quick(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, c: Tensor, d: Tensor, u: Tensor, s: Tensor, signature: Signature, told: list[Any]
+        ctx: Any, c: Tensor, d: Tensor, u: Tensor, s: Tensor, signature: Signature, aside: list[Any]
     ) -> Tensor:
-        """`y`; `told` receives factor, rcond, weakest and status."""
-        y, *rest = signature.solve((c, d, u, s))
-        told += rest
-        ctx.save_for_backward(c, d, u, s, y, rest[0])
-        ctx.signature, ctx.strides = signature, [x.stride() for x in (c, d, u, s)]
+        """`y`; `aside` receives the factor, and what is told of it."""
+        y, factor, told = signature.solve(c, d, u, s)
+        aside += factor, told
+        ctx.save_for_backward(c, d, u, s, y, factor)
+        ctx.signature = signature
         ctx.set_materialize_grads(False)
         return y
 
     @staticmethod
     def backward(ctx: Any, gy: Tensor | None) -> tuple[Tensor | None, ...]:
         """Adjoint solve, then a gradient per row, summed where the tensor was broadcast."""
-        wanted = ctx.needs_input_grad[:4]
-        if gy is None or not any(wanted):
+        *wanted, _, _ = ctx.needs_input_grad
+        if gy is None or True not in wanted:
             return (None,) * 6
-        *tensors, y, factor = ctx.saved_tensors
-        tensors = [laid_out(x, stride) for x, stride in zip(tensors, ctx.strides, strict=True)]
         signature: Signature = ctx.signature
+        saved = ctx.saved_tensors
+        if [(x.stride(), x.dtype, x.device) for x in saved] != signature.kept:
+            saved = [laid_out(x, *kept) for x, kept in zip(saved, signature.kept, strict=True)]
+        *tensors, y, factor = saved
         if torch.is_grad_enabled():
             return (*_differentiable(signature, tensors, gy, wanted), None, None)
         grads = signature.gradients(tensors, y, factor, gy, wanted)
-        return (
-            *(
-                _summed(g, x, signature.batch) if w else None
-                for g, x, w in zip(grads, tensors, wanted, strict=True)
-            ),
-            None,
-            None,
-        )
+        if signature.summed:
+            grads = [
+                None if g is None else _summed(g, x, signature.batch)
+                for g, x in zip(grads, tensors, strict=True)
+            ]
+        return (*grads, None, None)
 
 
-def laid_out(x: Tensor, stride: tuple[int, ...]) -> Tensor:
+_quickly: Callable[..., Tensor] = super(torch.autograd.Function, _Quick).apply
+"""`_Quick.apply` without the search for `torch.func`, which `_unwatched` has seen to."""
+
+
+def laid_out(
+    x: Tensor, stride: tuple[int, ...], dtype: torch.dtype, device: torch.device
+) -> Tensor:
     """The same values where kernels look for them: hooks may give a saved tensor back repacked."""
+    if x.dtype != dtype or x.device != device:
+        raise RuntimeError(
+            f"saved tensor: got {x.dtype} on {x.device}; expected {dtype} on {device}. "
+            "If a hook unpacks saved tensors, it has to give them back as they were."
+        )
     if x.stride() == stride:
         return x
     small = x
     for i, step in enumerate(stride):
         if step == 0 and x.shape[i] > 1:
             small = small.narrow(i, 0, 1)
-    out = torch.empty_strided(small.shape, stride, dtype=x.dtype, device=x.device).copy_(small)
+    out = torch.empty_strided(small.shape, stride, dtype=dtype, device=device).copy_(small)
     return out.as_strided(x.shape, stride)
 
 
@@ -192,6 +223,26 @@ def _differentiable(
     return [next(found) if w else None for w in wanted]
 
 
+def layout_of(tensors: tuple[Tensor, ...], rest: Any) -> Any:
+    """What a signature is remembered by; `None` for a call that cannot use one.
+
+    Args:
+        tensors: `c, d, u, s`.
+        rest: All other options, the three weights first.
+    """
+    for w in rest[0]:
+        if not isinstance(w, float):
+            return None
+    if not _unwatched():
+        return None
+    layout = []
+    for x in tensors:
+        if type(x) not in _ORDINARY or x.dtype is not torch.float64 or x.is_neg():
+            return None
+        layout.append((x.shape, x.stride(), x.device))
+    return tuple(layout), rest, torch.get_num_threads()
+
+
 _signatures: OrderedDict[Any, Signature] = OrderedDict()
 """The layouts seen last. Holds constants and views of nothing: no tensor of a caller."""
 
@@ -212,8 +263,17 @@ def remember(key: Any, tensors: tuple[Tensor, ...], signature: Signature) -> Non
     ]
     kept = Problem.of([*layout, *problem.tensors[4:]], problem.scheme)
     prepared = signature.engine.prepare(kept, signature.pieces)
-    direct: list[Any] | None = [] if hasattr(prepared, "native") else None
-    _signatures[key] = signature._replace(problem=kept, prepared=prepared, direct=direct)
+    y_stride = torch.empty(kept.y_shape, device="meta").stride()
+    strides = [*(x.stride() for x in tensors), y_stride, (1,)]
+    _signatures[key] = signature._replace(
+        problem=kept,
+        prepared=prepared,
+        direct=[] if hasattr(prepared, "native") else None,
+        brief=getattr(prepared, "brief", None),
+        kept=[(stride, problem.c.dtype, problem.c.device) for stride in strides],
+        summed=not hasattr(prepared, "brief")
+        or any(x.numel() != y.numel() for x, y in zip(tensors, layout, strict=True)),
+    )
     if len(_signatures) > 512:
         _signatures.popitem(last=False)
 
@@ -239,21 +299,25 @@ def _within_memory(
         ) from error
 
 
-def solve_like(signature: Signature, tensors: tuple[Tensor, ...], *, check: bool) -> Answer:
-    """Solve for tensors of a remembered layout."""
+def solve_like(
+    signature: Signature, tensors: tuple[Tensor, ...], *, check: bool
+) -> tuple[Tensor, Tensor, Told]:
+    """Solve for tensors of a remembered layout: `y`, factor, and what is told of them."""
+    told: Told
     if (native := signature.native(tensors)) is not None:
         y, factor, rcond, weakest, status = _within_memory(signature, native, tensors)
-    elif torch.is_grad_enabled() and any([x.requires_grad for x in tensors]):
-        told: list[Tensor] = []
-        y = _Quick.apply(*tensors, signature, told)
-        factor, rcond, weakest, status = told
+        told = [status, rcond, weakest]
+    elif torch.is_grad_enabled() and True in [x.requires_grad for x in tensors]:
+        aside: list[Any] = []
+        y = _quickly(*tensors, signature, aside)
+        factor, told = aside
     else:
-        y, factor, rcond, weakest, status = signature.solve(tensors)
-    out = y, factor, status, rcond, weakest
-    engine = signature.engine
-    if check and not (engine.settled and not status.numpy().any()):
-        _check(signature.fit(tensors), signature.batch, engine, signature.pieces, out)
-    return out
+        y, factor, told = signature.solve(*tensors)
+    if check and not (isinstance(told, Verdict) and told.fine):
+        status, rcond, weakest = told.tensors() if isinstance(told, Verdict) else told
+        out = y, factor, status, rcond, weakest
+        _check(signature.fit(tensors), signature.batch, signature.engine, signature.pieces, out)
+    return y, factor, told
 
 
 _latest: dict[Any, Signature] = {}

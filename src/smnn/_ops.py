@@ -5,7 +5,8 @@ r"""The solver as three PyTorch operators, differentiable to any order.
 $-\partial J/\partial\theta$ (`smnn::row_gradients`, see `_rows.py`). The backward of
 `smnn::adjoint` is again an adjoint solve and a row gradient with $b = 0$, because
 $\lambda^\top M \mu = J(\theta; \mu, \lambda)$ for $b = 0$; the backward of `smnn::row_gradients` is
-plain tensor arithmetic. State travels in the arguments: nothing is kept between calls.
+plain tensor arithmetic. In forward mode, $M\,dy = dr$ with the residual $r$ of the normal equations
+at fixed $y$. State travels in the arguments: nothing is kept between calls.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from smnn._backends.registry import backend_named
 from smnn._problem import Problem
-from smnn._rows import row_gradients
+from smnn._rows import residual_tangent, row_gradients, row_gradients_tangent
 from smnn._status import raise_if_failed
 
 Seven = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
@@ -136,6 +137,7 @@ def _homogeneous(
 
 def _save_solve(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     ctx.save_for_backward(*inputs[:7], output[0], output[1])
+    ctx.save_for_forward(*inputs[:7], output[0], output[1])
     ctx.scheme, ctx.backend, ctx.pieces = inputs[7:10]
     ctx.mark_non_differentiable(*output[1:])
 
@@ -171,6 +173,7 @@ def _chosen(grads: Sequence[Tensor], wanted: Sequence[bool]) -> list[Tensor | No
 
 def _save_adjoint(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(*inputs[1:7], output)
+    ctx.save_for_forward(*inputs[1:7], output)
     ctx.scheme, ctx.backend, ctx.pieces = inputs[7:]
 
 
@@ -188,6 +191,7 @@ def _adjoint_backward(ctx: Any, v: Tensor) -> tuple[Tensor | None, ...]:
 
 def _save_row_gradients(ctx: Any, inputs: tuple[Any, ...], output: Seven) -> None:
     ctx.save_for_backward(*inputs[:9])
+    ctx.save_for_forward(*inputs[:9])
     ctx.scheme, ctx.wanted = inputs[9], inputs[11]
 
 
@@ -201,6 +205,54 @@ def _row_gradients_backward(ctx: Any, *v: Tensor | None) -> tuple[Tensor | None,
 
     transpose = torch.func.vjp(chosen, *ctx.saved_tensors)[1]
     return (*transpose(tuple(v[i] for i in wanted)), None, None, None)
+
+
+# ---------------------------------------------------------------- forward mode
+
+
+def _solve_jvp(ctx: Any, *tangents: Any) -> tuple[Tensor | None, ...]:
+    *tensors, y, factor = ctx.saved_tensors
+    problem = Problem.of(tensors, ctx.scheme)
+    change = residual_tangent(problem, tangents[:7], y)
+    c, _, _, s, *weights, scheme = problem
+    dy = adjoint(change, factor, c, s, *weights, scheme, ctx.backend, ctx.pieces)
+    return dy, None, None, None, None
+
+
+def _adjoint_jvp(ctx: Any, *tangents: Any) -> Tensor:
+    """`M dx = dg - dM x`."""
+    factor, c, s, w_gov, w_init, w_smooth, x = ctx.saved_tensors
+    dg, _, dc, *rest = tangents[:7]
+    problem = _homogeneous(c, s, w_gov, w_init, w_smooth, ctx.scheme)
+    change = residual_tangent(problem, [dc, None, None, *rest], x)
+    change = change if dg is None else change + dg
+    left = c, s, w_gov, w_init, w_smooth, ctx.scheme
+    return adjoint(change, factor, *left, ctx.backend, ctx.pieces)
+
+
+def _row_gradients_jvp(ctx: Any, *tangents: Any) -> tuple[Tensor, ...]:
+    lam, y, *tensors = ctx.saved_tensors
+    problem = Problem.of(tensors, ctx.scheme)
+    found = iter(row_gradients_tangent(problem, lam, y, tangents[:9], ctx.wanted))
+    none = [x.new_empty((0,) * x.ndim) for x in tensors]
+    return tuple(next(found) if w else x for x, w in zip(none, ctx.wanted, strict=True))
+
+
+def forward_mode() -> bool:
+    """Whether tangents may come along with the tensors: in a level of `torch.autograd.forward_ad`.
+
+    Raises:
+        NotImplementedError: Forward mode inside forward mode, which PyTorch gets wrong.
+    """
+    if torch.autograd.forward_ad._current_level < 0 or not torch._C._is_fwd_grad_enabled():
+        return False
+    stack = torch._C._functorch.get_interpreter_stack() or []
+    if sum(x.key() == torch._C._functorch.TransformType.Jvp for x in stack) > 1:
+        raise NotImplementedError(
+            "smnn has no forward mode inside forward mode; for second derivatives use "
+            "torch.func.hessian, which is jacfwd(jacrev(...)), or jacrev(jacfwd(...))."
+        )
+    return True
 
 
 # ---------------------------------------------------------------- vmap: one more batch axis
@@ -247,12 +299,17 @@ def _vmap_row_gradients(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tupl
 
 
 def _differentiable(
-    op: Any, save: Callable[..., None], backward: Callable[..., Any], vmap: Callable[..., Any]
+    op: Any,
+    save: Callable[..., None],
+    backward: Callable[..., Any],
+    jvp: Callable[..., Any],
+    vmap: Callable[..., Any],
 ) -> Callable[..., Any]:
     """An operator with its derivative, for `torch.compile` and for `torch.func` alike.
 
     The derivative that an operator registers serves ordinary autograd and `torch.compile`, but not
-    the transforms of `torch.func`; for those the same functions go into an `autograd.Function`.
+    the transforms of `torch.func` nor forward mode; for those the same functions go into an
+    `autograd.Function`.
     """
 
     def forward(*args: Any) -> Any:
@@ -262,21 +319,28 @@ def _differentiable(
         "forward": staticmethod(forward),
         "setup_context": staticmethod(save),
         "backward": staticmethod(backward),
+        "jvp": staticmethod(jvp),
         "vmap": staticmethod(vmap),
     }
     function: Any = type("Transformed", (torch.autograd.Function,), rules)
 
     def call(*args: Any) -> Any:
-        if torch.compiler.is_compiling() or not torch._C._are_functorch_transforms_active():
+        if torch.compiler.is_compiling():
             return op(*args)
-        return function.apply(*args)
+        if forward_mode() or torch._C._are_functorch_transforms_active():
+            return function.apply(*args)
+        return op(*args)
 
     op.register_autograd(backward, setup_context=save)
     return call
 
 
-solve = _differentiable(solve_op, _save_solve, _solve_backward, _vmap_solve)
-adjoint = _differentiable(adjoint_op, _save_adjoint, _adjoint_backward, _vmap_adjoint)
+solve = _differentiable(solve_op, _save_solve, _solve_backward, _solve_jvp, _vmap_solve)
+adjoint = _differentiable(adjoint_op, _save_adjoint, _adjoint_backward, _adjoint_jvp, _vmap_adjoint)
 row_gradients_of = _differentiable(
-    row_gradients_op, _save_row_gradients, _row_gradients_backward, _vmap_row_gradients
+    row_gradients_op,
+    _save_row_gradients,
+    _row_gradients_backward,
+    _row_gradients_jvp,
+    _vmap_row_gradients,
 )

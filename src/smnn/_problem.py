@@ -133,7 +133,7 @@ def _weight(name: str, w: Weight, shape: tuple[int, ...], rows: str, like: Tenso
             "Convert it, or pass a Python float.",
         )
     if w.ndim == 0:
-        return w.double().reshape((1,) * len(shape))
+        return _plain(w).reshape((1,) * len(shape))
     if w.ndim != len(shape) or any(a not in (1, b) for a, b in zip(w.shape, shape, strict=True)):
         raise mismatch(
             name,
@@ -141,7 +141,7 @@ def _weight(name: str, w: Weight, shape: tuple[int, ...], rows: str, like: Tenso
             f"{shape} (its rows: {rows}), with 1 where it broadcasts",
             "A number, or a tensor without axes, weighs all rows alike.",
         )
-    return w.double()
+    return _plain(w)
 
 
 def _without_noise(x: Tensor, w: Tensor) -> Tensor:
@@ -186,7 +186,12 @@ def fit(
             f"{full}",
             "Only batch and time axes of size 1 broadcast.",
         )
-    return _flatten(x.double(), batch, tail)
+    return _flatten(_plain(x), batch, tail)
+
+
+def _plain(x: Tensor) -> Tensor:
+    """In double precision, and with its values in memory: a view of `.imag` may mean `-x`."""
+    return x.double().resolve_neg()
 
 
 def _flatten(x: Tensor, batch: tuple[int, ...], tail: tuple[int, ...]) -> Tensor:
@@ -283,7 +288,7 @@ def make_problem(
         )
 
     given = c
-    c, d, u, s = c.double(), d.double(), u.double(), s.double()
+    c, d, u, s = (_plain(x) for x in (c, d, u, s))
     named = {"c": (c, 4), "d": (d, 2), "u": (u, 3), "s": (s, 2)}
     batch = _batch_shape(named, nb)
     rows_gov, rows_init, rows_smooth = (T, Q), (T_init, V, m_init), (T - 1, V, m)

@@ -11,6 +11,8 @@ functions can be differentiated any number of times.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -140,3 +142,48 @@ def row_gradients(problem: Problem, lam: Tensor, y: Tensor) -> tuple[Tensor, ...
         gs = gs - pad(change, (0, 0, 0, 1)) - pad(change, (0, 0, 1, 0))
         gw_smooth = gw_smooth - pad(pad(2 * w * a * rho, (0, 0, 0, 1)).unsqueeze(-1), (R, 0))
     return gc, gd, gu, gs, gw_gov, gw_init, gw_smooth
+
+
+# ---------------------------------------------------------------- along tangents
+
+
+def residual_tangent(problem: Problem, tangents: Sequence[Tensor | None], y: Tensor) -> Tensor:
+    r"""How `normal_residual` at fixed `y` changes along tangents of the seven tensors.
+
+    It is $r$ in $J = -\lambda \cdot r$, and `row_gradients` is linear in $\lambda$: the gradient by
+    $\lambda$ of its product with the tangents is what is wanted. `None` is a tangent of zeros.
+    """
+
+    def product(lam: Tensor) -> Tensor:
+        parts = zip(row_gradients(problem, lam, y), tangents, strict=True)
+        return torch.stack([(g * t).sum() for g, t in parts if t is not None]).sum()
+
+    if all(t is None for t in tangents):
+        return torch.zeros_like(y)
+    total, transpose, *_ = torch.func.vjp(product, torch.zeros_like(y))
+    return transpose(torch.ones_like(total))[0]
+
+
+def row_gradients_tangent(
+    problem: Problem,
+    lam: Tensor,
+    y: Tensor,
+    tangents: Sequence[Tensor | None],
+    wanted: Sequence[bool],
+) -> tuple[Tensor, ...]:
+    """How the `row_gradients` that are wanted change along tangents of `lam`, `y` and the seven.
+
+    The transpose of the transpose, because forward mode cannot be entered a second time.
+    """
+    inputs = (lam, y, *problem.tensors)
+    along = tuple(
+        torch.zeros_like(x) if t is None else t for x, t in zip(inputs, tangents, strict=True)
+    )
+
+    def chosen(lam: Tensor, y: Tensor, *theta: Tensor) -> tuple[Tensor, ...]:
+        every = row_gradients(Problem.of(theta, problem.scheme), lam, y)
+        return tuple(g for g, w in zip(every, wanted, strict=True) if w)
+
+    found, transpose, *_ = torch.func.vjp(chosen, *inputs)
+    _, again, *_ = torch.func.vjp(transpose, tuple(torch.zeros_like(x) for x in found))
+    return again(along)[0]

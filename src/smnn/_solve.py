@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from smnn._eager import (
     Signature,
+    layout_of,
     may_be_quick,
     remember,
     remember_latest,
@@ -25,7 +26,7 @@ from smnn._look import engine_for, refuse_noise, with_condition
 from smnn._problem import Problem, Weight, make_problem
 from smnn._recompute import solve_forgetfully
 from smnn._rows import central_rows, governing, initial, taylor_rows
-from smnn._status import few_initial_values
+from smnn._status import Verdict, few_initial_values
 
 
 class Residuals(NamedTuple):
@@ -147,10 +148,16 @@ def solve_ex(
         keep_factor: As in `solve`.
     """
     weights = w_gov, w_init, w_smooth
-    return _solve(
+    y, told, batch = _solve(
         c, d, u, s, weights, order, scheme, n_steps, backend, False,
         condition=condition, keep_factor=keep_factor,
     )  # fmt: skip
+    info = told.tensors() if isinstance(told, Verdict) else told
+    return y, SolveInfo(*[x if len(batch) == 1 else x.view(batch) for x in info])
+
+
+Told = Verdict | list[Tensor]
+"""Status, rcond and weakest, and perhaps the condition; or a verdict, for who asks for them."""
 
 
 def _solve(
@@ -167,30 +174,24 @@ def _solve(
     *,
     condition: bool,
     keep_factor: bool,
-) -> tuple[Tensor, SolveInfo]:
-    """Solve with what is remembered of an earlier call with the same shapes, or from the start."""
+) -> tuple[Tensor, Told, tuple[int, ...]]:
+    """Solve with what is remembered of an earlier call with the same shapes, or from the start.
+
+    Returns:
+        `y`, what is told of each sample, and the batch shape.
+    """
     tensors = c, d, u, s
     rest = weights, scheme, n_steps, backend
-    if (
-        keep_factor
-        and not (check or condition or order is not None)
-        and ((found := solve_like_latest(tensors, rest)) is not None)
-    ):
-        (y, _, *info), latest = found
-        return _shaped(y, info, latest.batch)
+    info: list[Tensor]
     key = None
-    if keep_factor and order is None and all(isinstance(w, float) for w in weights) and all(
-        isinstance(x, Tensor) and x.dtype is torch.float64 for x in tensors
-    ) and may_be_quick(tensors):  # fmt: skip
-        layout = tuple((x.shape, x.stride(), x.device) for x in tensors)
-        key = layout, rest, torch.get_num_threads()
-        if (signature := remembered(key)) is not None:
-            y, factor, *info = solve_like(signature, tensors, check=check)
-            remember_latest(rest, signature)
-            if condition or (check and not _amply_started(c, u, weights[1])):
-                problem = signature.fit(tensors)
-                y, info = _look(problem, signature, factor, y, info, condition)
-            return _shaped(y, info, signature.batch)
+    if keep_factor and order is None:
+        if not (check or condition) and (found := solve_like_latest(tensors, rest)) is not None:
+            (y, _, *info), signature = found
+            return _shaped(y, signature.batch), info, signature.batch
+        key = layout_of(tensors, rest)
+        if key is not None and (known := remembered(key)) is not None:
+            y, told = _solve_again(known, tensors, rest, check, condition)
+            return _shaped(y, known.batch), told, known.batch
     w_gov, w_init, w_smooth = weights
     problem, batch = make_problem(
         c, d, u, s, w_gov=w_gov, w_init=w_init, w_smooth=w_smooth,
@@ -210,8 +211,24 @@ def _solve(
         y, info = _look(problem, signature, factor, y, info, condition)
     if key is not None:
         remember(key, tensors, signature)
-    y, told = _shaped(y, info, batch)
-    return y.to(c.dtype), told
+    return _shaped(y, batch).to(c.dtype), info, batch
+
+
+def _solve_again(
+    signature: Signature, tensors: tuple[Tensor, ...], rest: Any, check: bool, condition: bool
+) -> tuple[Tensor, Told]:
+    """For tensors of a known layout and known options: `y` with one batch axis, what is told."""
+    y, factor, told = solve_like(signature, tensors, check=check)
+    remember_latest(rest, signature)
+    w_init: Weight = rest[0][1]
+    if isinstance(told, Verdict):
+        started = told.started and w_init != 0
+    else:
+        started = not check or _amply_started(tensors[0], tensors[2], w_init)
+    if condition or (check and not started):
+        info = told.tensors() if isinstance(told, Verdict) else told
+        return _look(signature.fit(tensors), signature, factor, y, info, condition)
+    return y, told
 
 
 def _look(
@@ -242,11 +259,9 @@ def _amply_started(c: Tensor, u: Tensor, w_init: Weight) -> bool:
     return not c.detach().numpy()[..., given + 1 :].any()
 
 
-def _shaped(y: Tensor, info: list[Tensor], batch: tuple[int, ...]) -> tuple[Tensor, SolveInfo]:
+def _shaped(x: Tensor, batch: tuple[int, ...]) -> Tensor:
     """Give the batch axes back."""
-    if len(batch) == 1:
-        return y, SolveInfo(*info)
-    return y.view(batch + y.shape[1:]), SolveInfo(*(x.view(batch) for x in info))
+    return x if len(batch) == 1 else x.view(batch + x.shape[1:])
 
 
 def residuals(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -25,6 +26,29 @@ LARGEST_CONDITION = 1 / SMALLEST_SINGULAR
 DOUBTFUL_CONDITION = 1e12
 """Above this, a rough estimate is worth a better one: it is too small by the fourth root of the
 number of unknowns."""
+
+
+class Verdict(NamedTuple):
+    """What a solve on the CPU says of its samples, in arrays until somebody asks for tensors."""
+
+    fine: bool
+    """Whether every status is `OK`, beyond doubt."""
+    started: bool
+    """Whether there are as many initial values as derivatives, as far as a glance shows."""
+    rcond: np.ndarray
+    weakest: np.ndarray
+    status: np.ndarray | None = None
+    """`None` if all is fine."""
+
+    def tensors(self) -> list[Tensor]:
+        """Status, `rcond` and `weakest` of each sample."""
+        rcond, weakest = torch.from_numpy(self.rcond), torch.from_numpy(self.weakest)
+        status = self.status
+        return [
+            torch.zeros_like(weakest) if status is None else torch.from_numpy(status),
+            rcond,
+            weakest,
+        ]
 
 
 def few_initial_values(problem: Problem) -> bool:

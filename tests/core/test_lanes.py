@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -48,3 +49,16 @@ def test_inverse_root_is_exact_to_rounding(processor: dict[str, str]) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 4e-16
+
+
+def test_the_cache_of_compiled_kernels_knows_every_file_they_are_made_of() -> None:
+    """Else a new version of the package would run what was compiled of the old one."""
+    from smnn._backends import _backward, _forward, _pieces
+
+    folder = Path(_pieces.__file__).parent
+    kernels = {path.stem for path in folder.glob("_*.py")} - {"__init__"}
+    assert set(_pieces.FILES) == {name for name in kernels if not name.startswith("_gpu")}
+    before = _pieces.sources()
+    assert before == _pieces.sources()
+    assert _forward.forward.py_func.__closure__[0].cell_contents == before
+    assert _backward.backward.py_func.__closure__[0].cell_contents == before

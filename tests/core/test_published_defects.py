@@ -197,8 +197,9 @@ def test_8_jacobians_and_what_is_absent(backend: str, device: str) -> None:
     n = c.numel()
     assert relative(hessian.reshape(n, n).T, hessian.reshape(n, n)) < 1e-9
     assert relative(hessian, torch.autograd.functional.hessian(loss, c)) < 1e-9
-    with pytest.raises(NotImplementedError, match="forward mode"):
-        torch.func.jvp(loss, (c,), (c,))
+    assert relative(torch.func.hessian(loss)(c), hessian) < 1e-9
+    along, slope = torch.func.jvp(loss, (c,), (c,))[1], torch.func.grad(loss)(c)
+    assert relative(along, (slope * c).sum()) < 1e-9
 
 
 def test_9_compile_without_graph_breaks(fast_backend: str, device: str) -> None:

@@ -143,3 +143,50 @@ def test_hooks_may_repack_what_is_kept(fast_backend: str, device: str) -> None:
     for _ in range(3):
         with torch.autograd.graph.saved_tensors_hooks(packed, lambda x: x):
             torch.testing.assert_close(found(), want, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("weight", [1.0, torch.ones((), dtype=torch.float64)], ids=type)
+def test_hooks_must_not_change_the_type(weight: float | Tensor) -> None:
+    """The kernels would read past the end of a tensor in single precision."""
+    case = random_problem(1, T=6, batch=(3,)).replace(w_gov=weight)
+    for x in case.args:
+        x.requires_grad_()
+    for _ in range(2):
+        with torch.autograd.graph.saved_tensors_hooks(lambda x: x.float(), lambda x: x):
+            y = case.solve("cpu")
+        with pytest.raises(
+            RuntimeError, match=r"got torch\.float32 on cpu; expected torch\.float64"
+        ):
+            y.sum().backward()
+
+
+def negative_view(x: Tensor) -> Tensor:
+    """The same numbers, with the opposite ones in memory."""
+    view = torch.complex(torch.zeros_like(x), -x).conj().imag
+    assert view.is_neg()
+    return view
+
+
+@pytest.mark.parametrize("engine", ["cpu", "torch"])
+@pytest.mark.parametrize("names", ["c", "d", "u", "s", "cdus"])
+def test_views_that_mean_the_opposite(names: str, engine: str) -> None:
+    case = random_problem(1, batch=(2,))
+    inputs = {k: x.detach().requires_grad_() for k, x in case.tensors().items()}
+    y = case.replace(**inputs).solve(engine)
+    want = torch.autograd.grad(y.square().sum(), list(inputs.values()))
+    for _ in range(2):
+        views = {k: negative_view(x) if k in names else x for k, x in inputs.items()}
+        again = case.replace(**views).solve(engine)
+        got = torch.autograd.grad(again, list(inputs.values()), negative_view(2 * y.detach()))
+        assert torch.equal(again, y)
+        assert same(got, want, 1e-12)
+
+
+def test_a_tensor_without_memory_is_refused() -> None:
+    """PyTorch keeps zeros in derivatives as a tensor that has none."""
+    c, d, u, s = random_problem(1, batch=(2,)).args
+    zero = torch._efficientzerotensor(d.shape, dtype=d.dtype)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match=r"d is a ZeroTensor.*torch\.zeros"):
+            smnn.solve(c, zero, u, s, backend="cpu")
+        smnn.solve(c, d, u, s, backend="cpu")

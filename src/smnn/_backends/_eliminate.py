@@ -31,22 +31,19 @@ from smnn._backends._lanes import (
 )
 from smnn._backends._pieces import (
     AHEAD,
-    I,
     bare,
     cells,
-    compiled,
     constant,
     find,
     find_pieces,
-    flat,
     longest_piece,
     look_ahead,
+    part,
     places,
     release,
     row_cells,
     set_times,
     small,
-    strided,
 )
 
 
@@ -153,10 +150,7 @@ def hand_over(blocks, L, n, reach, k, width, left, squares, left_squares, l, cou
         coupling[norms + k + j] = left_squares[j * W + l]
 
 
-@compiled(
-    strided(5), strided(3), strided(4), strided(3), strided(3), strided(4), strided(3),
-    strided(5), strided(5), strided(3), I, I, I, I, flat(), flat(), flat(), flat(), flat(),
-)  # fmt: skip
+@part
 def eliminate(
     c, d, u, s, w_gov, w_init, scale, K, KF, w_top, reach, P, first, last,
     factor, z, coupling, rcond_out, weakest_out,

@@ -182,7 +182,7 @@ struct Solve : torch::autograd::Function<Solve> {
     }
     const Tensor &y = saved[4], &factor = saved[5];
     c10::OptionalDeviceGuard guard(y.device());
-    gy = gy.contiguous();
+    gy = gy.resolve_neg().contiguous();
     const auto kind = y.options();
     Tensor lam = at::empty(plan.y_shape, kind), scratch = at::empty({plan.adjoint_scratch}, kind);
     Bases bases{};
@@ -209,7 +209,7 @@ struct Handle {
   bool fits(int i, const Tensor &x) const {
     const auto &[sizes, strides] = plan->layouts[i];
     return x.scalar_type() == at::kDouble && x.device() == plan->device && x.sizes() == sizes &&
-           x.strides() == strides;
+           x.strides() == strides && !x.is_neg();
   }
 
   std::optional<std::array<Tensor, 5>> fitting(const Tensor &c, const Tensor &d, const Tensor &u,

@@ -9,6 +9,9 @@ places.
 # mypy: ignore-errors
 from __future__ import annotations
 
+import hashlib
+import pkgutil
+
 import numba as nb
 import numpy as np
 from numba.core import cgutils, types
@@ -18,6 +21,10 @@ from smnn._backends._lanes import W, copy, prefetch, product, subtract_dot
 
 F = nb.float64
 I = nb.int64
+FILES = (
+    "_layout", "_simd", "_lanes", "_pieces", "_addresses", "_eliminate", "_substitute",
+    "_row_gradients", "_separators", "_forward", "_backward",
+)  # fmt: skip
 AHEAD = 8
 """Steps between asking for a number and using it: some microseconds."""
 
@@ -42,7 +49,22 @@ def compiled(*arguments: nb.types.Type, returns: nb.types.Type = nb.void):
     return nb.njit(returns(*arguments), cache=True, nogil=True, error_model="numpy")
 
 
+def sources() -> int:
+    """A number that changes with any file of the kernels.
+
+    What Numba keeps on disk it keeps under the text of one file, and under what a function closes
+    over. So kernels close over this number, or a new version of the package would go on with what
+    was compiled of the old one.
+    """
+    digest = hashlib.sha256()
+    for name in FILES:
+        digest.update(pkgutil.get_data(__package__, f"{name}.py"))
+    return int.from_bytes(digest.digest()[:7], "big")
+
+
 small = nb.njit(inline="always", error_model="numpy")
+part = nb.njit(nogil=True, error_model="numpy")
+"""A kernel that others call, compiled with them."""
 
 
 @intrinsic

@@ -24,25 +24,22 @@ from smnn._backends._lanes import (
 )
 from smnn._backends._pieces import (
     AHEAD,
-    I,
     back_step,
     bare,
     cells,
-    compiled,
     constant,
     find,
     find_pieces,
     find_present,
-    flat,
     longest_piece,
     look_ahead,
+    part,
     places,
     put_left,
     release,
     row_cells,
     set_times,
     small,
-    strided,
 )
 
 
@@ -122,11 +119,7 @@ def look_back(x, mu, y, lam, given, window, b, t, l, n, m, first, left):
             mu[j * W + l] = lam[b, t, j // m, j % m] if given else window[(left + j) * W + l]
 
 
-@compiled(
-    flat(), flat(), strided(3), strided(4), strided(4), strided(5), strided(3), strided(4),
-    strided(3), strided(3), strided(4), strided(4), flat(), I, I, I, I, I,
-    strided(5), strided(3), strided(4), strided(3), strided(3), strided(4), strided(4),
-)  # fmt: skip
+@part
 def row_gradients(
     factor, z, separators, lam, y, c, d, u, s, w_gov, w_init, w_smooth, taylor,
     top, reach, P, first, last, gc, gd, gu, gs, gw_gov, gw_init, gw_smooth,
@@ -278,9 +271,7 @@ def central_row(x, b, t, v, R, H):
     return value, (R - 2) * value / H - H ** (R - 2) * top
 
 
-@compiled(
-    strided(4), strided(4), strided(3), strided(4), I, I, strided(3), strided(4)
-)  # fmt: skip
+@part
 def central_gradients(lam, y, s, w_smooth, first, last, gs, gw):
     """Add what the central rows of the sequences `first..last` contribute."""
     B, T, V, m = y.shape

@@ -8,10 +8,16 @@ from the bottom up. A factor row is `[own, from the pivot on | next k]` with the
 # mypy: ignore-errors
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
-from smnn._backends._pieces import F, I, compiled, flat, small, strided, whole
+from smnn._backends._layout import FINE, STARTED
+from smnn._backends._pieces import part, small
+
+
+@small
+def own(x, axis):
+    """Size of an axis, 1 if it is broadcast."""
+    return x.shape[axis] if x.strides[axis] != 0 else min(x.shape[axis], 1)
 
 
 @small
@@ -62,14 +68,14 @@ def back_chain(factor, b, k, P, cells, y):
             y[b, p, j] = total * factor[at]
 
 
-@compiled(flat(), I, I, I, I, I, I, flat(), strided(3), flat(), flat(), flat())
-def eliminate_chain(coupling, k, n, T, P, first, last, factor, y, rcond, weakest, work):
+@part
+def eliminate_chain(coupling, k, n, T, P, first, last, factor, y, rcond, weakest):
     """Factor and solve the chain of sequences `first..last`; `rcond`, `weakest` per piece."""
     size = 2 * k + 1
     stride = 2 * k * size + 2 * k
     cells = k * (k + 1) // 2 + k * k
     current = np.zeros(k * size)  # rows over [own k | next k | rhs]
-    row = np.zeros(size)
+    row, work = np.zeros(size), np.empty(k + P * k)
     for b in range(first, last):
         current[:] = 0.0
         for p in range(P):
@@ -108,7 +114,7 @@ def eliminate_chain(coupling, k, n, T, P, first, last, factor, y, rcond, weakest
         back_chain(factor, b, k, P, cells, y)
 
 
-@compiled(flat(), strided(4), strided(3), I, I)
+@part
 def solve_chain(factor, g, y, first, last):
     """Solve `R^T R y = g` for the separators, `g[b, p, 0 | 1]` from `substitute_forward`."""
     P, k = y.shape[1], y.shape[2]
@@ -130,11 +136,38 @@ def solve_chain(factor, g, y, first, last):
         back_chain(factor, b, k, P, cells, y)
 
 
-@compiled(flat(), flat(), I, strided(3), strided(4), F, flat(), whole(), returns=nb.boolean)
-def judge(ratio, where, P, s, y, doubtful, rcond, weakest):
-    """The weakest pivot of each sequence among its pieces, and whether all is well beyond doubt.
+@part
+def all_positive(s):
+    """Whether every step is positive and finite."""
+    least, noise = np.inf, 0.0
+    for b in range(own(s, 0)):
+        for v in range(own(s, 2)):
+            for t in range(own(s, 1)):
+                h = s[b, t, v]
+                least = h if h < least else least
+                noise += h - h  # NaN, if it is not finite
+    return least > 0.0 and noise == 0.0
+
+
+@part
+def all_zero(c, first):
+    """Whether no coefficient of order `first` or above is there."""
+    for r in range(first, c.shape[4]):
+        for b in range(own(c, 0)):
+            for q in range(own(c, 2)):
+                for v in range(own(c, 3)):
+                    for t in range(own(c, 1)):
+                        if c[b, t, q, v, r] != 0.0:
+                            return False
+    return True
+
+
+@part
+def judge(ratio, where, P, c, s, y, given, doubtful, rcond, weakest):
+    """The weakest pivot of each sequence among its pieces; `FINE`, `STARTED`, both or neither.
 
     Whatever is not finite spreads along the whole sequence in the substitution, back to time 0.
+    Up to `given` derivatives have an initial value; a pivot below `doubtful` is small.
     """
     fine = True
     for b in range(len(rcond)):
@@ -147,8 +180,5 @@ def judge(ratio, where, P, s, y, doubtful, rcond, weakest):
         for v in range(y.shape[2]):
             for r in range(y.shape[3]):
                 fine = fine and np.isfinite(y[b, 0, v, r])
-    for b in range(s.shape[0]):
-        for t in range(s.shape[1]):
-            for v in range(s.shape[2]):
-                fine = fine and 0.0 < s[b, t, v] < np.inf
-    return fine
+    fine = fine and all_positive(s)
+    return (FINE if fine else 0) | (STARTED if all_zero(c, given + 1) else 0)

@@ -15,27 +15,24 @@ from smnn._backends._lanes import (
 )
 from smnn._backends._pieces import (
     AHEAD,
-    I,
     back_step,
     bare,
     cells,
-    compiled,
     find,
     find_pieces,
     find_present,
-    flat,
     longest_piece,
     look_ahead,
+    part,
     places,
     put_left,
     release,
     row_cells,
     set_times,
-    strided,
 )
 
 
-@compiled(flat(), flat(), strided(3), strided(4), I, I, I, I)
+@part
 def substitute_back(factor, z, separators, y, reach, P, first, last):
     """Solve `R y = z`, from the last time to the first, with the separators already known."""
     B, T, V, m = y.shape
@@ -65,7 +62,7 @@ def substitute_back(factor, z, separators, y, reach, P, first, last):
     release(scratch)
 
 
-@compiled(flat(), strided(4), flat(), strided(4), I, I, I, I)
+@part
 def substitute_forward(factor, g, z, separators, reach, P, first, last):
     """Solve `R^T z = g`, from the first time to the last.
 

@@ -7,20 +7,26 @@ import itertools
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from smnn._backends._layout import Plan, W
+from smnn._backends import _layout as phase
+from smnn._backends._layout import Plan, W, record
 from smnn._backends.base import Backend, Solved
 from smnn._problem import Problem
-from smnn._status import DOUBTFUL_PIVOT
+from smnn._status import DOUBTFUL_PIVOT, Verdict
 from smnn._taylor import link_rows, smoothness_top, taylor
 from smnn._tracing import constant
 
 SHORTEST_PIECE = 24
 """Times per piece below which cutting costs more than it gains."""
+HUGE = 2**22
+"""Bytes from which NumPy asks for huge pages, where PyTorch does not."""
+LEAST_WORK = 4e4
+"""Operations below which threads cost more than they gain."""
 
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
 
@@ -31,26 +37,29 @@ def _threads() -> int:
     return torch.get_num_threads()
 
 
-def _in_threads(kernel: Callable[[int, int], None], count: int, work: float) -> None:
-    """Run `kernel(first, last)` over `0..count`, split between threads if there is enough work."""
-    threads = 1 if work < 4e4 else min(_threads(), count, int(work / 2e4))
+def _in_threads(kernel: Callable[..., Any], which: int, count: int, work: float) -> None:
+    """Run `kernel(which, first, last)` over `0..count`, in threads if there is enough work."""
+    threads = 1 if work < LEAST_WORK else min(_threads(), count, int(2 * work / LEAST_WORK))
     if threads <= 1:
-        kernel(0, count)
+        kernel(which, 0, count)
         return
     key = os.getpid(), threads  # a forked process has no threads of its parent
     if key not in _pools:
         _pools[key] = ThreadPoolExecutor(threads, thread_name_prefix="smnn")
     bounds = [count * i // threads for i in range(threads + 1)]
-    jobs = [_pools[key].submit(kernel, a, b) for a, b in itertools.pairwise(bounds[1:])]
-    kernel(bounds[0], bounds[1])
+    jobs = [_pools[key].submit(kernel, which, a, b) for a, b in itertools.pairwise(bounds[1:])]
+    kernel(which, bounds[0], bounds[1])
     for job in jobs:
         job.result()
 
 
+def _made(shape: Any) -> Tensor:
+    """Memory from NumPy, for huge pages."""
+    return torch.from_numpy(np.empty(shape))
+
+
 class Prepared:
     """A problem's sizes and weights, with all that repeats from call to call worked out.
-
-    Memory comes from NumPy, which asks for huge pages where PyTorch does not.
 
     Args:
         problem: Whose weights are used; `c, d, u, s` only lend their layout.
@@ -58,24 +67,76 @@ class Prepared:
     """
 
     def __init__(self, problem: Problem, pieces: int) -> None:
-        self._plan = Plan(problem.y_shape, problem.scheme, pieces)
+        plan = self._plan = Plan(problem.y_shape, problem.scheme, pieces)
         self._scheme, self._shape = problem.scheme, problem.y_shape
+        self._small = plan.work < LEAST_WORK
+        self._factor, self._scratch = plan.factor, plan.scratch
+        self._own: list[torch.Size | None] | None = None
         self._layouts = [(x.shape, x.stride()) for x in problem[:4]]
-        self._shapes = [tuple(x.shape) for x in problem[:7]]
-        self._nothing = [np.empty((0,) * x.ndim) for x in problem[:7]]
+        self._shapes = [x.shape for x in problem[:7]]
         self._weights = [x.detach() for x in problem[4:7]]
-        self._weight_arrays = [x.numpy() for x in self._weights]
-        self._free_steps = tuple(slice(None if i else 1) for i in problem.s.stride())
+        known = [(x.shape, x.stride(), x.data_ptr()) for x in self._weights]
+        records: list[Any] = [*self._layouts, *known, (self._shape, (0,) * 4)]
+        numbers = plan.notes() + [i for x in records for i in record(*x)]
+        self._notes: np.ndarray = np.array(numbers, np.int64)
 
     @functools.cached_property
-    def _links(self) -> list[np.ndarray]:
+    def _forward(self) -> Callable[..., int]:
+        from smnn._backends._forward import forward
+
         w_smooth = self._weights[2]
-        return [x.numpy() for x in (*link_rows(w_smooth, self._scheme), w_smooth[..., -1])]
+        self._links = [*link_rows(w_smooth, self._scheme), w_smooth[..., -1]]  # to stay in place
+        links = [i for x in self._links for i in record(x.shape, x.stride(), x.data_ptr())]
+        return functools.partial(forward, np.array([*self._notes, *links], np.int64))
 
     @functools.cached_property
-    def _taylor(self) -> np.ndarray:
+    def _backward(self) -> Callable[..., None]:
+        from smnn._backends._backward import backward
+
+        return functools.partial(backward, self._notes)
+
+    @functools.cached_property
+    def _taylor(self) -> tuple[np.ndarray, int]:
+        """The negative Taylor matrix and its inverse; how many orders have Taylor rows."""
         R = self._shape[3] - 1
-        return -np.concatenate([taylor(R, sign).numpy().ravel() for sign in (1, -1)])
+        both = -np.concatenate([taylor(R, sign).numpy().ravel() for sign in (1, -1)])
+        return both, smoothness_top(R, self._scheme)
+
+    def brief(self, c: Tensor, d: Tensor, u: Tensor, s: Tensor) -> tuple[Tensor, Tensor, Verdict]:
+        """`y`, the factor and a word on both, from tensors that lie in memory as noted.
+
+        Eliminate, solve the chain of separators, substitute back, and judge.
+        """
+        B = self._shape[0]
+        y, factor, scratch = _made(self._shape), _made(self._factor), np.empty(self._scratch)
+        rcond, weakest = np.empty(B), np.empty(B, np.int64)
+        call = (
+            c.data_ptr(), d.data_ptr(), u.data_ptr(), s.data_ptr(), y.data_ptr(),
+            factor.data_ptr(), scratch, rcond, weakest, DOUBTFUL_PIVOT,
+        )  # fmt: skip
+        if 0 in call[:4]:
+            _refuse_zeros((c, d, u, s))
+        if self._small or _threads() == 1:
+            found = self._forward(*call, phase.SOLVE, 0, 0)
+        else:
+            plan, kernel = self._plan, functools.partial(self._forward, *call)
+            _in_threads(kernel, phase.ELIMINATE, plan.groups, plan.work)
+            _in_threads(kernel, phase.CHAIN, B, B * plan.P * plan.k**3)
+            _in_threads(kernel, phase.SUBSTITUTE, plan.groups, plan.work / plan.n)
+            found = kernel(phase.JUDGE | phase.LOOK, 0, 0)
+        if found & phase.FINE:
+            return y, factor, Verdict(True, found == phase.FINE | phase.STARTED, rcond, weakest)
+        told = torch.from_numpy(rcond), torch.from_numpy(weakest)
+        problem = Problem.of([*self._fit((c, d, u, s)), *self._weights], self._scheme)
+        y, factor, *judged = CpuBackend().settle(problem, self._plan.P, y, factor, *told)
+        started = bool(found & phase.STARTED)
+        return y, factor, Verdict(False, started, *(x.numpy() for x in judged))
+
+    def solve(self, *tensors: Tensor) -> Solved:
+        """The same in tensors."""
+        y, factor, verdict = self.brief(*tensors)
+        status, rcond, weakest = verdict.tensors()
+        return Solved(y, factor, rcond, weakest, status)
 
     def _fit(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """The caller's tensors in their broadcast form."""
@@ -84,144 +145,104 @@ class Prepared:
             for x, (shape, stride) in zip(tensors, self._layouts, strict=True)
         ]
 
-    def _split(self, factor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The factor of the lanes, and of the chain of separators."""
-        return factor[: self._plan.lane_factor], factor[self._plan.lane_factor :]
-
-    def solve(self, *tensors: Tensor) -> Solved:
-        """Eliminate, solve the chain of separators, substitute back."""
-        from smnn._backends import _eliminate, _separators, _substitute
-
-        plan = self._plan
-        P, k, B = plan.P, plan.k, plan.B
-        views = self._fit(tensors)
-        c, d, u, s = (x.numpy() for x in views)
-        factor, y = np.empty(plan.lane_factor + plan.chain_factor), np.empty(self._shape)
-        lanes, chain = self._split(factor)
-        z, coupling = np.empty(plan.z_size), np.empty(plan.coupling)
-        ratio, where = np.empty(B * P), np.empty(B * P)
-        rcond, weakest = np.empty(B), np.empty(B, np.int64)
-        separators = np.empty((B, P, k))
-        _in_threads(
-            lambda a, b: _eliminate.eliminate(
-                c, d, u, s, *self._weight_arrays[:2], *self._links, plan.reach, P, a, b,
-                lanes, z, coupling, ratio, where,
-            ),
-            plan.groups,
-            plan.work,
-        )  # fmt: skip
-        if P > 1:
-            _in_threads(
-                lambda a, b: _separators.eliminate_chain(
-                    coupling, k, plan.n, plan.T, P, a, b, chain, separators, ratio, where,
-                    np.empty(k + P * k),
-                ),
-                B,
-                B * P * k**3,
-            )  # fmt: skip
-        _in_threads(
-            lambda a, b: _substitute.substitute_back(lanes, z, separators, y, plan.reach, P, a, b),
-            plan.groups,
-            plan.work / plan.n,
-        )
-        fine = _separators.judge(
-            ratio, where, P, s[self._free_steps], y, DOUBTFUL_PIVOT, rcond, weakest
-        )
-        told = torch.from_numpy(rcond), torch.from_numpy(weakest)
-        out = torch.from_numpy(y), torch.from_numpy(factor), *told
-        if fine:
-            return Solved(*out, torch.zeros(B, dtype=torch.int64))
-        problem = Problem.of([*views, *self._weights], self._scheme)
-        return CpuBackend().settle(problem, P, *out)
-
-    def _forward(self, factor: Tensor, g: Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The first half of an adjoint solve: factor, right-hand side, separators of the second."""
-        from smnn._backends import _separators, _substitute
-
-        plan = self._plan
-        P, k, B = plan.P, plan.k, plan.B
-        lanes, chain = self._split(factor.numpy())
-        z, loads, separators = np.empty(plan.z_size), np.empty((B, P, 2, k)), np.empty((B, P, k))
-        g_array = g.detach().numpy()
-        _in_threads(
-            lambda a, b: _substitute.substitute_forward(
-                lanes, g_array, z, loads, plan.reach, P, a, b
-            ),
-            plan.groups,
-            plan.work / plan.n,
-        )
-        if P > 1:
-            _in_threads(
-                lambda a, b: _separators.solve_chain(chain, loads, separators, a, b),
-                B,
-                B * P * k**2,
-            )
-        return lanes, z, separators
-
     def adjoint(self, factor: Tensor, g: Tensor) -> Tensor:
         """Two substitutions."""
-        from smnn._backends import _substitute
-
-        plan, x = self._plan, np.empty(self._shape)
-        half = self._forward(factor, g)
-        _in_threads(
-            lambda a, b: _substitute.substitute_back(*half, x, plan.reach, plan.P, a, b),
-            plan.groups,
-            plan.work / plan.n,
-        )
-        return torch.from_numpy(x)
+        x = _made(self._shape)
+        half = phase.LOAD | phase.SEPARATE
+        self._derive(half | phase.ADJOINT, (0,) * 5, factor.data_ptr(), g, x.data_ptr(), (0,) * 7)
+        return x
 
     def gradients(
         self, tensors: Sequence[Tensor], y: Tensor, factor: Tensor, gy: Tensor,
         wanted: Sequence[bool],
-    ) -> list[Tensor]:  # fmt: skip
-        """By `c, d, u, s` and, if `wanted` goes on, the weights; anything where not wanted.
+    ) -> list[Tensor | None]:  # fmt: skip
+        """By `c, d, u, s` and, if `wanted` goes on, the weights; `None` where not wanted.
 
         The second substitution of the adjoint solve and the gradients of the rows are one pass.
+
+        Args:
+            tensors: As in `brief`.
+            y: The solution, contiguous.
+            factor: As `brief` gave it.
+            gy: Gradient by the solution.
+            wanted: Which gradients to compute.
         """
-        half = self._forward(factor, gy)
-        keeps = self._scheme == "central" and (wanted[3] or any(wanted[6:]))
-        lam = np.empty(self._shape if keeps else (0, 0, 0, 0))
-        return self._rows(tensors, y, lam, half, wanted)
+        phases = phase.LOAD | phase.SEPARATE | phase.ROWS
+        if not self._central(wanted):
+            return self._rows(phases, tensors, y, factor.data_ptr(), gy, 0, wanted)
+        lam = _made(self._shape)
+        phases |= phase.CENTRAL
+        return self._rows(phases, tensors, y, factor.data_ptr(), gy, lam.data_ptr(), wanted)
 
     def row_gradients(
         self, tensors: Sequence[Tensor], y: Tensor, lam: Tensor, wanted: Sequence[bool]
-    ) -> list[Tensor]:
-        """As `gradients`, with `lam` known."""
-        nothing = np.empty(0), np.empty(0), np.empty((0, 0, 0))
-        return self._rows(tensors, y, lam.detach().numpy(), nothing, wanted)
+    ) -> list[Tensor | None]:
+        """As `gradients`, with `lam` known, contiguous."""
+        phases = phase.ROWS | phase.CENTRAL if self._central(wanted) else phase.ROWS
+        return self._rows(phases, tensors, y, 0, y, lam.data_ptr(), wanted)
+
+    def _central(self, wanted: Sequence[bool]) -> bool:
+        """Whether central rows have gradients that are wanted."""
+        return self._scheme == "central" and (wanted[3] or any(wanted[6:]))
 
     def _rows(
-        self, tensors: Sequence[Tensor], y: Tensor, lam: np.ndarray,
-        half: tuple[np.ndarray, np.ndarray, np.ndarray], wanted: Sequence[bool],
-    ) -> list[Tensor]:  # fmt: skip
-        """`half` is what `_forward` left, or nothing if `lam` is known."""
-        from smnn._backends import _row_gradients
-
-        plan, y_array, count = self._plan, y.detach().numpy(), len(wanted)
-        wanted = [*wanted, *(False,) * (7 - count)]
+        self, phases: int, tensors: Sequence[Tensor], y: Tensor, factor: int, gy: Tensor, lam: int,
+        wanted: Sequence[bool],
+    ) -> list[Tensor | None]:  # fmt: skip
+        """Without a factor, `lam` is known."""
+        if self._own is None:
+            found = [_own(x, shape) for x, shape in zip(tensors, self._shapes, strict=False)]
+            self._own = [*found, *self._shapes[4:]]
         grads = [
-            np.empty(shape) if w else none
-            for shape, none, w in zip(self._shapes, self._nothing, wanted, strict=True)
+            None if not w else _made(own) if own else torch.empty_like(x)
+            for w, own, x in zip(wanted, self._own, (*tensors, *self._weights), strict=False)
         ]
-        arrays = [*(x.numpy() for x in self._fit(tensors)), *self._weight_arrays]
-        top = smoothness_top(self._shape[3] - 1, self._scheme)
-        _in_threads(
-            lambda a, b: _row_gradients.row_gradients(
-                *half, lam, y_array, *arrays, self._taylor, top, plan.reach, plan.P, a, b, *grads
-            ),
-            plan.groups,
-            plan.work,
-        )
-        if self._scheme == "central" and (wanted[3] or wanted[6]):
-            _in_threads(
-                lambda a, b: _row_gradients.central_gradients(
-                    lam, y_array, arrays[3], arrays[6], a, b, grads[3], grads[6]
-                ),
-                plan.B,
-                plan.work / plan.n,
-            )
-        return [torch.from_numpy(x) for x in grads[:count]]
+        c, d, u, s = tensors
+        inputs = c.data_ptr(), d.data_ptr(), u.data_ptr(), s.data_ptr(), y.data_ptr()
+        if 0 in inputs:
+            _refuse_zeros(tensors)
+        places = [0 if g is None else g.data_ptr() for g in grads]
+        places += (0,) * (7 - len(places))
+        self._derive(phases, inputs, factor, gy, lam, places)
+        return grads
+
+    def _derive(
+        self, phases: int, inputs: Sequence[int], factor: int, g: Tensor, lam: int,
+        grads: Sequence[int],
+    ) -> None:  # fmt: skip
+        """All but `g` are addresses."""
+        call = (
+            *inputs, factor, g.numpy(force=True), np.empty(self._scratch), *self._taylor, lam,
+            *grads,
+        )  # fmt: skip
+        if self._small or _threads() == 1:
+            self._backward(*call, phases, 0, 0)
+            return
+        plan, kernel = self._plan, functools.partial(self._backward, *call)
+        light = plan.work / plan.n
+        for which, count, work in (
+            (phase.LOAD, plan.groups, light),
+            (phase.SEPARATE, plan.B, plan.B * plan.P * plan.k**2),
+            (phase.ADJOINT, plan.groups, light),
+            (phase.ROWS, plan.groups, plan.work),
+            (phase.CENTRAL, plan.B, light),
+        ):
+            if phases & which:
+                _in_threads(kernel, which, count, work)
+
+
+def _own(x: Tensor, shape: torch.Size) -> torch.Size | None:
+    """Shape of a gradient by `x`: its own, unless that is broadcast; `None` if it is as `x` is."""
+    if x.numel() != shape.numel():
+        return shape
+    return None if x.is_contiguous() and 8 * x.numel() < HUGE else x.shape
+
+
+def _refuse_zeros(tensors: Sequence[Tensor]) -> None:
+    """A tensor may be known to be zero and have no memory; PyTorch makes such for derivatives."""
+    for name, x in zip("cdus", tensors, strict=True):
+        if x.numel() and not x.data_ptr():
+            raise RuntimeError(f"{name} is a ZeroTensor, without memory. Pass torch.zeros instead.")
 
 
 class CpuBackend(Backend):
@@ -253,8 +274,7 @@ class CpuBackend(Backend):
 
     def factor_size(self, problem: Problem, pieces: int) -> int:
         """Lanes first, then the chain of separators."""
-        plan = Plan(problem.y_shape, problem.scheme, pieces)
-        return plan.lane_factor + plan.chain_factor
+        return Plan(problem.y_shape, problem.scheme, pieces).factor
 
     def prepare(self, problem: Problem, pieces: int) -> Prepared:
         """Sizes, and rows that follow from the weights."""
@@ -262,23 +282,47 @@ class CpuBackend(Backend):
 
     def solve(self, problem: Problem, pieces: int) -> Solved:
         """Eliminate, solve the chain of separators, substitute back."""
+        _refuse_others(*problem.tensors)
         return Prepared(problem, pieces).solve(*problem[:4])
 
     def adjoint(self, problem: Problem, factor: Tensor, g: Tensor, pieces: int) -> Tensor:
         """Two substitutions."""
-        return Prepared(problem, pieces).adjoint(factor, g)
+        _refuse_others(factor)
+        return Prepared(problem, pieces).adjoint(factor.contiguous(), g)
 
     def gradients(
         self, problem: Problem, factor: Tensor, y: Tensor, gy: Tensor, pieces: int,
         wanted: list[bool],
     ) -> list[Tensor]:  # fmt: skip
         """Adjoint solve and row gradients with one pass less."""
-        return Prepared(problem, pieces).gradients(problem[:4], y, factor, gy, wanted)
+        _refuse_others(*problem.tensors, y, factor)
+        prepared, y, factor = Prepared(problem, pieces), y.contiguous(), factor.contiguous()
+        return _filled(problem, prepared.gradients(problem[:4], y, factor, gy, wanted))
 
     def row_gradients(
         self, problem: Problem, lam: Tensor, y: Tensor, wanted: list[bool]
     ) -> list[Tensor]:
         """One pass over the rows, in as many pieces as fill the lanes."""
+        _refuse_others(*problem.tensors, y, lam)
         B, T = problem.y_shape[:2]
         pieces = max(1, min(W * _threads() // max(B, 1), T))
-        return Prepared(problem, pieces).row_gradients(problem[:4], y, lam, wanted)
+        prepared, y, lam = Prepared(problem, pieces), y.contiguous(), lam.contiguous()
+        return _filled(problem, prepared.row_gradients(problem[:4], y, lam, wanted))
+
+
+def _refuse_others(*tensors: Tensor) -> None:
+    """The kernels read memory as it is."""
+    for x in tensors:
+        if x.dtype is not torch.float64 or x.device.type != "cpu":
+            raise RuntimeError(
+                f"cpu backend: got {x.dtype} on {x.device}; expected torch.float64 on the CPU. "
+                "If a hook unpacks saved tensors, it has to give them back as they were."
+            )
+
+
+def _filled(problem: Problem, grads: list[Tensor | None]) -> list[Tensor]:
+    """With an empty tensor where there is none."""
+    return [
+        g if g is not None else x.new_empty((0,) * x.ndim)
+        for x, g in zip(problem.tensors, grads, strict=True)
+    ]
