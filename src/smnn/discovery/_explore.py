@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -22,8 +21,10 @@ from smnn.discovery._selection import Triangle
 
 LARGEST = 6
 """Terms of an equation in the supports that are tried first."""
-SECONDS = 10.0
-"""After so long no further variation is begun."""
+EFFORT = 200_000
+"""Fits times nodes times candidates after which no other is begun: some ten seconds."""
+FEWEST, MOST = 16, 300
+"""Fits, whatever their size. They are counted and not timed: an answer must not depend on haste."""
 MOVES = 4
 """Terms to add, and to drop, that are tried in a round."""
 EXHAUSTIVE = 4
@@ -36,7 +37,8 @@ def explore(
     refiner: Refiner, Z: Array, dZ: Array, held: Array, sigma: Array, regression: Regression
 ) -> Fit:
     """The best of the joint fits with given terms."""
-    end = time.perf_counter() + SECONDS
+    allowed = refiner.rules.allowed
+    limit = min(max(EFFORT // (len(Z) * max(int(allowed.sum()), 1)), FEWEST), MOST)
     tried: dict[bytes, Fit] = {}
 
     def fitted(support: Flags) -> Fit:
@@ -51,21 +53,20 @@ def explore(
         return tried[key]
 
     best: Fit | None = None
-    allowed = refiner.rules.allowed
     for support in _small(regression, allowed, held) + _nested(regression, allowed, held):
         fit = fitted(support)
         if best is None or fit.evidence > best.evidence:
             best = fit
-        if time.perf_counter() > end:
+        if len(tried) >= limit:
             break
     assert best is not None
-    while time.perf_counter() < end:
+    while len(tried) < limit:
         found = best
         for support in _neighbours(refiner, best):
             fit = fitted(support)
             if fit.evidence > found.evidence:
                 found = fit
-            if time.perf_counter() > end:
+            if len(tried) >= limit:
                 break
         if found is best:
             break
