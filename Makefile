@@ -1,4 +1,5 @@
-# Everything runs in .venv, made from constraints.txt. Needs python3.11 or newer with venv and pip.
+# Everything runs in .venv, made from constraints.txt, for tests by hash from requirements-ci.lock.
+# Needs python3.11 or newer with venv and pip.
 # A stamp is touched only after its install has succeeded, so a failed one is tried again.
 
 PYTHON ?= python3
@@ -11,6 +12,7 @@ INPUTS := pyproject.toml constraints.txt
 DEMO   := demo-output
 STANDALONE := smnn-results/standalone/standalone.json
 PYTEST_FLAGS ?= -n 2
+LOCK   ?= yes
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
@@ -37,9 +39,10 @@ $(VENV)/stamp-run: $(VENV)/stamp-build
 	$(INSTALL) -e ".[discovery,experiments,peers]"
 	@touch $@
 
-$(VENV)/stamp-test: $(VENV)/stamp-run
+$(VENV)/stamp-test: $(VENV)/stamp-venv $(INPUTS) requirements-ci.lock
 	@rm -f $@
-	$(INSTALL) -e ".[discovery,experiments,peers,test]"
+	@echo "Installing into $(VENV): a few minutes, once."
+	$(BIN)/python tools/install.py --lock $(LOCK)
 	@touch $@
 
 $(VENV)/stamp-docs: $(VENV)/stamp-run
@@ -53,11 +56,9 @@ demo: $(VENV)/stamp-run  ## Install, then find the Lorenz equations in a noisy t
 test: lint typecheck  ## Lint, type check and run the tests (no network after the install).
 	$(BIN)/python -m pytest $(PYTEST_FLAGS)
 
-locked: $(VENV)/stamp-venv  ## Install by hash (Linux, Python 3.11 or 3.12); then make test.
-	$(PIP) install --quiet --no-deps --require-hashes -r requirements-ci.lock
-	$(PIP) install --quiet -c constraints.txt torch
-	$(PIP) install --quiet --no-deps --no-build-isolation -e .
-	@touch $(VENV)/stamp-build $(VENV)/stamp-run $(VENV)/stamp-test $(VENV)/stamp-docs
+locked: $(VENV)/stamp-venv  ## Install as make test does, but by hash or not at all.
+	$(BIN)/python tools/install.py --strict
+	@touch $(VENV)/stamp-test
 
 lint: $(VENV)/stamp-test  ## Check style and format.
 	$(BIN)/ruff check .

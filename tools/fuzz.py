@@ -3,6 +3,7 @@
     python tools/fuzz.py --examples 100000 --out benchmarks/results/fuzz.json
     python tools/fuzz.py --minutes 30 --only "csv table" "model json"
     python tools/fuzz.py --merge one.json two.json --out benchmarks/results/fuzz.json
+    python tools/fuzz.py --merge --replace first.json again.json --out ...
 
 The readers and inputs are those of tests/faults/fuzz_targets.py. Ends with code 1 if a reader
 raised something undocumented, hung, needed too much memory, or executed anything.
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -24,23 +26,33 @@ LONGEST = 20.0
 """Seconds that a batch may take, about."""
 
 
-def merge(paths: list[Path], out: Path) -> int:
-    """Several records as one."""
+def merge(paths: list[Path], out: Path, *, replace: bool) -> int:
+    """Several records as one.
+
+    Readers that are in several add up; or, with `replace`, the last record counts, and what was
+    found before is listed: for a reader that was mended and fed again.
+    """
     from smnn._files import write_json
 
     records = [json.loads(path.read_text()) for path in paths]
     readers: dict[str, Any] = {}
+    replaced = []
     for record in records:
         for name, x in record["readers"].items():
+            if replace and name in readers:
+                before = readers.pop(name)
+                found = {key: before[key] for key in ("inputs", "bugs", "acts")}
+                replaced.append({"reader": name, **found})
             into = readers.setdefault(name, dict.fromkeys(x, 0) | {"bugs": [], "acts": []})
             for key in ("inputs", "accepted", "spent", "bugs", "acts"):
                 into[key] += x[key]
             for key in ("slowest", "growth_mib"):
                 into[key] = max(into[key], x[key])
-    total = {key: sum(r[key] for r in records) for key in ("inputs", "accepted", "bugs", "acts")}
+    total = {key: sum(x[key] for x in readers.values()) for key in ("inputs", "accepted")}
+    total |= {key: sum(len(x[key]) for x in readers.values()) for key in ("bugs", "acts")}
     commands = {"commands": [r["command"] for r in records]}
     seconds = {"seconds": max(r["seconds"] for r in records)}
-    write_json(out, {**commands, **total, "readers": readers, **seconds,
+    write_json(out, {**commands, **total, "readers": readers, "replaced": replaced, **seconds,
                      "machine": records[0]["machine"]})  # fmt: skip
     return 1 if total["bugs"] or total["acts"] else 0
 
@@ -52,10 +64,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="+", metavar="TARGET", help="these readers")
     parser.add_argument("--merge", nargs="+", type=Path, help="add up runs made side by side")
+    parser.add_argument("--replace", action="store_true", help="the last run of a reader counts")
     parser.add_argument("--out", type=Path, help="JSON file")
     options = parser.parse_args()
     if options.merge:
-        return merge(options.merge, options.out)
+        return merge(options.merge, options.out, replace=options.replace)
 
     import torch
 
@@ -75,10 +88,14 @@ def main() -> int:
     for target in every.values():
         target.strategy()  # makes its valid files here, once, not in every forked copy
     began, batch = time.monotonic(), 0
+    given = sys.argv[1:]
+    if "--out" in given:
+        del given[given.index("--out") : given.index("--out") + 2]
+    command = shlex.join(["python", "tools/fuzz.py", *given])
 
     def record() -> dict[str, Any]:
         return {
-            "command": f"python tools/fuzz.py --examples {options.examples} --seed {options.seed}",
+            "command": command,
             "inputs": sum(x["inputs"] for x in total.values()),
             "accepted": sum(x["accepted"] for x in total.values()),
             "bugs": sum(len(x["bugs"]) for x in total.values()),

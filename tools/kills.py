@@ -1,6 +1,7 @@
 """Kill processes at random moments while they write, and count what they leave behind.
 
     python tools/kills.py --kills 200 --out benchmarks/results/kills.json
+    python tools/kills.py --table      write docs/generated/faults.md from kills.json and fuzz.json
 
 Each trial kills a process with SIGKILL after a random time, reads every file that has its final
 name, finishes the work and compares with a run that nobody interrupted. The scenarios are those of
@@ -10,6 +11,7 @@ tests/faults/killing.py. Ends with code 1 if anything was lost, half-written or 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import tempfile
@@ -17,7 +19,56 @@ import time
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "faults"))
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+TABLE = ROOT / "docs" / "generated" / "faults.md"
+sys.path.insert(0, str(ROOT / "tests" / "faults"))
+
+
+def table() -> str:
+    """What docs/guarantees.md shows of kills and of fuzzing."""
+    kills, fuzz = (
+        json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+        for name in ("kills", "fuzz")
+    )
+    lines = [
+        "| killed during | kills | files read after it | finished exactly | lost or half-written |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for name, x in kills["scenarios"].items():
+        done = f"{x['finished_exactly_afterwards']} of {x['trials']}"
+        files = f"{x['files_checked']:,}"
+        lines.append(f"| {name} | {x['kills']} | {files} | {done} | {len(x['problems'])} |")
+    done = f"{kills['finished_exactly_afterwards']} of {kills['trials']}"
+    lines += [
+        f"| all | {kills['kills']} | {kills['files_checked']:,} | {done} | {kills['problems']} |",
+        "",
+        "| reader | inputs | accepted | slowest, s | growth, MiB | wrong | executed |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for name, x in fuzz["readers"].items():
+        numbers = (
+            f"{x['inputs']:,} | {x['accepted']:,} | {x['slowest']:.2f} | {x['growth_mib']:.0f}"
+        )
+        lines.append(f"| {name} | {numbers} | {len(x['bugs'])} | {len(x['acts'])} |")
+    total = f"{fuzz['inputs']:,} | {fuzz['accepted']:,} | | | {fuzz['bugs']} | {fuzz['acts']}"
+    made = kills["machine"]
+    before = [x for x in fuzz.get("replaced", []) if x["bugs"] or x["acts"]]
+    note = "".join(
+        f" Before *{x['reader']}* was mended, {len(x['bugs']) + len(x['acts'])} of "
+        f"{x['inputs']:,} inputs went wrong; they are not counted above."
+        for x in before
+    )
+    return "\n".join(
+        [
+            *lines,
+            f"| all | {total} |",
+            "",
+            f"{made['processor']}, beside other work, {made['utc'][:10]} and "
+            f"{fuzz['machine']['utc'][:10]}. Written by `tools/kills.py`.{note}",
+            "",
+        ]
+    )
 
 
 def main() -> int:
@@ -25,7 +76,13 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=200, help="how many, over all scenarios")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="JSON file")
+    parser.add_argument("--table", action="store_true", help="only write the table of the docs")
     options = parser.parse_args()
+    if options.table:
+        from smnn._files import write_atomically
+
+        write_atomically(TABLE, table())
+        return 0
 
     import torch
 

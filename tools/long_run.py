@@ -19,6 +19,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small matrices; read when 
 import argparse
 import itertools
 import json
+import math
 import sys
 import time
 from collections.abc import Iterator
@@ -42,12 +43,18 @@ from trust.properties import (  # noqa: E402
 )
 
 RESULT = ROOT / "benchmarks" / "results" / "trust_long_run.json"
+RESULT_GPU = RESULT.with_name("trust_gpu_h200.json")
 TABLE = ROOT / "docs" / "generated" / "trust.md"
 
 
 def _finite(x: float) -> float:
     """JSON has no infinity, and a NaN must not look like a small error."""
     return float(x) if np.isfinite(x) else 1e300
+
+
+SEEN = ("T", "V", "Q", "R", "m", "T_init", "m_init", "scheme", "weights", "per_variable",
+        "constant", "shared", "step", "spread")  # fmt: skip
+"""What is written down of the shapes: the values that occurred."""
 
 
 class Tally:
@@ -112,20 +119,21 @@ class Tally:
 def few(samples: int, *, cut: bool) -> dict[str, Any]:
     """Shapes that an interpreter of GPU kernels gets through in a second: few unknowns and times.
 
-    Everything else is drawn as ever. With `cut`, sequences are long enough for several pieces.
+    Everything else is drawn as ever. With `cut`, there are times enough for several pieces.
     """
 
     def order(x: dict[str, Any]) -> int | None:
         if x["scheme"] == "central" and x["R"] == 0:
             return 1
-        return None if x["order"] is None else min(x["R"] + (x["V"] == 1), x["order"])
+        more = x["V"] == 1 and x["R"] < 2 and not cut
+        return None if x["order"] is None else min(x["order"], x["R"] + more)
 
     def times(x: dict[str, Any]) -> int:
         reach = 2 if x["scheme"] == "central" else 1
         return (reach + 1) * (2 + x["seed"] % 4) + x["seed"] % 3 if cut else 1 + x["seed"] % 4
 
     return {
-        "V": lambda x: min(x["V"], 2),
+        "V": lambda x: 1 if cut and x["scheme"] == "central" else min(x["V"], 2),
         "R": lambda x: min(x["R"], 2 if x["V"] == 1 and not cut else 1),
         "order": order,
         "m_init": lambda x: min(x["m_init"], max(x["R"], x["order"] or 0) + 1),
@@ -136,7 +144,25 @@ def few(samples: int, *, cut: bool) -> dict[str, Any]:
     }
 
 
-def prepare_gpu(lanes: int) -> None:
+def many(samples: int) -> dict[str, Any]:
+    """Shapes of 13 to 24 unknowns per time, which a GPU solves by a warp for each sequence."""
+
+    def variables(x: dict[str, Any]) -> int:
+        return (4, 5, 6, 8, 3, 7)[x["seed"] % 6]
+
+    return {
+        "V": variables,
+        "R": lambda x: min(x["R"] + 2, 24 // x["V"] - 1),
+        "order": lambda x: -(-13 // x["V"]) - 1 if x["V"] * (x["R"] + 1) < 13 else None,
+        "m_init": lambda x: min(x["m_init"], max(x["R"], x["order"] or 0) + 1),
+        "Q": lambda x: (x["V"], x["V"] + 1, x["V"] - 1)[x["seed"] % 3],
+        "T": lambda x: 1 + x["seed"] % 5,
+        "T_init": lambda x: min(x["T_init"], x["T"]),
+        "batch": lambda x: x["batch"] if x["seed"] % 8 == 0 else (samples,),
+    }
+
+
+def widen(lanes: int) -> None:
     """So many samples in a program of the GPU kernels, where an interpreter runs them.
 
     What is computed is the same; vectors are longer, and the interpreter is paid by the vector.
@@ -163,6 +189,13 @@ def cut_everything() -> None:
         backend.pieces = shortest  # type: ignore[method-assign]
 
 
+def always_warps() -> None:
+    """Every call of the GPU backend gives a warp to each sequence, however few its unknowns."""
+    from smnn._backends.gpu import GpuBackend
+
+    GpuBackend.pieces = lambda *_: 0  # type: ignore[method-assign]
+
+
 def run(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Draw shapes until there are enough problems; after each, what has been found so far."""
     rng = np.random.default_rng(options.seed)
@@ -172,14 +205,19 @@ def run(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
     names = options.properties.split(",")
     first = options.seed % len(names)  # short runs with several seeds try all properties
-    always = few(options.samples, cut=options.cut) if options.small or options.cut else {}
+    always = few(options.samples, cut=options.cut) if options.small else {}
+    if options.large:
+        always = many(options.samples)
     tallies = {backend: Tally() for backend in options.backends.split(",")}
     machine, started, done = describe_machine(), time.perf_counter(), 0
+    seen: dict[str, set[Any]] = {key: set() for key in SEEN}
     for shapes, name in enumerate(itertools.cycle(names[first:] + names[:first]), 1):
-        fixed = {k: v for k, v in FIXED.get(name, {}).items() if not (k == "T" and options.cut)}
-        if options.small and "T" in fixed:
-            fixed["T"] = lambda x: 8 + x["seed"] % 5
+        fixed = dict(FIXED.get(name, {}))
+        if "T" in fixed and (options.small or options.large):
+            fixed["T"] = always["T"] if options.cut else lambda x: 8 + x["seed"] % 5
         shape: Shape = draw(choose, options.samples, **(always | fixed))
+        for key, values in seen.items():
+            values.add(getattr(shape, key))
         p = random_problems(shape)
         for backend, tally in tallies.items():
             tally.add(p, backend, name)
@@ -190,9 +228,10 @@ def run(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
             print(f"{done} problems, {seconds:.0f} s", file=sys.stderr, flush=True)
         yield {
             "machine": machine,
-            "command": " ".join(["python", "tools/long_run.py", *sys.argv[1:]]),
+            "commands": [options.command],
             "seed": options.seed,
             "shapes": shapes,
+            "seen": {key: sorted(values) for key, values in seen.items()},
             "seconds": round(seconds, 1),
             "backends": {backend: tally.record() for backend, tally in tallies.items()},
         }
@@ -203,23 +242,26 @@ def run(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 def merged(records: list[dict[str, Any]]) -> dict[str, Any]:
     """One record of several runs: numbers of things add up, the largest error is the largest."""
     out = {**records[0], "seed": sorted({s for r in records for s in _seeds(r)}), "backends": {}}
+    out["commands"] = [c for r in records for c in r["commands"]]
+    out["seen"] = {key: sorted({x for r in records for x in r["seen"][key]}) for key in SEEN}
     for key in ("shapes", "seconds"):
         out[key] = round(sum(r[key] for r in records), 1)
-    for backend in records[0]["backends"]:
-        parts = [r["backends"][backend] for r in records]
+    for backend in dict.fromkeys(name for r in records for name in r["backends"]):
+        parts = [r["backends"][backend] for r in records if backend in r["backends"]]
         one: dict[str, Any] = {
             k: max(p[k] for p in parts) if k.startswith("largest") else sum(p[k] for p in parts)
             for k, x in parts[0].items()
             if isinstance(x, int | float)
         }
-        one["properties"] = {
-            name: {
-                "problems": sum(p["properties"][name]["problems"] for p in parts),
-                "largest": max(p["properties"][name]["largest"] for p in parts),
-                "limit": x["limit"],
-            }
-            for name, x in parts[0]["properties"].items()
-        }
+        one["properties"] = {}
+        for name in PROPERTIES:  # a short run may not have come to all of them
+            tried = [p["properties"][name] for p in parts if name in p["properties"]]
+            if tried:
+                one["properties"][name] = {
+                    "problems": sum(x["problems"] for x in tried),
+                    "largest": max(x["largest"] for x in tried),
+                    "limit": LIMITS[name],
+                }
         one["failures"] = [f for p in parts for f in p["failures"]]
         out["backends"][backend] = one
     return out
@@ -243,13 +285,14 @@ WORDS = {
     "pieces_are_the_whole": "pieces of time = whole",
     "many_right_hand_sides": "a kept factor, several right-hand sides",
     "gradients": "gradients by all arguments",
+    "forward_mode": "forward mode = reverse mode",
     "condition_is_estimated": "condition estimate (factor)",
 }
 
 
-def table(record: dict[str, Any]) -> str:
-    """What docs/guarantees.md shows."""
-    backends = record["backends"]
+def table(records: list[dict[str, Any]]) -> str:
+    """What docs/guarantees.md shows: a column for each backend, a line for each record."""
+    backends = {name: x for record in records for name, x in record["backends"].items()}
     rows = [["", *(f"`{b}`" for b in backends)], ["---", *("---:" for _ in backends)]]
 
     def line(text: str, values: list[str]) -> None:
@@ -276,26 +319,33 @@ def table(record: dict[str, Any]) -> str:
             found = [r["largest_error_in_units_of_rounding"] for r in backends.values()]
         line(text, ["" if f is None else f"{f:.2g}" for f in found])
     line("seconds", [f"{r['seconds']:.0f}" for r in backends.values()])
-    made = record["machine"]
+    captions = []
+    for record in records:
+        made = record["machine"]
+        captions.append(
+            f"{', '.join(f'`{b}`' for b in record['backends'])}: {record['shapes']:,} shapes, "
+            f"seeds {', '.join(map(str, _seeds(record)))}; {made['gpu'] or made['processor']}, "
+            f"PyTorch {made['versions']['torch']}, {made['utc'][:10]}."
+        )
     lines = ["| " + " | ".join(row) + " |" for row in rows]
-    caption = (
-        f"{record['shapes']:,} shapes, seeds {', '.join(map(str, _seeds(record)))}; "
-        f"{made['processor']}, "
-        f"{made['utc'][:10]}. Written by `tools/long_run.py`."
-    )
-    return "\n".join([*lines, "", caption, ""])
+    return "\n".join([*lines, "", *captions, "Written by `tools/long_run.py`.", ""])
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--problems", type=int, default=2000, help="for each backend")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="end after so long, too")
     parser.add_argument("--backends", default="reference,torch,cpu", help="separated by commas")
     parser.add_argument("--samples", type=int, default=64, help="problems of one shape")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=RESULT)
     parser.add_argument("--properties", default=",".join(PROPERTIES), help="separated by commas")
-    parser.add_argument("--small", action="store_true", help="short sequences of one variable")
-    parser.add_argument("--table", action="store_true", help="only write the table, from --out")
+    parser.add_argument("--small", action="store_true", help="few unknowns and times")
+    parser.add_argument("--large", action="store_true", help="13 to 24 unknowns per time")
+    parser.add_argument("--cut", action="store_true", help="time in the shortest pieces, always")
+    parser.add_argument("--warps", action="store_true", help="a GPU's warp for each sequence")
+    parser.add_argument("--lanes", type=int, help="samples per program in Triton's interpreter")
+    parser.add_argument("--table", action="store_true", help="only write the table, from RESULTS")
     parser.add_argument("--merge", type=Path, nargs="+", help="only merge these into --out")
     options = parser.parse_args()
     if options.merge:
@@ -303,14 +353,21 @@ def main() -> int:
         write_json(options.out, merged(parts))
         return 0
     if options.table:
-        record = json.loads(options.out.read_text(encoding="utf-8"))
-        write_atomically(TABLE, table(record))
+        records = [json.loads(path.read_text(encoding="utf-8")) for path in (RESULT, RESULT_GPU)]
+        write_atomically(TABLE, table(records))
         return 0
+    given = sys.argv[1:]
+    if "--out" in given:  # where it was written to is nobody's business
+        del given[given.index("--out") : given.index("--out") + 2]
+    options.command = " ".join(["python", "tools/long_run.py", *given])
     torch.set_num_threads(1)
-    backends = options.backends.split(",")
-    names = options.properties.split(",")
-    settings = options.problems, backends, options.samples, options.seed, names, options.small
-    for record in run(*settings):
+    if options.lanes:
+        widen(options.lanes)
+    if options.cut:
+        cut_everything()
+    if options.warps:
+        always_warps()
+    for record in run(options):
         write_json(options.out, record)
     failures = sum(len(r["failures"]) for r in record["backends"].values())
     print(f"{options.out}: {failures} failures in {record['seconds']} s")

@@ -268,7 +268,7 @@ def _found() -> Any:
         rows = [f"{a},{math.exp(-0.4 * a)},{math.cos(a)}" for a in t.tolist()]
         path.write_text("t,x,y\n" + "\n".join(rows) + "\n")
         table = read_table(path)
-    options = {"library": "poly:1", "ensemble": 0, "method": "regression"}
+    options = {"library": "poly:1", "order": 1, "ensemble": 0, "method": "regression"}
     return run("table.csv", table, options, 0.2, "smnn discover table.csv")
 
 

@@ -1,6 +1,12 @@
 """Pins, hashes and licences: what is installed is what was looked at."""
 
+import hashlib
 import importlib.util
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -18,7 +24,7 @@ def tool(name: str) -> ModuleType:
     return module
 
 
-licences, lock = tool("licences"), tool("lock")
+licences, lock, install = tool("licences"), tool("lock"), tool("install")
 
 
 @pytest.mark.parametrize("name", [n for n in licences.pins() if licences.is_installed(n)])
@@ -66,3 +72,102 @@ def test_the_lock_is_written_as_it_is_read(tmp_path: Path) -> None:
     (tmp_path / "b-2.tar.gz").write_bytes(b"y")
     (tmp_path / "notes.txt").write_bytes(b"z")
     assert set(lock.files(tmp_path)) == {("a", "1.0"), ("b", "2")}
+
+
+# ---------------------------------------------------------------- what `make test` installs
+
+
+class Pip:
+    """Notes what it is asked for; fails at the first call that mentions `fails`."""
+
+    def __init__(self, fails: str = "", says: str = "") -> None:
+        self.fails, self.says = fails, says
+        self.calls: list[tuple[str, ...]] = []
+
+    def __call__(self, arguments: Sequence[str]) -> tuple[int, str]:
+        self.calls.append(tuple(arguments))
+        return (1, self.says) if self.fails and self.fails in arguments else (0, "")
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        (("Linux", "x86_64", "glibc", (3, 11)), None),
+        (("Linux", "aarch64", "glibc", (3, 12)), None),
+        (("Linux", "x86_64", "glibc", (3, 13)), "and this is 3.13"),
+        (("Linux", "x86_64", "", (3, 11)), "with glibc, and this is Linux x86_64"),
+        (("Darwin", "arm64", "", (3, 11)), "and this is Darwin arm64"),
+    ],
+)
+def test_where_the_lock_holds(where: tuple[str, str, str, tuple[int, int]], message: str) -> None:
+    why_not = install.no_hashes(*where)
+    assert why_not is None if message is None else message in why_not
+
+
+def test_by_hash_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+    pip = Pip()
+    assert install.install(pip, None) == 0
+    assert pip.calls == list(install.LOCKED)
+    assert "--require-hashes" in pip.calls[0]
+    assert "Installed by hash" in capsys.readouterr().out
+
+
+def test_another_hash_ends_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """Or the hashes would be there for nothing."""
+    pip = Pip("--require-hashes", "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM ...")
+    assert install.install(pip, None) == 1
+    assert pip.calls == list(install.LOCKED[:1])
+    assert "make test LOCK=no" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("fails", ["--require-hashes", "torch", "check"])
+def test_without_a_file_versions_count(fails: str, capsys: pytest.CaptureFixture[str]) -> None:
+    pip = Pip(fails, "ERROR: No matching distribution found")
+    assert install.install(pip, None, strict=True) == 1
+    assert not set(pip.calls) & set(install.BY_VERSION)
+    assert install.install(pip, None) == 0
+    assert pip.calls[-2:] == list(install.BY_VERSION)
+    said = capsys.readouterr()
+    assert "Not by hash: requirements-ci.lock cannot be used, pip " in said.err
+    assert "Installed by version" in said.out
+
+
+def test_elsewhere_versions_count(capsys: pytest.CaptureFixture[str]) -> None:
+    pip = Pip()
+    assert install.install(pip, "for a reason") == 0
+    assert pip.calls == list(install.BY_VERSION)
+    assert "cannot be used, for a reason" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make here")
+def test_make_test_installs_so() -> None:
+    """The recipe, without running it; and nothing that `make test` needs installs otherwise."""
+    command = ["make", "--dry-run", "--always-make", "test", "LOCK=yes"]
+    recipe = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert "python tools/install.py --lock yes" in recipe
+    assert "pip install" not in recipe
+
+
+def test_pip_says_so_when_a_hash_is_another_one(tmp_path: Path) -> None:
+    """The words by which `tools/install.py` knows it, from the pip that is here."""
+    wheel = tmp_path / "smnn_nothing-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        info = "smnn_nothing-1.0.dist-info"
+        archive.writestr("smnn_nothing.py", "")
+        archive.writestr(
+            f"{info}/METADATA", "Metadata-Version: 2.1\nName: smnn-nothing\nVersion: 1.0\n"
+        )
+        archive.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        archive.writestr(f"{info}/RECORD", "")
+    listed = tmp_path / "listed.txt"
+    command = [sys.executable, "-m", "pip", "--isolated", "install", "--quiet", "--no-index"]
+    command += ["--no-deps", "--require-hashes", "-r", str(listed)]
+    command += ["--target", str(tmp_path / "there")]
+    for digest, fine in (("0" * 64, False), (hashlib.sha256(wheel.read_bytes()).hexdigest(), True)):
+        listed.write_text(f"{wheel} --hash=sha256:{digest}\n")
+        run = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (run.returncode == 0) == fine, run.stderr
+        assert install.differs(run.stderr) == (not fine)
+        assert (tmp_path / "there" / "smnn_nothing.py").exists() == fine

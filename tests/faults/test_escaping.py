@@ -5,6 +5,7 @@ import math
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -106,17 +107,67 @@ def test_discovery(tmp_path: Path, names: list[str]) -> None:
             assert name in said.replace("\n", "")
 
 
-def test_forecast(tmp_path: Path) -> None:
-    pytest.importorskip("smnn.cli.forecast")
-    from smnn.cli._app import app
-
-    if "forecast" not in [c.name for c in app.registered_commands]:
-        pytest.skip("the command is not part of the console script")
-    names = EVIL[:2]
+@pytest.mark.parametrize("names", [EVIL[:3], EVIL[3:6], EVIL[6:9], EVIL[9:]])
+def test_forecast(tmp_path: Path, names: list[str]) -> None:
     data = table(tmp_path / "x.csv", names, rows=40)
     out = tmp_path / "out"
-    run("forecast", str(data), "--out", str(out), "--horizon", "3")
+    run("forecast", str(data), "--out", str(out), "--horizon", "3", "--origins", "2")
     checked(out / "report.html", names)
+
+
+def test_forecast_of_a_grid(tmp_path: Path) -> None:
+    """Name, unit and title of a NetCDF variable: as text, or not at all."""
+    netcdf = pytest.importorskip("scipy.io").netcdf_file
+    path, name = tmp_path / "x.nc", '"><img src=x onerror=alert(1)>'
+    with netcdf(path, "w") as file:
+        axes = {"time": np.arange(60.0), "lat": np.array([0.0, 1.0]), "lon": np.array([5.0, 6.0])}
+        for axis, values in axes.items():
+            file.createDimension(axis, len(values))
+            file.createVariable(axis, "d", (axis,))[:] = values
+        file.variables["time"].units = "days since 2000-01-01"
+        value = file.createVariable(name, "d", tuple(axes))
+        value[:] = np.sin(np.arange(60.0) / 6)[:, None, None] + np.ones((2, 2))
+        value.units = value.long_name = file.title = "<script>alert(1)</script>"
+    out = tmp_path / "out"
+    run("forecast", str(path), "--out", str(out), "--horizon", "3", "--origins", "0")
+    checked(out / "report.html", [])
+
+
+EQUATIONS = "y' + y = sin(t)\ny(0) = 1\nt = 0 .. 1 step 0.1\n"
+
+
+def test_solution(tmp_path: Path) -> None:
+    path = tmp_path / "<img src=x onerror=alert(1)>.ode"
+    path.write_text(EQUATIONS)
+    run("solve", str(path), "--out", str(tmp_path / "out"))
+    checked(tmp_path / "out" / "report.html", ["<img src=x onerror=alert(1)>.ode"])
+
+
+@pytest.mark.parametrize("folder", ["[red]", "[/red]"])
+@pytest.mark.parametrize("command", ["solve", "discover", "forecast", "train", "reproduce"])
+def test_folders_are_told_as_they_are(tmp_path: Path, command: str, folder: str) -> None:
+    """Brackets are marks to rich: a name in them vanished, or the command ended in its error."""
+    (tmp_path / "x.ode").write_text(EQUATIONS)
+    data = table(tmp_path / "x.csv", ["a"], rows=40)
+    words = {
+        "solve": [str(tmp_path / "x.ode")],
+        "discover": [str(data), "--library", "poly:1", "--ensemble", "0"],
+        "forecast": [str(data), "--horizon", "3", "--origins", "0"],
+        "train": ["damping", "--set", "max_steps=1", "--set", "accelerator=cpu"],
+        "reproduce": ["standalone", "--repeats", "1"],
+    }[command]
+    out = str(tmp_path / folder / "out")
+    assert out in run(command, *words, "--out", out).replace("\n", "")
+
+
+def test_a_missing_file_is_told_as_it_is(tmp_path: Path) -> None:
+    from smnn.cli._app import app
+
+    name = str(tmp_path / "[/red]none")
+    for words in (["reproduce", "kdv", "--data"], ["reproduce", "sst", "--data"]):
+        result = CliRunner().invoke(app, [*words, name, "--out", str(tmp_path / "out")])
+        assert result.exit_code == 2
+        assert name in result.output.replace("\n", ""), result.output
 
 
 def test_the_check_sees_what_it_looks_for(tmp_path: Path) -> None:

@@ -13,8 +13,10 @@ from torch import Tensor
 
 import smnn
 from helpers import NAMES
+from smnn._backends.gpu import LARGEST_IN_A_LANE
 from smnn._backends.registry import backend_named
 from smnn._problem import make_problem
+from smnn._status import SINGULAR
 from trust import oracle
 from trust.problems import Problems, on_device, solve_ex
 
@@ -161,19 +163,27 @@ def weight_zero_is_absent(p: Problems, backend: str) -> Errors:
 
 
 def pieces_are_the_whole(p: Problems, backend: str) -> Errors:
-    """Any cut of time that a backend can make; says nothing of backends that never cut."""
+    """Any cut of time that a backend can make; says nothing of backends that never cut.
+
+    On a GPU also a warp for each sequence (0); larger blocks have nothing else, and in an
+    interpreter it would take a program for each sample.
+    """
     if backend not in ("cpu", "gpu"):
         return None
     engine = backend_named(backend)
     case = on_device(p.case, backend)
     whole, _ = make_problem(*case.args, **case.kw)
+    if backend == "gpu" and p.shape.V * p.shape.m > LARGEST_IN_A_LANE:
+        return None
     reach = 2 if p.shape.scheme == "central" else 1
+    cuts = [P for P in (2, 3, 5, 8) if reach < p.shape.T // P]
+    if whole.c.is_cuda:
+        cuts.append(0)
     worst = None
     y = engine.solve(whole, 1).y
-    for P in (2, 3, 5, 8):
-        if reach < p.shape.T // P:
-            ratio = p.ratio(engine.solve(whole, P).y, y, columns=(0, 0))
-            worst = ratio if worst is None else np.maximum(worst, ratio)
+    for P in cuts:
+        ratio = p.ratio(engine.solve(whole, P).y, y, columns=(0, 0))
+        worst = ratio if worst is None else np.maximum(worst, ratio)
     return worst
 
 
@@ -222,6 +232,35 @@ def gradients(p: Problems, backend: str) -> Errors:
     return ((ours - theirs).norm(dim=1) / scale).numpy() / unit
 
 
+def forward_mode(p: Problems, backend: str) -> Errors:
+    """Derivatives along a direction in all seven arguments, against reverse mode.
+
+    In the units of `gradients`, and for the same samples.
+    """
+    case = p.at_full_size()
+    chosen = p.well_posed & (p.exact.condition < 1e5)
+    if not chosen.any():
+        return None
+    keep = torch.as_tensor(chosen)
+    tensors = [x[keep] for x in (*case.args, *(case.kw[k] for k in NAMES[4:]))]
+    generator = torch.Generator().manual_seed(p.shape.seed)
+    along = [x * torch.randn(x.shape, generator=generator, dtype=torch.float64) for x in tensors]
+
+    def f(*x: Tensor) -> Tensor:
+        return solve_ex(case.replace(**dict(zip(NAMES, x))), backend)[0].flatten(1)
+
+    inputs = [x.clone().requires_grad_() for x in tensors]
+    y = f(*inputs)
+    weight = torch.randn(y.shape, generator=generator, dtype=torch.float64)
+    weight = weight * torch.as_tensor(p.exact.norms[chosen])
+    grads = torch.autograd.grad((y * weight).sum(), inputs, materialize_grads=True)
+    parts = torch.cat([(g * t).flatten(1) for g, t in zip(grads, along)], 1)
+    tangent = torch.func.jvp(f, tuple(tensors), tuple(along))[1]
+    error = ((weight * tangent).sum(1) - parts.sum(1)).abs()
+    unit = oracle.EPS * p.exact.condition[chosen] ** 2
+    return (error / parts.abs().sum(1).clamp(min=1e-300)).numpy() / unit
+
+
 # ---------------------------------------------------------------- telling good from bad
 
 
@@ -235,14 +274,17 @@ def condition_is_estimated(p: Problems, backend: str) -> Errors:
 
 
 def wrongly_judged(p: Problems, backend: str) -> tuple[int, int]:
-    """How many regular samples are called singular, and how many singular ones pass.
+    """How many regular samples are called singular, and how many singular ones are not.
 
     Between condition numbers 1e12 and 1e16 either answer is right. Singular ones are asked for
-    with `condition=True`.
+    with `condition=True`; numbers that are not finite are no excuse, for the input is.
     """
     _, info = p.solve_ex(backend, condition=True)
     status, true = info.status.flatten().numpy(), p.exact.condition
-    return int(((true < 1e12) & (status != 0)).sum()), int(((true > 1e16) & (status == 0)).sum())
+    return (
+        int(((true < 1e12) & (status != 0)).sum()),
+        int(((true > 1e16) & (status != SINGULAR)).sum()),
+    )
 
 
 PROPERTIES: dict[str, Callable[[Problems, str], Errors]] = {
@@ -251,6 +293,7 @@ PROPERTIES: dict[str, Callable[[Problems, str], Errors]] = {
         exact_least_squares, float32, linear, order_of_samples, names_of_variables_and_equations,
         unit_of_time, direction_of_time, broadcasting_is_repetition, weight_zero_is_absent,
         pieces_are_the_whole, many_right_hand_sides, gradients, condition_is_estimated,
+        forward_mode,
     )
 }  # fmt: skip
 
@@ -258,6 +301,7 @@ LIMITS = dict.fromkeys(PROPERTIES, 4.0) | {
     "float32": 1.0 + 1e-6,
     "many_right_hand_sides": 100.0,
     "gradients": 100.0,
+    "forward_mode": 100.0,
     "condition_is_estimated": 4.0,
 }
 """What no sample may exceed, in the unit of its property."""

@@ -1,6 +1,6 @@
 """Everything that is promised to repeat, once: written to a file of arrays.
 
-python repeated.py THREADS OUT.npz
+python repeated.py THREADS OUT.npz [cpu | gpu]
 """
 
 import sys
@@ -17,13 +17,14 @@ ARRAYS = dict[str, Any]
 def solver(backend: str) -> ARRAYS:
     """One long sequence, which is cut into as many pieces as there are threads; and a batch."""
     out = {}
+    V, device = (1, "cuda") if backend == "gpu" else (2, "cpu")
     for name, B, T in (("one sequence", 1, 900), ("batch", 40, 100)):
         g = torch.Generator().manual_seed(0)
 
         def random(*shape: int, g: torch.Generator = g) -> torch.Tensor:
-            return torch.randn(*shape, generator=g, dtype=torch.float64)
+            return torch.randn(*shape, generator=g, dtype=torch.float64).to(device)
 
-        c, d, u = random(B, T, 2, 2, 3), random(B, T, 2), random(B, 1, 2, 2)
+        c, d, u = random(B, T, V, V, 3), random(B, T, V), random(B, 1, V, 2)
         s = 0.5 + random(B, T - 1).sigmoid()
         inputs = [x.requires_grad_() for x in (c, d, u, s)]
         for scheme in ("smnn", "central"):
@@ -33,7 +34,7 @@ def solver(backend: str) -> ARRAYS:
             found = [y, *grads, kept.solve(d, u), kept.condition()]
             labels = ("y", "c", "d", "u", "s", "kept", "condition")
             for label, x in zip(labels, found, strict=True):
-                out[f"{backend}, {name}, {scheme}, {label}"] = x.detach().numpy()
+                out[f"{backend}, {name}, {scheme}, {label}"] = x.detach().cpu().numpy()
     return out
 
 
@@ -69,5 +70,10 @@ def training() -> ARRAYS:
 
 if __name__ == "__main__":
     torch.set_num_threads(int(sys.argv[1]))
-    arrays = solver("cpu") | solver("torch") | discovery() | forecast() | training()
+    if sys.argv[3:] == ["gpu"]:
+        arrays = solver("gpu")
+    elif sys.argv[3:] == ["cpu"]:
+        arrays = solver("cpu")
+    else:
+        arrays = solver("cpu") | solver("torch") | discovery() | forecast() | training()
     np.savez(sys.argv[2], **arrays)

@@ -1,6 +1,7 @@
 """Extreme but valid input, against least squares in 120 digits or a closed form."""
 
 import functools
+import os
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,18 @@ from torch import Tensor
 import smnn
 from helpers import Case, relative
 from trust import digits, oracle
-from trust.problems import Shape, random_problems
+from trust.problems import Shape, random_problems, solve_ex
 
-BACKENDS = ("reference", "torch", "cpu")
 FEW = 25
 """Times of a sequence that 120 digits solve in a second."""
+needs_gpu = pytest.mark.skipif(
+    not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1",
+    reason="needs a CUDA device; test_gpu_interpreted.py runs some in the interpreter",
+)
+on_every_backend = pytest.mark.parametrize(
+    "solver",
+    ["reference", "torch", "cpu", pytest.param("gpu", marks=[pytest.mark.gpu, needs_gpu])],
+)
 
 
 def case_of(c: Any, d: Any, u: Any, s: Any, **kw: Any) -> Case:
@@ -82,40 +90,39 @@ def exact(name: str) -> tuple[np.ndarray, np.ndarray]:
     return digits.solve(*case.args, **case.kw)
 
 
+@on_every_backend
 @pytest.mark.parametrize("name", EXTREMES)
-def test_against_120_digits(name: str) -> None:
+def test_against_120_digits(name: str, solver: str) -> None:
     """Values, and all derivatives in the unit of their columns: at most ten roundings times the
     condition number."""
-    case = EXTREMES[name]
-    for backend in BACKENDS:
-        y, info = smnn.solve_ex(*case.args, **case.kw, backend=backend, condition=True)
-        assert int(info.status) == 0
-        unit = oracle.EPS * float(info.condition)
-        assert max(digits.errors(y, *exact(name))) < 10 * unit, backend
+    y, info = solve_ex(EXTREMES[name], solver, condition=True)
+    assert int(info.status) == 0
+    unit = oracle.EPS * float(info.condition)
+    assert max(digits.errors(y, *exact(name))) < 10 * unit
 
 
-def test_where_float64_ends() -> None:
+@on_every_backend
+def test_where_float64_ends(solver: str) -> None:
     """Nine decades of steps and one order more at a time: an error in proportion to the condition,
     until there is no answer and this is said."""
     rng = np.random.default_rng(4)
     steps = 10.0 ** rng.uniform(-6, 3, FEW - 1)
     steps[[3, 11]] = 1e-6, 1e3
     d = rng.standard_normal((FEW, 1))
-    for backend in BACKENDS:
-        conditions = []
-        for R in (2, 3, 4, 5, 6):
-            case = case_of(scalar(1, 0, 1), d, np.ones((1, 1, 2)), steps, order=R)
-            y, info = smnn.solve_ex(*case.args, **case.kw, backend=backend, condition=True)
-            conditions.append(float(info.condition))
-            if int(info.status) == 0:
-                found, norms = digits.solve(*case.args, **case.kw)
-                assert max(digits.errors(y, found, norms)) < 10 * oracle.EPS * conditions[-1]
-            else:
-                assert int(info.status) == 3
-                assert y.isnan().all()
-        assert conditions == sorted(conditions)
-        assert conditions[0] < 1e6
-        assert conditions[-1] > 1e15
+    conditions = []
+    for R in (2, 3, 4, 5, 6):
+        case = case_of(scalar(1, 0, 1), d, np.ones((1, 1, 2)), steps, order=R)
+        y, info = solve_ex(case, solver, condition=True)
+        conditions.append(float(info.condition))
+        if int(info.status) == 0:
+            found, norms = digits.solve(*case.args, **case.kw)
+            assert max(digits.errors(y, found, norms)) < 10 * oracle.EPS * conditions[-1]
+        else:
+            assert int(info.status) == 3
+            assert y.isnan().all()
+    assert conditions == sorted(conditions)
+    assert conditions[0] < 1e6
+    assert conditions[-1] > 1e15
 
 
 @pytest.mark.parametrize(("V", "R"), [(16, 3), (8, 7), (32, 1)])
@@ -133,32 +140,44 @@ def test_64_unknowns_per_time(V: int, R: int, scheme: str) -> None:
 
 # ---------------------------------------------------------------- a million times
 
+on_fast_backends = pytest.mark.parametrize(
+    "where",
+    ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, needs_gpu])],
+)
 
-def million(c: tuple[float, ...], d: Tensor, u: tuple[float, ...], s: float, order: int) -> Tensor:
-    f64 = {"dtype": torch.float64}
+
+def million(
+    c: tuple[float, ...], d: Tensor, u: tuple[float, ...], s: float, order: int, where: str
+) -> Tensor:
+    f64 = {"dtype": torch.float64, "device": where}
     steps = torch.full((10**6 - 1,), s, **f64)
-    args = torch.tensor(c, **f64).view(1, 1, 1, -1), d.view(-1, 1), torch.tensor(u, **f64)
-    return smnn.solve(args[0], args[1], args[2].view(1, 1, -1), steps, order=order, backend="cpu")
+    args = torch.tensor(c, **f64).view(1, 1, 1, -1), d.to(where).view(-1, 1)
+    u0 = torch.tensor(u, **f64).view(1, 1, -1)
+    backend = "gpu" if where == "cuda" else "cpu"
+    return smnn.solve(*args, u0, steps, order=order, backend=backend).cpu()
 
 
-def test_a_million_times_decay() -> None:
+@on_fast_backends
+def test_a_million_times_decay(where: str) -> None:
     """From 1 to exp(-1000), which float64 cannot hold beside 1."""
     t = 1e-3 * torch.arange(10**6, dtype=torch.float64)
-    y = million((1.0, 1.0), t.new_zeros(1), (1.0,), 1e-3, 4)
+    y = million((1.0, 1.0), t.new_zeros(1), (1.0,), 1e-3, 4, where)
     assert float((y[:, 0, 0] - torch.exp(-t)).abs().max()) < 1e-12
 
 
-def test_a_million_times_oscillation() -> None:
+@on_fast_backends
+def test_a_million_times_oscillation(where: str) -> None:
     """1,591 periods: the phase is kept."""
     t = 1e-2 * torch.arange(10**6, dtype=torch.float64)
-    y = million((1.0, 0.0, 1.0), t.new_zeros(1), (1.0, 0.0), 1e-2, 6)
+    y = million((1.0, 0.0, 1.0), t.new_zeros(1), (1.0, 0.0), 1e-2, 6, where)
     assert float((y[:, 0, 0] - torch.cos(t)).abs().max()) < 1e-8
 
 
-def test_a_million_times_parabola() -> None:
+@on_fast_backends
+def test_a_million_times_parabola(where: str) -> None:
     """A trajectory of degree R satisfies every smoothness row: the answer is known exactly."""
     x = torch.arange(10**6, dtype=torch.float64) / 1e6
     exact = torch.stack([1 + x - 2 * x**2, (1 - 4 * x) / 1e3, torch.full_like(x, -4e-6)], -1)
     c = (1.0, 0.5, 2.0)
-    y = million(c, exact @ x.new_tensor(c), tuple(exact[0, :2].tolist()), 1e-3, 2)
+    y = million(c, exact @ x.new_tensor(c), tuple(exact[0, :2].tolist()), 1e-3, 2, where)
     assert relative(y[:, 0, 0], exact[:, 0]) < 1e-11

@@ -1,4 +1,10 @@
-"""Random problems for the GPU kernels without a GPU: few, because the interpreter is slow."""
+"""Random problems for the GPU kernels without a GPU: thousands, of small shapes.
+
+Triton's interpreter takes about 20 microseconds for an operation on a vector, however long it is.
+So the shapes are small and a program has more lanes than on a device, where a warp has 32; how
+programs number their lanes is a part of what is tried, because pieces need several of them. Where
+a warp works on one sequence, a sample is a program of its own: of those there are a dozen.
+"""
 
 import importlib.util
 import json
@@ -9,22 +15,64 @@ from pathlib import Path
 
 import pytest
 
+from trust.properties import PROPERTIES
+
 ROOT = Path(__file__).resolve().parents[2]
-PROPERTIES = ("exact_least_squares", "direction_of_time", "gradients", "weight_zero_is_absent")
-FEWEST = 128
+IN_PIECES = (
+    "exact_least_squares", "direction_of_time", "weight_zero_is_absent", "many_right_hand_sides",
+    "gradients", "condition_is_estimated", "float32",
+)  # fmt: skip
+BY_WARPS = ("exact_least_squares", "direction_of_time", "gradients", "weight_zero_is_absent")
+RUNS = {
+    "whole": (2048, list(PROPERTIES), ["--samples", "104", "--lanes", "128"]),
+    "in pieces": (800, list(IN_PIECES), ["--samples", "128", "--lanes", "512", "--cut"]),
+    "a warp for each": (12, list(BY_WARPS), ["--samples", "3", "--warps"]),
+}
+"""Fewest problems, properties, options."""
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
-def test_random_problems(tmp_path: Path) -> None:
-    """Four shapes, 32 problems each; pieces of time are cut in `tests/gpu`."""
+@pytest.mark.parametrize("name", RUNS)
+def test_random_problems(name: str, tmp_path: Path) -> None:
+    fewest, properties, options = RUNS[name]
     out = tmp_path / "found.json"
     script = ROOT / "tools" / "long_run.py"
     command = [sys.executable, "-W", "ignore", str(script), "--small", "--backends", "gpu"]
-    command += ["--problems", str(FEWEST), "--properties", ",".join(PROPERTIES), "--out", str(out)]
+    command += ["--problems", str(fewest), "--properties", ",".join(properties), *options]
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        [*command, "--out", str(out)], env=environment, capture_output=True, text=True, check=False
+    )
     assert run.returncode == 0, run.stderr[-2000:] + run.stdout
-    found = json.loads(out.read_text())["backends"]["gpu"]
-    assert found["problems"] >= FEWEST
+    record = json.loads(out.read_text())
+    found, seen = record["backends"]["gpu"], record["seen"]
+    assert found["problems"] >= fewest
     assert found["failures"] == []
-    assert set(found["properties"]) == set(PROPERTIES)
+    assert set(found["properties"]) == set(properties)
+    if record["shapes"] > 4:
+        assert seen["scheme"] == ["central", "smnn"]
+        assert {"zeros", "tensor"} <= set(seen["weights"])
+        assert "" in seen["constant"]
+        assert any("c" in x for x in seen["constant"])
+        assert len(seen["T"]) > 3
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+def test_extremes() -> None:
+    """Those that take seconds; a device runs all of them."""
+    chosen = [
+        f"tests/trust/test_extremes.py::test_against_120_digits[{name}-gpu]"
+        for name in (
+            "steps from 1e-6 to 1e3, oscillator, R = 2, smnn",
+            "no equation at a third of the times",
+            "no equation, observations alone",
+        )
+    ]
+    command = [sys.executable, "-W", "ignore", "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    run = subprocess.run(
+        [*command, *chosen], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stdout[-3000:]
+    assert "3 passed" in run.stdout
+    assert "skipped" not in run.stdout

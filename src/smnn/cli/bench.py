@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from smnn.cli._guard import FAILED, RESULTS, AsJson, Debug, complain, guarded, remark
+from smnn.cli._guard import FAILED, RESULTS, AsJson, Debug, complain, guarded, plain, remark
 from smnn.cli.reproduce._parts import progress
 
 
@@ -44,7 +44,7 @@ def bench(
             console.print(rich_table(table(result)))
             machine = result.machine
             console.print(f"{machine['processor']}, {machine['cores']} cores", soft_wrap=True)
-            console.print(f"Results: {path}", soft_wrap=True)
+            console.print(f"Results: {plain(str(path))}", soft_wrap=True)
         for name, reason in result.skipped.items():
             remark(f"{name} was not tried: {reason}")
         for name in result.wrong:

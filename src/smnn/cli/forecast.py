@@ -139,4 +139,4 @@ def _show(outcome: Outcome, report: Path) -> None:
     for text in outcome.doubts():
         remark(text)
     console.print()
-    console.print(f"Report: {report}", soft_wrap=True)
+    console.print(f"Report: {plain(str(report))}", soft_wrap=True)

@@ -102,5 +102,5 @@ def _show(found: Solved, report: Path) -> None:
     for value, meaning in view.summary(found):
         console.print(f"[bold]{value}[/]  {meaning}")
     console.print()
-    console.print(f"Values: {report.parent / 'solution.csv'}", soft_wrap=True)
-    console.print(f"Report: {report}", soft_wrap=True)
+    console.print(f"Values: {plain(str(report.parent / 'solution.csv'))}", soft_wrap=True)
+    console.print(f"Report: {plain(str(report))}", soft_wrap=True)

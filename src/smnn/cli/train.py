@@ -288,6 +288,6 @@ def _show(result: FitResult, folder: Path, as_json: bool) -> None:
         console.print(f"  {name:<20} {value:.6g}")
     best = result.best
     console.print(f"  best                 {best['value']:.6g} at step {best['step']}")
-    console.print(f"Logs and checkpoints: {folder}", soft_wrap=True)
+    console.print(f"Logs and checkpoints: {folder}", soft_wrap=True, markup=False)
     load = f'smnn.training.load_task("{folder}")'
     console.print(f"In Python: {load}", soft_wrap=True, markup=False)

@@ -163,6 +163,14 @@ def _is_zero(value: _Value) -> bool:
     return value.number == 0 or bool(value.expr.is_zero)
 
 
+def _exponent(base: _Value, exponent: _Value) -> sympy.Expr:
+    """Exact where that is cheap: sympy writes 320.33^0.333333333 with a billion digits."""
+    power = exponent.expr
+    roots = any(p.base.is_number for p in base.expr.atoms(sympy.Pow))  # of them, roots are worse
+    exact = not power.is_Rational or power.is_Integer or (power.q <= 12 and not roots)
+    return power if exact else sympy.Float(float(power))
+
+
 class _Parser:
     def __init__(self, text: str, variables: tuple[str, ...]) -> None:
         self.text, self.variables = text, variables
@@ -349,7 +357,7 @@ class _Parser:
             "+": lambda: a.expr + b.expr,
             "*": lambda: a.expr * b.expr,
             "/": lambda: a.expr / b.expr,
-            "^": lambda: a.expr**b.expr,
+            "^": lambda: a.expr ** _exponent(a, b),
         }[operation]()
         expr = self._checked(expr, sign.at)
         if expr.is_Rational and max(abs(expr.p), expr.q) > 10**15:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from smnn.cli._guard import notices
+from smnn.cli._guard import notices, plain
 
 if TYPE_CHECKING:
     from smnn.report.tables import Table
@@ -61,4 +61,4 @@ def show(
     for line in after:
         console.print(line, soft_wrap=True, markup=False)
     console.print()
-    console.print(f"Report: {report}", soft_wrap=True)
+    console.print(f"Report: {plain(str(report))}", soft_wrap=True)

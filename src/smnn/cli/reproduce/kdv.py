@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from smnn.cli._guard import WRONG_USE, Debug, guarded, notices
+from smnn.cli._guard import WRONG_USE, Debug, guarded, notices, plain
 from smnn.cli.reproduce._parts import show
 
 if TYPE_CHECKING:
@@ -55,13 +55,13 @@ def kdv(
                 data=None if data is None else str(data),
             )  # fmt: skip
         except ValueError as error:
-            notices().print(f"[bold red]error:[/] {error}", soft_wrap=True)
+            notices().print(f"[bold red]error:[/] {plain(str(error))}", soft_wrap=True)
             raise typer.Exit(WRONG_USE) from None
         try:
             with _progress() as tick:
                 result = run(config, out, tick)
         except KdVFileError as error:
-            notices().print(f"[bold red]error:[/] {error}", soft_wrap=True, markup=True)
+            notices().print(f"[bold red]error:[/] {plain(str(error))}", soft_wrap=True, markup=True)
             raise typer.Exit(WRONG_USE) from None
         report = _write(result, out, _command(config, out))
         if as_json:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from smnn.cli._guard import WRONG_USE, Debug, chosen_device, guarded, notices
+from smnn.cli._guard import WRONG_USE, Debug, chosen_device, guarded, notices, plain
 from smnn.cli.reproduce._parts import progress, show
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def scaling(
                 )  # fmt: skip
                 grid = None if data is None else read_grid(data, mask)
         except (ValueError, KeyError, OSError, DataFormatError) as error:
-            notices().print(f"[bold red]error:[/] {error}", soft_wrap=True)
+            notices().print(f"[bold red]error:[/] {plain(str(error))}", soft_wrap=True)
             raise typer.Exit(WRONG_USE) from None
         if record is None:
             command = _command(out, config, data, mask)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from smnn.cli._guard import WRONG_USE, Debug, chosen_device, guarded, notices
+from smnn.cli._guard import WRONG_USE, Debug, chosen_device, guarded, notices, plain
 from smnn.cli.reproduce._parts import progress, show
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def sst(
             )
             grid = None if data is None else read_grid(data, mask)
         except (ValueError, DataFormatError) as error:
-            notices().print(f"[bold red]error:[/] {error}", soft_wrap=True)
+            notices().print(f"[bold red]error:[/] {plain(str(error))}", soft_wrap=True)
             raise typer.Exit(WRONG_USE) from None
         with progress(ticks(config), "stages", "Reading the grid", width=32) as tick:
             result = run(config, grid, tick)

@@ -1,0 +1,100 @@
+"""A folder that may not be written to, by the rules of the system: said in words, early."""
+
+import ctypes
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from killing import scenarios
+from limits import limited
+from typer.testing import CliRunner
+
+EVERY = {s.name: s for s in scenarios()}
+OVERRIDE = 1
+"""CAP_DAC_OVERRIDE: by it, the superuser writes whatever the permissions are."""
+
+
+class Header(ctypes.Structure):
+    _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
+
+
+def obey_permissions() -> None:
+    """Take from this process the right to write where its user may not. For forked copies."""
+    if os.geteuid() != 0:
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    header, sets = Header(0x20080522, 0), (ctypes.c_uint32 * 6)()  # effective, permitted, inherited
+    assert libc.capget(ctypes.byref(header), sets) == 0
+    sets[0] &= ~(1 << OVERRIDE)
+    assert libc.capset(ctypes.byref(header), sets) == 0
+
+
+@pytest.fixture
+def locked(tmp_path: Path) -> Iterator[Path]:
+    """A folder without permission to write."""
+    folder = tmp_path / "locked"
+    folder.mkdir()
+    folder.chmod(0o555)
+    yield folder
+    folder.chmod(0o755)
+
+
+def test_the_lock_holds(locked: Path) -> None:
+    """Or the tests below would show nothing."""
+
+    def write() -> None:
+        obey_permissions()
+        (locked / "x").write_text("x")
+
+    code, said = limited(write)
+    assert code == 1
+    assert said.startswith("PermissionError")
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_everything_that_writes_says_so(name: str, locked: Path) -> None:
+    def work() -> None:
+        obey_permissions()
+        EVERY[name].work(locked)
+
+    code, said = limited(work)
+    assert code == 1
+    assert "cannot write" in said
+    assert "Permission denied" in said
+    assert "Traceback" not in said.split("cannot write")[0], said
+    assert list(locked.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["solve", "x.ode"],
+        ["discover", "x.csv"],
+        ["forecast", "x.csv", "--horizon", "3"],
+        ["train", "damping", "--set", "max_steps=1"],
+        ["reproduce", "standalone", "--repeats", "1"],
+        ["bench", "--repeats", "1"],
+        ["data", "make", "lorenz"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_commands_say_so(words: list[str], locked: Path, tmp_path: Path) -> None:
+    """Before they compute, and with the exit status of wrong use."""
+    (tmp_path / "x.ode").write_text("y' + y = sin(t)\ny(0) = 1\nt = 0 .. 1 step 0.1\n")
+    rows = "\n".join(f"{0.1 * i},{1 / (1 + i)}" for i in range(40))
+    (tmp_path / "x.csv").write_text(f"t,x\n{rows}\n")
+    full = [str(tmp_path / word) if word.startswith("x.") else word for word in words]
+
+    def work() -> None:
+        from smnn.cli._app import app
+
+        obey_permissions()
+        result = CliRunner().invoke(app, [*full, "--out", str(locked / "out")])
+        print(result.exit_code, " ".join(result.output.split()))
+
+    code, said = limited(work)
+    assert code == 0, said
+    assert said.startswith("2 error: cannot write into "), said
+    assert "Permission denied. Give a folder that you may write to" in said
+    assert list(locked.iterdir()) == []
