@@ -34,12 +34,13 @@ def _with_layout(text: str) -> str:
     Triton's search for memory layouts takes minutes on long unrolled kernels, to find the same.
     """
     layout = "gl.BlockedLayout([1], [32], [LANES // 32], [0])"
+    barrier = "thread_barrier" if hasattr(gl, "thread_barrier") else "barrier"  # since Triton 3.7
     for old, new in (
         ("@triton.jit", "@gluon.jit"),
         ("tl.arange(0, LANES)", f"tl.arange(0, LANES, {layout})"),
         ("tl.zeros([LANES], dtype=tl.float64)", f"tl.zeros([LANES], tl.float64, {layout})"),
         ("tl.zeros([LANES], dtype=tl.int64)", f"tl.zeros([LANES], tl.int64, {layout})"),
-        ("tl.debug_barrier", "tl.thread_barrier"),
+        ("tl.debug_barrier", f"tl.{barrier}"),
         ("tl.", "gl."),
     ):
         text = text.replace(old, new)

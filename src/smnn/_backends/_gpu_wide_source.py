@@ -36,7 +36,8 @@ def _per_lane(columns: Columns, spec: Spec) -> None:
 def _ask_steps(columns: Columns, t: str) -> None:
     """Ask for step sizes and weights of the link that ends at time `t`, before they are needed."""
     out = columns.out
-    out(f"wanted = ({t} > 0) & ({t} < T)")
+    out(f"ends = lane * 0 + {t}")
+    out("wanted = (ends > 0) & (ends < T)")
     out(f"coming = tl.maximum({t} - 1, 0)")
     for i in range(columns.count):
         mask = f"mask=(old{i} | new{i}) & wanted"
@@ -72,7 +73,7 @@ def _links(columns: Columns, spec: Spec) -> list[Row]:
     powers = []
     for i in range(columns.count):
         s = out.new(f"s{i}")
-        bad = f"(old{i} | new{i}) & (t > 0) & (({s} <= 0.0) | ~({s} < float('inf')))"
+        bad = f"(old{i} | new{i}) & (times > 0) & (({s} <= 0.0) | ~({s} < float('inf')))"
         out(f"bad{i} = bad{i} | ({bad})")
         power = out.new(f"w{i}")
         for order in range(1, m):
@@ -86,7 +87,7 @@ def _links(columns: Columns, spec: Spec) -> list[Row]:
                 share = f"link{i}_{r}"
                 if spec.varying:
                     where = f"b * k_sb + (t - 1) * k_st + var{i} * k_sv + {r * m} + order{i}"
-                    mask = f"(t > 0) & (order{i} >= {r})"
+                    mask = f"(times > 0) & (order{i} >= {r})"
                     K = out.new(f"tl.load(K_ptr + {where}, mask=new{i} & {mask}, other=0.0)")
                     KF = out.new(f"tl.load(KF_ptr + {where}, mask=old{i} & {mask}, other=0.0)")
                     share = out.new(f"{K} - {KF}")
@@ -159,7 +160,7 @@ class _Judge:
         square = out.new(f"{pivot} * {pivot}")
         empty = out.new("(norm0 == 0.0) & (least > 0.0)")
         less = out.new(f"({square} * least_of < least * norm0) | {empty}")
-        less = out.new(f"{less} & (lane < {n}) & ({time} >= 0)")
+        less = out.new(f"{less} & (lane < {n}) & (lane * 0 + {time} >= 0)")
         out(f"least = tl.where({less}, {square}, least)")
         out(f"least_of = tl.where({less}, tl.where({empty}, 1.0, norm0), least_of)")
         out(f"weakest = tl.where({less}, ({time}) * {n} + lane, weakest)")
@@ -231,6 +232,7 @@ def solve_body(out: Source, spec: Spec) -> None:
         out(f"s{i} = zero + 1.0")  # no link ends at the first time
         out(f"w{i} = zero")
     with times(out):
+        out("times = lane * 0 + t")  # by lane: in the interpreter, shared conditions mix with none
         first, *more = [range(q, min(q + n, spec.Q)) for q in range(0, max(spec.Q, 1), n)]
         governing = _governing(columns, spec, first)
         old = last.rows({*range(start, start + n), right})
@@ -255,11 +257,11 @@ def solve_body(out: Source, spec: Spec) -> None:
                 for j in range(n):
                     reflect(columns, rows[j], central, block + j)
             judge.take(oldest, "(t - 2)")
-            _keep(columns, blocks, oldest, inverse, "(t - 2)", "(t > 1)")
+            _keep(columns, blocks, oldest, inverse, "(t - 2)", "(times > 1)")
             prior.carry([columns.moved(row.chunks) for row in old])
         else:
             judge.take(old, "(t - 1)")
-            _keep(columns, blocks, old, inverse, "(t - 1)", "(t > 0)")
+            _keep(columns, blocks, old, inverse, "(t - 1)", "(times > 0)")
         last.carry([columns.moved(row.chunks) for row in new])
     rest = [last.rows(set())] if reach == 1 else [prior.rows(set()), last.rows(set())]
     for back, rows in enumerate(rest):
@@ -267,7 +269,7 @@ def solve_body(out: Source, spec: Spec) -> None:
             rows = [Row(columns.moved(row.chunks), set()) for row in rows]
         time = f"(L - {len(rest) - back})"
         judge.take(rows, time)
-        _keep(columns, blocks, rows, [None] * n, time, f"({time} >= 0)")
+        _keep(columns, blocks, rows, [None] * n, time, f"(lane * 0 + {time} >= 0)")
     judge.conclude()
     out("poison = tl.where(ratio > 1e-14, 0.0, float('nan')).to(tl.float64)")
     out("tl.debug_barrier()")
