@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import smnn
-from helpers import NAMES
+from helpers import NAMES, Case
 from smnn._backends.gpu import LARGEST_IN_A_LANE
 from smnn._backends.registry import backend_named
 from smnn._problem import make_problem
@@ -200,6 +200,14 @@ def many_right_hand_sides(p: Problems, backend: str) -> Errors:
     return np.maximum(first, second)
 
 
+def _gentle(p: Problems) -> tuple[Case, np.ndarray, list[Tensor]]:
+    """The case, its samples of condition below 1e5, and their seven tensors."""
+    case = p.at_full_size()
+    chosen = p.well_posed & (p.exact.condition < 1e5)
+    keep = torch.as_tensor(chosen)
+    return case, chosen, [x[keep] for x in (*case.args, *(case.kw[k] for k in NAMES[4:]))]
+
+
 def gradients(p: Problems, backend: str) -> Errors:
     """By all seven arguments, against autograd through a dense QR.
 
@@ -207,12 +215,9 @@ def gradients(p: Problems, backend: str) -> Errors:
     times the square of the condition number, which the adjoint solution cannot avoid. Samples of
     condition above 1e5 are left out.
     """
-    case = p.at_full_size()
-    chosen = p.well_posed & (p.exact.condition < 1e5)
+    case, chosen, tensors = _gentle(p)
     if not chosen.any():
         return None
-    keep = torch.as_tensor(chosen)
-    tensors = [x[keep] for x in (*case.args, *(case.kw[k] for k in NAMES[4:]))]
     generator = torch.Generator().manual_seed(p.shape.seed)
     found = []
     for way in (backend, "oracle"):
@@ -237,12 +242,9 @@ def forward_mode(p: Problems, backend: str) -> Errors:
 
     In the units of `gradients`, and for the same samples.
     """
-    case = p.at_full_size()
-    chosen = p.well_posed & (p.exact.condition < 1e5)
+    case, chosen, tensors = _gentle(p)
     if not chosen.any():
         return None
-    keep = torch.as_tensor(chosen)
-    tensors = [x[keep] for x in (*case.args, *(case.kw[k] for k in NAMES[4:]))]
     generator = torch.Generator().manual_seed(p.shape.seed)
     along = [x * torch.randn(x.shape, generator=generator, dtype=torch.float64) for x in tensors]
 

@@ -47,12 +47,11 @@ class Columns:
         """One expression per chunk; `COL` stands for its columns."""
         return [self.out.new(text.replace("COL", f"col{i}")) for i in range(self.count)]
 
-    def entry(self, row: Row | list[str], column: int) -> str:
+    def entry(self, row: Row, column: int) -> str:
         """An entry of a row, known to every lane."""
-        chunks = row.chunks if isinstance(row, Row) else row
-        return broadcast(self.out, chunks[column // LANES], column % LANES)
+        return broadcast(self.out, row.chunks[column // LANES], column % LANES)
 
-    def moved(self, row: list[str], keep_right: bool = True) -> list[str]:
+    def moved(self, row: list[str], *, keep_right: bool = True) -> list[str]:
         """The columns of the next time become those of this one; the newest are zero."""
         n, out = self.n, self.out
         moved = []
