@@ -10,6 +10,7 @@ import pytest
 from smnn.discovery import DataError, Discovery, Expressions, ModelFileError, Positive
 
 X = np.column_stack([np.sin(np.arange(30) * 0.3), np.cos(np.arange(30) * 0.3)])
+HOLES = np.array([[1.0, np.nan], [np.nan, 2.0], [3.0, 4.0], [5.0, 6.0]])
 
 
 @pytest.mark.parametrize(
@@ -22,6 +23,12 @@ X = np.column_stack([np.sin(np.arange(30) * 0.3), np.cos(np.arange(30) * 0.3)])
         ([["a", "b"]] * 5, {}, r"X\[0\] is not a table of numbers"),
         (np.where(X > 0.9, np.inf, X), {}, "X holds infinite values; mark missing values as NaN"),
         (X * [1, np.nan], {}, "y has no value at all; leave the column out"),
+        (HOLES, {"t": [0.0, 1.0, 2.0, 4.0]}, "4 times with 6 values are too few"),
+        (
+            np.where(np.arange(len(X))[:, None] < [len(X), 2], X, np.nan),
+            {},
+            "y has 2 of the 3 values",
+        ),
         (X, {"t": np.arange(29)}, "t has 29 times for 30 rows of X"),
         (X, {"t": np.zeros(30)}, "t must increase; it goes from 0 to 0 at row 1"),
         (X, {"t": -1.0}, r"t = -1.0; a step must be positive"),

@@ -131,6 +131,11 @@ def discover(
         question = replace(question, nodes=nodes)
         Z, dZ, top, phi = Z[used], dZ[used], top[used], phi[used]
     regression = regression_of(question, phi, top)
+    if not all(np.isfinite(x).all() for x in (*regression.R, *regression.b)):
+        raise DataError(
+            f"{len(nodes.t)} times with {int(np.isfinite(nodes.Y).sum())} values are too few for a "
+            "first estimate of the equations; give more, some dozens to learn from."
+        )
     every, chosen = one_shot(question, regression, phi, top)
     rules = thinned(question, regression, chosen)
     clock.lap("regression")

@@ -11,6 +11,8 @@ import numpy as np
 
 from smnn.discovery._arrays import Array, Flags, Indices
 
+FEWEST = 3
+"""Values of a variable, in all series together."""
 SHORTEST = 3
 """Fewest times that a series must have."""
 GAP = 50.0
@@ -168,8 +170,14 @@ def gather(
         _check(x, at, f"X[{i}]" if many else "X", f"t[{i}]" if many else "t")
     Y = np.concatenate(values)
     for v, name in enumerate(names):
-        if not np.isfinite(Y[:, v]).any():
+        count = int(np.isfinite(Y[:, v]).sum())
+        if not count:
             raise DataError(f"{name} has no value at all; leave the column out.")
+        if count < FEWEST:
+            raise DataError(
+                f"{name} has {count} of the {FEWEST} values that a curve needs at the least; give "
+                "more, some dozens to learn from, or leave the column out."
+            )
     starts = np.cumsum([0, *(len(x) for x in values)])
     return Nodes(np.concatenate(times), Y, np.concatenate(driven), starts, names, input_names)
 
