@@ -26,12 +26,20 @@ def _parts(problem: Problem, engine: Backend) -> Iterator[tuple[slice, Problem, 
     """Slices of the batch, their problems, and into how many pieces of time each is cut."""
     B, T, V, m = problem.y_shape
     reach = 2 if problem.scheme == "central" else 1
-    whole = 8 * engine.factor_size(problem, engine.pieces(B, T, V * m, reach))
-    size = max(1, B * PART // max(whole, PART))
-    for start in range(0, B, size):
-        part = slice(start, min(start + size, B))
-        piece = Problem.of([x[part] for x in problem.tensors], problem.scheme)
-        yield part, piece, engine.pieces(part.stop - part.start, T, V * m, reach)
+
+    def piece(part: slice) -> tuple[slice, Problem, int]:
+        cut = Problem.of([x[part] for x in problem.tensors], problem.scheme)
+        return part, cut, engine.pieces(cut.y_shape[0], T, V * m, reach)
+
+    size = B
+    while size > 1:  # fewer samples may be cut into more pieces, and those keep more for each
+        _, some, pieces = piece(slice(0, size))
+        needed = 8 * engine.factor_size(some, pieces)
+        if needed <= PART:
+            break
+        size = max(1, min(size - 1, size * PART // needed))
+    for start in range(0, B, max(size, 1)):
+        yield piece(slice(start, min(start + size, B)))
 
 
 class _Forgetful(torch.autograd.Function):
@@ -54,6 +62,7 @@ class _Forgetful(torch.autograd.Function):
             if check:
                 told = status[part], rcond[part], weakest[part]
                 status[part] = engine.look_again(piece, pieces, factor, *told)
+            del factor  # before the next part asks for one
         ctx.mark_non_differentiable(status, rcond, weakest)
         return y, status, rcond, weakest
 
@@ -76,6 +85,7 @@ class _Forgetful(torch.autograd.Function):
             for g, x in zip(grads, found, strict=True):
                 if g is not None:
                     g[part] = x
+            del solved, found, x
         return (*grads, None, None, None)
 
 

@@ -1,5 +1,7 @@
 """`keep_factor=False`: the same answers and derivatives, and no factor that outlives the call."""
 
+import weakref
+
 import pytest
 import torch
 from torch import Tensor
@@ -7,6 +9,9 @@ from torch import Tensor
 import smnn
 from helpers import random_problem
 from smnn import _recompute
+from smnn._backends.base import Solved
+from smnn._backends.registry import backend_named
+from smnn._problem import Problem
 
 SCHEMES = ("smnn", "central")
 
@@ -48,6 +53,32 @@ def test_only_the_inputs_are_kept(fast_backend: str, device: str) -> None:
     inputs = sum(x.untyped_storage().nbytes() for x in case.args)
     assert sizes[False] <= inputs + 3 * 8 * 64  # and the three weights, which are numbers
     assert sizes[True] > 3 * sizes[False]
+
+
+def test_one_factor_at_a_time(
+    fast_backend: str, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the part that is worked on, and no larger than was promised."""
+    promised = 40_000
+    monkeypatch.setattr(_recompute, "PART", promised)
+    engine = backend_named(fast_backend)
+    factors: list[weakref.ref[Tensor]] = []
+    solve = engine.solve
+
+    def watched(problem: Problem, pieces: int) -> Solved:
+        assert not any(factor() is not None for factor in factors)
+        solved = solve(problem, pieces)
+        assert 8 * solved.factor.numel() <= promised or problem.y_shape[0] == 1
+        factors.append(weakref.ref(solved.factor))
+        return solved
+
+    monkeypatch.setattr(engine, "solve", watched)
+    leaves = _leaves(random_problem(3, T=60, V=1, Q=1, R=1, batch=(40,), device=device).args)
+    y = smnn.solve(*leaves, backend=fast_backend, keep_factor=False)
+    forward = len(factors)
+    torch.autograd.grad(y.sum(), leaves)
+    assert forward > 2
+    assert len(factors) == 2 * forward
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
