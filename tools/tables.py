@@ -142,13 +142,14 @@ def gpu(record: dict[str, Any]) -> str:
                 milliseconds(ours["device_ms"]),
                 milliseconds(published.get("ms")),
                 ratio(case.get("speedup")),
+                ratio(case.get("speedup_one_thread")),
                 memory,
                 f"{100 * rate / record['copy_bytes_per_s']:.0f} %" if rate else "",
                 error(max(case["error"].values())),
             ]
         )
     head = ["case", "eager, ms", "one thread, ms", "device, ms", "published, ms", "ratio",
-            "memory, MB", "of copy", "error"]  # fmt: skip
+            "ratio, one thread", "memory, MB", "of copy", "error"]  # fmt: skip
     lengths = [
         [f"{row['T']:,}", milliseconds(row["ms"]), milliseconds(row["device_ms"])]
         for row in record["lengths"]
@@ -158,7 +159,8 @@ def gpu(record: dict[str, Any]) -> str:
             "Forward and backward, float64, gradients by `c`, `d`, `u` and `s`. *Eager* is what a "
             "program sees, and the ratio is to that; *one thread* is the same inside "
             "`torch.autograd.set_multithreading_enabled(False)`, which saves autograd the way to "
-            "its own thread and back; *device* is the replay of a captured graph. *Of copy* "
+            "its own thread and back, and its ratio is to the published solver inside the same; "
+            "*device* is the replay of a captured graph. *Of copy* "
             "is the rate of the bytes that must move, against a measured copy "
             f"({record['copy_bytes_per_s'] / 1e12:.2f} TB/s). *Error* is the largest difference "
             "to the `torch` backend, of values and gradients. *Memory* beyond the inputs: with the "
