@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -62,7 +62,7 @@ class Prepared:
         return Solved(y, factor, rcond, told[2 * count - 1], told[-1])
 
     def gradients(
-        self, tensors: list[Tensor], y: Tensor, factor: Tensor, gy: Tensor, wanted: tuple[bool, ...]
+        self, tensors: list[Tensor], y: Tensor, factor: Tensor, gy: Tensor, wanted: Sequence[bool]
     ) -> list[Tensor | None]:
         """Gradients by the four tensors, in the broadcast form."""
         kind: dict[str, Any] = {"dtype": torch.float64, "device": y.device}
@@ -84,7 +84,7 @@ class Prepared:
         }
         bases |= {name: x.data_ptr() for name, x in zip("cdus", tensors, strict=True)}
         bases |= {"y": y.data_ptr(), "lam": lam.data_ptr()}
-        self._row_program(wanted).launch(bases, index)
+        self._row_program(tuple(wanted)).launch(bases, index)
         return out
 
     def _row_program(self, wanted: tuple[bool, ...]) -> Program:
