@@ -12,6 +12,7 @@ raised something undocumented, hung, needed too much memory, or executed anythin
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import shlex
@@ -50,7 +51,8 @@ def merge(paths: list[Path], out: Path, *, replace: bool) -> int:
                 into[key] = max(into[key], x[key])
     total = {key: sum(x[key] for x in readers.values()) for key in ("inputs", "accepted")}
     total |= {key: sum(len(x[key]) for x in readers.values()) for key in ("bugs", "acts")}
-    commands = {"commands": [r["command"] for r in records]}
+    each = (r["commands"] if "commands" in r else [r["command"]] for r in records)
+    commands = {"commands": list(itertools.chain.from_iterable(each))}
     seconds = {"seconds": max(r["seconds"] for r in records)}
     write_json(out, {**commands, **total, "readers": readers, "replaced": replaced, **seconds,
                      "machine": records[0]["machine"]})  # fmt: skip
