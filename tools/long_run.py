@@ -189,11 +189,16 @@ def cut_everything() -> None:
         backend.pieces = shortest  # type: ignore[method-assign]
 
 
-def always_warps() -> None:
-    """Every call of the GPU backend gives a warp to each sequence, however few its unknowns."""
+def always_teams(*, share: bool) -> None:
+    """Every call of the GPU backend gives several lanes to each sequence, however few its unknowns.
+
+    Those of a warp, or with `share` as few as there can be, so that several share one.
+    """
+    import smnn._backends._gpu_plan as plans
     from smnn._backends.gpu import GpuBackend
 
     GpuBackend.pieces = lambda *_: 0  # type: ignore[method-assign]
+    plans.SEQUENCES_FOR_TEAMS = 1 if share else 2**62
 
 
 def run(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -344,6 +349,7 @@ def main() -> int:
     parser.add_argument("--large", action="store_true", help="13 to 24 unknowns per time")
     parser.add_argument("--cut", action="store_true", help="time in the shortest pieces, always")
     parser.add_argument("--warps", action="store_true", help="a GPU's warp for each sequence")
+    parser.add_argument("--teams", action="store_true", help="a few lanes of one for each")
     parser.add_argument("--lanes", type=int, help="samples per program in Triton's interpreter")
     parser.add_argument("--table", action="store_true", help="only write the table, from RESULTS")
     parser.add_argument("--merge", type=Path, nargs="+", help="only merge these into --out")
@@ -365,8 +371,8 @@ def main() -> int:
         widen(options.lanes)
     if options.cut:
         cut_everything()
-    if options.warps:
-        always_warps()
+    if options.warps or options.teams:
+        always_teams(share=options.teams)
     for record in run(options):
         write_json(options.out, record)
     failures = sum(len(r["failures"]) for r in record["backends"].values())

@@ -20,8 +20,9 @@ from smnn._backends.registry import backend_named
 from smnn._problem import make_problem
 
 plans.SHORTEST_PIECE = 2  # so that short sequences have several levels of pieces
+plans.SEQUENCES_FOR_TEAMS = 3  # so that a few of them share a warp
 
-CASES = [  # B, T, Q, V, R, T_init, orders given, pieces (0: a warp per sequence), weights
+CASES = [  # B, T, Q, V, R, T_init, orders given, pieces (0: a team per sequence), weights
     (2, 7, 1, 1, 2, 1, 2, 1, "one"),
     (3, 1, 3, 1, 2, 1, 3, 1, "one"),
     (2, 2, 1, 2, 1, 2, 2, 1, "rows"),
@@ -37,7 +38,20 @@ CASES = [  # B, T, Q, V, R, T_init, orders given, pieces (0: a warp per sequence
     (2, 6, 7, 2, 1, 0, 1, 0, "orders"),
     (1, 5, 2, 3, 2, 4, 2, 0, "rows"),
     (1, 4, 5, 5, 2, 1, 1, 0, "orders"),
+    (5, 6, 1, 1, 2, 1, 2, 0, "one"),
+    (3, 1, 3, 1, 2, 1, 3, 0, "one"),
+    (6, 3, 7, 2, 1, 2, 1, 0, "orders"),
+    (3, 4, 3, 3, 2, 1, 1, 0, "rows"),
+    (3, 3, 2, 5, 2, 3, 2, 0, "one"),
 ]
+LARGE = {  # more than 24 unknowns per time: tiles of rows, and more equations than fit at once
+    "smnn, 27 unknowns": (1, 2, 34, 9, 2, 2, 1, 0, "orders"),
+    "smnn, 32 unknowns": (1, 3, 8, 8, 3, 1, 2, 0, "rows"),
+    "smnn, 48 unknowns": (1, 2, 33, 16, 2, 1, 1, 0, "one"),
+    "smnn, 64 unknowns": (1, 2, 17, 16, 3, 1, 2, 0, "one"),
+    "central, 27 unknowns": (1, 3, 9, 9, 2, 1, 1, 0, "rows"),
+    "central, 33 unknowns": (1, 3, 11, 11, 2, 1, 1, 0, "orders"),
+}
 
 
 def relative(a: Tensor, b: Tensor) -> float:
@@ -63,6 +77,8 @@ def compare(scheme: str, case: tuple) -> dict[str, object]:
     ours, theirs = gpu.solve(problem, pieces), judge.solve(problem, 1)
     g = torch.randn_like(theirs.y)
     x, z = gpu.adjoint(problem, ours.factor, g, pieces), judge.adjoint(problem, theirs.factor, g, 1)
+    # Pivots and norms of a triangle depend on the order of the unknowns alone: those of the CPU.
+    same = backend_named("cpu").solve(problem, 1) if pieces < 2 else ours
     wanted = [True] * 7
     mine = gpu.row_gradients(problem, z, theirs.y, wanted)
     other = judge.row_gradients(problem, z, theirs.y, wanted)
@@ -70,6 +86,8 @@ def compare(scheme: str, case: tuple) -> dict[str, object]:
         "y": relative(ours.y, theirs.y),
         "adjoint": relative(x, z),
         "gradients": max(relative(a, b) for a, b in zip(mine, other, strict=True)),
+        "rcond": relative(ours.rcond, same.rcond),
+        "weakest": bool((ours.weakest == same.weakest).all()),
         "status": ours.status.tolist(),
     }
 
@@ -77,16 +95,22 @@ def compare(scheme: str, case: tuple) -> dict[str, object]:
 def failures() -> dict[str, object]:
     """One good sample, a bad step, a NaN, and a singular one, whole and in pieces."""
     out = {}
-    for pieces in (0, 1, 3):
-        c = torch.ones(4, 12, 1, 1, 3, dtype=torch.float64)
-        c[2, 5] = torch.nan
+    f64 = {"dtype": torch.float64}
+    for name, V, T, pieces in (
+        ("teams", 1, 12, 0),
+        ("whole", 1, 12, 1),
+        ("pieces", 1, 12, 3),
+        ("tiles", 9, 2, 0),
+    ):
+        c = torch.eye(V, **f64)[:, :, None].repeat(4, T, 1, 1, 3)
+        c[2, T // 2] = torch.nan
         c[3] = 0.0
-        s = torch.full((4, 11), 0.1, dtype=torch.float64)
-        s[1, 4] = -0.1
-        u = torch.ones(4, 1, 1, 2, dtype=torch.float64)
-        problem, _ = make_problem(c, torch.zeros(4, 12, 1, dtype=torch.float64), u, s)
+        s = torch.full((4, T - 1), 0.1, **f64)
+        s[1, T // 3] = -0.1
+        u = torch.ones(4, 1, V, 2, **f64)
+        problem, _ = make_problem(c, torch.zeros(4, T, V, **f64), u, s)
         solved = backend_named("gpu").solve(problem, pieces)
-        out[str(pieces)] = [solved.status.tolist(), solved.y.isnan().flatten(1).all(1).tolist()]
+        out[name] = [solved.status.tolist(), solved.y.isnan().flatten(1).all(1).tolist()]
     return out
 
 
@@ -110,5 +134,6 @@ if __name__ == "__main__":
         for scheme in ("smnn", "central")
         for i, case in enumerate(CASES)
     }
+    result |= {name: compare(name.split(",")[0], case) for name, case in LARGE.items()}
     found = {"shapes": CASES, "cases": result, "failures": failures(), "long": long_and_singular()}
     json.dump(found, sys.stdout)

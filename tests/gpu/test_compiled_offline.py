@@ -38,10 +38,15 @@ def compiled(kernel: Any, width: int) -> dict[str, Any]:
 
 def kernels() -> dict[str, tuple[Any, int]]:
     from smnn._backends import _gpu_launch as launch
+    from smnn._backends._gpu_large import shape
     from smnn._backends._gpu_source import Spec
 
     def spec(scheme: str, **changes: Any) -> Spec:
         return Spec(1, 3, 1, 2, scheme, False, False)._replace(**changes)
+
+    def large(scheme: str, V: int, m: int, Q: int) -> tuple[Any, int]:
+        kernel = launch.large_solve_kernel(spec(scheme, V=V, m=m, Q=Q))
+        return kernel, 32 * shape(V * m).warps
 
     return {
         "whole": (launch.solve_kernel(spec("smnn")), 32),
@@ -52,19 +57,36 @@ def kernels() -> dict[str, tuple[Any, int]]:
         "back": (launch.back_kernel(3, 1, 3, True), 32),
         "adjoint": (launch.adjoint_kernel(3, 1, 0, False), 32),
         "row gradients": (launch.rows_kernel(1, 3, 1, 2, "central", (True,) * 7), 128),
-        "warp": (launch.wide_solve_kernel(spec("smnn", V=2)), 32),
-        "warp, central": (launch.wide_solve_kernel(spec("central", V=2, varying=True)), 32),
-        "warp, adjoint": (launch.wide_adjoint_kernel(6, 2), 32),
+        "warp": (launch.wide_solve_kernel(spec("smnn", V=2), 32), 32),
+        "warp, central": (launch.wide_solve_kernel(spec("central", V=2, varying=True), 32), 32),
+        "warp, adjoint": (launch.wide_adjoint_kernel(6, 2, 32), 32),
+        "team": (launch.wide_solve_kernel(spec("smnn", V=3), 16), 32),
+        "team, central": (launch.wide_solve_kernel(spec("central", V=2, varying=True), 8), 32),
+        "team, adjoint": (launch.wide_adjoint_kernel(6, 2, 8), 32),
+        "tiles of a warp": large("smnn", 9, 3, 20),
+        "tiles of a warp, central": large("central", 9, 3, 9),
+        "tiles of a warp, adjoint": (launch.large_adjoint_kernel(27, 1), 32),
+        "tiles of four warps": large("smnn", 10, 4, 40),
+        "tiles of four warps, central": large("central", 10, 4, 10),
+        "tiles, adjoint": (launch.large_adjoint_kernel(40, 2), 32),
+        "tiles, gradients by equations": (launch.equations_kernel(10, 4, 10, (True,) * 7), 32),
+        "tiles, other gradients": (launch.variables_kernel(10, 4, 2, "central", (True,) * 7), 128),
     }
 
 
 @pytest.mark.parametrize(
     "name",
     ["whole", "whole, weights by order", "pieces", "chain", "chain in pieces", "back", "adjoint",
-     "row gradients", "warp", "warp, central", "warp, adjoint"],
+     "row gradients", "warp", "warp, central", "warp, adjoint",
+     "team", "team, central", "team, adjoint",
+     "tiles of a warp", "tiles of a warp, central", "tiles of a warp, adjoint",
+     "tiles of four warps", "tiles of four warps, central", "tiles, adjoint",
+     "tiles, gradients by equations", "tiles, other gradients"],
 )  # fmt: skip
 def test_kernel(name: str) -> None:
     code = compiled(*kernels()[name])
     assert code["cubin"]
-    if name.startswith("warp"):
+    if name.startswith(("warp", "team", "tiles of")):
         assert "shfl.sync" in code["ptx"]  # columns are handed round without memory
+    if name.startswith("tiles of a warp"):
+        assert "st.shared" not in code["ptx"]

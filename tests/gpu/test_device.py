@@ -50,10 +50,10 @@ def test_two_forwards_before_one_backward(T: int) -> None:
     close(list(torch.autograd.grad(yb, b, g)), expected(b, g))
 
 
-@pytest.mark.parametrize("T", [30, 400])
-def test_training_step_in_a_graph(T: int) -> None:
-    x = tensors(T=T)
-    g = torch.randn(40, T, 1, 3, dtype=torch.float64, device="cuda")
+@pytest.mark.parametrize(("T", "V"), [(30, 1), (400, 1), (10, 9)])
+def test_training_step_in_a_graph(T: int, V: int) -> None:
+    x = tensors(T=T, V=V)
+    g = torch.randn(40, T, V, 3, dtype=torch.float64, device="cuda")
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -63,7 +63,7 @@ def test_training_step_in_a_graph(T: int) -> None:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=stream):
         out = torch.autograd.grad(solve(*x), x, g)
-    fresh = tensors(T=T, seed=7)
+    fresh = tensors(T=T, V=V, seed=7)
     with torch.no_grad():
         for old, new in zip(x, fresh, strict=True):
             old.copy_(new)
@@ -123,11 +123,11 @@ def test_float32_tensors() -> None:
     torch.testing.assert_close(low.cpu().double(), exact, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("V", [5, 6, 8])
+@pytest.mark.parametrize(("V", "R"), [(5, 2), (6, 2), (8, 2), (9, 2), (16, 2), (16, 3)])
 @pytest.mark.parametrize("scheme", ["smnn", "central"])
-def test_larger_blocks(V: int, scheme: str) -> None:
-    """15 to 24 unknowns per time: a warp for each sequence."""
-    x = tensors(B=4, T=12, V=V)
+def test_larger_blocks(V: int, R: int, scheme: str) -> None:
+    """15 to 24 unknowns per time: a warp for each sequence; 27 to 64: tiles of one or several."""
+    x = tensors(B=4, T=12, V=V, R=R)
     y = smnn.solve(*x, scheme=scheme, backend="gpu")
     other = [t.detach().cpu().requires_grad_() for t in x]
     z = smnn.solve(*other, scheme=scheme, backend="cpu")
@@ -139,9 +139,33 @@ def test_larger_blocks(V: int, scheme: str) -> None:
     )
 
 
+@pytest.mark.parametrize("V", [9, 16])
+def test_more_equations_than_the_registers_have_room_for(V: int) -> None:
+    c, d, u, s = tensors(B=4, T=12, V=V)
+    x = [torch.cat([c] * 8, dim=2)[:, :, :70], torch.randn_like(torch.cat([d] * 8, 2)[..., :70])]
+    x = [t.detach().requires_grad_() for t in (*x, u, s)]
+    y = solve(*x)
+    g = torch.randn_like(y)
+    close([y], [smnn.solve(*(t.detach().cpu() for t in x), backend="cpu")])
+    close(list(torch.autograd.grad(y, x, g)), expected(x, g))
+
+
+@pytest.mark.parametrize("scheme", ["smnn", "central"])
+@pytest.mark.parametrize(("V", "R"), [(9, 2), (16, 3)])
+def test_failed_samples_of_large_blocks(V: int, R: int, scheme: str) -> None:
+    c, d, u, s = (x.detach() for x in tensors(B=4, T=12, V=V, R=R))
+    s[1, 5] = -0.1
+    c[2, 6] = torch.nan
+    c[3] = 0.0
+    y, info = smnn.solve_ex(c, d, u, s, scheme=scheme, backend="gpu")
+    assert info.status.tolist() == [0, 1, 2, 3]
+    assert y.isnan().flatten(1).all(1).tolist() == [False, True, True, True]
+    torch.testing.assert_close(y[:1], smnn.solve(c[:1], d[:1], u[:1], s[:1], scheme=scheme))
+
+
 def test_the_largest_blocks_go_another_way() -> None:
-    x = [t.detach() for t in tensors(B=4, T=12, V=9)]
-    y = smnn.solve(*x)  # 27 unknowns per time: not in registers
+    x = [t.detach() for t in tensors(B=4, T=12, V=13, R=4)]
+    y = smnn.solve(*x)  # 65 unknowns per time: too many for the registers of a few warps
     torch.testing.assert_close(y.cpu(), smnn.solve(*(t.cpu() for t in x), backend="cpu"))
-    with pytest.raises(smnn.BackendError, match="unknowns per time"):
+    with pytest.raises(smnn.BackendError, match="65 unknowns per time"):
         smnn.solve(*x, backend="gpu")

@@ -26,23 +26,39 @@ def interpreted() -> dict[str, Any]:
     return json.loads(run.stdout)
 
 
-@pytest.mark.parametrize("scheme", ["smnn", "central"])
-@pytest.mark.parametrize("case", range(15))
-def test_kernels_agree_with_the_torch_backend(
-    interpreted: dict[str, Any], scheme: str, case: int
-) -> None:
-    result = interpreted["cases"][f"{scheme} {case}"]
+def agrees(result: dict[str, Any]) -> None:
     assert not any(result["status"])
     assert result["y"] < 1e-12
     assert result["adjoint"] < 1e-12
     assert result["gradients"] < 1e-11
+    assert result["rcond"] < 1e-12
+    assert result["weakest"]
 
 
-@pytest.mark.parametrize("pieces", ["0", "1", "3"])
-def test_failed_samples_are_named_and_disturb_no_other(
-    interpreted: dict[str, Any], pieces: str
+@pytest.mark.parametrize("scheme", ["smnn", "central"])
+@pytest.mark.parametrize("case", range(20))
+def test_kernels_agree_with_other_backends(
+    interpreted: dict[str, Any], scheme: str, case: int
 ) -> None:
-    status, lost = interpreted["failures"][pieces]
+    agrees(interpreted["cases"][f"{scheme} {case}"])
+
+
+@pytest.mark.parametrize(
+    "case",
+    ["smnn, 27 unknowns", "smnn, 32 unknowns", "smnn, 48 unknowns", "smnn, 64 unknowns",
+     "central, 27 unknowns", "central, 33 unknowns"],
+)  # fmt: skip
+def test_kernels_of_large_blocks_agree_with_other_backends(
+    interpreted: dict[str, Any], case: str
+) -> None:
+    agrees(interpreted["cases"][case])
+
+
+@pytest.mark.parametrize("way", ["whole", "pieces", "teams", "tiles"])
+def test_failed_samples_are_named_and_disturb_no_other(
+    interpreted: dict[str, Any], way: str
+) -> None:
+    status, lost = interpreted["failures"][way]
     assert status == [0, 1, 2, 3]
     assert lost == [False, True, True, True]
 

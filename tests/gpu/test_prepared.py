@@ -16,6 +16,9 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+ROWS = {"cdus": "row_gradients"}
+
+
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the kernels in the order of their launches, which end here."""
@@ -40,18 +43,21 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.parametrize("wanted", ["cdus", "c", "du", "s"])
 @pytest.mark.parametrize(
-    ("V", "T", "solve", "adjoint"),
+    ("V", "T", "solve", "adjoint", "rows"),
     [
-        (1, 20, ["solve_whole"], ["adjoint_whole"]),
+        (1, 20, ["solve_whole"], ["adjoint_whole"], ROWS),
         (1, 400, ["eliminate_pieces", "chain_whole", "back_pieces"],
-         ["forward_pieces", "adjoint_whole", "back_pieces"]),
-        (5, 20, ["solve_wide"], ["adjoint_wide"]),
+         ["forward_pieces", "adjoint_whole", "back_pieces"], ROWS),
+        (5, 20, ["solve_wide"], ["adjoint_wide"], ROWS),
+        (9, 20, ["solve_large"], ["adjoint_large"],
+         {"cd": "equation_gradients", "us": "variable_gradients"}),
     ],
-    ids=["whole", "pieces", "a warp for each"],
+    ids=["whole", "pieces", "a team for each", "tiles"],
 )  # fmt: skip
 def test_launches_of_a_step(
-    launched: list[str], V: int, T: int, solve: list[str], adjoint: list[str], wanted: str
-) -> None:
+    launched: list[str], V: int, T: int, solve: list[str], adjoint: list[str],
+    rows: dict[str, str], wanted: str,
+) -> None:  # fmt: skip
     f64 = {"dtype": torch.float64}
     c, d = torch.randn(3, T, V, V, 3, **f64), torch.randn(3, T, V, **f64)
     tensors = dict(c=c, d=d, u=torch.randn(3, 1, V, 1, **f64), s=torch.rand(3, T - 1, **f64) + 0.1)
@@ -62,5 +68,6 @@ def test_launches_of_a_step(
         assert launched == solve
         launched.clear()
         grads = torch.autograd.grad(y, leaves, torch.ones_like(y))
-        assert launched == [*adjoint, "row_gradients"]
+        needed = [kernel for names, kernel in rows.items() if set(names) & set(wanted)]
+        assert launched == [*adjoint, *needed]
         assert [g.shape for g in grads] == [x.shape for x in leaves]

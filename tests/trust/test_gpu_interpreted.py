@@ -3,7 +3,8 @@
 Triton's interpreter takes about 20 microseconds for an operation on a vector, however long it is.
 So the shapes are small and a program has more lanes than on a device, where a warp has 32; how
 programs number their lanes is a part of what is tried, because pieces need several of them. Where
-a warp works on one sequence, a sample is a program of its own: of those there are a dozen.
+a warp works on one sequence, a sample is a program of its own: of those there are a dozen, and a
+few more of those that share one.
 """
 
 import importlib.util
@@ -22,11 +23,12 @@ IN_PIECES = (
     "exact_least_squares", "direction_of_time", "weight_zero_is_absent", "many_right_hand_sides",
     "gradients", "condition_is_estimated", "float32",
 )  # fmt: skip
-BY_WARPS = ("exact_least_squares", "direction_of_time", "gradients", "weight_zero_is_absent")
+BY_TEAMS = ("exact_least_squares", "direction_of_time", "gradients", "weight_zero_is_absent")
 RUNS = {
     "whole": (2048, list(PROPERTIES), ["--samples", "104", "--lanes", "128"]),
     "in pieces": (800, list(IN_PIECES), ["--samples", "128", "--lanes", "512", "--cut"]),
-    "a warp for each": (12, list(BY_WARPS), ["--samples", "3", "--warps"]),
+    "a warp for each": (12, list(BY_TEAMS), ["--samples", "3", "--warps"]),
+    "a team for each": (24, list(BY_TEAMS), ["--samples", "6", "--teams"]),
 }
 """Fewest problems, properties, options."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import linecache
+import re
 from typing import Any, NamedTuple
 
 import torch
@@ -20,8 +21,12 @@ except ImportError:
 
 from smnn._backends._gpu_chain import chain_body
 from smnn._backends._gpu_emit import Source
+from smnn._backends._gpu_large import shape
+from smnn._backends._gpu_large_rows import equations_body
+from smnn._backends._gpu_large_source import solve_body as large_solve_body
+from smnn._backends._gpu_large_substitute import adjoint_body as large_adjoint_body
 from smnn._backends._gpu_mode import interpreted
-from smnn._backends._gpu_rows import TENSORS, rows_body
+from smnn._backends._gpu_rows import TENSORS, rows_body, variables_body
 from smnn._backends._gpu_source import LANE, Spec, eliminate_body, verdict
 from smnn._backends._gpu_substitute import back_body, forward_body
 from smnn._backends._gpu_wide_source import solve_body as wide_solve_body
@@ -34,10 +39,14 @@ def _with_layout(text: str) -> str:
     Triton's search for memory layouts takes minutes on long unrolled kernels, to find the same.
     """
     layout = "gl.BlockedLayout([1], [32], [LANES // 32], [0])"
+    # Rows over the warps, a column in each lane (`_gpu_large.py`).
+    tile = "gl.BlockedLayout([ROWS // (LANES // 32), 1], [1, 32], [LANES // 32, 1], [1, 0])"
     barrier = "thread_barrier" if hasattr(gl, "thread_barrier") else "barrier"  # since Triton 3.7
     for old, new in (
         ("@triton.jit", "@gluon.jit"),
         ("tl.arange(0, LANES)", f"tl.arange(0, LANES, {layout})"),
+        ("tl.arange(0, ROWS)", f"tl.arange(0, ROWS, gl.SliceLayout(1, {tile}))"),
+        ("tl.arange(0, COLUMNS)", f"tl.arange(0, COLUMNS, gl.SliceLayout(0, {tile}))"),
         ("tl.zeros([LANES], dtype=tl.float64)", f"tl.zeros([LANES], tl.float64, {layout})"),
         ("tl.zeros([LANES], dtype=tl.int64)", f"tl.zeros([LANES], tl.int64, {layout})"),
         ("tl.debug_barrier", f"tl.{barrier}"),
@@ -45,6 +54,13 @@ def _with_layout(text: str) -> str:
     ):
         text = text.replace(old, new)
     return text
+
+
+def _adding(count: str) -> str:
+    """Source of a function that adds so many numbers to as many others."""
+    first, second = ([f"{letter}{i}" for i in range(int(count))] for letter in "ab")
+    sums = ", ".join(f"{a} + {b}" for a, b in zip(first, second, strict=True))
+    return f"@triton.jit\ndef add{count}({', '.join(first + second)}):\n    return {sums}\n\n\n"
 
 
 class Slot(NamedTuple):
@@ -67,6 +83,7 @@ class Kernel:
         parameters = [a if a.endswith("_ptr") else f"{a}: {kinds[a]}" for a in arguments]
         free = [a for a in arguments if a not in fixed]
         text = source.function(name, free, [*parameters, "LANES: tl.constexpr"])
+        text = "".join(map(_adding, sorted(set(re.findall(r"\badd(\d+)\)", text))))) + text
         if gluon is not None and not interpreted():
             text = _with_layout(text)
         file = f"<smnn {name} {abs(hash(text)):x}>"
@@ -285,20 +302,37 @@ def adjoint_kernel(n: int, reach: int, k: int, paired: bool) -> Kernel:
 
 
 @functools.cache
-def wide_solve_kernel(spec: Spec) -> Kernel:
-    """Elimination and substitution of whole sequences, a warp for each."""
+def wide_solve_kernel(spec: Spec, team: int) -> Kernel:
+    """Elimination and substitution of whole sequences, a team of lanes for each."""
     out = Source()
-    wide_solve_body(out, spec)
-    arguments = ["T", "L", *INPUTS, *(VARYING if spec.varying else []), "factor_ptr", "y_ptr"]
+    wide_solve_body(out, spec, team)
+    arguments = ["B", "T", "L", *INPUTS, *(VARYING if spec.varying else []), "factor_ptr", "y_ptr"]
     return Kernel("solve_wide", out, [*arguments, "rcond_ptr", "weakest_ptr", "status_ptr"])
 
 
 @functools.cache
-def wide_adjoint_kernel(n: int, reach: int) -> Kernel:
+def large_solve_kernel(spec: Spec) -> Kernel:
+    """Elimination and substitution of whole sequences, one or several warps for each."""
+    out = Source()
+    large_solve_body(out, spec, shape(spec.n))
+    arguments = ["T", "L", *INPUTS, *VARYING, "factor_ptr", "y_ptr"]
+    return Kernel("solve_large", out, [*arguments, "rcond_ptr", "weakest_ptr", "status_ptr"])
+
+
+@functools.cache
+def large_adjoint_kernel(n: int, reach: int) -> Kernel:
     """`R^T z = g`, then `R y = z`, a warp for each sequence."""
     out = Source()
-    wide_adjoint_body(out, n, reach)
-    return Kernel("adjoint_wide", out, ["T", "L", "factor_ptr", "g_ptr", "y_ptr"])
+    large_adjoint_body(out, n, reach)
+    return Kernel("adjoint_large", out, ["T", "L", "factor_ptr", "g_ptr", "y_ptr"])
+
+
+@functools.cache
+def wide_adjoint_kernel(n: int, reach: int, team: int) -> Kernel:
+    """`R^T z = g`, then `R y = z`, a team of lanes for each sequence."""
+    out = Source()
+    wide_adjoint_body(out, n, reach, team)
+    return Kernel("adjoint_wide", out, ["B", "T", "L", "factor_ptr", "g_ptr", "y_ptr"])
 
 
 @functools.cache
@@ -308,7 +342,27 @@ def rows_kernel(
     """Gradients by everything that is wanted."""
     out = Source()
     rows_body(out, V, m, Q, m_init, scheme, wanted)
+    return _rows_kernel("row_gradients", out)
+
+
+@functools.cache
+def variables_kernel(V: int, m: int, m_init: int, scheme: str, wanted: tuple[bool, ...]) -> Kernel:
+    """Gradients by everything that is wanted and no part of an equation."""
+    out = Source()
+    variables_body(out, V, m, m_init, scheme, wanted)
+    return _rows_kernel("variable_gradients", out)
+
+
+@functools.cache
+def equations_kernel(V: int, m: int, Q: int, wanted: tuple[bool, ...]) -> Kernel:
+    """Gradients by what is wanted of the equations."""
+    out = Source()
+    equations_body(out, V, m, Q, wanted)
+    return _rows_kernel("equation_gradients", out)
+
+
+def _rows_kernel(name: str, out: Source) -> Kernel:
     inputs = [a for a in INPUTS if not a.startswith(("scale", "wt"))]
     outputs = [f"g{name}_ptr" for name in TENSORS]
     weights = ["ws_ptr", *_strides("ws", "btvr")]
-    return Kernel("row_gradients", out, ["B", "T", "y_ptr", "lam_ptr", *inputs, *weights, *outputs])
+    return Kernel(name, out, ["B", "T", "y_ptr", "lam_ptr", *inputs, *weights, *outputs])

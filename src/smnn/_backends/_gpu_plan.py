@@ -6,8 +6,12 @@ import functools
 import itertools
 from typing import NamedTuple
 
+LARGEST_IN_A_WARP = 24
+"""Unknowns per time of which the registers of a warp hold all triangles."""
 SHORTEST_PIECE = 24
 """Times per piece below which cutting costs more than it gains."""
+SEQUENCES_FOR_TEAMS = 2048
+"""Sequences from which on a warp is shared between several."""
 
 
 INPUTS = (
@@ -27,8 +31,13 @@ class Level(NamedTuple):
     n: int
     """Unknowns per time or node."""
     reach: int
-    wide: bool = False
-    """Whether a warp works on a sequence, instead of a lane on a piece (`_gpu_wide.py`)."""
+    team: int = 0
+    """Lanes that work on a sequence (`_gpu_wide.py`); zero: a lane on a piece."""
+
+    @property
+    def large(self) -> bool:
+        """Whether one or a few warps do so by tiles (`_gpu_large.py`)."""
+        return self.team > 0 and self.n > LARGEST_IN_A_WARP
 
     @property
     def k(self) -> int:
@@ -42,8 +51,8 @@ class Level(NamedTuple):
 
     @property
     def lanes(self) -> int:
-        """One per piece, or a warp per sequence."""
-        return self.B * (self.width if self.wide else self.P)
+        """One per piece, or a team per sequence."""
+        return self.B * (self.team or self.P)
 
     @property
     def width(self) -> int:
@@ -53,7 +62,7 @@ class Level(NamedTuple):
     @property
     def padded(self) -> int:
         """Lanes that keep a factor of their own, rounded up to whole programs."""
-        if self.wide:
+        if self.team:
             return self.B
         return -(-self.lanes // self.width) * self.width
 
@@ -66,7 +75,7 @@ class Level(NamedTuple):
     @property
     def z_size(self) -> int:
         """Right-hand sides between elimination and substitution."""
-        if self.wide:  # they lie where the answer will be
+        if self.team:  # they lie where the answer will be
             return 0
         return self.L * self.n * self.padded
 
@@ -85,14 +94,20 @@ def verdicts(levels: tuple[Level, ...]) -> int:
     return sum(level.P for level in levels)
 
 
+def team_size(B: int, n: int) -> int:
+    """A warp for each sequence while there are few, so that each is done soon; then parts of one."""
+    smallest = 8 if n < 8 else 16 if n < 16 else 32
+    return smallest if B >= SEQUENCES_FOR_TEAMS else 32
+
+
 @functools.lru_cache(maxsize=1024)
 def plan(B: int, T: int, pieces: int, n: int, reach: int) -> tuple[Level, ...]:
     """All levels: the sequences, then chains of separators until one lane can take the rest.
 
-    Without pieces (0), a warp works on each sequence.
+    Without pieces (0), a team of lanes works on each sequence.
     """
     if not pieces:
-        return (Level(B, T, 1, n, reach, wide=True),)
+        return (Level(B, T, 1, n, reach, team_size(B, n)),)
     levels = [Level(B, T, pieces, n, reach)]
     while levels[-1].P > 1:
         below = levels[-1]
@@ -129,12 +144,14 @@ def _offsets(sizes: list[int]) -> list[int]:
 @functools.lru_cache(maxsize=256)
 def solve_program(levels, spec, strides):  # type: ignore[no-untyped-def]
     """Launches of a solve, and the scratch they need."""
+    from smnn._backends._gpu_large import shape
     from smnn._backends._gpu_launch import (
         Launch,
         Program,
         Slot,
         back_kernel,
         chain_kernel,
+        large_solve_kernel,
         solve_kernel,
         wide_solve_kernel,
     )
@@ -155,7 +172,11 @@ def solve_program(levels, spec, strides):  # type: ignore[no-untyped-def]
 
     if first.P == 1:
         values = common(0) | inputs | {"y_ptr": Slot("y"), "status_ptr": Slot("status")}
-        kernel = (wide_solve_kernel if first.wide else solve_kernel)(spec)
+        if first.large:
+            width = first.width * shape(first.n).warps
+            launch = Launch(large_solve_kernel(spec), first.B * width, width, values)
+            return Program([launch]), scratch.size
+        kernel = wide_solve_kernel(spec, first.team) if first.team else solve_kernel(spec)
         return Program([Launch(kernel, first.lanes, first.width, values)]), scratch.size
     coupling = scratch.take(first.coupling_size)
     values = common(0) | inputs | {"coupling_ptr": Slot("scratch", coupling)}
@@ -199,6 +220,7 @@ def adjoint_program(levels):  # type: ignore[no-untyped-def]
         Slot,
         adjoint_kernel,
         back_kernel,
+        large_adjoint_kernel,
         wide_adjoint_kernel,
     )
 
@@ -223,8 +245,10 @@ def adjoint_program(levels):  # type: ignore[no-untyped-def]
             if depth:
                 answer = Slot("scratch", scratch.take(level.B * level.N * level.n))
             values["y_ptr"] = answer
-        if level.wide:
-            kernel = wide_adjoint_kernel(level.n, level.reach)
+        if level.large:
+            kernel = large_adjoint_kernel(level.n, level.reach)
+        elif level.team:
+            kernel = wide_adjoint_kernel(level.n, level.reach, level.team)
         else:
             kernel = adjoint_kernel(level.n, level.reach, level.k, depth > 0)
         launches.append(Launch(kernel, level.lanes, level.width, values))
@@ -242,12 +266,29 @@ def adjoint_program(levels):  # type: ignore[no-untyped-def]
 
 @functools.lru_cache(maxsize=256)
 def rows_program(shape, spec, strides, wanted):  # type: ignore[no-untyped-def]
-    """The launch of the row gradients."""
-    from smnn._backends._gpu_launch import Launch, Program, Slot, rows_kernel
+    """The launches of the row gradients."""
+    from smnn._backends._gpu_launch import (
+        Launch,
+        Program,
+        Slot,
+        equations_kernel,
+        rows_kernel,
+        variables_kernel,
+    )
 
     B, T, V, m = shape
     values = {f"{name}_ptr": Slot(name) for name, _ in INPUTS} | _strides(strides)
     values |= {"B": B, "T": T, "y_ptr": Slot("y"), "lam_ptr": Slot("lam")}
     values |= {f"{name}_ptr": Slot(name) for name in ("gc", "gd", "gu", "gs", "gwg", "gwi", "gws")}
-    kernel = rows_kernel(V, m, spec.Q, spec.m_init, spec.scheme, wanted)
-    return Program([Launch(kernel, B * T, 128, values)])
+    if V * m <= LARGEST_IN_A_WARP:
+        kernel = rows_kernel(V, m, spec.Q, spec.m_init, spec.scheme, wanted)
+        return Program([Launch(kernel, B * T, 128, values)])
+    c, d, u, s, wg, wi, ws = wanted
+    launches = []
+    if c or d or wg:
+        kernel = equations_kernel(V, m, spec.Q, wanted)
+        launches.append(Launch(kernel, 32 * B * T, 32, values))
+    if u or s or wi or ws:
+        kernel = variables_kernel(V, m, spec.m_init, spec.scheme, wanted)
+        launches.append(Launch(kernel, B * T * V, 128, values))
+    return Program(launches)

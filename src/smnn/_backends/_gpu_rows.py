@@ -22,7 +22,7 @@ def rows_body(
     out: Source, V: int, m: int, Q: int, m_init: int, scheme: str, wanted: tuple[bool, ...]
 ) -> None:
     """Gradients of every kind that is wanted, in the order of `TENSORS`."""
-    n, R = V * m, m - 1
+    n = V * m
     want = dict(zip(TENSORS, wanted, strict=True))
     out("lane = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)")
     out("valid = lane < B * T")
@@ -53,51 +53,85 @@ def rows_body(
                 for i in range(n):
                     value = f"-({wa} * {y[i]} + {wr} * {lam[i]})"
                     out(f"tl.store(gc_ptr + lane * {Q * n} + {q * n + i}, {value}, mask=valid)")
+    for v in range(V):
+        own = slice(v * m, v * m + m)
+        _of_variable(out, y[own], lam[own], str(v), V, m, m_init, scheme, want)
+
+
+def variables_body(
+    out: Source, V: int, m: int, m_init: int, scheme: str, wanted: tuple[bool, ...]
+) -> None:
+    """All gradients but those by the equations, with a lane per (sequence, time, variable)."""
+    n = V * m
+    out("which = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)")
+    out(f"valid = which < B * T * {V}")
+    out(f"lane = which // {V}")
+    out(f"v = which % {V}")
+    out("b = lane // T")
+    out("t = lane % T")
+    y, lam = (
+        [
+            out.new(f"tl.load({x}_ptr + lane * {n} + v * {m} + {i}, mask=valid, other=0.0)")
+            for i in range(m)
+        ]
+        for x in ("y", "lam")
+    )
+    want = dict(zip(TENSORS, wanted, strict=True))
+    _of_variable(out, y, lam, "v", V, m, m_init, scheme, want)
+
+
+def _of_variable(
+    out: Source,
+    y: list[str],
+    lam: list[str],
+    v: str,
+    V: int,
+    m: int,
+    m_init: int,
+    scheme: str,
+    want: dict[str, bool],
+) -> None:
+    """Initial values, steps, and the weights of their rows; `y` and `lam` of this variable."""
     if (want["u"] or want["wi"]) and m_init:
         out("early = valid & (t < T_init)")
-        out(f"first = (b * T_init + t) * {V * m_init}")
-        for v in range(V):
-            for r in range(m_init):
-                i, cell = v * m + r, v * m_init + r
-                where = f"b * wi_sb + t * wi_st + {v} * wi_sv + {r} * wi_sr"
-                w = out.new(f"tl.load(wi_ptr + {where}, mask=early, other=0.0)")
-                if want["u"]:
-                    out(f"tl.store(gu_ptr + first + {cell}, {w} * {w} * {lam[i]}, mask=early)")
-                if want["wi"]:
-                    u = out.new(
-                        f"tl.load(u_ptr + b * u_sb + t * u_st + {cell}, mask=early, other=0.0)"
-                    )
-                    value = f"-2.0 * {w} * {lam[i]} * ({y[i]} - {u})"
-                    out(f"tl.store(gwi_ptr + first + {cell}, {value}, mask=early)")
+        out(f"first = (b * T_init + t) * {V * m_init} + {v} * {m_init}")
+        for r in range(m_init):
+            where = f"b * wi_sb + t * wi_st + {v} * wi_sv + {r} * wi_sr"
+            w = out.new(f"tl.load(wi_ptr + {where}, mask=early, other=0.0)")
+            if want["u"]:
+                out(f"tl.store(gu_ptr + first + {r}, {w} * {w} * {lam[r]}, mask=early)")
+            if want["wi"]:
+                where = f"b * u_sb + t * u_st + {v} * {m_init} + {r}"
+                u = out.new(f"tl.load(u_ptr + {where}, mask=early, other=0.0)")
+                value = f"-2.0 * {w} * {lam[r]} * ({y[r]} - {u})"
+                out(f"tl.store(gwi_ptr + first + {r}, {value}, mask=early)")
     if want["s"] or want["ws"]:
         out("step = valid & (t < T - 1)")
-        for v in range(V):
-            _smooth(out, y, lam, v, V, m, R, scheme, want)
+        _smooth(out, y, lam, v, V, m, scheme, want)
 
 
 def _smooth(
     out: Source,
     y: list[str],
     lam: list[str],
-    v: int,
+    v: str,
     V: int,
     m: int,
-    R: int,
     scheme: str,
     want: dict[str, bool],
 ) -> None:
-    n, top = V * m, R if scheme == "central" else m
+    n, R, top = V * m, m - 1, m - 1 if scheme == "central" else m
     s = out.new(f"tl.load(s_ptr + b * s_sb + t * s_st + {v} * s_sv, mask=step, other=1.0)")
     powers = ["1.0"]
     for _ in range(1, m):
         powers.append(out.new(f"{powers[-1]} * {s}"))
     scaled = {}
     for name, pointer, here in (("y", "y_ptr", y), ("lam", "lam_ptr", lam)):
-        before = [out.new(f"{powers[j]} * {here[v * m + j]}") for j in range(m)]
+        before = [out.new(f"{powers[j]} * {here[j]}") for j in range(m)]
         after = []
         for j in range(m):
             x = out.new(
-                f"tl.load({pointer} + (lane + 1) * {n} + {v * m + j}, mask=step, other=0.0)"
+                f"tl.load({pointer} + (lane + 1) * {n} + {v} * {m} + {j}, mask=step, other=0.0)"
             )
             after.append(out.new(f"{powers[j]} * {x}"))
         slopes = [[out.new(f"{float(j)!r} * {x[j]}") for j in range(m)] for x in (before, after)]
@@ -127,10 +161,9 @@ def _smooth(
         out(f"tl.store(gs_ptr + (b * (T - 1) + t) * {V} + {v}, -({total}), mask=step)")
 
 
-def _central(out: Source, v: int, V: int, m: int, R: int, total: str, want: dict[str, bool]) -> str:
+def _central(out: Source, v: str, V: int, m: int, R: int, total: str, want: dict[str, bool]) -> str:
     """Add the two central rows that contain step `t`: around time `t + 1` and around time `t`."""
     n = V * m
-    i = v * m + R
     for shift in (0, 1):
         out(f"row = step & (t >= {shift}) & (t - {shift} + 2 < T)")
         H = out.new(
@@ -146,9 +179,9 @@ def _central(out: Source, v: int, V: int, m: int, R: int, total: str, want: dict
         for pointer in ("lam_ptr", "y_ptr"):
             first, top, last = (
                 out.new(
-                    f"tl.load({pointer} + (lane - {shift} + {step}) * {n} + {column}, mask=row, other=0.0)"
+                    f"tl.load({pointer} + (lane - {shift} + {step}) * {n} + {v} * {m} + {column}, mask=row, other=0.0)"
                 )
-                for step, column in ((0, i - 1), (1, i), (2, i - 1))
+                for step, column in ((0, R - 1), (1, R), (2, R - 1))
             )
             value = out.new(f"{power} * ({last} - {first} - {H} * {top})")
             values.append((value, out.new(f"{float(R - 2)!r} * {value} / {H} - {power} * {top}")))

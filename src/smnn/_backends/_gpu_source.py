@@ -13,6 +13,9 @@ from typing import NamedTuple
 from smnn._backends._gpu_emit import Row, Source, Triangle, fill, insert, rotate
 from smnn._taylor import unit_link
 
+MOST_EARLY = 16
+"""Numbers of the equations at a time that a lane holds while it works on the time before."""
+
 
 class Spec(NamedTuple):
     """What the unrolled source depends on."""
@@ -147,15 +150,42 @@ def _ask_steps(out: Source, spec: Spec, step: str) -> None:
         out(f"w{v} = tl.load(scale_ptr + {where}, mask=wanted, other=0.0)")
 
 
-def _governing_loads(out: Source, spec: Spec) -> list[list[str]]:
-    """Weight, coefficients and right-hand side of every equation, asked for before the links."""
-    rows = []
-    for q in range(spec.Q):
-        where = [f"wg_ptr + b * wg_sb + now * wg_st + {q} * wg_sq"]
-        where += [f"c_ptr + b * c_sb + now * c_st + {q * spec.n + i}" for i in range(spec.n)]
-        where += [f"d_ptr + b * d_sb + now * d_st + {q}"]
-        rows.append([out.new(f"tl.load({x}, mask=here, other=0.0)") for x in where])
-    return rows
+class _Governing:
+    """Weights and numbers of the equations: a few are asked for a whole step before their use."""
+
+    def __init__(self, out: Source, spec: Spec) -> None:
+        self._out, self._spec = out, spec
+        self._early = spec.Q * (spec.n + 2) <= MOST_EARLY
+        if self._early:
+            self.ask("0")
+
+    def _loads(self, t: str, mask: str) -> list[list[str]]:
+        n, rows = self._spec.n, []
+        for q in range(self._spec.Q):
+            where = [f"wg_ptr + b * wg_sb + {t} * wg_st + {q} * wg_sq"]
+            where += [f"c_ptr + b * c_sb + {t} * c_st + {q * n + i}" for i in range(n)]
+            where += [f"d_ptr + b * d_sb + {t} * d_st + {q}"]
+            rows.append([f"tl.load({x}, mask={mask}, other=0.0)" for x in where])
+        return rows
+
+    def ask(self, step: str) -> None:
+        """For those of a step to come."""
+        if not self._early:
+            return
+        out = self._out
+        out(f"coming = t0 + ({step}) - pad")
+        out("wanted = (coming >= t0) & (coming < T)")
+        out("coming = tl.maximum(coming, 0)")
+        for q, row in enumerate(self._loads("coming", "wanted")):
+            for i, x in enumerate(row):
+                out(f"gov{q}_{i} = {x}")
+
+    def take(self) -> list[list[str]]:
+        """Those of this step."""
+        rows = self._loads("now", "here")
+        if self._early:
+            rows = [[f"gov{q}_{i}" for i in range(len(row))] for q, row in enumerate(rows)]
+        return [[self._out.new(x) for x in row] for row in rows]
 
 
 def _link_rows(out: Source, spec: Spec) -> list[Row]:
@@ -290,6 +320,7 @@ def eliminate_body(out: Source, spec: Spec) -> None:
     norms.start(out)
     out("bad_step = lane < 0")
     _ask_steps(out, spec, "0")
+    governing = _Governing(out, spec)
     with out.block("for step in range(0, L):"):
         out("t = t0 + step - pad")
         out("here = t >= t0")
@@ -297,10 +328,11 @@ def eliminate_body(out: Source, spec: Spec) -> None:
         out("linked = here & (t > 0)")
         out("now = tl.maximum(t, 0)")
         out("before = tl.maximum(t - 1, 0)")
-        loads = _governing_loads(out, spec)
+        loads = governing.take()
         rows, left_rows = last.rows(), left.rows()
         new = _link_rows(out, spec)
         _ask_steps(out, spec, "step + 1")
+        governing.ask("step + 1")
         out("known = valid & (step > 0)")
         # Column by column, so that a row is stored as soon as it is finished, and from the bottom
         # up: what remains of the links is the new triangle.

@@ -9,6 +9,12 @@ from smnn._backends._gpu_source import factor_cells, names, store_cell
 
 AHEAD = 64
 """Numbers that a lane asks for in advance: the memory answers while it computes."""
+DEEPEST = 3
+"""Steps ahead, at most."""
+
+
+def _cell(pointer: str, cells: int, cell: int) -> str:
+    return f"tl.load({pointer} + (STEP * {cells} + {cell}) * NL + lane)"
 
 
 class _Ahead:
@@ -19,39 +25,36 @@ class _Ahead:
 
     Args:
         out: The kernel.
-        n: Unknowns per time.
         cells: Numbers of the factor per time.
         steps: The first steps in the order they are taken, as a function of how many come before.
-        with_z: Whether right-hand sides are wanted too.
+        right: How a step's right-hand sides are read; `STEP` stands for it.
     """
 
     def __init__(
-        self, out: Source, n: int, cells: int, steps: Callable[[int], str], *, with_z: bool
+        self, out: Source, cells: int, steps: Callable[[int], str], right: list[str]
     ) -> None:
-        self.depth = min(3, AHEAD // (cells + n))
-        self._places = [("factor_ptr", cells, i) for i in range(cells)]
-        self._places += [("z_ptr", n, j) for j in range(n if with_z else 0)]
+        self.depth = min(DEEPEST, AHEAD // (cells + len(right)))
+        self._places = [_cell("factor_ptr", cells, i) for i in range(cells)] + right
         self._cells = cells
         for turn in range(self.depth):
-            for i, place in enumerate(self._places):
-                out(f"f{turn}_{i} = {self._load(steps(turn), *place)}")
+            for i in range(len(self._places)):
+                out(f"f{turn}_{i} = {self._load(steps(turn), i)}")
 
-    @staticmethod
-    def _load(step: str, pointer: str, cells: int, cell: int) -> str:
-        return f"tl.load({pointer} + (({step}) * {cells} + {cell}) * NL + lane)"
+    def _load(self, step: str, i: int) -> str:
+        return self._places[i].replace("STEP", f"({step})")
 
     def take(self, out: Source, following: str) -> tuple[list[str], list[str]]:
         """What was asked for first; asks for the step `depth` turns later, `following`."""
         if not self.depth:
-            taken = [out.new(self._load(following, *place)) for place in self._places]
+            taken = [out.new(self._load(following, i)) for i in range(len(self._places))]
             return taken[: self._cells], taken[self._cells :]
         taken = [out.new(f"f0_{i}") for i in range(len(self._places))]
         for turn in range(self.depth - 1):
             for i in range(len(self._places)):
                 out(f"f{turn}_{i} = f{turn + 1}_{i}")
         out(f"following = {following}")
-        for i, place in enumerate(self._places):
-            out(f"f{self.depth - 1}_{i} = {self._load('following', *place)}")
+        for i in range(len(self._places)):
+            out(f"f{self.depth - 1}_{i} = {self._load('following', i)}")
         return taken[: self._cells], taken[self._cells :]
 
 
@@ -72,10 +75,9 @@ def back_body(out: Source, n: int, reach: int, k: int) -> None:
     end = f"L - {reach}" if k else "L"
     ahead = _Ahead(
         out,
-        n,
         cells,
         lambda i: f"tl.maximum({end} - {1 + i}, 0)" if i else f"{end} - 1",
-        with_z=True,
+        [_cell("z_ptr", n, j) for j in range(n)],
     )
     with out.block(f"for turn in range(0, {end}):"):
         out(f"step = {end} - 1 - turn")
@@ -87,9 +89,10 @@ def back_body(out: Source, n: int, reach: int, k: int) -> None:
         for j in range(n - 1, -1, -1):
             at -= (1 + reach) * n - j + k
             total = right[j]
-            others = [*window[j + 1 :], *(f"left{i}" for i in range(k))]
-            for i, other in enumerate(others):
-                total = out.new(f"{total} - {factor[at + 1 + i]} * {other}")
+            others = list(enumerate([*window[j + 1 :], *(f"left{i}" for i in range(k))], at + 1))
+            # First what is known since long, last what has just been found: nothing waits for it.
+            for i, other in [*others[n - 1 - j :], *reversed(others[: n - 1 - j])]:
+                total = out.new(f"{total} - {factor[i]} * {other}")
             out(f"y{j} = {total} * {factor[at]}")
         for j in range(n):
             out(f"tl.store(y_ptr + (b * T + t) * {n} + {j}, y{j}, mask=valid & (t >= t0))")
@@ -116,18 +119,16 @@ def forward_body(out: Source, n: int, reach: int, k: int, *, paired: bool) -> No
 
     ahead = _Ahead(
         out,
-        n,
         cells,
         lambda i: f"tl.maximum(tl.minimum({i}, {end} - 1), 0)" if i else "0",
-        with_z=False,
+        [load(j, "(t0 + STEP - pad)") for j in range(n)],
     )
     with out.block(f"for step in range(0, {end}):"):
-        out("t = t0 + step - pad")
-        factor, _ = ahead.take(out, f"tl.minimum(step + {ahead.depth}, {end} - 1)")
+        factor, g = ahead.take(out, f"tl.minimum(step + {ahead.depth}, {end} - 1)")
         live = {name: name for name in [*window, *names("gl", k)]}
         at = 0
         for j in range(n):
-            live[f"g{j}"] = out.new(f"{live[f'g{j}']} + {load(j, 't')}")
+            live[f"g{j}"] = out.new(f"{live[f'g{j}']} + {g[j]}")
         for j in range(n):
             z = out.new(f"{live[f'g{j}']} * {factor[at]}")
             store_cell(out, "z_ptr", "step", n, j, z)

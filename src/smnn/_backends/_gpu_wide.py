@@ -1,10 +1,12 @@
-"""Writes Triton source in which a warp works on one sequence, each of its lanes on a column.
+"""Writes Triton source in which a warp works on a few sequences, each of its lanes on a column.
 
 One lane per sequence (`_gpu_source.py`) keeps whole triangles in the registers of one thread, which
 has room for small blocks only, and few sequences then leave most of the device idle. Here the
-columns of the times at hand and of the right-hand side are spread over the 32 lanes of a warp; a
-Householder reflection treats all of them at once, and its vector is handed round by shuffles. More
-than 32 columns lie in several chunks.
+columns of the times at hand and of the right-hand side are spread over the lanes of a team: a warp,
+or a part of one. A Householder reflection treats all of them at once, and its vector is handed
+round by shuffles. More columns than the team has lanes lie in several chunks: one behind the other
+in a whole warp, which is done soonest; a chunk for every time in smaller teams, which do more
+sequences with the same shuffles, when there are many.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import NamedTuple
 from smnn._backends._gpu_emit import Source, inverse_root, reciprocal
 
 LANES = 32
+"""Of a warp."""
 
 
 class Row(NamedTuple):
@@ -28,53 +31,87 @@ class Row(NamedTuple):
 class Columns:
     """Blocks of `n` columns from the oldest time to the newest, then the right-hand side.
 
+    A column is meant by its position: chunk after chunk, and in these lane after lane.
+
     Args:
         out: The kernel.
         n: Unknowns per time.
         blocks: How many times there are columns for.
+        team: Lanes that work on a sequence, more than `n`.
     """
 
-    def __init__(self, out: Source, n: int, blocks: int) -> None:
-        self.out, self.n, self.right = out, n, blocks * n
-        self.count = -(-(self.right + 1) // LANES)
-        out("b = tl.program_id(0).to(tl.int64)")
-        out("lane = tl.arange(0, LANES)")
+    def __init__(self, out: Source, n: int, blocks: int, team: int) -> None:
+        self.out, self.n, self.team = out, n, team
+        self.pitch = n if team == LANES else team
+        self.newest = (blocks - 1) * self.pitch
+        self.right = self.newest + n
+        self.count = -(-(self.right + 1) // team)
+        out("program = tl.program_id(0).to(tl.int64)")
+        out("thread = tl.arange(0, LANES)")
+        if team == LANES:
+            out("b = program")
+            out("lane = thread")
+        else:  # a team without a sequence of its own does the last one again, in step with its own
+            out(f"b = tl.minimum(program * {LANES // team} + thread // {team}, B - 1)")
+            out(f"lane = thread % {team}")
+        out("first = thread - lane")
         out("zero = tl.zeros([LANES], dtype=tl.float64)")
         for i in range(self.count):
-            out(f"col{i} = lane + {i * LANES}")
+            out(f"col{i} = lane + {i * team}")
 
     def each(self, text: str) -> list[str]:
         """One expression per chunk; `COL` stands for its columns."""
         return [self.out.new(text.replace("COL", f"col{i}")) for i in range(self.count)]
 
+    def block(self, k: int) -> range:
+        """Where the columns of a time are; the oldest is number 0."""
+        return range(k * self.pitch, k * self.pitch + self.n)
+
+    def number(self, i: int) -> tuple[str, str]:
+        """Of each column of a chunk among all, without gaps; and which lanes have one."""
+        if self.pitch == self.n:
+            return f"col{i}", f"(col{i} < {self.right})"
+        return f"(lane + {i * self.n})", f"(lane < {self.n})"
+
     def entry(self, row: Row, column: int) -> str:
         """An entry of a row, known to every lane."""
-        return broadcast(self.out, row.chunks[column // LANES], column % LANES)
+        return broadcast(self.out, row.chunks[column // self.team], column % self.team)
+
+    def all(self, values: str, join: str) -> str:
+        """One value for the whole team, of `join(A, B)`."""
+        distance = self.team // 2
+        while distance:
+            other = self.out.new(f"tl.gather({values}, thread ^ {distance}, 0)")
+            values = self.out.new(join.replace("A", values).replace("B", other))
+            distance //= 2
+        return values
+
+    def from_newest(self, row: list[str]) -> list[str]:
+        """The chunks of a row that has nothing left before the newest time."""
+        return [x if (i + 1) * self.team > self.newest else "zero" for i, x in enumerate(row)]
 
     def moved(self, row: list[str], *, keep_right: bool = True) -> list[str]:
         """The columns of the next time become those of this one; the newest are zero."""
-        n, out = self.n, self.out
+        out, team, pitch = self.out, self.team, self.pitch
         moved = []
         for i in range(self.count):
-            first, turn = i + n // LANES, n % LANES
-            index = out.new(f"(lane + {turn}) % {LANES}")
-            parts = [
-                out.new(f"tl.gather({row[j]}, {index}, 0)") if j < self.count else "zero"
-                for j in (first, first + 1)
-            ]
+            first, turn = i + pitch // team, pitch % team
+            parts = [row[j] if j < self.count else "zero" for j in (first, first + 1)]
             shifted = parts[0]
             if turn:
-                shifted = out.new(f"tl.where(lane + {turn} < {LANES}, {parts[0]}, {parts[1]})")
-            shifted = out.new(f"tl.where(col{i} < {self.right - n}, {shifted}, 0.0)")
-            if keep_right and i == self.right // LANES:
+                index = out.new(f"first + (lane + {turn}) % {team}")
+                near, far = (x if x == "zero" else f"tl.gather({x}, {index}, 0)" for x in parts)
+                shifted = out.new(f"tl.where(lane + {turn} < {team}, {near}, {far})")
+            shifted = out.new(f"tl.where(col{i} < {self.right - pitch}, {shifted}, 0.0)")
+            if keep_right and i == self.right // team:
                 shifted = out.new(f"tl.where(col{i} == {self.right}, {row[i]}, {shifted})")
             moved.append(shifted)
         return moved
 
 
 def broadcast(out: Source, vector: str, lane: int) -> str:
-    """What one lane holds, for all."""
-    return out.new(f"tl.gather({vector}, lane * 0 + {lane}, 0)")
+    """What one lane holds, for all of its team."""
+    return out.new(f"tl.gather({vector}, first + {lane}, 0)")
 
 
 def _sum(out: Source, products: list[str], chains: int, start: str) -> str:
@@ -111,7 +148,7 @@ def reflect(columns: Columns, pivot: Row, others: list[Row], column: int) -> str
     sign = out.new(f"tl.where({top} < 0.0, zero - 1.0, 1.0)")
     head = out.new(f"{top} + {sign} * ({square} * {inverse})")
     support = set().union(pivot.support, *(row.support for row in others))
-    reached = {c // LANES for c in support}
+    reached = {c // columns.team for c in support}
     for i in range(columns.count):
         if i not in reached:
             continue
@@ -153,5 +190,5 @@ class Rows:
 def times(out: Source, *, backwards: bool = False) -> Iterator[None]:
     """The loop over all times, `t`."""
     with out.block("for turn in range(0, L):"):
-        out("t = L - 1 - turn + b * 0" if backwards else "t = turn + b * 0")
+        out("t = L - 1 - turn + program * 0" if backwards else "t = turn + program * 0")
         yield

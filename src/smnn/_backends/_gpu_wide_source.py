@@ -1,4 +1,4 @@
-"""Triton source of the elimination for larger blocks: a warp for each sequence.
+"""Triton source of the elimination for larger blocks: a team of lanes for each sequence.
 
 The factor is laid out `[sequence][time][cell]` with the cells of `_gpu_source.keep_row`, and the
 right-hand side waits for its substitution where the answer will be. Sequences are not cut.
@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from smnn._backends._gpu_emit import Source
 from smnn._backends._gpu_source import Spec, factor_cells
-from smnn._backends._gpu_wide import LANES, Columns, Row, Rows, reflect, times
+from smnn._backends._gpu_wide import Columns, Row, Rows, reflect, times
 from smnn._backends._gpu_wide_substitute import back_body
 from smnn._taylor import unit_link
 
 
 def _per_lane(columns: Columns, spec: Spec) -> None:
     """Which variable and order a column of the last two times is about, and its share of the links."""
-    out, n, m = columns.out, spec.n, spec.m
-    start = columns.right - 2 * n
+    out, n, m, pitch = columns.out, spec.n, spec.m, columns.pitch
+    start = columns.newest - pitch
     K, KF = (x.tolist() for x in unit_link(m - 1, spec.scheme))
     for i in range(columns.count):
         out(f"at{i} = col{i} - {start}")
-        out(f"new{i} = (at{i} >= {n}) & (at{i} < {2 * n})")
+        out(f"new{i} = (at{i} >= {pitch}) & (at{i} < {pitch + n})")
         out(f"old{i} = (at{i} >= 0) & (at{i} < {n})")
-        out(f"local{i} = tl.where(new{i}, at{i} - {n}, at{i}) * (old{i} | new{i}).to(tl.int32)")
+        out(f"local{i} = tl.where(new{i}, at{i} - {pitch}, at{i}) * (old{i} | new{i}).to(tl.int32)")
         out(f"var{i} = local{i} // {m}")
         out(f"order{i} = local{i} % {m}")
         for r in range(m):
@@ -50,15 +50,18 @@ def _ask_steps(columns: Columns, t: str) -> None:
 def _governing(columns: Columns, spec: Spec, which: range) -> list[Row]:
     """The equations at time `t`, or some of them."""
     out, n, right = columns.out, spec.n, columns.right
-    first, rows = right - n, []
+    first, rows = columns.newest, []
     for q in which:
         w = out.new(f"tl.load(wg_ptr + b * wg_sb + t * wg_st + {q} * wg_sq)")
         chunks = []
         for i in range(columns.count):
+            if (i + 1) * columns.team <= first:
+                chunks.append("zero")
+                continue
             where = f"c_ptr + b * c_sb + t * c_st + {q * n} + (col{i} - {first})"
             mask = f"(col{i} >= {first}) & (col{i} < {right})"
             value = out.new(f"tl.load({where}, mask={mask}, other=0.0)")
-            if i == right // LANES:
+            if i == right // columns.team:
                 where = f"d_ptr + b * d_sb + t * d_st + {q} + lane * 0"
                 d = out.new(f"tl.load({where}, mask=col{i} == {right}, other=0.0)")
                 value = out.new(f"{value} + {d}")
@@ -69,7 +72,7 @@ def _governing(columns: Columns, spec: Spec, which: range) -> list[Row]:
 
 def _links(columns: Columns, spec: Spec) -> list[Row]:
     """Rows `scale (K D y_t - K F D y_{t-1})`."""
-    out, n, m = columns.out, spec.n, spec.m
+    out, m = columns.out, spec.m
     powers = []
     for i in range(columns.count):
         s = out.new(f"s{i}")
@@ -79,7 +82,7 @@ def _links(columns: Columns, spec: Spec) -> list[Row]:
         for order in range(1, m):
             power = out.new(f"tl.where(order{i} >= {order}, {power} * {s}, {power})")
         powers.append(power)
-    rows, start = [], columns.right - 2 * n
+    rows, old, new = [], columns.newest - columns.pitch, columns.newest
     for v in range(spec.V):
         for r in range(m):
             chunks = []
@@ -94,17 +97,17 @@ def _links(columns: Columns, spec: Spec) -> list[Row]:
                 mine = f"(old{i} | new{i}) & (var{i} == {v})"
                 chunks.append(out.new(f"tl.where({mine}, {share} * {powers[i]}, 0.0)"))
             some = {v * m + order for order in range(r, m)}
-            rows.append(Row(chunks, {start + x for x in some} | {start + n + x for x in some}))
+            rows.append(Row(chunks, {old + x for x in some} | {new + x for x in some}))
     return rows
 
 
 def _initial(columns: Columns, spec: Spec) -> list[Row]:
     """What is known of the state at an early time."""
-    out, n, right = columns.out, spec.n, columns.right
+    out, right = columns.out, columns.right
     rows = []
     for v in range(spec.V):
         for r in range(spec.m_init):
-            column = right - n + v * spec.m + r
+            column = columns.newest + v * spec.m + r
             w = out.new(f"tl.load(wi_ptr + b * wi_sb + t * wi_st + {v} * wi_sv + {r} * wi_sr)")
             u = out.new(f"tl.load(u_ptr + b * u_sb + t * u_st + {v * spec.m_init + r})")
             chunks = columns.each(
@@ -117,21 +120,22 @@ def _initial(columns: Columns, spec: Spec) -> list[Row]:
 
 def _central(columns: Columns, spec: Spec) -> list[Row]:
     """Rows `w H^(R-2) (y_t - y_{t-2} - H y'_{t-1})` at the top order, for `t >= 2`."""
-    out, n, R = columns.out, spec.n, spec.m - 1
+    out, R = columns.out, spec.m - 1
+    oldest, last, new = (columns.block(k) for k in range(3))
     rows = []
     out("far = tl.maximum(t - 2, 0)")
     for v in range(spec.V):
-        load = f"s_ptr + b * s_sb + {v} * s_sv"
-        first = out.new(f"tl.load({load} + far * s_st, mask=t > 1, other=1.0)")
-        second = out.new(f"tl.load({load} + (far + 1) * s_st, mask=t > 1, other=1.0)")
-        where = f"wt_ptr + b * wt_sb + far * wt_st + {v} * wt_sv"
-        w = out.new(f"tl.load({where}, mask=t > 1, other=0.0)")
+        load = f"s_ptr + b * s_sb + {v} * s_sv + lane * 0"
+        first = out.new(f"tl.load({load} + far * s_st, mask=times > 1, other=1.0)")
+        second = out.new(f"tl.load({load} + (far + 1) * s_st, mask=times > 1, other=1.0)")
+        where = f"wt_ptr + b * wt_sb + far * wt_st + {v} * wt_sv + lane * 0"
+        w = out.new(f"tl.load({where}, mask=times > 1, other=0.0)")
         H = out.new(f"{first} + {second}")
         w = out.new(f"{w} / {H}") if R == 1 else w
         for _ in range(R - 2):
             w = out.new(f"{w} * {H}")
         i = spec.m * v + R - 1
-        places = {i: f"(-{w})", n + i + 1: f"(-{w} * {H})", 2 * n + i: w}
+        places = {oldest[i]: f"(-{w})", last[i + 1]: f"(-{w} * {H})", new[i]: w}
         parts = (f"tl.where(COL == {c}, zero + {x}, 0.0)" for c, x in places.items())
         rows.append(Row(columns.each(" + ".join(parts)), set(places)))
     return rows
@@ -154,8 +158,10 @@ class _Judge:
         pivot = "zero"
         for j, row in enumerate(rows):
             for i in range(columns.count):
-                x = row.chunks[i]
-                out(f"norm{i} = norm{i} + tl.where(col{i} >= {j}, {x} * {x}, 0.0)")
+                square = f"{row.chunks[i]} * {row.chunks[i]}"
+                if i * columns.team < j:
+                    square = f"tl.where(col{i} >= {j}, {square}, 0.0)"
+                out(f"norm{i} = norm{i} + {square}")
             pivot = out.new(f"tl.where(lane == {j}, {row.chunks[0]}, {pivot})")
         square = out.new(f"{pivot} * {pivot}")
         empty = out.new("(norm0 == 0.0) & (least > 0.0)")
@@ -172,14 +178,16 @@ class _Judge:
         """Of all lanes the worst, and where; negative for a bad step."""
         out = self._columns.out
         ratios = out.new("tl.sqrt(least / least_of)")
-        out(f"ratio = tl.min({ratios}, axis=0)")
+        out(f"ratio = {self._columns.all(ratios, 'tl.minimum(A, B)')}")
         far = "9223372036854775807"
-        out(f"weakest_at = tl.min(tl.where({ratios} == ratio, weakest, {far}), axis=0)")
+        where = out.new(f"tl.where({ratios} == ratio, weakest, {far})")
+        where = self._columns.all(where, "tl.minimum(A, B)")
         bad = " | ".join(f"bad{i}" for i in range(self._columns.count))
-        out(f"bad_step = tl.sum(({bad}).to(tl.int32), axis=0) > 0")
+        bad = self._columns.all(out.new(f"({bad}).to(tl.int32)"), "A | B")
+        out(f"bad_step = {bad} > 0")
         out("ratio = tl.where(bad_step, -1.0, ratio)")
-        out("tl.store(rcond_ptr + b, ratio)")
-        out("tl.store(weakest_ptr + b, weakest_at)")
+        out("tl.store(rcond_ptr + b + lane * 0, ratio, mask=lane == 0)")
+        out(f"tl.store(weakest_ptr + b + lane * 0, {where}, mask=lane == 0)")
 
 
 def _keep(
@@ -191,41 +199,41 @@ def _keep(
     for j, row in enumerate(rows):
         start = j * blocks * n - j * (j - 1) // 2 - j
         for i, x in enumerate(row.chunks):
-            if j // LANES == i:
+            if j // columns.team == i:
                 pivot = inverse[j] or f"1.0 / {x}"
                 x = out.new(f"tl.where(col{i} == {j}, {pivot}, {x})")
-            where = f"factor_ptr + (b * T + {time}) * {cells} + {start} + col{i}"
-            out(f"tl.store({where}, {x}, mask=(col{i} >= {j}) & (col{i} < {right}) & {mask})")
-        i = right // LANES
+            number, own = columns.number(i)
+            where = f"factor_ptr + (b * T + {time}) * {cells} + {start} + {number}"
+            out(f"tl.store({where}, {x}, mask=(col{i} >= {j}) & {own} & {mask})")
+        i = right // columns.team
         where = f"y_ptr + (b * T + {time}) * {n} + {j} + lane * 0"
         out(f"tl.store({where}, {row.chunks[i]}, mask=(col{i} == {right}) & {mask})")
 
 
 def _triangle(columns: Columns, rows: list[Row]) -> list[Row]:
     """The rows over the new time, reduced to as many as it has unknowns."""
-    n, first = columns.n, columns.right - columns.n
-    for j in range(n):
-        reflect(columns, rows[j], rows[j + 1 :], first + j)
-    return rows[:n]
+    rows = [Row(columns.from_newest(row.chunks), row.support) for row in rows]
+    for j in range(columns.n):
+        reflect(columns, rows[j], rows[j + 1 :], columns.newest + j)
+    return rows[: columns.n]
 
 
 def _insert(columns: Columns, triangle: list[Row], rows: list[Row]) -> None:
     """Take further rows into the triangle over the new time."""
     for j in range(columns.n):
-        reflect(columns, triangle[j], rows, columns.right - columns.n + j)
+        reflect(columns, triangle[j], rows, columns.newest + j)
 
 
-def solve_body(out: Source, spec: Spec) -> None:
+def solve_body(out: Source, spec: Spec, team: int) -> None:
     """Elimination from the first time to the last, then substitution."""
     n, reach, blocks = spec.n, spec.reach, spec.reach + 1
-    columns = Columns(out, n, blocks)
-    right, start = columns.right, columns.right - 2 * n
+    columns = Columns(out, n, blocks, team)
+    right, old_block = columns.right, columns.block(reach - 1)
     _per_lane(columns, spec)
     last, prior = Rows(columns, "last", n), Rows(columns, "prior", n if reach == 2 else 0)
-    unit = [columns.each(f"tl.where(COL == {start + j}, zero + 1.0, 0.0)") for j in range(n)]
-    last.carry(unit)
-    if reach == 2:
-        prior.carry([columns.each(f"tl.where(COL == {j}, zero + 1.0, 0.0)") for j in range(n)])
+    for begun, k in ((last, 1), (prior, 0)) if reach == 2 else ((last, 0),):
+        unit = [columns.each(f"tl.where(COL == {j}, zero + 1.0, 0.0)") for j in columns.block(k)]
+        begun.carry(unit)
     judge = _Judge(columns)
     for i in range(columns.count):
         out(f"bad{i} = lane < 0")
@@ -235,10 +243,10 @@ def solve_body(out: Source, spec: Spec) -> None:
         out("times = lane * 0 + t")  # by lane: in the interpreter, shared conditions mix with none
         first, *more = [range(q, min(q + n, spec.Q)) for q in range(0, max(spec.Q, 1), n)]
         governing = _governing(columns, spec, first)
-        old = last.rows({*range(start, start + n), right})
+        old = last.rows({*old_block, right})
         new = _links(columns, spec)
         _ask_steps(columns, "(t + 1)")
-        inverse = [reflect(columns, old[j], new, start + j) for j in range(n)]
+        inverse = [reflect(columns, old[j], new, old_block[j]) for j in range(n)]
         new = _triangle(columns, [*new, *governing])
         for some in more:  # many equations: the registers hold as many as there are unknowns
             _insert(columns, new, _governing(columns, spec, some))
@@ -246,16 +254,17 @@ def solve_body(out: Source, spec: Spec) -> None:
             early = Rows(columns, "early", n)
             early.carry([row.chunks for row in new])
             with out.block("if t < T_init:"):
-                inside = early.rows({*range(right - n, right + 1)})
+                inside = early.rows({*range(columns.newest, right + 1)})
                 _insert(columns, inside, _initial(columns, spec))
                 early.carry([row.chunks for row in inside])
-            new = early.rows({*range(right - n, right + 1)})
+            new = early.rows({*range(columns.newest, right + 1)})
         if reach == 2:
-            oldest, central = prior.rows({*range(0, 2 * n), right}), _central(columns, spec)
+            oldest = prior.rows({*columns.block(0), *columns.block(1), right})
+            central = _central(columns, spec)
             inverse = [reflect(columns, oldest[j], central, j) for j in range(n)]
-            for block, rows in ((n, old), (2 * n, new)):
-                for j in range(n):
-                    reflect(columns, rows[j], central, block + j)
+            for k, rows in ((1, old), (2, new)):
+                for row, column in zip(rows, columns.block(k), strict=True):
+                    reflect(columns, row, central, column)
             judge.take(oldest, "(t - 2)")
             _keep(columns, blocks, oldest, inverse, "(t - 2)", "(times > 1)")
             prior.carry([columns.moved(row.chunks) for row in old])
@@ -275,7 +284,7 @@ def solve_body(out: Source, spec: Spec) -> None:
     out("tl.debug_barrier()")
     back_body(out, n, reach, "y_ptr")
     out(f"infinite = (lane < {n}) & ~(tl.abs(y0) < float('inf'))")
-    out("finite = tl.sum(infinite.to(tl.int32), axis=0) == 0")
+    out(f"finite = {columns.all(out.new('infinite.to(tl.int32)'), 'A | B')} == 0")
     out("code = tl.where(finite | (ratio <= 1e-14), tl.where(ratio > 1e-14, 0, 3), 2)")
     out("code = tl.where(bad_step, 1, code)")
-    out("tl.store(status_ptr + b, code.to(tl.int64))")
+    out("tl.store(status_ptr + b + lane * 0, code.to(tl.int64), mask=lane == 0)")

@@ -60,20 +60,17 @@ def back_body(out: Source, n: int, reach: int, right: str) -> None:
         out(f"tl.store(y_ptr + (b * T + t) * {n} + lane, y0, mask=lane < {n})")
 
 
-def adjoint_body(out: Source, n: int, reach: int) -> None:
+def adjoint_body(out: Source, n: int, reach: int, team: int) -> None:
     """Solve `R^T z = g` from the first time to the last, then `R y = z`."""
-    columns = Columns(out, n, reach + 1)
+    columns = Columns(out, n, reach + 1, team)
     cells, blocks = factor_cells(n, reach, 0), reach + 1
     places = [(f"g_ptr + TIME * {n} + lane", f"lane < {n}")]
     for j in range(n):
         start = j * blocks * n - j * (j - 1) // 2 - j
-        places += [
-            (
-                f"factor_ptr + TIME * {cells} + {start} + col{i}",
-                f"(col{i} >= {j}) & (col{i} < {columns.right})",
-            )
-            for i in range(columns.count)
-        ]
+        for i in range(columns.count):
+            number, own = columns.number(i)
+            where = f"factor_ptr + TIME * {cells} + {start} + {number}"
+            places.append((where, f"(col{i} >= {j}) & {own}"))
     ahead = _Ahead(out, places, "0")
     for i in range(columns.count):
         out(f"load{i} = zero")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import math
 from typing import TYPE_CHECKING
@@ -14,23 +15,23 @@ from smnn._backends._gpu_mode import interpreted
 from smnn._backends.base import Backend, Solved
 from smnn._errors import BackendError
 from smnn._problem import Problem
-from smnn._taylor import link_rows
+from smnn._taylor import link_rows, unit_link
 
 if TYPE_CHECKING:
     from smnn._backends._gpu_prepared import Prepared
 
 LANES_WANTED = 32768
 """Lanes that keep a large GPU busy; fewer sequences than that are cut into pieces."""
-LARGEST_BLOCK = 24
-"""Unknowns per time that fit into the registers of a warp."""
+LARGEST_BLOCK = 64
+"""Unknowns per time whose rows in flight fit into the registers of a few warps."""
 LARGEST_IN_A_LANE = 12
 """Unknowns per time that fit into the registers of one of its lanes."""
-SMALLEST_FOR_A_WARP = 6
-"""Unknowns per time below which a warp has too little to share out."""
+SMALLEST_FOR_A_TEAM = 6
+"""Unknowns per time below which lanes have too little to share out."""
 
 
 class GpuBackend(Backend):
-    """Orthogonal elimination with every triangle in registers: of one lane, or of a warp."""
+    """Orthogonal elimination in registers: of one lane, of a team, or of a few warps."""
 
     name = "gpu"
 
@@ -53,11 +54,12 @@ class GpuBackend(Backend):
     def pieces(self, B: int, T: int, n: int, reach: int) -> int:
         """Enough lanes to fill the device, as long as pieces stay worth their overhead.
 
-        Zero asks for a warp per sequence (`_gpu_wide.py`): blocks that are too large for one lane,
-        and those of medium size as long as the sequences alone do not fill the device. Long ones
-        are better cut, unless there are many.
+        Zero asks for a team of lanes per sequence (`_gpu_wide.py`), or for one or a few warps
+        (`_gpu_large.py`): blocks that are too large for one lane, and those of medium size as long
+        as the sequences alone do not fill the device. Long ones are better cut, unless there are
+        many.
         """
-        few = n >= SMALLEST_FOR_A_WARP and 5 * n**3 >= B and T <= 500 + 8 * B
+        few = n >= SMALLEST_FOR_A_TEAM and 10 * n**3 >= B and T <= 500 + 8 * B
         if n > LARGEST_IN_A_LANE or (few and not interpreted()):
             return 0
         shortest = max(plans.SHORTEST_PIECE, 2 * n, 4 * reach)
@@ -165,6 +167,13 @@ def _packed(x: Tensor, axis: int) -> Tensor:
     return x
 
 
+@functools.cache
+def _unit_link(R: int, scheme: str, device: torch.device) -> tuple[Tensor, Tensor]:
+    """`K` and `K F` for weights of one, kept: prepared launches hold their addresses."""
+    K, KF = unit_link(R, scheme)
+    return torch.from_numpy(K).to(device), torch.from_numpy(KF).to(device)
+
+
 def _inputs(problem: Problem, *, left: bool) -> tuple[object, dict[str, Tensor], object]:
     """What the source is written for, the tensors it reads, and their strides."""
     from smnn._backends._gpu_source import Spec
@@ -177,6 +186,9 @@ def _inputs(problem: Problem, *, left: bool) -> tuple[object, dict[str, Tensor],
         K, KF = _packed(K, 3), _packed(KF, 3)
         if K.stride() != KF.stride():
             K, KF = K.contiguous(), KF.contiguous()
+    elif V * m > plans.LARGEST_IN_A_WARP:
+        unit = _unit_link(m - 1, problem.scheme, scale.device)
+        K, KF = (x.expand(*scale.shape, m, m) for x in unit)
     u = _packed(problem.u, 2)
     tensors = {
         "c": _packed(problem.c, 2), "d": _packed(problem.d, 2), "u": u, "s": problem.s,

@@ -1,0 +1,154 @@
+"""Writes Triton source in which a program works on one sequence with tiles of rows and columns.
+
+Blocks too large for a warp's unrolled source (`_gpu_wide.py`): the rows in flight lie in tiles of a
+few rows by 32 columns, a column in each lane of a warp and the rows spread over the warps, and the
+loop over the columns to eliminate stays a loop. A triangle is needed row by row only, and lives in
+memory: in the place of the factor, as it is on its way there. Blocks of columns begin at a tile's
+edge, so that the columns of a time become those of the time before it by a change of name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from smnn._backends._gpu_emit import Source, inverse_root, reciprocal
+from smnn._backends._gpu_mode import interpreted
+from smnn._backends._gpu_source import Spec, factor_cells
+
+LANES = 32
+Chunk = tuple[str, int]
+"""Which 32 columns: a block of them and the place in it."""
+Tile = dict[Chunk, str]
+"""What some rows, or one, have in each chunk."""
+
+
+class Shape(NamedTuple):
+    """How rows are spread."""
+
+    warps: int
+    rows: int
+    """Of a tile; a multiple of the warps."""
+
+
+def shape(n: int) -> Shape:
+    """Few warps that have room for the rows in their registers: fewer have less to tell each other.
+
+    Measured on an H200 with 512 sequences, where twice as many take 1.1 (27 unknowns) to 2.2 times
+    (64) as long for a solve and its derivative.
+    """
+    return Shape(1, 4) if n < LANES else Shape(4, 8)
+
+
+def chunks(block: str, count: int) -> list[Chunk]:
+    """Those of a block of `count` columns."""
+    return [(block, i) for i in range(-(-count // LANES))]
+
+
+class Tiles:
+    """Names that all kernels of this kind share: rows and columns of a tile."""
+
+    def __init__(self, out: Source, spec: Spec, form: Shape) -> None:
+        self.out, self.spec, self.form, self.n = out, spec, form, spec.n
+        self.blocks = spec.reach + 1
+        self.own = chunks("", spec.n)
+        """Chunks of a block, to be named."""
+        self.right = spec.n // LANES
+        """The chunk of the right-hand side, which is behind the columns of the newest time."""
+        out("b = tl.program_id(0).to(tl.int64)")
+        out(f"ROWS: tl.constexpr = {form.rows}")
+        out(f"COLUMNS: tl.constexpr = {LANES}")
+        out("row = tl.arange(0, ROWS)")
+        out("lane = tl.arange(0, COLUMNS)")
+        out("zero = lane.to(tl.float64) * 0.0")
+        out("blank = row[:, None].to(tl.float64) * 0.0 + zero[None, :]")
+        for i in range(-(-(spec.n + 1) // LANES)):
+            out(f"col{i} = lane + {i * LANES}")
+            out(f"column{i} = row[:, None] * 0 + col{i}[None, :]")
+
+    def block(self, name: str) -> list[Chunk]:
+        """The chunks of a block of columns; the newest, `c`, has the right-hand side too."""
+        return chunks(name, self.n + (name == "c"))
+
+    def top(self, blocks: str) -> Tile:
+        """Names for the row that is worked on."""
+        return {(x, k): f"top_{x}{k}" for block in blocks for x, k in self.block(block)}
+
+    def groups(self, count: int) -> int:
+        """Tiles that hold so many rows."""
+        return -(-count // self.form.rows)
+
+    def cells(self, time: str) -> str:
+        """Address of the factor of a time."""
+        return f"factor_ptr + (b * T + {time}) * {factor_cells(self.n, self.blocks - 1, 0)}"
+
+    def start(self, j: str) -> str:
+        """Where the row of an unknown begins in it, less its own column."""
+        return f"({j} * {self.blocks * self.n - 1} - {j} * ({j} - 1) // 2)"
+
+    def sums(self, values: dict[Chunk, str]) -> dict[Chunk, str]:
+        """Over all rows of a tile."""
+        # The interpreter does not add up several tensors at once.
+        if self.form.warps == 1 or len(values) == 1 or interpreted():
+            return {key: self.out.new(f"tl.sum({x}, axis=0)") for key, x in values.items()}
+        # What warps have to tell each other goes through memory, and they wait: once, not each time.
+        found = {key: f"sum_{key[0]}{key[1]}" for key in values}
+        names, given = ", ".join(found.values()), ", ".join(values.values())
+        self.out(f"{names} = tl.reduce(({given}), 0, add{len(values)})")
+        return found
+
+    @contextmanager
+    def columns(self, low: int, high: int) -> Iterator[None]:
+        """The loop over columns `j` of one chunk; `here` and `inside` say where it is in there."""
+        out = self.out
+        with out.block(f"for j in range({low}, {high}):"):
+            out(f"here = lane * 0 + (j - {low // LANES * LANES})")
+            out("inside = row[:, None] * 0 + here[None, :]")
+            yield
+
+    def reflect(self, top: Tile | None, rows: list[Tile], at: Chunk, reached: list[Chunk]) -> str:
+        """Householder: column `here` of the rows goes into the top row, which may be none yet.
+
+        All change their values, not their names. Gives the reciprocal of the new pivot.
+
+        Args:
+            top: The row that takes it, one name per chunk.
+            rows: Tiles of rows.
+            at: The chunk of the column.
+            reached: Chunks in which a row can be other than 0, and that are still needed.
+        """
+        out = self.out
+        tips = [out.new(f"tl.gather({tile[at]}, inside, 1)") for tile in rows]
+        products = {}
+        for key in reached:
+            parts = [f"{tip} * {tile[key]}" for tip, tile in zip(tips, rows, strict=True)]
+            total = out.new(parts[0])
+            for part in parts[1:]:
+                total = out.new(f"{part} + {total}")
+            products[key] = total
+        dots = self.sums(products)
+        square = out.new(f"tl.gather({dots[at]}, here, 0) + 1e-300")
+        sign, part = "1.0", "1.0"
+        if top:
+            pivot = out.new(f"tl.gather({top[at]}, here, 0)")
+            square = out.new(f"{pivot} * {pivot} + {square}")
+            sign = out.new(f"tl.where({pivot} < 0.0, zero - 1.0, 1.0)")
+        some = out.new(f"{square} > 1e-280")
+        inverse = inverse_root(out, square)
+        head = out.new(f"{square} * {inverse} * {sign}")
+        if top:
+            part = reciprocal(out, out.new(f"tl.abs({pivot}) * {inverse} + 1.0"))
+            head = out.new(f"{pivot} + {head}")
+        scale = out.new(f"tl.where({some}, ({inverse} * {inverse}) * {part}, 0.0)")
+        for key in reached:
+            held = f"{head} * {top[key]} + " if top else ""
+            along = out.new(f"({held}{dots[key]}) * {scale}")
+            if top:
+                out(f"{top[key]} = {top[key]} - {along} * {head}")
+            else:
+                out(f"top_{key[0]}{key[1]} = -{along} * {head}")
+            spread = out.new(f"blank + {along}[None, :]")
+            for tip, tile in zip(tips, rows, strict=True):
+                out(f"{tile[key]} = {tile[key]} - {spread} * {tip}")
+        return out.new(f"-{sign} * {inverse}")

@@ -1,0 +1,316 @@
+"""Triton source of the elimination for the largest blocks: several warps for each sequence.
+
+Factor and right-hand sides lie as `_gpu_wide_source.py` lays them out. The columns are called `a`
+for the time before last, `b` for the last time and `c` for the new one. A turn takes in one time:
+
+- `central` only: its rows, over `a, b, c`, go into the rows of the time before last, which are
+  finished with that;
+- the links, and what is left of the central rows, go into the rows of the last time;
+- what is left of all these, and the equations, make up the triangle of the new time.
+"""
+
+from __future__ import annotations
+
+from smnn._backends._gpu_emit import Source
+from smnn._backends._gpu_large import LANES, Chunk, Shape, Tile, Tiles
+from smnn._backends._gpu_large_substitute import back_body
+from smnn._backends._gpu_source import Spec
+
+
+class _Tops:
+    """Rows of a time's triangle, read one ahead of the one that is worked on."""
+
+    def __init__(self, tiles: Tiles, time: str, mask: str, blocks: str) -> None:
+        """Ask for the first; `blocks` are those that the rows reach, their own first."""
+        self._tiles, self._blocks, self._time, self._mask = tiles, blocks, time, mask
+        for i, block in enumerate(blocks):
+            for _, k in tiles.block(block):
+                tiles.out(f"next_{block}{k} = {self._load(block, i, k, '0')}")
+
+    def _load(self, block: str, i: int, k: int, j: str) -> str:
+        tiles, n, parts = self._tiles, self._tiles.n, []
+        mask = f"(lane * 0 + {j} < {n}) & {self._mask}"
+        if block != "c" or not i:  # of the new time, earlier ones know nothing yet
+            inside = f"(col{k} < {n})" + ("" if i else f" & (col{k} >= {j})")
+            where = f"{tiles.cells(self._time)} + {tiles.start(j)} + {i * n} + col{k}"
+            parts.append(f"tl.load({where}, mask={inside} & {mask}, other=0.0)")
+        if block == "c" and k == tiles.right:
+            where = f"y_ptr + (b * T + {self._time}) * {n} + {j} + lane * 0"
+            parts.append(f"tl.load({where}, mask=(col{k} == {n}) & {mask}, other=0.0)")
+        return " + ".join(parts) or "zero"
+
+    def take(self) -> Tile:
+        """Row `j`."""
+        for i, block in enumerate(self._blocks):
+            for _, k in self._tiles.block(block):
+                self._tiles.out(f"top_{block}{k} = next_{block}{k}")
+                self._tiles.out(f"next_{block}{k} = {self._load(block, i, k, '(j + 1)')}")
+        return self._tiles.top(self._blocks)
+
+
+def _keep(tiles: Tiles, blocks: str, time: str, mask: str, inverse: str | None, first: int) -> None:
+    """Store row `j` of a time, over these blocks; with the reciprocal of its pivot if finished.
+
+    Of its own block, the chunks from `first` on.
+    """
+    out, n, top = tiles.out, tiles.n, tiles.top(blocks)
+    for i, block in enumerate(blocks):
+        for _, k in tiles.own[0 if i else first :]:
+            x, valid = top[block, k], f"(col{k} < {n}) & {mask}"
+            if not i:
+                x = out.new(f"tl.where(col{k} == j, {inverse}, {x})") if inverse else x
+                valid += f" & (col{k} >= j)"
+            where = f"{tiles.cells(time)} + {tiles.start('j')} + {i * n} + col{k}"
+            out(f"tl.store({where}, {x}, mask={valid})")
+    k = tiles.right
+    where = f"y_ptr + (b * T + {time}) * {n} + j + lane * 0"
+    out(f"tl.store({where}, {top['c', k]}, mask=(col{k} == {n}) & {mask})")
+
+
+class _Judge:
+    """Squared norms of the columns, and the smallest pivot relative to them, lane by lane."""
+
+    def __init__(self, tiles: Tiles, blocks: str) -> None:
+        self._tiles, self._blocks, out = tiles, blocks, tiles.out
+        for _, k in tiles.own:
+            for block in blocks:
+                out(f"norm_{block}{k} = zero")
+            out(f"least{k} = zero + 1.0")
+            out(f"least_of{k} = zero + 1.0")
+            out(f"weakest{k} = lane.to(tl.int64) * 0")
+            out(f"pivot{k} = zero")
+
+    def take(self, top: Tile) -> None:
+        """Row `j`, finished."""
+        out = self._tiles.out
+        for block in self._blocks:
+            for _, k in self._tiles.own:
+                x = top[block, k]
+                valid = f"col{k} >= j" if block == self._blocks[0] else "lane >= 0"
+                out(f"norm_{block}{k} += tl.where({valid}, {x} * {x}, 0.0)")
+        for _, k in self._tiles.own:
+            x = top[self._blocks[0], k]
+            out(f"pivot{k} = tl.where(col{k} == j, {x}, pivot{k})")
+
+    def move_on(self, time: str) -> None:
+        """All rows of that time have been taken, and no later row reaches its columns."""
+        out, n, first = self._tiles.out, self._tiles.n, self._blocks[0]
+        for _, k in self._tiles.own:
+            norm = f"norm_{first}{k}"
+            square = out.new(f"pivot{k} * pivot{k}")
+            empty = out.new(f"({norm} == 0.0) & (least{k} > 0.0)")
+            less = out.new(f"({square} * least_of{k} < least{k} * {norm}) | {empty}")
+            less = out.new(f"{less} & (col{k} < {n}) & (lane * 0 + {time} >= 0)")
+            out(f"least{k} = tl.where({less}, {square}, least{k})")
+            out(f"least_of{k} = tl.where({less}, tl.where({empty}, 1.0, {norm}), least_of{k})")
+            out(f"weakest{k} = tl.where({less}, ({time}) * {n} + col{k}, weakest{k})")
+            for here, there in zip(self._blocks, self._blocks[1:], strict=False):
+                out(f"norm_{here}{k} = norm_{there}{k}")
+            out(f"norm_{self._blocks[-1]}{k} = zero")
+
+    def conclude(self) -> None:
+        """Of all columns the worst, and where; negative for a bad step."""
+        out, own = self._tiles.out, [k for _, k in self._tiles.own]
+        ratios = [out.new(f"tl.sqrt(least{k} / least_of{k})") for k in own]
+        out("ratio = tl.min(" + _folded("tl.minimum", ratios) + ", axis=0)")
+        far = "9223372036854775807"
+        places = [
+            out.new(f"tl.where({x} == ratio, weakest{k}, {far})")
+            for k, x in zip(own, ratios, strict=True)
+        ]
+        out("weakest_at = tl.min(" + _folded("tl.minimum", places) + ", axis=0)")
+        out("bad_step = tl.sum(bad.to(tl.int32), axis=0) > 0")
+        out("ratio = tl.where(bad_step, -1.0, ratio)")
+        out("tl.store(rcond_ptr + b, ratio)")
+        out("tl.store(weakest_ptr + b, weakest_at)")
+
+
+def _folded(function: str, values: list[str]) -> str:
+    """One value from all, by a function of two."""
+    first, *rest = values
+    for x in rest:
+        first = f"{function}({first}, {x})"
+    return first
+
+
+def _links(tiles: Tiles) -> list[Tile]:
+    """Rows `scale (K D y_t - K F D y_{t-1})` over `b` and `c`."""
+    out, spec, n, m = tiles.out, tiles.spec, tiles.n, tiles.spec.m
+    out("ends = lane * 0 + t")
+    out("linked = (ends > 0) & (ends < L)")
+    out("before = t - 1")
+    for _, k in tiles.own:
+        out(f"var{k} = tl.where(col{k} < {n}, col{k} // {m}, {spec.V})")
+        mask = f"mask=(col{k} < {n}) & linked"
+        for name, table, other in (("s", "s", "1.0"), ("power", "scale", "0.0")):
+            where = f"{table}_ptr + b * {table}_sb + before * {table}_st + var{k} * {table}_sv"
+            out(f"{name}{k} = tl.load({where}, {mask}, other={other})")
+        out(f"bad = bad | (s{k} <= 0.0) | ~(s{k} < float('inf'))")
+        for r in range(1, m):
+            out(f"power{k} = tl.where(col{k} % {m} >= {r}, power{k} * s{k}, power{k})")
+    rows = []
+    for g in range(tiles.groups(n)):
+        tile = {key: f"link{g}_{key[0]}{key[1]}" for block in "bc" for key in tiles.block(block)}
+        out(f"which = row + {g * tiles.form.rows}")
+        out(f"of = tl.where(which < {n}, which // {m}, -1)")
+        for _, k in tiles.own:
+            order = f"(col{k} % {m})"
+            mask = out.new(
+                f"(of[:, None] == var{k}[None, :]) & ((which % {m})[:, None] <= {order}[None, :])"
+                " & linked[None, :]"
+            )
+            place = f"(before * k_st + b * k_sb + var{k} * k_sv + {order})[None, :]"
+            place = out.new(f"{place} + (which % {m} * {m})[:, None]")
+            for block, table, sign in (("b", "KF_ptr", "-"), ("c", "K_ptr", "")):
+                value = f"tl.load({table} + {place}, mask={mask}, other=0.0)"
+                out(f"{tile[block, k]} = {value} * ({sign}power{k})[None, :]")
+        if ("c", len(tiles.own)) in tile:  # the right-hand side has a chunk of its own
+            out(f"{tile['c', len(tiles.own)]} = blank")
+        rows.append(tile)
+    return rows
+
+
+def _central(tiles: Tiles) -> list[Tile]:
+    """Rows `w H^(R-2) (y_t - y_{t-2} - H y'_{t-1})` at the top order, for `t >= 2`."""
+    out, spec, R = tiles.out, tiles.spec, tiles.spec.m - 1
+    rows = []
+    out("far = t - 2")
+    for g in range(tiles.groups(spec.V)):
+        out(f"which = row + {g * tiles.form.rows}")
+        out(f"known = (which < {spec.V}) & (which * 0 + t > 1) & (which * 0 + t < L)")
+        load = "s_ptr + b * s_sb + which * s_sv"
+        out(f"H = tl.load({load} + far * s_st, mask=known, other=1.0)")
+        out(f"H = H + tl.load({load} + (far + 1) * s_st, mask=known, other=1.0)")
+        where = "wt_ptr + b * wt_sb + far * wt_st + which * wt_sv"
+        out(f"w = tl.load({where}, mask=known, other=0.0)")
+        for _ in range(R - 2):
+            out("w = w * H")
+        if R == 1:
+            out("w = w / H")
+        out(f"low = which * {spec.m} + {R - 1}")
+        tile = {key: f"tie{g}_{key[0]}{key[1]}" for block in "abc" for key in tiles.block(block)}
+        for (block, k), name in tile.items():
+            value, shift = {"a": ("(-w)", 0), "b": ("(-w * H)", 1), "c": ("w", 0)}[block]
+            # Rows behind the last have no weight, and may meet any column.
+            mask = f"column{k} == low[:, None] + {shift}"
+            out(f"{name} = tl.where({mask}, blank + {value}[:, None], 0.0)")
+        rows.append(tile)
+    return rows
+
+
+def _governing(tiles: Tiles, first: str, count: int) -> list[Tile]:
+    """So many equations at time `t`, from the one with number `first` on, over `c`."""
+    out, n, rows = tiles.out, tiles.n, []
+    for g in range(tiles.groups(count)):
+        out(f"which = row + {first} + {g * tiles.form.rows}")
+        out(f"known = which < {tiles.spec.Q}")
+        out("w = tl.load(wg_ptr + b * wg_sb + t * wg_st + which * wg_sq, mask=known, other=0.0)")
+        out("d = tl.load(d_ptr + b * d_sb + t * d_st + which, mask=known, other=0.0)")
+        tile = {key: f"law{g}_{key[0]}{key[1]}" for key in tiles.block("c")}
+        for (_, k), name in tile.items():
+            where = f"c_ptr + b * c_sb + t * c_st + which[:, None] * {n} + column{k}"
+            mask = f"known[:, None] & (column{k} < {n})"
+            value = f"tl.load({where}, mask={mask}, other=0.0)"
+            if k == tiles.right:
+                value = f"tl.where(column{k} == {n}, blank + d[:, None], {value})"
+            out(f"{name} = {value} * w[:, None]")
+        rows.append(tile)
+    return rows
+
+
+def _initial(tiles: Tiles) -> list[Tile]:
+    """What is known of the state at an early time, over `c`."""
+    out, spec, rows = tiles.out, tiles.spec, []
+    count = spec.V * spec.m_init
+    for g in range(tiles.groups(count)):
+        out(f"which = row + {g * tiles.form.rows}")
+        out(f"known = which < {count}")
+        out(f"v = which // {spec.m_init}")
+        out(f"r = which % {spec.m_init}")
+        where = "wi_ptr + b * wi_sb + t * wi_st + v * wi_sv + r * wi_sr"
+        out(f"w = tl.load({where}, mask=known, other=0.0)")
+        out("u = tl.load(u_ptr + b * u_sb + t * u_st + which, mask=known, other=0.0)")
+        tile = {key: f"start{g}_{key[0]}{key[1]}" for key in tiles.block("c")}
+        for (_, k), name in tile.items():
+            own = f"(column{k} == (v * {spec.m} + r)[:, None]) & known[:, None]"
+            value = f"tl.where({own}, 1.0, tl.where(column{k} == {tiles.n}, u[:, None], 0.0))"
+            out(f"{name} = {value} * w[:, None]")
+        rows.append(tile)
+    return rows
+
+
+def _segments(n: int, width: int) -> list[tuple[int, int]]:
+    """Parts of the columns; none goes over the edge of a chunk."""
+    return [(low, min(low + width, n)) for low in range(0, n, width)]
+
+
+def _triangle(tiles: Tiles, rows: list[Tile], *, further: bool = False) -> None:
+    """Make the triangle of time `t` of these rows, or take them into it."""
+    tops = _Tops(tiles, "t", "(lane >= 0)", "c") if further else None
+    for low, high in _segments(tiles.n, LANES):
+        at = "c", low // LANES
+        reached = [key for key in tiles.block("c") if key >= at]
+        with tiles.columns(low, high):
+            tiles.reflect(tops.take() if tops else None, rows, at, reached)
+            _keep(tiles, "c", "t", "(lane >= 0)", None, at[1])
+
+
+def _eliminate(
+    tiles: Tiles, rows: list[Tile], links: list[Tile], judge: _Judge, blocks: str, *, final: bool
+) -> None:
+    """Rows over these blocks go into the triangle over the first of them, that of an earlier time."""
+    first = blocks[0]
+    time = f"(t - {len(blocks) - 1})"
+    mask = f"(lane * 0 + {time} >= 0) & (lane * 0 + {time} < L)"
+    tops = _Tops(tiles, time, mask, blocks)
+    for low, high in _segments(tiles.n, 16):
+        at = first, low // LANES
+        reached: list[Chunk] = [key for key in tiles.block(first) if key >= at]
+        reached += [key for block in blocks[1:] for key in tiles.block(block)]
+        # A link has nothing before its own column, and no reflection before that one touches it.
+        some = [*rows, *links[: tiles.groups(high)]]
+        with tiles.columns(low, high):
+            top = tops.take()
+            inverse = tiles.reflect(top, some, at, reached)
+            if final:
+                judge.take(top)
+            _keep(tiles, blocks, time, mask, inverse if final else None, at[1])
+    if final:
+        judge.move_on(time)
+
+
+def solve_body(out: Source, spec: Spec, form: Shape) -> None:
+    """Elimination from the first time to the last, then substitution."""
+    n, central = spec.n, spec.reach == 2
+    tiles = Tiles(out, spec, form)
+    judge = _Judge(tiles, "abc" if central else "bc")
+    out("bad = lane < 0")
+    most = 4 * form.rows  # equations that the registers have room for
+    with out.block(f"for turn in range(0, L + {spec.reach}):"):
+        out("t = turn + b * 0")
+        rows: list[Tile] = []
+        if central:
+            rows = _central(tiles)
+            _eliminate(tiles, rows, [], judge, "abc", final=True)
+        links = _links(tiles)
+        _eliminate(tiles, rows, links, judge, "bc", final=not central)
+        with out.block("if turn < L:"):
+            _triangle(tiles, [*links, *rows, *_governing(tiles, "0", min(most, spec.Q))])
+            if most < spec.Q:
+                with out.block(f"for first in range({most}, {spec.Q}, {most}):"):
+                    out("tl.debug_barrier()")
+                    _triangle(tiles, _governing(tiles, "first", most), further=True)
+            if spec.m_init:
+                with out.block("if turn < T_init:"):
+                    out("tl.debug_barrier()")
+                    _triangle(tiles, _initial(tiles), further=True)
+        out("tl.debug_barrier()")
+    judge.conclude()
+    out("poison = tl.where(ratio > 1e-14, 0.0, float('nan')).to(tl.float64)")
+    out("tl.debug_barrier()")
+    back_body(out, n, spec.reach)
+    wrong = " | ".join(f"((col{k} < {n}) & ~(tl.abs(y0_{k}) < float('inf')))" for _, k in tiles.own)
+    out(f"finite = tl.sum(({wrong}).to(tl.int32), axis=0) == 0")
+    out("code = tl.where(finite | (ratio <= 1e-14), tl.where(ratio > 1e-14, 0, 3), 2)")
+    out("code = tl.where(bad_step, 1, code)")
+    out("tl.store(status_ptr + b, code.to(tl.int64))")
