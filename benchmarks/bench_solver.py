@@ -3,7 +3,8 @@
     python benchmarks/bench_solver.py --out bench.json [--published CHECKOUT] [--quick]
 
 Every answer is checked before it is timed: values and gradients against another backend, and the
-error against the closed form. Candidates of one case are timed in turns in this process.
+error against the closed form. Candidates of one case are timed in turns in this process. A compiler
+that makes the CPU backend's C++ part (`SMNN_NATIVE`) is waited for; the JSON says if there is none.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from _solvers import (
     smnn_candidate,
     torchdiffeq_candidate,
 )
+from smnn._backends import _cpu_native
 from smnn._files import OutputError, write_json
 from smnn._machine import describe_machine, package_versions
 from smnn.experiments._bench_timing import check, compare, time_all
@@ -63,6 +65,8 @@ def main() -> int:
 
 def run(options: argparse.Namespace, module: ModuleType | None) -> dict[str, Any]:
     """Measure every case."""
+    absent = _cpu_native.extension.wait()
+    print(f"C++ part of the CPU backend: {absent or 'compiled'}", file=sys.stderr, flush=True)
     machine = describe_machine()
     machine["versions"] |= package_versions(("torchdiffeq",))
     record: dict[str, Any] = {
@@ -70,6 +74,7 @@ def run(options: argparse.Namespace, module: ModuleType | None) -> dict[str, Any
         "command": " ".join(["python", "benchmarks/bench_solver.py", *_public(options)]),
         "settings": {"repeats": options.repeats, "quick": options.quick},
         "machine": machine,
+        "native": absent or "compiled",
         "published": module is not None,
         "cases": [],
     }

@@ -34,12 +34,12 @@ LAYERS = [
 ]
 # The same inside the folder of backends.
 BACKEND_LAYERS = [
-    {"_layout", "base", "_gpu_mode", "_gpu_native"},
-    {"_simd", "_gpu_emit"},
+    {"_layout", "base", "_gpu_mode", "_native"},
+    {"_simd", "_gpu_emit", "_gpu_native", "_cpu_native"},
     {"_lanes", "_gpu_rows", "_gpu_source", "_gpu_wide"},
-    {"_pieces", "_gpu_chain", "_gpu_substitute", "_gpu_wide_substitute"},
-    {"_addresses"},
-    {"_eliminate", "_gpu_wide_source"},
+    {"_pieces", "_gpu_chain", "_gpu_substitute", "_gpu_wide_substitute", "_gpu_large"},
+    {"_addresses", "_gpu_large_rows", "_gpu_large_substitute"},
+    {"_eliminate", "_gpu_wide_source", "_gpu_large_source"},
     {"_row_gradients", "_separators", "_substitute", "_gpu_launch"},
     {"_forward", "_backward"},
     {"_gpu_plan"},

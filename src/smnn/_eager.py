@@ -90,6 +90,8 @@ class Signature(NamedTuple):
     prepared: Any = None
     direct: list[Any] | None = None
     """Room for what `native` gives, if the backend can make that."""
+    ready: Callable[[], bool] | None = None
+    """Whether it can be made now, if that is known beforehand."""
     brief: Callable[..., tuple[Tensor, Tensor, Verdict]] | None = None
     """`solve` with a verdict, if the backend has that."""
     kept: Sequence[tuple[tuple[int, ...], torch.dtype, torch.device]] = ()
@@ -112,15 +114,18 @@ class Signature(NamedTuple):
         if self.direct is None:
             return None
         if not self.direct:
+            if self.ready is not None and not self.ready():
+                return None
+            hand_over = _differentiable if self.brief is None else _derivative
             # What is made refers to a copy without `direct`: no circle through C++.
-            made = self.prepared.native(tensors, self._replace(direct=None), _differentiable)
+            made = self.prepared.native(tensors, self._replace(direct=None), hand_over)
             if made is None:
                 return None
             self.direct.append(made)
         return self.direct[0]
 
     def gradients(
-        self, tensors: list[Tensor], y: Tensor, factor: Tensor, gy: Tensor, wanted: tuple[bool, ...]
+        self, tensors: list[Tensor], y: Tensor, factor: Tensor, gy: Tensor, wanted: Sequence[bool]
     ) -> list[Tensor | None]:
         """By the four tensors, in their broadcast form if that is larger."""
         if self.prepared is not None:
@@ -160,24 +165,29 @@ class _Quick(torch.autograd.Function):
         *wanted, _, _ = ctx.needs_input_grad
         if gy is None or True not in wanted:
             return (None,) * 6
-        signature: Signature = ctx.signature
-        saved = ctx.saved_tensors
-        if [(x.stride(), x.dtype, x.device) for x in saved] != signature.kept:
-            saved = [laid_out(x, *kept) for x, kept in zip(saved, signature.kept, strict=True)]
-        *tensors, y, factor = saved
-        if torch.is_grad_enabled():
-            return (*_differentiable(signature, tensors, gy, wanted), None, None)
-        grads = signature.gradients(tensors, y, factor, gy, wanted)
-        if signature.summed:
-            grads = [
-                None if g is None else _summed(g, x, signature.batch)
-                for g, x in zip(grads, tensors, strict=True)
-            ]
-        return (*grads, None, None)
+        return (*_derivative(ctx.signature, ctx.saved_tensors, gy, wanted), None, None)
 
 
 _quickly: Callable[..., Tensor] = super(torch.autograd.Function, _Quick).apply
 """`_Quick.apply` without the search for `torch.func`, which `_unwatched` has seen to."""
+
+
+def _derivative(
+    signature: Signature, saved: Sequence[Tensor], gy: Tensor, wanted: Sequence[bool]
+) -> list[Tensor | None]:
+    """Gradients by `c, d, u, s`, from these, `y` and the factor as autograd gives them back."""
+    if [(x.stride(), x.dtype, x.device) for x in saved] != signature.kept:
+        saved = [laid_out(x, *kept) for x, kept in zip(saved, signature.kept, strict=True)]
+    *tensors, y, factor = saved
+    if torch.is_grad_enabled():
+        return _differentiable(signature, tensors, gy, wanted)
+    grads = signature.gradients(tensors, y, factor, gy, wanted)
+    if not signature.summed:
+        return grads
+    return [
+        None if g is None else _summed(g, x, signature.batch)
+        for g, x in zip(grads, tensors, strict=True)
+    ]
 
 
 def laid_out(
@@ -211,7 +221,7 @@ def _summed(g: Tensor, x: Tensor, batch: tuple[int, ...]) -> Tensor:
 
 
 def _differentiable(
-    signature: Signature, tensors: list[Tensor], gy: Tensor, wanted: tuple[bool, ...]
+    signature: Signature, tensors: list[Tensor], gy: Tensor, wanted: Sequence[bool]
 ) -> list[Tensor | None]:
     """The same gradients with a graph of their own: solve again, through the operators."""
     leaves = [x for x, w in zip(tensors, wanted, strict=True) if w]
@@ -223,6 +233,10 @@ def _differentiable(
     return [next(found) if w else None for w in wanted]
 
 
+def _numbers(weights: Any) -> bool:
+    return all([isinstance(w, float) for w in weights])  # a list is faster than a generator
+
+
 def layout_of(tensors: tuple[Tensor, ...], rest: Any) -> Any:
     """What a signature is remembered by; `None` for a call that cannot use one.
 
@@ -230,10 +244,7 @@ def layout_of(tensors: tuple[Tensor, ...], rest: Any) -> Any:
         tensors: `c, d, u, s`.
         rest: All other options, the three weights first.
     """
-    for w in rest[0]:
-        if not isinstance(w, float):
-            return None
-    if not _unwatched():
+    if not _numbers(rest[0]) or not _unwatched():
         return None
     layout = []
     for x in tensors:
@@ -269,6 +280,7 @@ def remember(key: Any, tensors: tuple[Tensor, ...], signature: Signature) -> Non
         problem=kept,
         prepared=prepared,
         direct=[] if hasattr(prepared, "native") else None,
+        ready=getattr(prepared, "native_ready", None),
         brief=getattr(prepared, "brief", None),
         kept=[(stride, problem.c.dtype, problem.c.device) for stride in strides],
         summed=not hasattr(prepared, "brief")
@@ -299,40 +311,54 @@ def _within_memory(
         ) from error
 
 
-def solve_like(
-    signature: Signature, tensors: tuple[Tensor, ...], *, check: bool
-) -> tuple[Tensor, Tensor, Told]:
+def _told(found: Any) -> tuple[Tensor, Tensor, Told]:
+    """What C++ gives: with a verdict, or in tensors."""
+    if len(found) == 3:
+        return found
+    y, factor, rcond, weakest, status = found
+    return y, factor, [status, rcond, weakest]
+
+
+def solve_like(signature: Signature, tensors: tuple[Tensor, ...]) -> tuple[Tensor, Tensor, Told]:
     """Solve for tensors of a remembered layout: `y`, factor, and what is told of them."""
-    told: Told
     if (native := signature.native(tensors)) is not None:
-        y, factor, rcond, weakest, status = _within_memory(signature, native, tensors)
-        told = [status, rcond, weakest]
-    elif torch.is_grad_enabled() and True in [x.requires_grad for x in tensors]:
+        return _told(_within_memory(signature, native, tensors))
+    if torch.is_grad_enabled() and True in [x.requires_grad for x in tensors]:
         aside: list[Any] = []
         y = _quickly(*tensors, signature, aside)
         factor, told = aside
-    else:
-        y, factor, told = signature.solve(*tensors)
-    if check and not (isinstance(told, Verdict) and told.fine):
-        status, rcond, weakest = told.tensors() if isinstance(told, Verdict) else told
-        out = y, factor, status, rcond, weakest
-        _check(signature.fit(tensors), signature.batch, signature.engine, signature.pieces, out)
-    return y, factor, told
+        return y, factor, told
+    return signature.solve(*tensors)
+
+
+def check_like(
+    signature: Signature, tensors: tuple[Tensor, ...], y: Tensor, factor: Tensor, told: Told
+) -> None:
+    """Raise if a sample that `solve_like` solved has no unique finite solution."""
+    if isinstance(told, Verdict) and told.fine:
+        return
+    status, rcond, weakest = told.tensors() if isinstance(told, Verdict) else told
+    out = y, factor, status, rcond, weakest
+    _check(signature.fit(tensors), signature.batch, signature.engine, signature.pieces, out)
 
 
 _latest: dict[Any, Signature] = {}
 """By all that is no tensor: the signature of the last call that went without Python."""
 
 
-def solve_like_latest(tensors: tuple[Tensor, ...], rest: Any) -> tuple[Answer, Signature] | None:
-    """Solve as the last call with the same options did, if the tensors lie in memory alike."""
-    if not may_be_quick(tensors) or (signature := _latest.get(rest)) is None:
+def solve_like_latest(
+    tensors: tuple[Tensor, ...], rest: Any, *, check: bool
+) -> tuple[Signature, Tensor, Tensor, Told] | None:
+    """Solve as the last call with the same options did, if the tensors lie in memory alike.
+
+    With `check` only where that comes with a verdict; else to check is the longer part.
+    """
+    if not _numbers(rest[0]) or (signature := _latest.get(rest)) is None:
+        return None
+    if (check and signature.brief is None) or not may_be_quick(tensors):
         return None
     found = _within_memory(signature, signature.direct[0].fitting, tensors)  # type: ignore[index]
-    if found is None:
-        return None
-    y, factor, rcond, weakest, status = found
-    return (y, factor, status, rcond, weakest), signature
+    return None if found is None else (signature, *_told(found))
 
 
 def remember_latest(rest: Any, signature: Signature) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from smnn._eager import (
     Signature,
+    check_like,
     layout_of,
     may_be_quick,
     remember,
@@ -185,13 +186,13 @@ def _solve(
     info: list[Tensor]
     key = None
     if keep_factor and order is None:
-        if not (check or condition) and (found := solve_like_latest(tensors, rest)) is not None:
-            (y, _, *info), signature = found
-            return _shaped(y, signature.batch), info, signature.batch
+        if not condition:
+            found = solve_like_latest(tensors, rest, check=check)
+            if found is not None:
+                return _judged(tensors, weights, check, condition, *found)
         key = layout_of(tensors, rest)
         if key is not None and (known := remembered(key)) is not None:
-            y, told = _solve_again(known, tensors, rest, check, condition)
-            return _shaped(y, known.batch), told, known.batch
+            return _solve_again(known, tensors, rest, check, condition)
     w_gov, w_init, w_smooth = weights
     problem, batch = make_problem(
         c, d, u, s, w_gov=w_gov, w_init=w_init, w_smooth=w_smooth,
@@ -199,6 +200,11 @@ def _solve(
     )  # fmt: skip
     engine, pieces = engine_for(problem, backend)
     signature = Signature(problem, batch, engine, pieces)
+    if key is not None:
+        # Keep for the derivative what later calls keep: a checkpoint compares its second run.
+        remember(key, tensors, signature)
+        if (known := remembered(key)) is not None:
+            return _solve_again(known, tensors, rest, check, condition)
     look = condition or (check and not _amply_started(c, u, w_init))
     if keep_factor:
         y, factor, *info = solve_problem(problem, batch, engine, pieces, check=check)
@@ -216,19 +222,35 @@ def _solve(
 
 def _solve_again(
     signature: Signature, tensors: tuple[Tensor, ...], rest: Any, check: bool, condition: bool
-) -> tuple[Tensor, Told]:
-    """For tensors of a known layout and known options: `y` with one batch axis, what is told."""
-    y, factor, told = solve_like(signature, tensors, check=check)
+) -> tuple[Tensor, Told, tuple[int, ...]]:
+    """For tensors of a known layout and known options."""
+    found = solve_like(signature, tensors)
     remember_latest(rest, signature)
-    w_init: Weight = rest[0][1]
+    return _judged(tensors, rest[0], check, condition, signature, *found)
+
+
+def _judged(
+    tensors: tuple[Tensor, ...],
+    weights: tuple[Weight, Weight, Weight],
+    check: bool,
+    condition: bool,
+    signature: Signature,
+    y: Tensor,
+    factor: Tensor,
+    told: Told,
+) -> tuple[Tensor, Told, tuple[int, ...]]:
+    """What was found for tensors of a known layout, looked at as closely as is asked for."""
+    batch, w_init = signature.batch, weights[1]
+    if check:
+        check_like(signature, tensors, y, factor, told)
     if isinstance(told, Verdict):
         started = told.started and w_init != 0
     else:
         started = not check or _amply_started(tensors[0], tensors[2], w_init)
     if condition or (check and not started):
         info = told.tensors() if isinstance(told, Verdict) else told
-        return _look(signature.fit(tensors), signature, factor, y, info, condition)
-    return y, told
+        y, told = _look(signature.fit(tensors), signature, factor, y, info, condition)
+    return _shaped(y, batch), told, batch
 
 
 def _look(

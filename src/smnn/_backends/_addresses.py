@@ -1,7 +1,7 @@
 """Arrays in CPU kernels from addresses and notes: see `_layout.py`.
 
 To make an array of a tensor and to take it apart again costs Python more than a short sequence
-costs the kernels.
+costs the kernels. And what takes numbers alone can be called from C++: `_cpu_native.cpp`.
 """
 
 # mypy: ignore-errors
@@ -13,15 +13,16 @@ from numba.np.arrayobj import populate_array
 
 from smnn._backends._layout import AXES
 from smnn._backends._pieces import I, flat, strided, whole
-from smnn._backends._simd import F64, I64
+from smnn._backends._simd import I64
 
 
 def _array(context, builder, kind, address, shape, strides):
     """An array without an owner; strides in bytes."""
     array = context.make_array(kind)(context, builder)
+    cell = context.get_data_type(kind.dtype)
     populate_array(
         array,
-        data=builder.inttoptr(address, F64.as_pointer()),
+        data=builder.inttoptr(address, cell.as_pointer()),
         shape=shape,
         strides=strides,
         itemsize=context.get_constant(types.intp, 8),
@@ -81,16 +82,36 @@ def _maker(ndim):
     return dense
 
 
+@intrinsic
+def spread4(typingctx, notes, at, address, step0, step1, step2, step3):
+    """A tensor of the size of a record, with strides of its own; these count numbers."""
+    kind = strided(4)
+
+    def codegen(context, builder, signature, values):
+        note = _reader(context, builder, signature, values)
+        shape = [note(1 + i) for i in range(4)]
+        strides = [builder.mul(step, I64(8)) for step in values[3:]]
+        return _array(context, builder, kind, values[2], shape, strides)
+
+    return kind(whole(), I, I, I, I, I, I), codegen
+
+
 view3, view4, view5 = _viewer(3), _viewer(4), _viewer(5)
 dense3, dense4, dense5 = _maker(3), _maker(4), _maker(5)
 
 
-@intrinsic
-def run(typingctx, address, size):
-    """So many numbers in a row."""
+def _runner(kind):
+    @intrinsic
+    def run(typingctx, address, size):
+        """So many numbers in a row."""
 
-    def codegen(context, builder, signature, values):
-        strides = [context.get_constant(types.intp, 8)]
-        return _array(context, builder, flat(), values[0], [values[1]], strides)
+        def codegen(context, builder, signature, values):
+            strides = [context.get_constant(types.intp, 8)]
+            return _array(context, builder, kind, values[0], [values[1]], strides)
 
-    return flat()(I, I), codegen
+        return kind(I, I), codegen
+
+    return run
+
+
+run, run_of_integers = _runner(flat()), _runner(whole())

@@ -3,11 +3,22 @@
 # mypy: ignore-errors
 from __future__ import annotations
 
-from smnn._backends._addresses import dense3, dense4, dense5, run, view3, view4, view5
+from smnn._backends._addresses import (
+    dense3,
+    dense4,
+    dense5,
+    run,
+    run_of_integers,
+    spread4,
+    view3,
+    view4,
+    view5,
+)
 from smnn._backends._layout import (
     ADJOINT,
     CENTRAL,
     LOAD,
+    NOTES,
     ROWS,
     SEPARATE,
     W_GOV,
@@ -19,7 +30,7 @@ from smnn._backends._layout import (
     U,
     Y,
 )
-from smnn._backends._pieces import I, compiled, flat, sources, strided, whole
+from smnn._backends._pieces import I, compiled, sources
 from smnn._backends._row_gradients import central_gradients, row_gradients
 from smnn._backends._separators import solve_chain
 from smnn._backends._substitute import substitute_back, substitute_forward
@@ -28,34 +39,36 @@ from smnn._backends._substitute import substitute_back, substitute_forward
 def _of(version):
     """The kernel of one version of the sources."""
 
-    @compiled(
-        whole(), I, I, I, I, I, I, strided(4), flat(), flat(), I, I, I, I, I, I, I, I, I, I, I, I
-    )
+    @compiled(*[I] * 26)
     def backward(
-        notes, c, d, u, s, y, factor, g, scratch, taylor, top, lam, gc, gd, gu, gs,
-        gw_gov, gw_init, gw_smooth, phases, first, last,
+        notes, c, d, u, s, y, factor, g, step0, step1, step2, step3, scratch, taylor, top, lam,
+        gc, gd, gu, gs, gw_gov, gw_init, gw_smooth, phases, first, last,
     ):  # fmt: skip
         """Run the phases, each over `first..last` of its groups or sequences; over all if `0..0`.
 
-        All but the notes, the gradient `g` by the solution, and working memory are addresses. A
+        All tensors are addresses; the gradient `g` by the solution comes with its strides. A
         gradient with address 0 is not wanted. `lam` is written by `ADJOINT`, read by `CENTRAL`, and
         by `ROWS` if there is no factor; otherwise `ROWS` goes on where `SEPARATE` ended, and writes
         it if it has an address.
         """
         _ = version
+        notes = run_of_integers(notes, NOTES)
         B, P, reach, k, groups = notes[0], notes[2], notes[4], notes[5], notes[6]
         z_size, lane_factor, chain_factor = notes[7], notes[8], notes[9]
         if factor == 0:
             z_size, lane_factor, chain_factor, k = 0, 0, 0, 0
         lanes = run(factor, lane_factor)
         chain = run(factor + 8 * lane_factor, chain_factor)
-        z, pieces = scratch[:z_size], B * P
+        pieces, m = B * P, notes[Y + 4]
+        scratch = run(scratch, z_size + 3 * k * pieces)
+        z, taylor = scratch[:z_size], run(taylor, 2 * m * m)
         loads = scratch[z_size : z_size + 2 * k * pieces].reshape((B, P, 2, k))
-        separators = scratch[z_size + 2 * k * pieces : z_size + 3 * k * pieces].reshape((B, P, k))
+        separators = scratch[z_size + 2 * k * pieces :].reshape((B, P, k))
         end_of_groups, end_of_batch = (groups, B) if last == 0 else (last, last)
         lam_view = dense4(notes, Y, lam)
         if phases & LOAD:
-            substitute_forward(lanes, g, z, loads, reach, P, first, end_of_groups)
+            load = spread4(notes, Y, g, step0, step1, step2, step3)
+            substitute_forward(lanes, load, z, loads, reach, P, first, end_of_groups)
         if phases & SEPARATE:
             solve_chain(chain, loads, separators, first, end_of_batch)
         if phases & ADJOINT:

@@ -3,7 +3,7 @@
 # mypy: ignore-errors
 from __future__ import annotations
 
-from smnn._backends._addresses import dense4, run, view3, view4, view5
+from smnn._backends._addresses import dense4, run, run_of_integers, view3, view4, view5
 from smnn._backends._eliminate import eliminate
 from smnn._backends._layout import (
     CHAIN,
@@ -11,6 +11,7 @@ from smnn._backends._layout import (
     JUDGE,
     KF,
     LOOK,
+    NOTES,
     SCALE,
     SUBSTITUTE,
     W_GOV,
@@ -23,7 +24,7 @@ from smnn._backends._layout import (
     U,
     Y,
 )  # fmt: skip
-from smnn._backends._pieces import F, I, compiled, flat, sources, whole
+from smnn._backends._pieces import F, I, compiled, sources
 from smnn._backends._separators import eliminate_chain, judge
 from smnn._backends._substitute import substitute_back
 
@@ -31,25 +32,28 @@ from smnn._backends._substitute import substitute_back
 def _of(version):
     """The kernel of one version of the sources."""
 
-    @compiled(whole(), I, I, I, I, I, I, flat(), flat(), whole(), F, I, I, I, returns=I)
+    @compiled(I, I, I, I, I, I, I, I, I, I, F, I, I, I, returns=I)
     def forward(
         notes, c, d, u, s, y, factor, scratch, rcond, weakest, doubtful, phases, first, last
     ):
         """Run the phases, each over `first..last` of its groups or sequences; over all if `0..0`.
 
-        `c` to `factor` are addresses. Gives what the phase `JUDGE` finds, else 0.
+        `notes` to `weakest` are addresses. Gives what the phase `JUDGE` finds, else 0.
         """
         _ = version
+        notes = run_of_integers(notes, NOTES)
         B, T, P, n, reach, k, groups = (
             notes[0], notes[1], notes[2], notes[3], notes[4], notes[5], notes[6],
         )  # fmt: skip
         z_size, lane_factor, chain_factor, room = notes[7], notes[8], notes[9], notes[10]
         lanes = run(factor, lane_factor)
         chain = run(factor + 8 * lane_factor, chain_factor)
-        z, coupling = scratch[:z_size], scratch[z_size : z_size + room]
         at, pieces = z_size + room, B * P
+        scratch = run(scratch, at + (2 + k) * pieces)
+        z, coupling = scratch[:z_size], scratch[z_size:at]
         ratio, where = scratch[at : at + pieces], scratch[at + pieces : at + 2 * pieces]
-        separators = scratch[at + 2 * pieces : at + (2 + k) * pieces].reshape((B, P, k))
+        separators = scratch[at + 2 * pieces :].reshape((B, P, k))
+        rcond, weakest = run(rcond, B), run_of_integers(weakest, B)
         c_view, s_view, y_view = view5(notes, C, c), view3(notes, S, s), dense4(notes, Y, y)
         end_of_groups, end_of_batch = (groups, B) if last == 0 else (last, last)
         if phases & ELIMINATE:

@@ -1,29 +1,20 @@
-"""Compile and load `_gpu_native.cpp`, in the background, where there is a C++ compiler.
+"""Load `_gpu_native.cpp`, where it can be compiled: see `_native.py`.
 
 Python takes longer to follow a solve and its derivative than a GPU takes for many of them. The same
 kernels, launched from C++, need no Python in the backward. Triton needs a C compiler anyway; where
-there is one for C++ too, the file is compiled once per version of torch (some 30 s) while Python
-does the work. `SMNN_NATIVE=0` leaves Python to it; `SMNN_NATIVE=wait` waits for the compiler.
+there is one for C++ too, the file is compiled on first use while Python does the work.
 """
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import importlib.machinery
-import importlib.util
 import os
-import shutil
-import subprocess
-import sys
-import sysconfig
-import tempfile
-import threading
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
+
+from smnn._backends._native import Extension
 
 NAME = "_smnn_native"
 SOURCE = Path(__file__).with_name("_gpu_native.cpp")
@@ -35,115 +26,14 @@ PLACES = (
 ADJOINT = 16
 """Which program of the backward; those below are the row gradients by which are wanted."""
 
-
-class _State:
-    """The module, or why there is none."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.thread: threading.Thread | None = None
-        self.module: ModuleType | None = None
-        self.reason: str | None = "not asked for yet"
-
-
-_state = _State()
-
-
-def cache_folder() -> Path:
-    """Where compiled files are kept."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("SMNN_CACHE") or Path(base) / "smnn")
-
-
-def compile_command(target: Path) -> list[str] | None:
-    """What makes `target`, or `None` without a compiler or without the headers it needs."""
-    compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")
-    torch_folder = Path(torch.__file__).parent
-    headers = [torch_folder / "include", torch_folder / "include/torch/csrc/api/include"]
-    python = Path(sysconfig.get_paths()["include"])
-    if compiler is None or not headers[0].is_dir() or not (python / "Python.h").is_file():
-        return None
-    lib = torch_folder / "lib"
-    return [
-        compiler, "-O1", "-std=c++20", "-shared", "-fPIC", f"-DTORCH_EXTENSION_NAME={NAME}",
-        f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
-        *(f"-I{folder}" for folder in (*headers, python)), str(SOURCE), f"-L{lib}",
-        "-lc10", "-ltorch_cpu", "-ltorch_python", f"-Wl,-rpath,{lib}", "-o", str(target),
-    ]  # fmt: skip
-
-
-def compiled_file() -> Path:
-    """The file for this source, this Python, this torch."""
-    facts = [SOURCE.read_bytes(), sys.version.encode(), torch.__version__.encode()]
-    facts.append(str(Path(torch.__file__).parent).encode())
-    digest = hashlib.sha256(b"\0".join(facts)).hexdigest()[:16]
-    suffix = importlib.machinery.EXTENSION_SUFFIXES[0]
-    return cache_folder() / f"native-{digest}" / f"{NAME}{suffix}"
-
-
-def build() -> ModuleType | str:
-    """The module, compiled first where that has not been done; or why there is none."""
-    try:
-        file = compiled_file()
-        if not file.is_file():
-            file.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=file.parent) as folder:
-                fresh = Path(folder) / file.name
-                command = compile_command(fresh)
-                if command is None:
-                    return "no C++ compiler, or no headers of Python or torch"
-                done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-                if done.returncode:
-                    last = (done.stderr.strip() or "no message").splitlines()
-                    errors = [line for line in last if "error" in line] or last
-                    return f"the C++ compiler failed: {errors[0][:300]}"
-                os.replace(fresh, file)
-        spec = importlib.util.spec_from_file_location(NAME, file)
-        if spec is None or spec.loader is None:
-            return f"{file} is no module"
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module
-    except (OSError, subprocess.SubprocessError, ImportError) as error:
-        return f"{type(error).__name__}: {error}"
-
-
-def _work() -> None:
-    found = build()
-    if isinstance(found, str):
-        _state.reason = found
-    else:
-        _state.module, _state.reason = found, None
-
-
-def native() -> ModuleType | None:
-    """The module if it is ready. The first call starts the compiler."""
-    if _state.module is not None or _state.reason != "not asked for yet":
-        return _state.module
-    with _state.lock:
-        wish = os.environ.get("SMNN_NATIVE", "1")
-        if wish == "0":
-            _state.reason = "SMNN_NATIVE=0"
-        elif _state.thread is None:
-            _state.reason = "being compiled"
-            _state.thread = threading.Thread(target=_work, daemon=True, name="smnn-native")
-            _state.thread.start()
-            if wish == "wait" or compiled_file().is_file():
-                _state.thread.join()
-    return _state.module
+_extension = Extension(NAME, SOURCE)
+compiled_file, compile_command = _extension.compiled_file, _extension.compile_command
+build, native, wait = _extension.build, _extension.native, _extension.wait
 
 
 def absent_because() -> str | None:
     """Why the kernels are launched from Python, or `None` if they are not."""
-    return _state.reason
-
-
-def wait() -> str | None:
-    """Wait for a compiler at work; gives what `absent_because` then gives."""
-    native()
-    if _state.thread is not None:
-        _state.thread.join()
-    return _state.reason
+    return _extension.reason
 
 
 def described() -> str:

@@ -65,6 +65,7 @@ C, D, U, S, W_GOV, W_INIT, W_SMOOTH, Y, SCALE, K, KF, W_TOP = range(
 )
 """Where the record of each tensor begins. What follows from `w_smooth` comes last: derivatives do
 not need it."""
+NOTES = SIZES + 12 * RECORD
 
 ELIMINATE, CHAIN, SUBSTITUTE, JUDGE, LOOK = 1, 2, 4, 8, 16
 """Phases of a solve; the last looks for a lack of initial values."""

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from smnn._backends import _cpu_native
 from smnn._backends import _layout as phase
 from smnn._backends._layout import Plan, W, record
 from smnn._backends.base import Backend, Solved
@@ -81,26 +82,27 @@ class Prepared:
         self._notes: np.ndarray = np.array(numbers, np.int64)
 
     @functools.cached_property
-    def _forward(self) -> Callable[..., int]:
+    def _forward(self) -> functools.partial[int]:
         from smnn._backends._forward import forward
 
         w_smooth = self._weights[2]
         self._links = [*link_rows(w_smooth, self._scheme), w_smooth[..., -1]]  # to stay in place
         links = [i for x in self._links for i in record(x.shape, x.stride(), x.data_ptr())]
-        return functools.partial(forward, np.array([*self._notes, *links], np.int64))
+        self._all_notes = np.array([*self._notes, *links], np.int64)
+        return functools.partial(forward, self._all_notes.ctypes.data)
 
     @functools.cached_property
-    def _backward(self) -> Callable[..., None]:
+    def _backward(self) -> functools.partial[None]:
         from smnn._backends._backward import backward
 
-        return functools.partial(backward, self._notes)
+        return functools.partial(backward, self._notes.ctypes.data)
 
     @functools.cached_property
-    def _taylor(self) -> tuple[np.ndarray, int]:
+    def _taylor(self) -> tuple[int, int]:
         """The negative Taylor matrix and its inverse; how many orders have Taylor rows."""
         R = self._shape[3] - 1
-        both = -np.concatenate([taylor(R, sign).numpy().ravel() for sign in (1, -1)])
-        return both, smoothness_top(R, self._scheme)
+        self._both = -np.concatenate([taylor(R, sign).numpy().ravel() for sign in (1, -1)])
+        return self._both.ctypes.data, smoothness_top(R, self._scheme)
 
     def brief(self, c: Tensor, d: Tensor, u: Tensor, s: Tensor) -> tuple[Tensor, Tensor, Verdict]:
         """`y`, the factor and a word on both, from tensors that lie in memory as noted.
@@ -108,11 +110,13 @@ class Prepared:
         Eliminate, solve the chain of separators, substitute back, and judge.
         """
         B = self._shape[0]
-        y, factor, scratch = _made(self._shape), _made(self._factor), np.empty(self._scratch)
-        rcond, weakest = np.empty(B), np.empty(B, np.int64)
+        y, factor, scratch = _made(self._shape), _made(self._factor), _made(self._scratch)
+        both = np.empty((2, B))
+        rcond, weakest = both[0], both[1].view(np.int64)
+        told = torch.from_numpy(both).data_ptr()
         call = (
             c.data_ptr(), d.data_ptr(), u.data_ptr(), s.data_ptr(), y.data_ptr(),
-            factor.data_ptr(), scratch, rcond, weakest, DOUBTFUL_PIVOT,
+            factor.data_ptr(), scratch.data_ptr(), told, told + 8 * B, DOUBTFUL_PIVOT,
         )  # fmt: skip
         if 0 in call[:4]:
             _refuse_zeros((c, d, u, s))
@@ -126,11 +130,52 @@ class Prepared:
             found = kernel(phase.JUDGE | phase.LOOK, 0, 0)
         if found & phase.FINE:
             return y, factor, Verdict(True, found == phase.FINE | phase.STARTED, rcond, weakest)
+        return self._judged((c, d, u, s), y, factor, found, rcond, weakest)
+
+    def _judged(
+        self, tensors: Sequence[Tensor], y: Tensor, factor: Tensor, found: int, rcond: np.ndarray,
+        weakest: np.ndarray,
+    ) -> tuple[Tensor, Tensor, Verdict]:  # fmt: skip
+        """What `brief` gives where not all is fine beyond doubt."""
+        problem = Problem.of([*self._fit(tensors), *self._weights], self._scheme)
         told = torch.from_numpy(rcond), torch.from_numpy(weakest)
-        problem = Problem.of([*self._fit((c, d, u, s)), *self._weights], self._scheme)
         y, factor, *judged = CpuBackend().settle(problem, self._plan.P, y, factor, *told)
         started = bool(found & phase.STARTED)
         return y, factor, Verdict(False, started, *(x.numpy() for x in judged))
+
+    def native_ready(self) -> bool:
+        """Whether `native` gives something, now.
+
+        What is shared out to threads, and what is so large that Python does not matter, stays here.
+        """
+        if 8 * self._factor >= HUGE or not (self._small or _threads() == 1):
+            return False
+        return _cpu_native.ready()
+
+    def native(
+        self, tensors: Sequence[Tensor], signature: Any, derivative: Callable[..., Any]
+    ) -> Any:
+        """`brief`, followed by autograd, from C++.
+
+        What is given is called with `c, d, u, s` like the ones here; its `fitting` gives `None` for
+        tensors of another layout.
+
+        Args:
+            tensors: The caller's, for their layout.
+            signature: Its `batch` has the axes to sum gradients over where they were broadcast.
+            derivative: Gradients in every case, from the signature, `c, d, u, s, y`, factor, the
+                gradient by `y`, and which are wanted.
+        """
+        shapes = zip(tensors, self._shapes, strict=False)
+        return _cpu_native.make(
+            self._forward, self._backward, tensors,
+            taylor=self._taylor[0], top=self._taylor[1], central=self._scheme == "central",
+            y_shape=list(self._shape), batch=list(signature.batch),
+            shapes=[list(x.shape if x.numel() == n.numel() else n) for x, n in shapes],
+            factor_size=self._factor, scratch_size=self._scratch, threads=_threads(),
+            kept=self, judged=self._judged,
+            derivative=functools.partial(derivative, signature),
+        )  # fmt: skip
 
     def solve(self, *tensors: Tensor) -> Solved:
         """The same in tensors."""
@@ -149,7 +194,7 @@ class Prepared:
         """Two substitutions."""
         x = _made(self._shape)
         half = phase.LOAD | phase.SEPARATE
-        self._derive(half | phase.ADJOINT, (0,) * 5, factor.data_ptr(), g, x.data_ptr(), (0,) * 7)
+        self._derive(half | phase.ADJOINT, (0,) * 5, factor, g, x, (0,) * 7)
         return x
 
     def gradients(
@@ -169,25 +214,25 @@ class Prepared:
         """
         phases = phase.LOAD | phase.SEPARATE | phase.ROWS
         if not self._central(wanted):
-            return self._rows(phases, tensors, y, factor.data_ptr(), gy, 0, wanted)
-        lam = _made(self._shape)
-        phases |= phase.CENTRAL
-        return self._rows(phases, tensors, y, factor.data_ptr(), gy, lam.data_ptr(), wanted)
+            return self._rows(phases, tensors, y, factor, gy, None, wanted)
+        return self._rows(
+            phases | phase.CENTRAL, tensors, y, factor, gy, _made(self._shape), wanted
+        )
 
     def row_gradients(
         self, tensors: Sequence[Tensor], y: Tensor, lam: Tensor, wanted: Sequence[bool]
     ) -> list[Tensor | None]:
         """As `gradients`, with `lam` known, contiguous."""
         phases = phase.ROWS | phase.CENTRAL if self._central(wanted) else phase.ROWS
-        return self._rows(phases, tensors, y, 0, y, lam.data_ptr(), wanted)
+        return self._rows(phases, tensors, y, None, y, lam, wanted)
 
     def _central(self, wanted: Sequence[bool]) -> bool:
         """Whether central rows have gradients that are wanted."""
         return self._scheme == "central" and (wanted[3] or any(wanted[6:]))
 
     def _rows(
-        self, phases: int, tensors: Sequence[Tensor], y: Tensor, factor: int, gy: Tensor, lam: int,
-        wanted: Sequence[bool],
+        self, phases: int, tensors: Sequence[Tensor], y: Tensor, factor: Tensor | None, gy: Tensor,
+        lam: Tensor | None, wanted: Sequence[bool],
     ) -> list[Tensor | None]:  # fmt: skip
         """Without a factor, `lam` is known."""
         if self._own is None:
@@ -204,31 +249,36 @@ class Prepared:
         places = [0 if g is None else g.data_ptr() for g in grads]
         places += (0,) * (7 - len(places))
         self._derive(phases, inputs, factor, gy, lam, places)
+        del tensors, y  # see there
         return grads
 
     def _derive(
-        self, phases: int, inputs: Sequence[int], factor: int, g: Tensor, lam: int,
-        grads: Sequence[int],
+        self, phases: int, inputs: Sequence[int], factor: Tensor | None, g: Tensor,
+        lam: Tensor | None, grads: Sequence[int],
     ) -> None:  # fmt: skip
-        """All but `g` are addresses."""
+        """Inputs and gradients are addresses."""
+        if type(g) is not Tensor or g.dtype is not torch.float64 or g.is_neg() or not g.data_ptr():
+            g = _plain(g)
+        scratch = _made(self._scratch)
         call = (
-            *inputs, factor, g.numpy(force=True), np.empty(self._scratch), *self._taylor, lam,
-            *grads,
+            *inputs, 0 if factor is None else factor.data_ptr(), g.data_ptr(), *g.stride(),
+            scratch.data_ptr(), *self._taylor, 0 if lam is None else lam.data_ptr(), *grads,
         )  # fmt: skip
         if self._small or _threads() == 1:
             self._backward(*call, phases, 0, 0)
-            return
-        plan, kernel = self._plan, functools.partial(self._backward, *call)
-        light = plan.work / plan.n
-        for which, count, work in (
-            (phase.LOAD, plan.groups, light),
-            (phase.SEPARATE, plan.B, plan.B * plan.P * plan.k**2),
-            (phase.ADJOINT, plan.groups, light),
-            (phase.ROWS, plan.groups, plan.work),
-            (phase.CENTRAL, plan.B, light),
-        ):
-            if phases & which:
-                _in_threads(kernel, which, count, work)
+        else:
+            plan, kernel = self._plan, functools.partial(self._backward, *call)
+            light = plan.work / plan.n
+            for which, count, work in (
+                (phase.LOAD, plan.groups, light),
+                (phase.SEPARATE, plan.B, plan.B * plan.P * plan.k**2),
+                (phase.ADJOINT, plan.groups, light),
+                (phase.ROWS, plan.groups, plan.work),
+                (phase.CENTRAL, plan.B, light),
+            ):
+                if phases & which:
+                    _in_threads(kernel, which, count, work)
+        del factor, g, scratch, lam  # not before: compiled autograd drops what is not named again
 
 
 def _own(x: Tensor, shape: torch.Size) -> torch.Size | None:
@@ -243,6 +293,12 @@ def _refuse_zeros(tensors: Sequence[Tensor]) -> None:
     for name, x in zip("cdus", tensors, strict=True):
         if x.numel() and not x.data_ptr():
             raise RuntimeError(f"{name} is a ZeroTensor, without memory. Pass torch.zeros instead.")
+
+
+def _plain(g: Tensor) -> Tensor:
+    """The same where kernels can read it: a view that means `-g`, a zero without memory."""
+    _refuse_others(g)
+    return torch.from_numpy(g.numpy(force=True))
 
 
 class CpuBackend(Backend):

@@ -1,0 +1,178 @@
+"""Compile and load a C++ file of this package, in the background, where there is a C++ compiler.
+
+A file is compiled once per version of torch (some 30 s) and kept. `SMNN_NATIVE=0` leaves the work
+to Python; `SMNN_NATIVE=wait` waits for the compiler; `SMNN_CACHE` is where compiled files are kept.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import hashlib
+import importlib.machinery
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import torch
+
+NOT_YET = "not asked for yet"
+
+
+def cache_folder() -> Path:
+    """Where compiled files are kept."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get("SMNN_CACHE") or Path(base) / "smnn")
+
+
+class Extension:
+    """A module made of one C++ file, or why there is none.
+
+    Args:
+        name: Of the module.
+        source: The file.
+    """
+
+    def __init__(self, name: str, source: Path) -> None:
+        self.name, self.source = name, source
+        self.module: ModuleType | None = None
+        self.reason: str | None = NOT_YET
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def compile_command(self, target: Path) -> list[str] | None:
+        """What makes `target`, or `None` without a compiler or without the headers it needs."""
+        compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")
+        torch_folder = Path(torch.__file__).parent
+        headers = [torch_folder / "include", torch_folder / "include/torch/csrc/api/include"]
+        python = Path(sysconfig.get_paths()["include"])
+        if compiler is None or not headers[0].is_dir() or not (python / "Python.h").is_file():
+            return None
+        lib = torch_folder / "lib"
+        return [
+            compiler, "-O1", "-std=c++20", "-shared", "-fPIC",
+            f"-DTORCH_EXTENSION_NAME={self.name}",
+            f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
+            *(f"-I{folder}" for folder in (*headers, python)), str(self.source), f"-L{lib}",
+            "-lc10", "-ltorch_cpu", "-ltorch_python", f"-Wl,-rpath,{lib}", "-o", str(target),
+        ]  # fmt: skip
+
+    def compiled_file(self) -> Path:
+        """The file for this source, this Python, this torch."""
+        facts = [self.source.read_bytes(), sys.version.encode(), torch.__version__.encode()]
+        facts.append(str(Path(torch.__file__).parent).encode())
+        digest = hashlib.sha256(b"\0".join(facts)).hexdigest()[:16]
+        suffix = importlib.machinery.EXTENSION_SUFFIXES[0]
+        return cache_folder() / f"native-{digest}" / f"{self.name}{suffix}"
+
+    def build(self) -> ModuleType | str:
+        """The module, compiled first where that has not been done; or why there is none."""
+        try:
+            file = self.compiled_file()
+            if not file.is_file() and (failure := self._compile(file)) is not None:
+                return failure
+            spec = importlib.util.spec_from_file_location(self.name, file)
+            if spec is None or spec.loader is None:
+                return f"{file} is no module"
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            return module
+        except (OSError, subprocess.SubprocessError, ImportError) as error:
+            return f"{type(error).__name__}: {error}"
+
+    def _compile(self, file: Path) -> str | None:
+        """Make `file`; or why that failed."""
+        if self.compile_command(file) is None:
+            return "no C++ compiler, or no headers of Python or torch"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with _alone(file.parent), tempfile.TemporaryDirectory(dir=file.parent) as folder:
+            if file.is_file():  # another process was first
+                return None
+            fresh = Path(folder) / file.name
+            code, words = _run(self.compile_command(fresh) or [])
+            if code:
+                last = (words.strip() or "no message").splitlines()
+                errors = [line for line in last if "error" in line] or last
+                return f"the C++ compiler failed: {errors[0][:300]}"
+            os.replace(fresh, file)
+        return None
+
+    def _work(self) -> None:
+        found = self.build()
+        if isinstance(found, str):
+            self.reason = found
+        else:
+            self.module, self.reason = found, None
+
+    def native(self) -> ModuleType | None:
+        """The module if it is ready. The first call starts the compiler."""
+        if self.module is not None or self.reason != NOT_YET:
+            return self.module
+        with self._lock:
+            wish = os.environ.get("SMNN_NATIVE", "1")
+            if wish == "0":
+                self.reason = "SMNN_NATIVE=0"
+            elif self._thread is None:
+                self.reason = "being compiled"
+                name = self.name.strip("_").replace("_", "-")
+                self._thread = threading.Thread(target=self._work, daemon=True, name=name)
+                self._thread.start()
+                if wish == "wait" or self.compiled_file().is_file():
+                    self._thread.join()
+        return self.module
+
+    def wait(self) -> str | None:
+        """Wait for a compiler at work; gives why there is no module, or `None` if there is."""
+        self.native()
+        if self._thread is not None:
+            self._thread.join()
+        return self.reason
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Let one process at a time compile; the others find what it made."""
+    try:
+        import fcntl
+    except ImportError:  # no such locks on this system: each process compiles for itself
+        yield
+        return
+    with (folder / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(file, fcntl.LOCK_UN)  # also where a forked process has the file open
+
+
+def _run(command: list[str]) -> tuple[int, str]:
+    """Exit status of the compiler, and what it said. It does not outlive this program."""
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        text=True, start_new_session=True,
+    )  # fmt: skip
+    parent = os.getpid()
+
+    def stop() -> None:
+        if os.getpid() != parent:  # a forked process has the same duties at exit
+            return
+        with contextlib.suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+    atexit.register(stop)
+    try:
+        _, words = process.communicate(timeout=600)
+    finally:
+        atexit.unregister(stop)
+        if process.poll() is None:
+            stop()
+    return process.returncode, words
