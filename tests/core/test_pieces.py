@@ -168,7 +168,7 @@ def test_automatic_number_of_pieces_fits(scheme: str, fast_backend: str, device:
     for B in (0, 1, 2, 3, 7, 8, 100):
         for T in (1, 2, 3, 47, 48, 49, 100, 1000, 10**6):
             P = backend_named(fast_backend).pieces(B, T, 6, 2 if scheme == "central" else 1)
-            assert P == 1 or possible(T, P, scheme)
+            assert P in (0, 1) or possible(T, P, scheme)  # 0: a GPU's lanes share a sequence
 
 
 @pytest.mark.usefixtures("two_threads")

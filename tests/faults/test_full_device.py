@@ -58,7 +58,8 @@ def test_what_is_said_and_advised(tensors: list[Tensor], expected: Tensor, taken
     for start in range(0, SAMPLES, fits):
         part = slice(start, start + fits)
         y = smnn.solve_ex(*(x[part] for x in tensors), backend="gpu")[0]
-        assert torch.equal(y.cpu(), expected[part])
+        # Fewer samples are cut into more pieces.
+        torch.testing.assert_close(y.cpu(), expected[part], rtol=1e-12, atol=1e-12)
         del y
         torch.cuda.empty_cache()
     y = smnn.solve_ex(*tensors, backend="gpu", keep_factor=False)[0]

@@ -18,6 +18,8 @@ from smnn._backends._gpu_mode import interpreted
 from smnn._backends._gpu_source import Spec, factor_cells
 
 LANES = 32
+MUCH = 8
+"""Times as large as the pivot: rows with such an entry take its place."""
 Chunk = tuple[str, int]
 """Which 32 columns: a block of them and the place in it."""
 Tile = dict[Chunk, str]
@@ -119,36 +121,75 @@ class Tiles:
             reached: Chunks in which a row can be other than 0, and that are still needed.
         """
         out = self.out
+        if top is None:
+            top = {key: f"top_{key[0]}{key[1]}" for key in reached}
+            for name in top.values():
+                out(f"{name} = zero")
         tips = [out.new(f"tl.gather({tile[at]}, inside, 1)") for tile in rows]
-        products = {}
-        for key in reached:
-            parts = [f"{tip} * {tile[key]}" for tip, tile in zip(tips, rows, strict=True)]
-            total = out.new(parts[0])
-            for part in parts[1:]:
-                total = out.new(f"{part} + {total}")
-            products[key] = total
-        dots = self.sums(products)
-        square = out.new(f"tl.gather({dots[at]}, here, 0) + 1e-300")
-        sign, part = "1.0", "1.0"
-        if top:
-            pivot = out.new(f"tl.gather({top[at]}, here, 0)")
-            square = out.new(f"{pivot} * {pivot} + {square}")
-            sign = out.new(f"tl.where({pivot} < 0.0, zero - 1.0, 1.0)")
+        pivot = out.new(f"tl.gather({top[at]}, here, 0)")
+        self._largest_first(top, rows, pivot, tips, reached)
+        products = [
+            {key: f"{tip} * {tile[key]}" for key in reached}
+            for tip, tile in zip(tips, rows, strict=True)
+        ]
+        dots = self._added(products)
+        square = out.new(f"{pivot} * {pivot} + (tl.gather({dots[at]}, here, 0) + 1e-300)")
+        sign = out.new(f"tl.where({pivot} < 0.0, zero - 1.0, 1.0)")
         some = out.new(f"{square} > 1e-280")
         inverse = inverse_root(out, square)
-        head = out.new(f"{square} * {inverse} * {sign}")
-        if top:
-            part = reciprocal(out, out.new(f"tl.abs({pivot}) * {inverse} + 1.0"))
-            head = out.new(f"{pivot} + {head}")
+        part = reciprocal(out, out.new(f"tl.abs({pivot}) * {inverse} + 1.0"))
+        head = out.new(f"{pivot} + {square} * {inverse} * {sign}")
         scale = out.new(f"tl.where({some}, ({inverse} * {inverse}) * {part}, 0.0)")
         for key in reached:
-            held = f"{head} * {top[key]} + " if top else ""
-            along = out.new(f"({held}{dots[key]}) * {scale}")
-            if top:
-                out(f"{top[key]} = {top[key]} - {along} * {head}")
-            else:
-                out(f"top_{key[0]}{key[1]} = -{along} * {head}")
+            along = out.new(f"({head} * {top[key]} + {dots[key]}) * {scale}")
+            out(f"{top[key]} = {top[key]} - {along} * {head}")
             spread = out.new(f"blank + {along}[None, :]")
             for tip, tile in zip(tips, rows, strict=True):
                 out(f"{tile[key]} = {tile[key]} - {spread} * {tip}")
         return out.new(f"-{sign} * {inverse}")
+
+    def _added(self, parts: list[Tile]) -> Tile:
+        """Sums over all rows of all tiles."""
+        totals = {}
+        for key in parts[0]:
+            totals[key] = self.out.new(parts[0][key])
+            for part in parts[1:]:
+                totals[key] = self.out.new(f"{part[key]} + {totals[key]}")
+        return self.sums(totals)
+
+    def _largest_first(
+        self, top: Tile, rows: list[Tile], pivot: str, tips: list[str], reached: list[Chunk]
+    ) -> None:
+        """Exchange the top row for the one with the largest entry, if its own is much smaller.
+
+        As in `_gpu_wide.py`; what is lost is no more than the same factor of a rounding error.
+        """
+        out = self.out
+        # The last eight bits number the rows, so that one of them is the largest.
+        sizes = [
+            out.new(
+                f"(tl.abs({tip}).to(tl.int64, bitcast=True) & -256)"
+                f" | (row[:, None] + {g * self.form.rows})"
+            )
+            for g, tip in enumerate(tips)
+        ]
+        most = sizes[0]
+        for size in sizes[1:]:
+            most = out.new(f"tl.maximum({most}, {size})")
+        most = out.new(f"tl.max({most}, axis=0)")
+        own = out.new(f"tl.abs({MUCH} * {pivot}).to(tl.int64, bitcast=True) | 255")
+        with out.block(f"if tl.max(({most} > {own}).to(tl.int32), axis=0) > 0:"):
+            largest = [out.new(f"{size} == {most}[None, :]") for size in sizes]
+            found = self._added(
+                [
+                    {key: f"tl.where({mask}, {tile[key]}, 0.0)" for key in reached}
+                    for mask, tile in zip(largest, rows, strict=True)
+                ]
+            )
+            for mask, tile, tip in zip(largest, rows, tips, strict=True):
+                for key in reached:
+                    out(f"{tile[key]} = tl.where({mask}, blank + {top[key]}[None, :], {tile[key]})")
+                out(f"{tip} = tl.where({mask}, blank + {pivot}[None, :], {tip})")
+            for key in reached:
+                out(f"{top[key]} = {found[key]}")
+            out(f"{pivot} = tl.gather({top[reached[0]]}, here, 0)")

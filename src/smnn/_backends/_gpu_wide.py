@@ -129,6 +129,27 @@ def _sum(out: Source, products: list[str], chains: int, start: str) -> str:
     return totals[0]
 
 
+def _largest_first(
+    columns: Columns, pivot: Row, others: list[Row], entries: list[str], reached: list[int]
+) -> list[str]:
+    """Exchange rows until the pivot's entry is the largest; gives the entries in their new order.
+
+    A reflection adds shares of the pivot to all others. If one of them is much larger, what the
+    pivot said is lost in it, as by rounding the large row.
+    """
+    out = columns.out
+    top, *tips = entries
+    for k, row in enumerate(others):
+        tip = tips[k]
+        less = out.new(f"tl.abs({top}) < tl.abs({tip})")
+        top, tips[k] = (out.new(f"tl.where({less}, {a}, {b})") for a, b in ((tip, top), (top, tip)))
+        for i in reached:
+            one, two = pivot.chunks[i], row.chunks[i]
+            pivot.chunks[i] = out.new(f"tl.where({less}, {two}, {one})")
+            row.chunks[i] = out.new(f"tl.where({less}, {one}, {two})")
+    return [top, *tips]
+
+
 def reflect(columns: Columns, pivot: Row, others: list[Row], column: int) -> str | None:
     """Householder: `others[column]` go into `pivot[column]`; gives the reciprocal of the new pivot.
 
@@ -138,8 +159,10 @@ def reflect(columns: Columns, pivot: Row, others: list[Row], column: int) -> str
     others = [row for row in others if column in row.support]
     if not others:
         return None
-    top = columns.entry(pivot, column)
-    tips = [columns.entry(row, column) for row in others]
+    support = set().union(pivot.support, *(row.support for row in others))
+    reached = sorted({c // columns.team for c in support})
+    entries = [columns.entry(row, column) for row in (pivot, *others)]
+    top, *tips = _largest_first(columns, pivot, others, entries, reached)
     square = _sum(out, [f"{x} * {x}" for x in (top, *tips)], 4, "(zero + 1e-300)")
     some = out.new(f"{square} > 1e-280")
     inverse = inverse_root(out, square)
@@ -147,11 +170,7 @@ def reflect(columns: Columns, pivot: Row, others: list[Row], column: int) -> str
     scale = out.new(f"tl.where({some}, ({inverse} * {inverse}) * {part}, 0.0)")
     sign = out.new(f"tl.where({top} < 0.0, zero - 1.0, 1.0)")
     head = out.new(f"{top} + {sign} * ({square} * {inverse})")
-    support = set().union(pivot.support, *(row.support for row in others))
-    reached = {c // columns.team for c in support}
-    for i in range(columns.count):
-        if i not in reached:
-            continue
+    for i in reached:
         products = [f"{tip} * {row.chunks[i]}" for tip, row in zip(tips, others, strict=True)]
         along = _sum(out, products, 2, "zero")
         along = out.new(f"({head} * {pivot.chunks[i]} + {along}) * {scale}")
