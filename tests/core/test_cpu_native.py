@@ -490,6 +490,7 @@ class TestThreadsAndProcesses:
             sys.setswitchinterval(before)
         assert steps > 0
 
+    @pytest.mark.skipif(torch.cuda.is_available(), reason="autograd with a GPU takes no fork")
     def test_a_forked_process(self, switch: Switch) -> None:
         case = random_problem(3, T=400, V=2, batch=(2,), limit=None)
         for _ in range(3):
