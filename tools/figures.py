@@ -53,6 +53,21 @@ def gpu_time(record: dict[str, Any]) -> None:
     save(figure, "gpu_time.svg")
 
 
+def _label(axes: Any, text: str, point: tuple[float, float], taken: list[Any]) -> None:
+    """A name beside its point: the first place where it covers no other name."""
+    places = [("left", 4, 4), ("left", 4, -9), ("right", -4, 4), ("right", -4, -9), ("left", 4, 13)]
+    for side, right, up in places:
+        label = axes.annotate(
+            text, point, fontsize=7, xytext=(right, up), textcoords="offset points", ha=side
+        )
+        box = label.get_window_extent()
+        if not any(box.overlaps(other) for other in taken):
+            break
+        if (side, right, up) != places[-1]:
+            label.remove()
+    taken.append(box)
+
+
 def gpu_roofline(record: dict[str, Any]) -> None:
     """The bytes that must move, over the time they took, against the rate of a copy."""
     copy = record["copy_bytes_per_s"]
@@ -60,12 +75,11 @@ def gpu_roofline(record: dict[str, Any]) -> None:
     x = [1e-9 * case["bytes_per_s"] * case["ours"]["device_ms"] for case in cases]  # MB
     figure, axes = plt.subplots(figsize=(7.6, 4.2))
     axes.loglog(x, [case["bytes_per_s"] / 1e12 for case in cases], "o", color=BLUE)
+    axes.set_xlim(min(x) / 1.5, max(x) * 8)
+    axes.set_ylim(top=2 * copy / 1e12)
+    taken: list[Any] = []
     for megabytes, case in sorted(zip(x, cases, strict=True), key=lambda pair: pair[0]):
-        above = case["V"] == 1
-        axes.annotate(
-            case["name"], (megabytes, case["bytes_per_s"] / 1e12), fontsize=7,
-            xytext=(4, 4 if above else -9), textcoords="offset points",
-        )  # fmt: skip
+        _label(axes, case["name"], (megabytes, case["bytes_per_s"] / 1e12), taken)
     axes.axhline(copy / 1e12, color=ORANGE)
     axes.annotate(f"copy, {copy / 1e12:.2f} TB/s", (min(x), copy / 1e12), fontsize=8,
                   color=ORANGE, xytext=(0, 4), textcoords="offset points")  # fmt: skip
@@ -73,8 +87,6 @@ def gpu_roofline(record: dict[str, Any]) -> None:
     axes.annotate("half of it", (min(x), copy / 2e12), fontsize=8, color=GREY,
                   xytext=(0, -10), textcoords="offset points")  # fmt: skip
     axes.set(xlabel="bytes that must move, MB", ylabel="achieved, TB/s")
-    axes.set_xlim(min(x) / 1.5, max(x) * 8)
-    axes.set_ylim(top=2 * copy / 1e12)
     axes.set_title(f"Forward + backward on the device alone, {record['device']}", fontsize=11)
     axes.grid(True, which="major", alpha=0.3)
     save(figure, "gpu_roofline.svg")
