@@ -129,7 +129,7 @@ def test_killed_again_and_again_at_random_moments(tmp_path: Path, whole: dict[st
     killed = 0
     for _ in range(200):
         process = forked(lambda: train(tmp_path, resume=True))
-        time.sleep(moments.uniform(0.0, 0.12))
+        time.sleep(moments.uniform(0.0, 0.08))
         process.kill()
         killed += ended(process) == KILLED
         if (tmp_path / "checkpoints").exists():
@@ -138,7 +138,7 @@ def test_killed_again_and_again_at_random_moments(tmp_path: Path, whole: dict[st
         if latest.exists() and latest.read_text().strip() == "step-0000000023":
             break
     check_same(tmp_path, train(tmp_path, resume=True), whole)
-    assert killed > 1  # a quiet machine may be done before it is killed more often
+    assert killed > 3
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

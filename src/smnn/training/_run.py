@@ -186,34 +186,34 @@ class Run:
         self.meter = Meter()
         while self.step < self.total and not self.stopped:
             with explained(self.config, self.processes, self.step + 1, self._how_to_go_on):
-                values, flags = self._make_step(batches, wish)
-            on_cpu = values.device.type == "cpu"
-            due = self.step == 1 or self.step % self.config.log_every == 0
-            last = self.step == self.total
-            ended = self.step % self.plan.steps_per_epoch == 0
-            evaluates = last or (ended and self.epoch % self.config.evaluate_every == 0)
-            if due or evaluates or on_cpu:
-                self._check_finite()
-            if due:
-                self._log(values)
-            if due or last:
-                screen.update(self.step, self.epoch, values[0].item(), self.meter.recent)
-            if ended:
-                self._after_epoch()
-            if evaluates:
-                with explained(self.config, self.processes, self.step, self._how_to_go_on):
-                    self._evaluate()
-            if ended:
-                self._tally.reset()
-            stop = self._stop_wanted(wish, flags, due or on_cpu)
-            last = last or self.stopped
-            if stop or last or self.step % self.config.checkpoint_every == 0:
-                self._check_finite()
-                self._save()
-            if stop and not last:
-                self._interrupt(stop, screen)
+                self._turn(batches, wish, screen)
         if self.average is not None:
             self.average.apply()
+
+    def _turn(self, batches: Iterator[Any], wish: Wish, screen: Display) -> None:
+        """Make a step, and what is due after it; a process that loads data may die at any point."""
+        values, flags = self._make_step(batches, wish)
+        due = self.step == 1 or self.step % self.config.log_every == 0
+        last, ended = self.step == self.total, self.step % self.plan.steps_per_epoch == 0
+        evaluates = last or (ended and self.epoch % self.config.evaluate_every == 0)
+        if due or evaluates or values.is_cpu:
+            self._check_finite()
+        if due:
+            self._log(values)
+        if due or last:
+            screen.update(self.step, self.epoch, values[0].item(), self.meter.recent)
+        if ended:
+            self._after_epoch()
+        if evaluates:
+            self._evaluate()
+        if ended:
+            self._tally.reset()
+        stop, last = self._stop_wanted(wish, flags, due or values.is_cpu), last or self.stopped
+        if stop or last or self.step % self.config.checkpoint_every == 0:
+            self._check_finite()
+            self._save()
+        if stop and not last:
+            self._interrupt(stop, screen)
 
     def _make_step(self, batches: Iterator[Any], wish: Wish) -> tuple[Tensor, Tensor]:
         count, dtype = self.plan.count(self.step), dtype_of(self.config.precision)
