@@ -28,16 +28,8 @@ STREAM = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int32, ctypes.POINTER(ctypes.c_
 
 
 @pytest.fixture(scope="module")
-def module(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
-    if shutil.which("c++") is None and shutil.which("g++") is None:
-        pytest.skip("there is no C++ compiler")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SMNN_CACHE", str(tmp_path_factory.mktemp("native")))
-        found = _gpu_native.build()
-        if isinstance(found, str) and found.startswith("no C++"):
-            pytest.skip(found)
-        assert isinstance(found, ModuleType), found
-    return found
+def module(launcher: ModuleType) -> ModuleType:
+    return launcher
 
 
 class Machine:

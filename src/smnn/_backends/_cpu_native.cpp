@@ -6,26 +6,17 @@
 //
 // Compiled on the user's machine by `_native.py`.
 
+#include "_native_common.h"
+
 #include <ATen/EmptyTensor.h>
-#include <ATen/ExpandUtils.h>
-#include <ATen/Functions.h>
 #include <ATen/Parallel.h>
 #include <ATen/TensorSubclassLikeUtils.h>
 #include <pybind11/numpy.h>
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/csrc/utils/pybind.h>
 
-#include <array>
-#include <cstdint>
 #include <cstdlib>
-#include <utility>
-#include <vector>
 
 namespace {
 
-using at::Tensor;
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 using I = int64_t;
 
 // As in `_forward.py` and `_backward.py`.
@@ -35,11 +26,8 @@ using Backward = void (*)(I notes, I c, I d, I u, I s, I y, I factor, I g, I ste
                           I step3, I scratch, I taylor, I top, I lam, I gc, I gd, I gu, I gs,
                           I gw_gov, I gw_init, I gw_smooth, I phases, I first, I last);
 
-using Sizes = std::vector<int64_t>;
-
-// All that follows from the shapes and weights. Held by every backward that will need it.
-struct Plan : c10::intrusive_ptr_target {
-  const Plan *self = this;
+struct Plan : PlanBase {
+  using PlanBase::PlanBase;
   Forward forward;
   Backward backward;
   I solve_notes, notes, taylor, top, solve_phases, phases, central_phase;
@@ -47,30 +35,10 @@ struct Plan : c10::intrusive_ptr_target {
   double doubtful;
   I factor_size, scratch_size, threads;
   bool central;
-  Sizes y_shape, batch;
-  std::vector<Sizes> shapes;                     // of the gradients by c, d, u, s as kernels write them
-  std::vector<std::pair<Sizes, Sizes>> layouts;  // sizes and strides of the caller's c, d, u, s
-  std::vector<Sizes> strides;                    // of all that is saved: these four, y, factor
-  PyObject *kept;                                // owns the memory that notes refer to
-  PyObject *verdict, *judged, *derivative;       // callables
-
-  ~Plan() override {
-    if (!Py_IsInitialized()) return;
-    py::gil_scoped_acquire gil;
-    for (PyObject *x : {kept, verdict, judged, derivative}) Py_XDECREF(x);
-  }
+  std::vector<Sizes> strides;              // of all that is saved: c, d, u, s, y, factor
+  PyObject *verdict, *judged, *derivative; // callables
 };
 using PlanPtr = c10::intrusive_ptr<Plan>;
-
-// A plan as a tensor: the only way to keep an object that compiled autograd can carry.
-Tensor token_of(const PlanPtr &plan) {
-  return at::from_blob(plan.get(), {int64_t(sizeof(Plan))}, [plan](void *) {}, at::kByte);
-}
-const Plan &plan_of(const Tensor &token) {
-  const Plan &plan = *static_cast<const Plan *>(token.const_data_ptr());
-  TORCH_CHECK(plan.self == &plan, "what smnn keeps for a derivative was copied.");
-  return plan;
-}
 
 // What a solve tells besides y. Made and destroyed by who holds the interpreter's lock.
 struct Told {
@@ -105,8 +73,6 @@ Tensor made(const Sizes &sizes) {
   return at::detail::empty_generic(sizes, &memory, c10::DispatchKeySet(c10::DispatchKey::CPU),
                                    at::kDouble, std::nullopt);
 }
-I address(const Tensor &x) { return reinterpret_cast<I>(x.data_ptr()); }
-py::object borrowed(PyObject *x) { return py::reinterpret_borrow<py::object>(x); }
 
 Tensor solve(const Plan &plan, const Tensor &c, const Tensor &d, const Tensor &u, const Tensor &s,
              Told &told) {
@@ -137,20 +103,10 @@ bool plain(const Tensor &x, const Plan &plan) {
          x.sizes() == plan.y_shape;
 }
 
-// The gradient by `x`, from that by its broadcast form with one batch axis.
-Tensor summed(const Tensor &g, const Tensor &x, const Plan &plan) {
-  if (g.sizes() == x.sizes()) return g;
-  if (g.numel() == x.numel()) return g.view(x.sizes());
-  Sizes full(plan.batch), own(x.sizes().vec());
-  full.insert(full.end(), g.sizes().begin() + 1, g.sizes().end());
-  if (own.size() < full.size()) own.push_back(1); // one step for all variables
-  return at::sum_to(g.view(full), own).view(x.sizes());
-}
-
-struct Solve : torch::autograd::Function<Solve> {
+struct SolveOnCpu : torch::autograd::Function<SolveOnCpu> {
   static Tensor forward(AutogradContext *ctx, const Tensor &c, const Tensor &d, const Tensor &u,
                         const Tensor &s, const c10::IValue &token, Told *told) {
-    Tensor y = solve(plan_of(token.toTensor()), c, d, u, s, *told);
+    Tensor y = solve(plan_of<Plan>(token), c, d, u, s, *told);
     ctx->save_for_backward({c, d, u, s, y, told->factor});
     ctx->saved_data["plan"] = token;
     ctx->set_materialize_grads(false);
@@ -163,7 +119,7 @@ struct Solve : torch::autograd::Function<Solve> {
     for (int i = 0; i < 4; i++) wanted |= ctx->needs_input_grad(i) << i;
     const Tensor &g = grads[0];
     if (!g.defined() || !wanted) return out;
-    const Plan &plan = plan_of(ctx->saved_data["plan"].toTensor());
+    const Plan &plan = plan_of<Plan>(ctx->saved_data["plan"]);
     const variable_list saved = ctx->get_saved_variables();
     bool usual = !at::GradMode::is_enabled() && plain(g, plan);
     for (int i = 0; i < 6; i++) usual = usual && lies(saved[i], plan.strides[i]);
@@ -211,16 +167,9 @@ struct Handle {
   PlanPtr plan;
   c10::IValue token;
 
-  bool fits(int i, const Tensor &x) const {
-    const auto &[sizes, strides] = plan->layouts[i];
-    return lies(x, strides) && x.sizes() == sizes && !x.is_neg();
-  }
-
   // `None` for tensors of another layout, or another number of threads.
   py::object fitting(const Tensor &c, const Tensor &d, const Tensor &u, const Tensor &s) {
-    if (!(fits(0, c) && fits(1, d) && fits(2, u) && fits(3, s)) ||
-        at::get_num_threads() != plan->threads)
-      return py::none();
+    if (!plan->fits(c, d, u, s) || at::get_num_threads() != plan->threads) return py::none();
     return call(c, d, u, s);
   }
 
@@ -238,7 +187,7 @@ struct Handle {
     Tensor y;
     {
       py::gil_scoped_release gil;
-      y = follow && at::GradMode::is_enabled() ? Solve::apply(c, d, u, s, token, &told)
+      y = follow && at::GradMode::is_enabled() ? SolveOnCpu::apply(c, d, u, s, token, &told)
                                                : solve(*plan, c, d, u, s, told);
     }
     if (!told.verdict)
@@ -248,7 +197,7 @@ struct Handle {
 };
 
 Handle make(const py::dict &x) {
-  auto plan = c10::make_intrusive<Plan>();
+  auto plan = c10::make_intrusive<Plan>(x);
   const auto number = [&](const char *name) { return x[name].cast<I>(); };
   plan->forward = reinterpret_cast<Forward>(number("forward"));
   plan->backward = reinterpret_cast<Backward>(number("backward"));
@@ -260,23 +209,15 @@ Handle make(const py::dict &x) {
   plan->doubtful = x["doubtful"].cast<double>();
   plan->factor_size = number("factor_size"), plan->scratch_size = number("scratch_size");
   plan->threads = number("threads");
-  plan->y_shape = x["y_shape"].cast<Sizes>(), plan->batch = x["batch"].cast<Sizes>();
-  plan->shapes = x["shapes"].cast<std::vector<Sizes>>();
-  plan->layouts = x["layouts"].cast<decltype(plan->layouts)>();
   for (const auto &layout : plan->layouts) plan->strides.push_back(layout.second);
   plan->strides.push_back(made(plan->y_shape).strides().vec());
   plan->strides.push_back({1});
-  const auto held = [&](const char *name) { return py::object(x[name]).release().ptr(); };
-  plan->kept = held("kept"), plan->verdict = held("verdict");
-  plan->judged = held("judged"), plan->derivative = held("derivative");
+  plan->hold(x["kept"]); // owns the memory that notes refer to
+  plan->verdict = plan->hold(x["verdict"]), plan->judged = plan->hold(x["judged"]);
+  plan->derivative = plan->hold(x["derivative"]);
   return {plan, token_of(plan)};
 }
 
 } // namespace
 
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
-  py::class_<Handle>(m, "Plan", py::module_local())
-      .def("__call__", &Handle::call)
-      .def("fitting", &Handle::fitting);
-  m.def("make", &make);
-}
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { offer<Handle>(m, &make); }

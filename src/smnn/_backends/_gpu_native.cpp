@@ -4,25 +4,16 @@
 // Compiled on the user's machine by `_gpu_native.py`. Neither CUDA headers nor CUDA libraries are
 // needed: the two functions of CUDA come as addresses.
 
-#include <ATen/ATen.h>
-#include <c10/core/DeviceGuard.h>
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/csrc/utils/pybind.h>
+#include "_native_common.h"
 
-#include <array>
+#include <c10/core/DeviceGuard.h>
+
 #include <atomic>
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <tuple>
-#include <utility>
-#include <vector>
 
 namespace {
-
-using at::Tensor;
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 // cuLaunchKernel, and aoti_torch_get_current_cuda_stream.
 using LaunchKernel = int (*)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
@@ -58,26 +49,18 @@ Program read_program(const py::list &launches) {
   return program;
 }
 
-// All that follows from the shapes. Held by every backward that will need it.
-struct Plan : torch::CustomClassHolder {
+struct Plan : PlanBase {
+  using PlanBase::PlanBase;
   LaunchKernel launch_kernel;
   CurrentStream current_stream;
   Program solve;
   // Made when first needed: row gradients by which of them are wanted, then the adjoint.
-  std::array<std::atomic<Program *>, 17> backward{};
-  std::vector<int64_t> y_shape, batch;
-  std::vector<std::vector<int64_t>> shapes; // of c, d, u, s with one batch axis
-  std::vector<std::pair<std::vector<int64_t>, std::vector<int64_t>>> layouts; // of the caller's
-  c10::Device device = c10::kCPU;
+  mutable std::array<std::atomic<Program *>, 17> backward{};
   int64_t factor_size, scratch_size, adjoint_scratch, verdicts;
   PyObject *program_for, *differentiable; // callables
 
   ~Plan() override {
     for (auto &program : backward) delete program.load();
-    if (!Py_IsInitialized()) return;
-    py::gil_scoped_acquire gil;
-    Py_XDECREF(program_for);
-    Py_XDECREF(differentiable);
   }
 
   void run(const Program &program, const Bases &bases, c10::Device device) const {
@@ -98,11 +81,11 @@ struct Plan : torch::CustomClassHolder {
     }
   }
 
-  const Program &needed(int which) {
+  const Program &needed(int which) const {
     if (Program *known = backward[which].load(std::memory_order_acquire)) return *known;
     py::gil_scoped_acquire gil; // also keeps two threads from making the same
     if (Program *known = backward[which].load()) return *known;
-    py::list launches = py::reinterpret_borrow<py::object>(program_for)(which);
+    py::list launches = borrowed(program_for)(which);
     auto *program = new Program(read_program(launches));
     backward[which].store(program, std::memory_order_release);
     return *program;
@@ -110,8 +93,6 @@ struct Plan : torch::CustomClassHolder {
 };
 using PlanPtr = c10::intrusive_ptr<Plan>;
 using Solved = std::array<Tensor, 5>; // y, factor, rcond, weakest, status
-
-int64_t address(const Tensor &x) { return reinterpret_cast<int64_t>(x.data_ptr()); }
 
 Solved solve(const Plan &plan, const Tensor &c, const Tensor &d, const Tensor &u, const Tensor &s) {
   c10::OptionalDeviceGuard guard(c.device());
@@ -130,18 +111,8 @@ Solved solve(const Plan &plan, const Tensor &c, const Tensor &d, const Tensor &u
           told.select(0, 2 * count)};
 }
 
-// The gradient by `x`, from that by its broadcast form with one batch axis.
-Tensor summed(const Tensor &g, const Tensor &x, const Plan &plan) {
-  if (g.sizes() == x.sizes()) return g;
-  if (g.numel() == x.numel()) return g.view(x.sizes());
-  std::vector<int64_t> full(plan.batch), own(x.sizes().vec());
-  full.insert(full.end(), g.sizes().begin() + 1, g.sizes().end());
-  if (own.size() < full.size()) own.push_back(1); // one step for all variables
-  return at::sum_to(g.view(full), own).view(x.sizes());
-}
-
 // The same values where kernels look for them: hooks may give a saved tensor back repacked.
-Tensor laid_out(const Tensor &x, const std::vector<int64_t> &strides) {
+Tensor laid_out(const Tensor &x, const Sizes &strides) {
   if (x.strides() == strides) return x;
   Tensor small = x;
   for (size_t i = 0; i < strides.size(); i++)
@@ -150,12 +121,12 @@ Tensor laid_out(const Tensor &x, const std::vector<int64_t> &strides) {
   return out.as_strided(x.sizes(), strides);
 }
 
-struct Solve : torch::autograd::Function<Solve> {
+struct SolveOnGpu : torch::autograd::Function<SolveOnGpu> {
   static Tensor forward(AutogradContext *ctx, const Tensor &c, const Tensor &d, const Tensor &u,
-                        const Tensor &s, const PlanPtr &plan, Solved *told) {
-    *told = solve(*plan, c, d, u, s);
+                        const Tensor &s, const c10::IValue &token, Solved *told) {
+    *told = solve(plan_of<Plan>(token), c, d, u, s);
     ctx->save_for_backward({c, d, u, s, (*told)[0], (*told)[1]});
-    ctx->saved_data["plan"] = c10::IValue::make_capsule(plan);
+    ctx->saved_data["plan"] = token;
     ctx->set_materialize_grads(false);
     return (*told)[0];
   }
@@ -166,8 +137,7 @@ struct Solve : torch::autograd::Function<Solve> {
     for (int i = 0; i < 4; i++) wanted |= ctx->needs_input_grad(i) << i;
     Tensor gy = grads[0];
     if (!gy.defined() || !wanted) return out;
-    auto holder = ctx->saved_data["plan"].toCapsule();
-    Plan &plan = static_cast<Plan &>(*holder);
+    const Plan &plan = plan_of<Plan>(ctx->saved_data["plan"]);
     variable_list saved = ctx->get_saved_variables();
     if (!at::GradMode::is_enabled())
       for (int i = 0; i < 4; i++) saved[i] = laid_out(saved[i], plan.layouts[i].second);
@@ -175,14 +145,14 @@ struct Solve : torch::autograd::Function<Solve> {
       py::gil_scoped_acquire gil;
       py::list tensors;
       for (int i = 0; i < 4; i++) tensors.append(saved[i]);
-      py::list found = py::reinterpret_borrow<py::object>(plan.differentiable)(tensors, gy, wanted);
+      py::list found = borrowed(plan.differentiable)(tensors, gy, wanted);
       for (int i = 0; i < 4; i++)
         if (wanted >> i & 1) out[i] = found[i].cast<Tensor>();
       return out;
     }
     const Tensor &y = saved[4], &factor = saved[5];
     c10::OptionalDeviceGuard guard(y.device());
-    gy = gy.resolve_neg().contiguous();
+    gy = gy._is_zerotensor() ? at::zeros(gy.sizes(), y.options()) : gy.resolve_neg().contiguous();
     const auto kind = y.options();
     Tensor lam = at::empty(plan.y_shape, kind), scratch = at::empty({plan.adjoint_scratch}, kind);
     Bases bases{};
@@ -205,20 +175,15 @@ struct Solve : torch::autograd::Function<Solve> {
 
 struct Handle {
   PlanPtr plan;
+  c10::IValue token;
 
-  bool fits(int i, const Tensor &x) const {
-    const auto &[sizes, strides] = plan->layouts[i];
-    return x.scalar_type() == at::kDouble && x.device() == plan->device && x.sizes() == sizes &&
-           x.strides() == strides && !x.is_neg();
-  }
-
-  std::optional<std::array<Tensor, 5>> fitting(const Tensor &c, const Tensor &d, const Tensor &u,
-                                               const Tensor &s) {
-    if (!(fits(0, c) && fits(1, d) && fits(2, u) && fits(3, s))) return std::nullopt;
+  // `None` for tensors of another layout.
+  std::optional<Solved> fitting(const Tensor &c, const Tensor &d, const Tensor &u, const Tensor &s) {
+    if (!plan->fits(c, d, u, s)) return std::nullopt;
     return call(c, d, u, s);
   }
 
-  std::array<Tensor, 5> call(const Tensor &c, const Tensor &d, const Tensor &u, const Tensor &s) {
+  Solved call(const Tensor &c, const Tensor &d, const Tensor &u, const Tensor &s) {
     py::gil_scoped_release gil;
     Solved out;
     const bool follow = at::GradMode::is_enabled() && (c.requires_grad() || d.requires_grad() ||
@@ -227,36 +192,27 @@ struct Handle {
       at::AutoDispatchBelowADInplaceOrView below;
       return solve(*plan, c, d, u, s);
     }
-    Tensor y = Solve::apply(c, d, u, s, plan, &out);
+    Tensor y = SolveOnGpu::apply(c, d, u, s, token, &out);
     out[0] = y;
     return out;
   }
 };
 
 Handle make(uintptr_t launch_kernel, uintptr_t current_stream, const py::dict &x) {
-  auto plan = c10::make_intrusive<Plan>();
+  auto plan = c10::make_intrusive<Plan>(x);
   plan->launch_kernel = reinterpret_cast<LaunchKernel>(launch_kernel);
   plan->current_stream = reinterpret_cast<CurrentStream>(current_stream);
   plan->solve = read_program(x["solve"]);
-  plan->y_shape = x["y_shape"].cast<std::vector<int64_t>>();
-  plan->batch = x["batch"].cast<std::vector<int64_t>>();
-  plan->shapes = x["shapes"].cast<std::vector<std::vector<int64_t>>>();
-  plan->layouts = x["layouts"].cast<decltype(plan->layouts)>();
   plan->device = c10::Device(x["device"].cast<std::string>());
   plan->factor_size = x["factor_size"].cast<int64_t>();
   plan->scratch_size = x["scratch_size"].cast<int64_t>();
   plan->adjoint_scratch = x["adjoint_scratch"].cast<int64_t>();
   plan->verdicts = x["verdicts"].cast<int64_t>();
-  plan->program_for = py::object(x["program_for"]).release().ptr();
-  plan->differentiable = py::object(x["differentiable"]).release().ptr();
-  return {plan};
+  plan->program_for = plan->hold(x["program_for"]);
+  plan->differentiable = plan->hold(x["differentiable"]);
+  return {plan, token_of(plan)};
 }
 
 } // namespace
 
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
-  py::class_<Handle>(m, "Plan", py::module_local())
-      .def("__call__", &Handle::call)
-      .def("fitting", &Handle::fitting);
-  m.def("make", &make);
-}
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { offer<Handle>(m, &make); }

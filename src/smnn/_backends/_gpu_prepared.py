@@ -67,7 +67,7 @@ class Prepared:
         """Gradients by the four tensors, in the broadcast form."""
         kind: dict[str, Any] = {"dtype": torch.float64, "device": y.device}
         lam, scratch = torch.empty_like(y), torch.empty(self._adjoint_scratch, **kind)
-        gy = gy.resolve_neg().contiguous()
+        gy = torch.zeros_like(y) if gy._is_zerotensor() else gy.resolve_neg().contiguous()
         index = y.device.index
         bases = {
             "g": gy.data_ptr(), "factor": factor.data_ptr(), "y": lam.data_ptr(),

@@ -67,8 +67,10 @@ class Extension:
         ]  # fmt: skip
 
     def compiled_file(self) -> Path:
-        """The file for this source, this Python, this torch."""
-        facts = [self.source.read_bytes(), sys.version.encode(), torch.__version__.encode()]
+        """The file for this source and the headers beside it, this Python, this torch."""
+        read = [self.source, *sorted(self.source.parent.glob("*.h"))]
+        facts = [file.read_bytes() for file in read]
+        facts += [sys.version.encode(), torch.__version__.encode()]
         facts.append(str(Path(torch.__file__).parent).encode())
         digest = hashlib.sha256(b"\0".join(facts)).hexdigest()[:16]
         suffix = importlib.machinery.EXTENSION_SUFFIXES[0]
