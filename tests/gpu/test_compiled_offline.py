@@ -55,7 +55,7 @@ def kernels() -> dict[str, tuple[Any, int]]:
         "chain": (launch.chain_kernel(3, False, 1), 32),
         "chain in pieces": (launch.chain_kernel(3, True, 1), 32),
         "back": (launch.back_kernel(3, 1, 3, True), 32),
-        "adjoint": (launch.adjoint_kernel(3, 1, 0, False), 32),
+        "adjoint": (launch.adjoint_kernel(3, 1, 0, False, 3), 32),
         "row gradients": (launch.rows_kernel(1, 3, 1, 2, "central", (True,) * 7), 128),
         "warp": (launch.wide_solve_kernel(spec("smnn", V=2), 32), 32),
         "warp, central": (launch.wide_solve_kernel(spec("central", V=2, varying=True), 32), 32),

@@ -1,6 +1,6 @@
 """Triton source of the kernels for the chain that couples the separators of pieces.
 
-A node of the chain is a separator of `k` unknowns; a piece has left, in `[cell][lane]` order, rows
+A node of the chain is a separator of `k` unknowns; a piece has left, in `[warp][cell][lane]` order, rows
 over its own separator and the one before (`coupling_cells`). Chains of many nodes are cut into
 pieces themselves, whose separators form a chain in turn.
 """
@@ -8,23 +8,25 @@ pieces themselves, whose separators form a chain in turn.
 from __future__ import annotations
 
 from smnn._backends._gpu_emit import Row, Source, Triangle, insert, rotate
-from smnn._backends._gpu_source import Norms, coupling_cells, hand_over, keep_row, keep_rows, names
+from smnn._backends._gpu_norms import Norms
+from smnn._backends._gpu_source import coupling_cells, hand_over, keep_row, keep_rows, names
 
 
 def _read(out: Source, k: int) -> tuple[list[Row], list[Row], list[str], list[str]]:
     """Rows of a node (own columns `c`, columns of the node before `o`), and its norms."""
-    cell = 0
+    cell, cells = 0, coupling_cells(k)
 
     def take() -> str:
         nonlocal cell
-        value = out.new(f"tl.load(in_ptr + {cell} * IN_NL + node, mask=here, other=0.0)")
+        where = f"in_ptr + (node // LANES * {cells} + {cell}) * LANES + node % LANES"
+        value = out.new(f"tl.load({where}, mask=here, other=0.0)")
         cell += 1
         return value
 
     own = [{c: take() for c in [*names("c", k)[i:], *names("o", k), "r"]} for i in range(k)]
     old = [{c: take() for c in [*names("o", k)[i:], "r"]} for i in range(k)]
     own_norms, old_norms = [take() for _ in range(k)], [take() for _ in range(k)]
-    if cell != coupling_cells(k):
+    if cell != cells:
         raise AssertionError("the chain reads another layout than the pieces write")
     return own, old, own_norms, old_norms
 

@@ -7,6 +7,7 @@ for every problem, and costs nothing.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -82,6 +83,23 @@ def reciprocal(out: Source, x: str) -> str:
     y = _approximate(out, "rcp", x)
     error = out.new(f"1.0 - {x} * {y}")
     return out.new(f"{y} + {y} * ({error} * {error} + {error})")
+
+
+def far_load(where: str, mask: str, other: float = 0.0) -> str:
+    """A number that has its followers beside it, of a lane whose neighbours are far from there.
+
+    The memory is told to send those along: it answers one long request sooner than many short ones.
+    """
+    if _plain():
+        return f"tl.load({where}, mask={mask}, other={other!r})"
+    bits = struct.pack(">d", other).hex()
+    assembly = (
+        f"{{ .reg .pred p; setp.ne.b32 p, $2, 0; mov.f64 $0, 0d{bits}; "
+        "@p ld.global.L2::128B.f64 $0, [$1]; }"
+    )
+    inputs = f"[({where}).to(tl.int64), ({mask}).to(tl.int32)]"
+    call = f'"{assembly}", "=&d,l,r", {inputs}, dtype=tl.float64, is_pure=True, pack=1'
+    return f"tl.inline_asm_elementwise({call})"
 
 
 def rotate(out: Source, top: Row, bottom: Row, pivot: str) -> str | None:

@@ -20,6 +20,7 @@ except ImportError:
     gluon = gl = None
 
 from smnn._backends._gpu_chain import chain_body
+from smnn._backends._gpu_clock import Clock
 from smnn._backends._gpu_emit import Source
 from smnn._backends._gpu_large import shape
 from smnn._backends._gpu_large_rows import equations_body
@@ -27,7 +28,7 @@ from smnn._backends._gpu_large_source import solve_body as large_solve_body
 from smnn._backends._gpu_large_substitute import adjoint_body as large_adjoint_body
 from smnn._backends._gpu_mode import interpreted
 from smnn._backends._gpu_rows import TENSORS, rows_body, variables_body
-from smnn._backends._gpu_source import LANE, Spec, eliminate_body, verdict
+from smnn._backends._gpu_source import Spec, eliminate_body, verdict
 from smnn._backends._gpu_substitute import back_body, forward_body
 from smnn._backends._gpu_wide_source import solve_body as wide_solve_body
 from smnn._backends._gpu_wide_substitute import adjoint_body as wide_adjoint_body
@@ -194,7 +195,7 @@ def _strides(name: str, axes: str) -> list[str]:
     return [f"{name}_s{axis}" for axis in axes]
 
 
-SIZES = ["B", "T", "P", "L", "NL"]
+SIZES = ["B", "T", "P", "L"]
 INPUTS = [
     "c_ptr", *_strides("c", "bt"), "d_ptr", *_strides("d", "bt"), "u_ptr", *_strides("u", "bt"),
     "s_ptr", *_strides("s", "btv"), "wg_ptr", *_strides("wg", "btq"),
@@ -204,27 +205,24 @@ INPUTS = [
 VARYING = ["K_ptr", "KF_ptr", *_strides("k", "btv")]
 
 
-def _head() -> Source:
-    out = Source()
-    for line in LANE:
-        out(line)
-    return out
-
-
-def _finish(out: Source) -> None:
-    """Status of a whole sequence: bad step, singular, or not finite at the first time."""
+def _finish(clock: Clock) -> None:
+    """Status of a whole sequence: bad step, singular, or not finite at its first or last time."""
+    out = clock.out
     out("finite = tl.abs(y0) < float('inf')")
+    if clock.orders:
+        out(f"finite = finite & ({clock.other(out.new('finite.to(tl.int32)'))} > 0)")
     out("code = tl.where(finite | (ratio <= 1e-14), tl.where(ratio > 1e-14, 0, 3), 2)")
     out("code = tl.where(bad_step, 1, code)")
-    out("tl.store(status_ptr + lane, code.to(tl.int64), mask=valid)")
+    out("tl.store(status_ptr + b, code.to(tl.int64), mask=first)")
 
 
 @functools.cache
 def solve_kernel(spec: Spec) -> Kernel:
     """Elimination of whole sequences with substitution, or of pieces without."""
-    out = _head()
-    eliminate_body(out, spec)
-    verdict(out)
+    out = Source()
+    clock = Clock(out, spec.orders)
+    eliminate_body(clock, spec)
+    verdict(clock)
     arguments = [*SIZES, *INPUTS, *(VARYING if spec.varying else []), "factor_ptr", "z_ptr"]
     if spec.left:
         return Kernel(
@@ -232,8 +230,8 @@ def solve_kernel(spec: Spec) -> Kernel:
         )
     out("poison = tl.where(ratio > 1e-14, 0.0, float('nan')).to(tl.float64)")
     out("tl.debug_barrier()")
-    back_body(out, spec.n, spec.reach, 0)
-    _finish(out)
+    back_body(clock, spec.n, spec.reach, 0)
+    _finish(clock)
     return Kernel(
         "solve_whole", out, [*arguments, "y_ptr", "rcond_ptr", "weakest_ptr", "status_ptr"]
     )
@@ -242,14 +240,14 @@ def solve_kernel(spec: Spec) -> Kernel:
 @functools.cache
 def chain_kernel(k: int, left: bool, depth: int) -> Kernel:
     """Elimination of a chain of separators, whole with substitution, or in pieces without."""
-    out = _head()
+    out = Source()
+    clock = Clock(out)
     chain_body(out, k, left=left, depth=depth)
-    verdict(out)
+    verdict(clock)
     levels = [f"{letter}{i}" for i in range(depth) for letter in "NP"]
     arguments = [
         *SIZES,
         "in_ptr",
-        "IN_NL",
         "n0",
         *levels,
         "factor_ptr",
@@ -263,14 +261,15 @@ def chain_kernel(k: int, left: bool, depth: int) -> Kernel:
         return Kernel("chain_pieces", out, [*arguments, "coupling_ptr"])
     out("poison = zero")
     out("tl.debug_barrier()")
-    back_body(out, k, 1, 0)
+    back_body(clock, k, 1, 0)
     return Kernel("chain_whole", out, [*arguments, "y_ptr"])
 
 
 @functools.cache
 def back_kernel(n: int, reach: int, k: int, judge: bool) -> Kernel:
     """Back substitution in pieces; with `judge`, failed sequences are poisoned and reported."""
-    out = _head()
+    out = Source()
+    clock = Clock(out)
     arguments = [*SIZES, "factor_ptr", "z_ptr", "sep_ptr", "y_ptr"]
     if judge:
         out("ratio = tl.load(rcond_ptr + b)")
@@ -279,25 +278,25 @@ def back_kernel(n: int, reach: int, k: int, judge: bool) -> Kernel:
         arguments += ["rcond_ptr", "status_ptr"]
     else:
         out("poison = zero")
-    back_body(out, n, reach, k)
+    back_body(clock, n, reach, k)
     if judge:
-        out("valid = valid & (p == 0)")
-        out("lane = b")
-        _finish(out)
+        out("first = valid & (p == 0)")
+        _finish(clock)
     return Kernel("back_pieces", out, arguments)
 
 
 @functools.cache
-def adjoint_kernel(n: int, reach: int, k: int, paired: bool) -> Kernel:
+def adjoint_kernel(n: int, reach: int, k: int, paired: bool, orders: int) -> Kernel:
     """`R^T z = g`; for whole sequences followed by `R y = z`."""
-    out = _head()
-    forward_body(out, n, reach, k, paired=paired)
+    out = Source()
+    clock = Clock(out, orders)
+    forward_body(clock, n, reach, k, paired=paired)
     arguments = [*SIZES, "factor_ptr", "z_ptr", "g_ptr"]
     if k:
         return Kernel("forward_pieces", out, [*arguments, "sep_ptr"])
     out("poison = zero")
     out("tl.debug_barrier()")
-    back_body(out, n, reach, 0)
+    back_body(clock, n, reach, 0)
     return Kernel("adjoint_whole", out, [*arguments, "y_ptr"])
 
 

@@ -6,10 +6,14 @@ import functools
 import itertools
 from typing import NamedTuple
 
-LARGEST_IN_A_WARP = 24
+LARGEST_IN_A_WARP = 16
 """Unknowns per time of which the registers of a warp hold all triangles."""
 SHORTEST_PIECE = 24
 """Times per piece below which cutting costs more than it gains."""
+LONG_PIECE = 40
+"""Times per piece of a sequence that is cut into hundreds."""
+LARGEST_ROW_IN_A_LANE = 16
+"""Unknowns per time up to which a lane computes all gradients by what is given for a time."""
 SEQUENCES_FOR_TEAMS = 2048
 """Sequences from which on a warp is shared between several."""
 
@@ -33,6 +37,13 @@ class Level(NamedTuple):
     reach: int
     team: int = 0
     """Lanes that work on a sequence (`_gpu_wide.py`); zero: a lane on a piece."""
+    orders: int = 0
+    """Orders per variable, if two lanes work on a sequence from both ends (`_gpu_clock.py`)."""
+
+    @property
+    def twin(self) -> bool:
+        """Whether two lanes do."""
+        return self.orders > 0
 
     @property
     def large(self) -> bool:
@@ -46,13 +57,13 @@ class Level(NamedTuple):
 
     @property
     def L(self) -> int:
-        """Times of the longest piece."""
-        return -(-self.N // self.P)
+        """Times that a lane goes through, at most."""
+        return self.N // 2 + 1 if self.twin else -(-self.N // self.P)
 
     @property
     def lanes(self) -> int:
-        """One per piece, or a team per sequence."""
-        return self.B * (self.team or self.P)
+        """One per piece, or a pair or a team per sequence."""
+        return self.B * (2 if self.twin else self.team or self.P)
 
     @property
     def width(self) -> int:
@@ -86,7 +97,7 @@ class Level(NamedTuple):
 
     def sizes(self) -> dict[str, int]:
         """Arguments that every kernel takes."""
-        return {"B": self.B, "T": self.N, "P": self.P, "L": self.L, "NL": self.padded}
+        return {"B": self.B, "T": self.N, "P": self.P, "L": self.L}
 
 
 def verdicts(levels: tuple[Level, ...]) -> int:
@@ -101,13 +112,16 @@ def team_size(B: int, n: int) -> int:
 
 
 @functools.lru_cache(maxsize=1024)
-def plan(B: int, T: int, pieces: int, n: int, reach: int) -> tuple[Level, ...]:
+def plan(B: int, T: int, pieces: int, V: int, m: int, reach: int) -> tuple[Level, ...]:
     """All levels: the sequences, then chains of separators until one lane can take the rest.
 
     Without pieces (0), a team of lanes works on each sequence.
     """
+    n = V * m
     if not pieces:
         return (Level(B, T, 1, n, reach, team_size(B, n)),)
+    if pieces == 1 and reach == 1:
+        return (Level(B, T, 1, n, reach, orders=m),)
     levels = [Level(B, T, pieces, n, reach)]
     while levels[-1].P > 1:
         below = levels[-1]
@@ -186,7 +200,7 @@ def solve_program(levels, spec, strides):  # type: ignore[no-untyped-def]
         below = levels[depth - 1]
         cuts |= {f"N{depth - 1}": below.N, f"P{depth - 1}": below.P}
         values = common(depth) | cuts
-        values |= {"in_ptr": Slot("scratch", coupling), "IN_NL": below.padded}
+        values["in_ptr"] = Slot("scratch", coupling)
         for name in ("rcond", "weakest"):
             values[f"{name}_below_ptr"] = Slot(name, first.B * ratio_at[depth - 1])
         if level.P > 1:
@@ -250,7 +264,7 @@ def adjoint_program(levels):  # type: ignore[no-untyped-def]
         elif level.team:
             kernel = wide_adjoint_kernel(level.n, level.reach, level.team)
         else:
-            kernel = adjoint_kernel(level.n, level.reach, level.k, depth > 0)
+            kernel = adjoint_kernel(level.n, level.reach, level.k, depth > 0, level.orders)
         launches.append(Launch(kernel, level.lanes, level.width, values))
     for depth in range(len(levels) - 2, -1, -1):
         level = levels[depth]
@@ -280,7 +294,7 @@ def rows_program(shape, spec, strides, wanted):  # type: ignore[no-untyped-def]
     values = {f"{name}_ptr": Slot(name) for name, _ in INPUTS} | _strides(strides)
     values |= {"B": B, "T": T, "y_ptr": Slot("y"), "lam_ptr": Slot("lam")}
     values |= {f"{name}_ptr": Slot(name) for name in ("gc", "gd", "gu", "gs", "gwg", "gwi", "gws")}
-    if V * m <= LARGEST_IN_A_WARP:
+    if V * m <= LARGEST_ROW_IN_A_LANE:
         kernel = rows_kernel(V, m, spec.Q, spec.m_init, spec.scheme, wanted)
         return Program([Launch(kernel, B * T, 128, values)])
     c, d, u, s, wg, wi, ws = wanted

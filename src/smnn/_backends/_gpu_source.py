@@ -1,8 +1,9 @@
 """Triton source of the elimination and substitution kernels for given sizes.
 
-One lane works on one piece of one sequence, as on the CPU (`_eliminate.py`). Factor, right-hand
-sides and couplings are laid out `[step][cell][lane]`, so that neighbouring lanes touch neighbouring
-addresses. Columns are named `a0..` for the time before last, `b0..` for the last time, `c0..` for
+One lane works on one piece of one sequence, as on the CPU (`_eliminate.py`), or two on one that is
+whole (`_gpu_clock.py`). Factor, right-hand
+sides and couplings are laid out `[warp][step][cell][lane]`, so that neighbouring lanes touch
+neighbouring addresses, and a warp goes through its memory from one end to the other. Columns are named `a0..` for the time before last, `b0..` for the last time, `c0..` for
 the new time, `L0..` for the left separator and `r` for the right-hand side.
 """
 
@@ -10,9 +11,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from smnn._backends._gpu_emit import Row, Source, Triangle, fill, insert, rotate
+from smnn._backends._gpu_clock import Clock
+from smnn._backends._gpu_emit import Row, Source, Triangle, far_load, fill, insert, rotate
+from smnn._backends._gpu_norms import Norms
 from smnn._taylor import unit_link
 
+Blocks = list[tuple[list[Row], list[str]]]
+"""Triangles, and the columns of their diagonals."""
 MOST_EARLY = 16
 """Numbers of the equations at a time that a lane holds while it works on the time before."""
 
@@ -38,6 +43,11 @@ class Spec(NamedTuple):
     def reach(self) -> int:
         return 2 if self.scheme == "central" else 1
 
+    @property
+    def orders(self) -> int:
+        """As `_gpu_plan.Level.orders`, where lanes do not form teams."""
+        return 0 if self.left or self.reach > 1 else self.m
+
 
 def names(letter: str, count: int) -> list[str]:
     return [f"{letter}{i}" for i in range(count)]
@@ -53,67 +63,18 @@ def coupling_cells(k: int) -> int:
     return k * (k + 1) + k * k + 4 * k
 
 
-LANE = """
-lane = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)
-valid = lane < B * P
-safe = tl.where(valid, lane, 0)
-b = safe // P
-p = safe % P
-t0 = p * (T // P) + tl.minimum(p, T % P)
-pad = L - T // P - tl.where(p < T % P, 1, 0)
-zero = tl.zeros([LANES], dtype=tl.float64)
-""".strip().splitlines()
+def at_cell(pointer: str, line: str, cells: int, cell: int) -> str:
+    """Address of a number in a line of `cells` numbers per lane."""
+    return f"{pointer} + (({line}) * {cells} + {cell}) * LANES + thread"
 
 
-def store_cell(
-    out: Source, pointer: str, step: str, cells: int, cell: int, value: str, mask: str = "valid"
-) -> None:
-    out(f"tl.store({pointer} + (({step}) * {cells} + {cell}) * NL + lane, {value}, mask={mask})")
+def at_step(pointer: str, step: str, cells: int, cell: int) -> str:
+    """Address of one of the `cells` numbers that a lane keeps per time."""
+    return at_cell(pointer, f"line + ({step})", cells, cell)
 
 
-class Norms:
-    """Squared norms of the columns, and the smallest pivot relative to them so far."""
-
-    def __init__(self, n: int, reach: int, k: int) -> None:
-        self.own = [f"norm_{i}" for i in range((reach + 1) * n)]
-        self.left = [f"left_norm_{i}" for i in range(k)]
-        self.n = n
-
-    def start(self, out: Source) -> None:
-        for name in [*self.own, *self.left]:
-            out(f"{name} = zero")
-        out("least = zero + 1.0")
-        out("least_of = zero + 1.0")
-        out("weakest = tl.zeros([LANES], dtype=tl.int64)")
-
-    def add(self, out: Source, rows: list[Row], columns: list[str], base: str) -> None:
-        """Take in finished rows over `columns`; the first `n` of them are finished too."""
-        for j, row in enumerate(rows):
-            self.add_row(out, j, row, columns, base)
-        self.move_on(out)
-
-    def add_row(self, out: Source, j: int, row: Row, columns: list[str], base: str) -> None:
-        """Take in row `j` of a time. With it, column `j` is finished: no later row reaches it."""
-        for name, column in zip(self.own, columns, strict=True):
-            if column in row:
-                out(f"{name} = {name} + {row[column]} * {row[column]}")
-        for i, name in enumerate(self.left):
-            if f"L{i}" in row:
-                out(f"{name} = {name} + {row[f'L{i}']} * {row[f'L{i}']}")
-        square = out.new(f"{row[columns[j]]} * {row[columns[j]]}")
-        less = out.new(f"{square} * least_of < least * {self.own[j]}")
-        empty = out.new(
-            f"({self.own[j]} == 0.0) & (least > 0.0)"
-        )  # a column of which no row speaks
-        less = out.new(f"{less} | {empty}")
-        out(f"least = tl.where({less}, {square}, least)")
-        out(f"least_of = tl.where({less}, tl.where({empty}, 1.0, {self.own[j]}), least_of)")
-        out(f"weakest = tl.where({less}, {base} + {j}, weakest)")
-
-    def move_on(self, out: Source) -> None:
-        """To the next time: its columns become the first."""
-        for i, name in enumerate(self.own):
-            out(f"{name} = {self.own[i + self.n] if i + self.n < len(self.own) else 'zero'}")
+def store(out: Source, address: str, value: str, mask: str = "valid") -> None:
+    out(f"tl.store({address}, {value}, mask={mask})")
 
 
 def keep_rows(
@@ -134,18 +95,17 @@ def keep_row(
     pivot = inverse or out.new(f"1.0 / {row[columns[j]]}")
     values = [pivot, *(row.get(c, "zero") for c in [*columns[j + 1 :], *names("L", k)])]
     for i, value in enumerate(values):
-        store_cell(out, "factor_ptr", step, cells, at + i, value, mask)
-    store_cell(out, "z_ptr", step, n, j, row.get("r", "zero"), mask)
+        store(out, at_step("factor_ptr", step, cells, at + i), value, mask)
+    store(out, at_step("z_ptr", step, n, j), row.get("r", "zero"), mask)
 
 
-def _ask_steps(out: Source, spec: Spec, step: str) -> None:
+def _ask_steps(clock: Clock, spec: Spec, step: str) -> None:
     """Ask for step sizes and weights of a step, one step before they are needed."""
-    out(f"coming = t0 + ({step}) - pad")
-    out("wanted = (coming > 0) & (coming >= t0) & (coming < T)")
-    out("coming = tl.maximum(coming - 1, 0)")
+    out = clock.out
+    clock.coming_link(step)
     for v in range(spec.V):
-        where = f"b * s_sb + coming * s_st + {v} * s_sv"
-        out(f"s{v} = tl.load(s_ptr + {where}, mask=wanted, other=1.0)")
+        where = f"s_ptr + b * s_sb + coming * s_st + {v} * s_sv"
+        out(f"s{v} = {far_load(where, 'wanted', 1.0)}")
         where = f"b * scale_sb + coming * scale_st + {v} * scale_sv"
         out(f"w{v} = tl.load(scale_ptr + {where}, mask=wanted, other=0.0)")
 
@@ -153,8 +113,8 @@ def _ask_steps(out: Source, spec: Spec, step: str) -> None:
 class _Governing:
     """Weights and numbers of the equations: a few are asked for a whole step before their use."""
 
-    def __init__(self, out: Source, spec: Spec) -> None:
-        self._out, self._spec = out, spec
+    def __init__(self, clock: Clock, spec: Spec) -> None:
+        self._clock, self._out, self._spec = clock, clock.out, spec
         self._early = spec.Q * (spec.n + 2) <= MOST_EARLY
         if self._early:
             self.ask("0")
@@ -162,10 +122,11 @@ class _Governing:
     def _loads(self, t: str, mask: str) -> list[list[str]]:
         n, rows = self._spec.n, []
         for q in range(self._spec.Q):
-            where = [f"wg_ptr + b * wg_sb + {t} * wg_st + {q} * wg_sq"]
-            where += [f"c_ptr + b * c_sb + {t} * c_st + {q * n + i}" for i in range(n)]
+            weight = f"wg_ptr + b * wg_sb + {t} * wg_st + {q} * wg_sq"
+            where = [f"c_ptr + b * c_sb + {t} * c_st + {q * n + i}" for i in range(n)]
             where += [f"d_ptr + b * d_sb + {t} * d_st + {q}"]
-            rows.append([f"tl.load({x}, mask={mask}, other=0.0)" for x in where])
+            rows.append([f"tl.load({weight}, mask={mask}, other=0.0)"])
+            rows[-1] += [far_load(x, mask) for x in where]
         return rows
 
     def ask(self, step: str) -> None:
@@ -173,16 +134,14 @@ class _Governing:
         if not self._early:
             return
         out = self._out
-        out(f"coming = t0 + ({step}) - pad")
-        out("wanted = (coming >= t0) & (coming < T)")
-        out("coming = tl.maximum(coming, 0)")
+        self._clock.coming_time(step)
         for q, row in enumerate(self._loads("coming", "wanted")):
             for i, x in enumerate(row):
                 out(f"gov{q}_{i} = {x}")
 
     def take(self) -> list[list[str]]:
         """Those of this step."""
-        rows = self._loads("now", "here")
+        rows = self._loads("now", "own")
         if self._early:
             rows = [[f"gov{q}_{i}" for i in range(len(row))] for q, row in enumerate(rows)]
         return [[self._out.new(x) for x in row] for row in rows]
@@ -220,22 +179,23 @@ def _link_rows(out: Source, spec: Spec) -> list[Row]:
                 if spec.left:
                     row[f"b{column}"] = out.new(f"tl.where(inner, {old}, 0.0)")
                     row[f"L{k - n + column}"] = out.new(f"tl.where(inner, 0.0, {old})")
-                    # A time that is not there (before the piece begins) is set to zero.
-                    row[f"c{column}"] = out.new(f"tl.where(here, {new}, 1.0)") if i == j else new
                 else:
-                    row[f"b{column}"], row[f"c{column}"] = old, new
+                    row[f"b{column}"] = old
+                # A time that is not there (before the lane's first) is set to zero.
+                gaps = (spec.left or spec.orders) and i == j
+                row[f"c{column}"] = out.new(f"tl.where(here, {new}, 1.0)") if gaps else new
             rows.append(row)
     return rows
 
 
 def _local_rows(
-    out: Source, spec: Spec, triangle: list[Row], left: list[Row], loads: list[list[str]]
+    clock: Clock, spec: Spec, triangle: list[Row], left: list[Row], loads: list[list[str]]
 ) -> None:
     """Rotate the governing rows, then the initial rows, into the new triangle."""
-    V, m, n = spec.V, spec.m, spec.n
+    out, V, m, n = clock.out, spec.V, spec.m, spec.n
     columns, k = names("c", n), spec.reach * n if spec.left else 0
     for w, *entries, right in loads:
-        row = {f"c{i}": out.new(f"{w} * {x}") for i, x in enumerate(entries)}
+        row = {f"c{i}": out.new(clock.turned(f"{w} * {x}", i)) for i, x in enumerate(entries)}
         row["r"] = out.new(f"{w} * {right}")
         insert(out, triangle, columns, row)
         insert(out, left, names("L", k), row)
@@ -248,16 +208,17 @@ def _local_rows(
     if spec.left:
         left_state = Triangle("left", names("L", k), ["r"])
         left_state.carry(out, left)
-    with out.block("if step <= T_init:"):
+    with out.block(f"if {clock.early()}:"):
         inside, inside_left = state.rows(), left_state.rows() if spec.left else []
-        out("early = here & (t < T_init)")
+        out("early = own & (t < T_init)")
         for v in range(V):
             for r in range(spec.m_init):
                 where = f"b * wi_sb + now * wi_st + {v} * wi_sv + {r} * wi_sr"
                 w = out.new(f"tl.load(wi_ptr + {where}, mask=early, other=0.0)")
                 where = f"b * u_sb + now * u_st + {v * spec.m_init + r}"
                 x = out.new(f"tl.load(u_ptr + {where}, mask=early, other=0.0)")
-                row = {f"c{v * m + r}": w, "r": out.new(f"{w} * {x}")}
+                turned = out.new(clock.turned(w, r))
+                row = {f"c{v * m + r}": turned, "r": out.new(f"{w} * {x}")}
                 insert(out, inside, columns, row)
                 insert(out, inside_left, names("L", k), row)
         state.carry(out, inside)
@@ -268,9 +229,7 @@ def _local_rows(
         left[:] = left_state.rows()
 
 
-def _central_rows(
-    out: Source, spec: Spec, blocks: list[tuple[list[Row], list[str]]], left: list[Row]
-) -> None:
+def _central_rows(out: Source, spec: Spec, blocks: Blocks, left: list[Row]) -> None:
     """Rows `w H^(R-2) (y_t - y_{t-2} - H y'_{t-1})` at the top order, for `t >= 2`."""
     V, m, n, R = spec.V, spec.m, spec.n, spec.m - 1
     k = 2 * n if spec.left else 0
@@ -304,9 +263,9 @@ def _central_rows(
         insert(out, left, names("L", k), row)
 
 
-def eliminate_body(out: Source, spec: Spec) -> None:
-    """The loop over the times of a piece, from the first to the last."""
-    n, reach = spec.n, spec.reach
+def eliminate_body(clock: Clock, spec: Spec) -> None:
+    """The loop over the times of a lane, from the first to the last."""
+    out, n, reach = clock.out, spec.n, spec.reach
     k = reach * n if spec.left else 0
     tail = [*names("L", k), "r"]
     a, b, c = names("a", n), names("b", n), names("c", n)
@@ -319,19 +278,14 @@ def eliminate_body(out: Source, spec: Spec) -> None:
     left.start(out, unit=False)
     norms.start(out)
     out("bad_step = lane < 0")
-    _ask_steps(out, spec, "0")
-    governing = _Governing(out, spec)
+    _ask_steps(clock, spec, "0")
+    governing = _Governing(clock, spec)
     with out.block("for step in range(0, L):"):
-        out("t = t0 + step - pad")
-        out("here = t >= t0")
-        out("inner = t > t0")
-        out("linked = here & (t > 0)")
-        out("now = tl.maximum(t, 0)")
-        out("before = tl.maximum(t - 1, 0)")
+        clock.read("step")
         loads = governing.take()
         rows, left_rows = last.rows(), left.rows()
         new = _link_rows(out, spec)
-        _ask_steps(out, spec, "step + 1")
+        _ask_steps(clock, spec, "step + 1")
         governing.ask("step + 1")
         out("known = valid & (step > 0)")
         # Column by column, so that a row is stored as soon as it is finished, and from the bottom
@@ -341,11 +295,11 @@ def eliminate_body(out: Source, spec: Spec) -> None:
             for i in range(n - 1, -1, -1):
                 inverse = rotate(out, rows[j], new[i], b[j]) or inverse
             if reach == 1:
-                norms.add_row(out, j, rows[j], [*b, *c], f"(t - 1) * {n}")
+                norms.add_row(out, j, rows[j], [*b, *c], f"prior * {n}")
                 keep_row(out, j, n, rows[j], [*b, *c], k, "step - 1", inverse, "known")
         if reach == 1:
             norms.move_on(out)
-        _local_rows(out, spec, new, left_rows, loads)
+        _local_rows(clock, spec, new, left_rows, loads)
         if reach == 2:
             prior = before_last.rows()
             _central_rows(out, spec, [(prior, a), (rows, b), (new, c)], left_rows)
@@ -358,6 +312,11 @@ def eliminate_body(out: Source, spec: Spec) -> None:
             left.carry(out, left_rows)
     rows, left_rows = last.rows(), left.rows()
     blocks = [(before_last.rows(), [*a, *b]), (rows, b)] if reach == 2 else [(rows, b)]
+    if spec.orders:
+        _meet(clock, rows, b, norms)
+        norms.add(out, rows, [*b, *["-"] * n], f"T // 2 * {n}")
+        keep_rows(out, rows, [*b, *["-"] * n], 0, "L - 1", [None] * n)
+        return
     if not spec.left:
         for back, (block, columns) in enumerate(blocks):
             shift = reach - 1 - back
@@ -369,29 +328,43 @@ def eliminate_body(out: Source, spec: Spec) -> None:
     hand_over(out, blocks, left_rows, norms, k)
 
 
-def hand_over(
-    out: Source, blocks: list[tuple[list[Row], list[str]]], left: list[Row], norms: Norms, k: int
-) -> None:
+def _meet(clock: Clock, rows: list[Row], columns: list[str], norms: Norms) -> None:
+    """Both lanes of a pair take in what the other has found out about the time where they meet."""
+    out = clock.out
+    for row in [clock.other_row(row, columns[0][0]) for row in rows]:
+        insert(out, rows, columns, row)
+    for name in norms.own[: len(columns)]:
+        out(f"{name} = {name} + {clock.other(name)}")
+    least, least_of, weakest = (clock.other(x) for x in ("least", "least_of", "weakest"))
+    less = out.new(f"{least} * least_of < least * {least_of}")
+    for name, value in (("least", least), ("least_of", least_of), ("weakest", weakest)):
+        out(f"{name} = tl.where({less}, {value}, {name})")
+    out(f"bad_step = bad_step | ({clock.other(out.new('bad_step.to(tl.int32)'))} > 0)")
+
+
+def hand_over(out: Source, blocks: Blocks, left: list[Row], norms: Norms, k: int) -> None:
     """What a piece leaves: its own separator's rows, the left separator's rows, and norms."""
     total = coupling_cells(k)
     own = blocks[0][1][:k] if len(blocks) > 1 else blocks[0][1]
     cell = 0
     for i, row in enumerate([row for rows, _ in blocks for row in rows]):
         for column in [*own[i:], *names("L", k), "r"]:
-            store_cell(out, "coupling_ptr", "0", total, cell, row.get(column, "zero"))
+            store(out, at_cell("coupling_ptr", "program", total, cell), row.get(column, "zero"))
             cell += 1
     for i, row in enumerate(left):
         for column in [*names("L", k)[i:], "r"]:
-            store_cell(out, "coupling_ptr", "0", total, cell, row.get(column, "zero"))
+            store(out, at_cell("coupling_ptr", "program", total, cell), row.get(column, "zero"))
             cell += 1
     for name in [*norms.own[:k], *norms.left]:
-        store_cell(out, "coupling_ptr", "0", total, cell, name)
+        store(out, at_cell("coupling_ptr", "program", total, cell), name)
         cell += 1
 
 
-def verdict(out: Source) -> None:
-    """Per lane: the smallest pivot ratio (negative for a bad step) and where it is, `[piece][b]`."""
+def verdict(clock: Clock) -> None:
+    """The smallest pivot ratio (negative for a bad step) and where it is, `[piece][b]`."""
+    out = clock.out
     out("ratio = tl.sqrt(least / least_of)")
     out("ratio = tl.where(bad_step, -1.0, ratio)")
-    out("tl.store(rcond_ptr + p * B + b, ratio, mask=valid)")
-    out("tl.store(weakest_ptr + p * B + b, weakest, mask=valid)")
+    place = "b" if clock.orders else "p * B + b"
+    out(f"tl.store(rcond_ptr + {place}, ratio, mask=first)")
+    out(f"tl.store(weakest_ptr + {place}, weakest, mask=first)")

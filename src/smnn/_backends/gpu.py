@@ -26,8 +26,6 @@ LARGEST_BLOCK = 64
 """Unknowns per time whose rows in flight fit into the registers of a few warps."""
 LARGEST_IN_A_LANE = 12
 """Unknowns per time that fit into the registers of one of its lanes."""
-SMALLEST_FOR_A_TEAM = 6
-"""Unknowns per time below which lanes have too little to share out."""
 
 
 class GpuBackend(Backend):
@@ -57,15 +55,16 @@ class GpuBackend(Backend):
         Zero asks for a team of lanes per sequence (`_gpu_wide.py`), or for one or a few warps
         (`_gpu_large.py`): blocks that are too large for one lane, and those of medium size as long
         as the sequences alone do not fill the device. Long ones are better cut, unless there are
-        many.
+        many. One is a whole sequence, from both its ends at once if the scheme allows that.
         """
-        few = n >= SMALLEST_FOR_A_TEAM and 10 * n**3 >= B and T <= 500 + 8 * B
-        if n > LARGEST_IN_A_LANE or (few and not interpreted()):
+        few = n >= 6 and 10 * n**3 >= B if reach > 1 else n >= 10 and n**3 >= B
+        if n > LARGEST_IN_A_LANE or (few and T <= 500 + 8 * B and not interpreted()):
             return 0
-        shortest = max(plans.SHORTEST_PIECE, 2 * n, 4 * reach)
-        if B >= LANES_WANTED // 4 or 3 * shortest > T:
-            return 1
-        return max(1, min(-(-LANES_WANTED // max(B, 1)), T // shortest))
+        # Thousands of short pieces cost a digit.
+        shortest = max(plans.SHORTEST_PIECE, 2 * n, 4 * reach, min(T // 256, plans.LONG_PIECE))
+        cut = min(-(-LANES_WANTED // max(B, 1)), T // shortest)
+        worth = 3 if n <= 3 or reach > 1 else 12
+        return cut if cut >= worth and B < LANES_WANTED // 4 else 1
 
     def factor_size(self, problem: Problem, pieces: int) -> int:
         """Every level's factor, one behind the other."""
@@ -154,7 +153,7 @@ class GpuBackend(Backend):
 
 def _levels(problem: Problem, pieces: int) -> tuple[plans.Level, ...]:
     B, T, V, m = problem.y_shape
-    return plans.plan(B, T, pieces, V * m, 2 if problem.scheme == "central" else 1)
+    return plans.plan(B, T, pieces, V, m, 2 if problem.scheme == "central" else 1)
 
 
 def _packed(x: Tensor, axis: int) -> Tensor:
