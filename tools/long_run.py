@@ -22,6 +22,7 @@ import json
 import math
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,9 +33,11 @@ import torch
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
+from smnn._backends.gpu import LARGEST_BLOCK, LARGEST_IN_A_LANE  # noqa: E402
 from smnn._files import write_atomically, write_json  # noqa: E402
 from smnn._machine import describe_machine  # noqa: E402
-from trust.problems import Problems, Shape, draw, random_problems  # noqa: E402
+from trust import sizes, ways  # noqa: E402
+from trust.problems import Problems, Shape, draw, on_device, random_problems  # noqa: E402
 from trust.properties import (  # noqa: E402
     FIXED,
     LIMITS,
@@ -52,7 +55,7 @@ def _finite(x: float) -> float:
     return float(x) if np.isfinite(x) else 1e300
 
 
-SEEN = ("T", "V", "Q", "R", "m", "T_init", "m_init", "scheme", "weights", "per_variable",
+SEEN = ("n", "T", "V", "Q", "R", "m", "T_init", "m_init", "scheme", "weights", "per_variable",
         "constant", "shared", "step", "spread")  # fmt: skip
 """What is written down of the shapes: the values that occurred."""
 
@@ -67,6 +70,7 @@ class Tally:
         )  # fmt: skip
         self.error, self.ratio = 0.0, 0.0
         self.seconds = 0.0
+        self.ways: Counter[str] = Counter()
         self.properties: dict[str, dict[str, float]] = {}
         self.failures: list[dict[str, Any]] = []
 
@@ -74,6 +78,8 @@ class Tally:
         """Solve, compare, judge, and try one property."""
         started = time.perf_counter()
         y, info = p.solve_ex(backend)
+        if backend == "gpu":
+            self.ways[ways.way_of(on_device(p.case, backend))] += p.count
         true, status = p.exact.condition, info.status.flatten().numpy()
         alarmed, passed = wrongly_judged(p, backend)
         for key, number in {
@@ -111,94 +117,18 @@ class Tally:
             "largest_error_of_moderate_condition": self.error,
             "largest_error_in_units_of_rounding": self.ratio,
             "seconds": round(self.seconds, 1),
+            "ways": dict(self.ways),
             "properties": self.properties,
             "failures": self.failures,
         }
 
 
-def few(samples: int, *, cut: bool) -> dict[str, Any]:
-    """Shapes that an interpreter of GPU kernels gets through in a second: few unknowns and times.
-
-    Everything else is drawn as ever. With `cut`, there are times enough for several pieces.
-    """
-
-    def order(x: dict[str, Any]) -> int | None:
-        if x["scheme"] == "central" and x["R"] == 0:
-            return 1
-        more = x["V"] == 1 and x["R"] < 2 and not cut
-        return None if x["order"] is None else min(x["order"], x["R"] + more)
-
-    def times(x: dict[str, Any]) -> int:
-        reach = 2 if x["scheme"] == "central" else 1
-        return (reach + 1) * (2 + x["seed"] % 4) + x["seed"] % 3 if cut else 1 + x["seed"] % 4
-
-    return {
-        "V": lambda x: 1 if cut and x["scheme"] == "central" else min(x["V"], 2),
-        "R": lambda x: min(x["R"], 2 if x["V"] == 1 and not cut else 1),
-        "order": order,
-        "m_init": lambda x: min(x["m_init"], max(x["R"], x["order"] or 0) + 1),
-        "Q": lambda x: min(x["Q"], x["V"] + 1),
-        "T": times,
-        "T_init": lambda x: min(x["T_init"], x["T"]),
-        "batch": lambda x: x["batch"] if x["seed"] % 8 == 0 else (samples,),
-    }
-
-
-def many(samples: int) -> dict[str, Any]:
-    """Shapes of 13 to 24 unknowns per time, which a GPU solves by a warp for each sequence."""
-
-    def variables(x: dict[str, Any]) -> int:
-        return (4, 5, 6, 8, 3, 7)[x["seed"] % 6]
-
-    return {
-        "V": variables,
-        "R": lambda x: min(x["R"] + 2, 24 // x["V"] - 1),
-        "order": lambda x: -(-13 // x["V"]) - 1 if x["V"] * (x["R"] + 1) < 13 else None,
-        "m_init": lambda x: min(x["m_init"], max(x["R"], x["order"] or 0) + 1),
-        "Q": lambda x: (x["V"], x["V"] + 1, x["V"] - 1)[x["seed"] % 3],
-        "T": lambda x: 1 + x["seed"] % 5,
-        "T_init": lambda x: min(x["T_init"], x["T"]),
-        "batch": lambda x: x["batch"] if x["seed"] % 8 == 0 else (samples,),
-    }
-
-
-def widen(lanes: int) -> None:
-    """So many samples in a program of the GPU kernels, where an interpreter runs them.
-
-    What is computed is the same; vectors are longer, and the interpreter is paid by the vector.
-    """
-    from smnn._backends._gpu_mode import interpreted
-    from smnn._backends._gpu_plan import Level
-
-    if not interpreted():
-        raise SystemExit("--lanes is for Triton's interpreter: set TRITON_INTERPRET=1")
-    Level.width = lanes  # type: ignore[assignment, method-assign]
-
-
-def cut_everything() -> None:
-    """Every call of a backend that can cut time cuts it into the shortest pieces there can be."""
-    import smnn._backends._gpu_plan as plans
-    from smnn._backends.cpu import CpuBackend
-    from smnn._backends.gpu import GpuBackend
-
-    def shortest(self: Any, B: int, T: int, n: int, reach: int) -> int:
-        return max(1, T // (reach + 1))
-
-    plans.SHORTEST_PIECE = 2  # a chain of five separators is cut again
-    for backend in (CpuBackend, GpuBackend):
-        backend.pieces = shortest  # type: ignore[method-assign]
-
-
-def always_teams(*, share: bool) -> None:
-    """Every call of the GPU backend gives several lanes to each sequence, however few its unknowns.
-
-    Those of a warp, or with `share` as few as there can be, so that several share one.
-    """
-    import smnn._backends._gpu_plan as plans
-    from smnn._backends.gpu import GpuBackend
-
-    GpuBackend.pieces = lambda *_: 0  # type: ignore[method-assign]
-    plans.SEQUENCES_FOR_TEAMS = 1 if share else 2**62
+def adapted(shape: Shape, fixed: dict[str, Any]) -> Shape:
+    """With what a property asks for, as far as the rest allows."""
+    x = vars(shape).copy()
+    for name, value in fixed.items():
+        x[name] = value(x) if callable(value) else value
+    return Shape(**x)
 
 
 def run(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -210,17 +140,19 @@ def run(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
     names = options.properties.split(",")
     first = options.seed % len(names)  # short runs with several seeds try all properties
-    always = few(options.samples, cut=options.cut) if options.small else {}
+    always = sizes.few(options.samples, cut=options.cut) if options.small else {}
     if options.large:
-        always = many(options.samples)
+        always = sizes.many(options.samples, *options.large)
     tallies = {backend: Tally() for backend in options.backends.split(",")}
     machine, started, done = describe_machine(), time.perf_counter(), 0
     seen: dict[str, set[Any]] = {key: set() for key in SEEN}
     for shapes, name in enumerate(itertools.cycle(names[first:] + names[:first]), 1):
         fixed = dict(FIXED.get(name, {}))
-        if "T" in fixed and (options.small or options.large):
-            fixed["T"] = always["T"] if options.cut else lambda x: 8 + x["seed"] % 5
-        shape: Shape = draw(choose, options.samples, **(always | fixed))
+        if "T" in fixed and options.small and not options.cut:
+            fixed["T"] = lambda x: 8 + x["seed"] % 5
+        elif always:
+            fixed.pop("T", None)
+        shape = adapted(draw(choose, options.samples, **always), fixed)
         for key, values in seen.items():
             values.add(getattr(shape, key))
         p = random_problems(shape)
@@ -248,7 +180,9 @@ def merged(records: list[dict[str, Any]]) -> dict[str, Any]:
     """One record of several runs: numbers of things add up, the largest error is the largest."""
     out = {**records[0], "seed": sorted({s for r in records for s in _seeds(r)}), "backends": {}}
     out["commands"] = [c for r in records for c in r["commands"]]
-    out["seen"] = {key: sorted({x for r in records for x in r["seen"][key]}) for key in SEEN}
+    out["seen"] = {
+        key: sorted({x for r in records for x in r["seen"].get(key, ())}) for key in SEEN
+    }
     for key in ("shapes", "seconds"):
         out[key] = round(sum(r[key] for r in records), 1)
     for backend in dict.fromkeys(name for r in records for name in r["backends"]):
@@ -267,6 +201,7 @@ def merged(records: list[dict[str, Any]]) -> dict[str, Any]:
                     "largest": max(x["largest"] for x in tried),
                     "limit": LIMITS[name],
                 }
+        one["ways"] = dict(sum((Counter(p.get("ways", {})) for p in parts), Counter()))
         one["failures"] = [f for p in parts for f in p["failures"]]
         out["backends"][backend] = one
     return out
@@ -313,6 +248,9 @@ def table(records: list[dict[str, Any]]) -> str:
         "singular_passed": "singular, called regular",
     }.items():
         line(text, [f"{r[key]:,}" for r in backends.values()])
+    taken = [Counter(r.get("ways", {})) for r in backends.values()]
+    for way, text in ways.in_words(sum(taken, Counter())).items():
+        line(f"solved by {text}", [f"{t[way]:,}" if t else "" for t in taken])
     key = "largest_error_of_moderate_condition"
     line(
         "largest relative error, condition below $10^6$",
@@ -326,14 +264,27 @@ def table(records: list[dict[str, Any]]) -> str:
     line("seconds", [f"{r['seconds']:.0f}" for r in backends.values()])
     captions = []
     for record in records:
-        made = record["machine"]
+        made, n = record["machine"], record["seen"].get("n")
+        names = ", ".join(f"`{b}`" for b in record["backends"])
+        unknowns = f" of {n[0]} to {n[-1]} unknowns per time" if n else ""
         captions.append(
-            f"{', '.join(f'`{b}`' for b in record['backends'])}: {record['shapes']:,} shapes, "
+            f"{names}: {record['shapes']:,} shapes{unknowns}, "
             f"seeds {', '.join(map(str, _seeds(record)))}; {made['gpu'] or made['processor']}, "
             f"PyTorch {made['versions']['torch']}, {made['utc'][:10]}."
         )
     lines = ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join([*lines, "", *captions, "Written by `tools/long_run.py`.", ""])
+
+
+def limits(text: str) -> tuple[int, int]:
+    """`25-64` of the command line."""
+    fewest, _, most = text.partition("-")
+    numbers = int(fewest), int(most or fewest)
+    if not 1 <= numbers[0] <= numbers[1] <= LARGEST_BLOCK:
+        raise argparse.ArgumentTypeError(
+            f"{text}: expected a range like 25-64, of at most {LARGEST_BLOCK} unknowns"
+        )
+    return numbers
 
 
 def main() -> int:
@@ -346,14 +297,23 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=RESULT)
     parser.add_argument("--properties", default=",".join(PROPERTIES), help="separated by commas")
     parser.add_argument("--small", action="store_true", help="few unknowns and times")
-    parser.add_argument("--large", action="store_true", help="13 to 24 unknowns per time")
-    parser.add_argument("--cut", action="store_true", help="time in the shortest pieces, always")
-    parser.add_argument("--warps", action="store_true", help="a GPU's warp for each sequence")
-    parser.add_argument("--teams", action="store_true", help="a few lanes of one for each")
+    parser.add_argument(
+        "--large", type=limits, nargs="?", const=(13, LARGEST_BLOCK), metavar="FEWEST-MOST",
+        help="unknowns per time, 13-64 unless told; the more, the fewer samples",
+    )  # fmt: skip
+    way = parser.add_mutually_exclusive_group()
+    way.add_argument("--cut", action="store_true", help="time in the shortest pieces, always")
+    way.add_argument("--whole", action="store_true", help="a lane of a GPU for each, or two")
+    way.add_argument("--warps", action="store_true", help="a warp of a GPU for each")
+    way.add_argument("--teams", action="store_true", help="a few lanes of one for each")
     parser.add_argument("--lanes", type=int, help="samples per program in Triton's interpreter")
     parser.add_argument("--table", action="store_true", help="only write the table, from RESULTS")
     parser.add_argument("--merge", type=Path, nargs="+", help="only merge these into --out")
     options = parser.parse_args()
+    if options.large and options.small:
+        parser.error("--large and --small exclude each other")
+    if options.large and options.cut and options.large[1] > LARGEST_IN_A_LANE:
+        parser.error(f"--cut is for at most {LARGEST_IN_A_LANE} unknowns per time")
     if options.merge:
         parts = [json.loads(path.read_text(encoding="utf-8")) for path in options.merge]
         write_json(options.out, merged(parts))
@@ -368,11 +328,13 @@ def main() -> int:
     options.command = " ".join(["python", "tools/long_run.py", *given])
     torch.set_num_threads(1)
     if options.lanes:
-        widen(options.lanes)
+        ways.widen(options.lanes)
     if options.cut:
-        cut_everything()
+        ways.cut_everything()
+    if options.whole:
+        ways.never_cut()
     if options.warps or options.teams:
-        always_teams(share=options.teams)
+        ways.always_teams(share=options.teams)
     for record in run(options):
         write_json(options.out, record)
     failures = sum(len(r["failures"]) for r in record["backends"].values())

@@ -52,6 +52,11 @@ class Shape:
     def m(self) -> int:
         return (self.R if self.order is None else self.order) + 1
 
+    @property
+    def n(self) -> int:
+        """Unknowns per time."""
+        return self.V * self.m
+
 
 Choose = Callable[[Sequence[Any]], Any]
 

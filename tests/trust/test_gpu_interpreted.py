@@ -4,7 +4,7 @@ Triton's interpreter takes about 20 microseconds for an operation on a vector, h
 So the shapes are small and a program has more lanes than on a device, where a warp has 32; how
 programs number their lanes is a part of what is tried, because pieces need several of them. Where
 a warp works on one sequence, a sample is a program of its own: of those there are a dozen, and a
-few more of those that share one.
+few more of those that share one, and a single one of those whose blocks need tiles.
 """
 
 import importlib.util
@@ -24,22 +24,26 @@ IN_PIECES = (
     "gradients", "condition_is_estimated", "float32",
 )  # fmt: skip
 BY_TEAMS = ("exact_least_squares", "direction_of_time", "gradients", "weight_zero_is_absent")
-RUNS = {
-    "whole": (2048, list(PROPERTIES), ["--samples", "104", "--lanes", "128"]),
-    "in pieces": (800, list(IN_PIECES), ["--samples", "128", "--lanes", "512", "--cut"]),
-    "a warp for each": (12, list(BY_TEAMS), ["--samples", "3", "--warps"]),
-    "a team for each": (24, list(BY_TEAMS), ["--samples", "6", "--teams"]),
-}
-"""Fewest problems, properties, options."""
+SMALL = ["--small", "--samples"]
+RUNS: dict[str, tuple[int, list[str], list[str], set[str]]] = {
+    "whole": (2048, list(PROPERTIES), [*SMALL, "104", "--lanes", "128"], {"lane", "twin"}),
+    "in pieces": (
+        800, list(IN_PIECES), [*SMALL, "128", "--lanes", "512", "--cut"], {"lane, pieces"}
+    ),
+    "a warp for each": (12, list(BY_TEAMS), [*SMALL, "3", "--warps"], {"team of 32"}),
+    "a team for each": (24, list(BY_TEAMS), [*SMALL, "6", "--teams"], {"team of 8"}),
+    "tiles": (1, ["gradients"], ["--large", "25", "--samples", "1", "--seed", "38"], {"large"}),
+}  # fmt: skip
+"""Fewest problems, properties, options, ways."""
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 @pytest.mark.parametrize("name", RUNS)
 def test_random_problems(name: str, tmp_path: Path) -> None:
-    fewest, properties, options = RUNS[name]
+    fewest, properties, options, ways = RUNS[name]
     out = tmp_path / "found.json"
     script = ROOT / "tools" / "long_run.py"
-    command = [sys.executable, "-W", "ignore", str(script), "--small", "--backends", "gpu"]
+    command = [sys.executable, "-W", "ignore", str(script), "--backends", "gpu"]
     command += ["--problems", str(fewest), "--properties", ",".join(properties), *options]
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     run = subprocess.run(
@@ -50,6 +54,8 @@ def test_random_problems(name: str, tmp_path: Path) -> None:
     found, seen = record["backends"]["gpu"], record["seen"]
     assert found["problems"] >= fewest
     assert found["failures"] == []
+    assert set(found["ways"]) == ways
+    assert sum(found["ways"].values()) == found["problems"]
     assert set(found["properties"]) == set(properties)
     if record["shapes"] > 4:
         assert seen["scheme"] == ["central", "smnn"]
