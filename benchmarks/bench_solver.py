@@ -10,7 +10,9 @@ that makes the CPU backend's C++ part (`SMNN_NATIVE`) is waited for; the JSON sa
 from __future__ import annotations
 
 import argparse
+import statistics
 import sys
+import time
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -29,6 +31,7 @@ from _solvers import (
 from smnn._backends import _cpu_native
 from smnn._files import OutputError, write_json
 from smnn._machine import describe_machine, package_versions
+from smnn.experiments._bench_solvers import Candidate
 from smnn.experiments._bench_timing import check, compare, time_all
 
 
@@ -93,6 +96,18 @@ def _public(options: argparse.Namespace) -> list[str]:
     return ["--out", options.out.name, *published, *quick, *threads]
 
 
+def in_a_row(candidate: Candidate, budget: float) -> float:
+    """Median milliseconds of forward and backward, call after call as in training."""
+    assert candidate.backward is not None
+    spent: list[float] = []
+    started = time.perf_counter()
+    while len(spent) < 400 and (len(spent) < 5 or time.perf_counter() - started < budget):
+        start = time.perf_counter()
+        candidate.backward(candidate.forward(True))
+        spent.append(1e3 * (time.perf_counter() - start))
+    return statistics.median(spent)
+
+
 def run_case(case: Case, options: argparse.Namespace, module: ModuleType | None) -> dict[str, Any]:
     """Check, time and weigh everybody on one case."""
     data = make_data(case)
@@ -122,6 +137,8 @@ def run_case(case: Case, options: argparse.Namespace, module: ModuleType | None)
                 **times,
             }
         )
+    if case.group == "length":
+        results[0]["in_a_row_ms"] = in_a_row(candidates[0], options.budget)
     if case.memory:
         for result in results:
             if result["solver"] in ("smnn", "published"):

@@ -115,8 +115,27 @@ def bench(record: dict[str, Any]) -> str:
                 for r in case["results"]
             ]
         parts.append(table(head, rows))
+        parts += per_time([c for c in record["cases"] if c["group"] == group])
     parts.append(f"{machine(record)} Written by `make bench tables` from `{record['command']}`.")
     return "\n\n".join(parts) + "\n"
+
+
+def per_time(cases: list[dict[str, Any]]) -> list[str]:
+    """How far the time per time is the same at every length, of calls in a row."""
+    lines = []
+    for B in dict.fromkeys(case["B"] for case in cases):
+        own = [c for c in cases if c["B"] == B and "in_a_row_ms" in c["results"][0]]
+        if own:
+            each = [1e6 * c["results"][0]["in_a_row_ms"] / (B * c["T"]) for c in own]
+            middle = (min(each) + max(each)) / 2
+            spread = 100 * (max(each) / middle - 1)
+            times = " / ".join(f"{c['T']:,}" for c in own)
+            found = " / ".join(f"{x:.0f}" for x in each)
+            lines.append(
+                f"Forward and backward per time, call after call as in training, with B = {B} and "
+                f"T = {times}: {found} ns, that is {middle:.0f} ns within {spread:.0f} %."
+            )
+    return lines
 
 
 def ratio(value: float | None) -> str:
