@@ -1,6 +1,7 @@
 """What can break around a run: devices, memory, processes, data. Each said with what to do."""
 
 import gc
+import itertools
 import os
 import re
 import signal
@@ -183,6 +184,34 @@ def test_a_process_that_loads_data_dies(tmp_path: Path) -> None:
         said.read_text(),
     )
     fit(Scripted(0, None), Numbers(), CONFIG, tmp_path / "run", resume=True, progress=False)
+
+
+def test_a_process_that_loads_data_dies_while_it_sends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other end of a pipe is gone before the signal of its death arrives."""
+    from smnn.training import _sampling
+
+    class Cut(_sampling.DataLoader):  # type: ignore[misc]
+        def __iter__(self) -> Any:
+            yield from itertools.islice(super().__iter__(), 2)
+            raise EOFError
+
+    monkeypatch.setattr(_sampling, "DataLoader", Cut)
+    config = CONFIG.replace(workers=1)
+    with pytest.raises(TrainingError, match=r"a process that loads data died before step 3 \(Data"):
+        fit(Scripted(0, None), Numbers(), config, tmp_path / "run", progress=False)
+
+
+def test_an_error_in_a_process_that_loads_data_is_not_its_death(tmp_path: Path) -> None:
+    class Wrong(Numbers):
+        def __getitem__(self, i: int) -> Tensor:
+            raise RuntimeError("the file of sample 7 is empty")
+
+    config = CONFIG.replace(workers=1)
+    with pytest.raises(RuntimeError, match="the file of sample 7 is empty") as error:
+        fit(Scripted(0, None), Wrong(), config, tmp_path / "run", progress=False)
+    assert not isinstance(error.value, TrainingError)
 
 
 def test_one_of_two_training_processes_dies(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def explained(
         text = str(error).lower()
         if isinstance(error, torch.OutOfMemoryError | MemoryError) or _any(_NO_MEMORY, text):
             raise _out_of_memory(config, processes, step, error, resume()) from error
-        if "dataloader worker" in text:
+        if "dataloader worker (pid" in text:  # not "caught ... in dataloader worker process"
             raise TrainingError(
                 f"a process that loads data died before step {step} ({_first(error)}). It may have "
                 f"run out of memory: use fewer workers (now {config.workers}; 0 loads in the "

@@ -8,7 +8,9 @@ step.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -170,8 +172,15 @@ def load(fetch: Fetch, wanted: Iterator[Share], workers: int) -> Iterator[tuple[
         num_workers=workers,
         generator=torch.Generator(),  # else it draws from the generator that training uses
     )
-    for batch in loader:
-        yield batch, sent.pop(0)
+    try:
+        for batch in loader:
+            yield batch, sent.pop(0)
+    except (EOFError, ConnectionError) as error:
+        # It died while it was sending. PyTorch tells of a death by a signal, whose exception would
+        # interrupt whatever comes next: wait for it here.
+        with contextlib.suppress(RuntimeError):
+            time.sleep(1.0)
+        raise RuntimeError("DataLoader worker (pid unknown) died while it sent a batch") from error
 
 
 class _Once:
