@@ -50,6 +50,7 @@ def kernels() -> dict[str, tuple[Any, int]]:
 
     return {
         "whole": (launch.solve_kernel(spec("smnn")), 32),
+        "from both ends": (launch.solve_kernel(spec("smnn", pairs=True)), 32),
         "whole, weights by order": (launch.solve_kernel(spec("central", varying=True)), 32),
         "pieces": (launch.solve_kernel(spec("smnn", left=True)), 32),
         "chain": (launch.chain_kernel(3, False, 1), 32),
@@ -76,8 +77,8 @@ def kernels() -> dict[str, tuple[Any, int]]:
 
 @pytest.mark.parametrize(
     "name",
-    ["whole", "whole, weights by order", "pieces", "chain", "chain in pieces", "back", "adjoint",
-     "row gradients", "warp", "warp, central", "warp, adjoint",
+    ["whole", "from both ends", "whole, weights by order", "pieces", "chain", "chain in pieces",
+     "back", "adjoint", "row gradients", "warp", "warp, central", "warp, adjoint",
      "team", "team, central", "team, adjoint",
      "tiles of a warp", "tiles of a warp, central", "tiles of a warp, adjoint",
      "tiles of four warps", "tiles of four warps, central", "tiles, adjoint",

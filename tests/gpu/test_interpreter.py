@@ -36,7 +36,7 @@ def agrees(result: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["smnn", "central"])
-@pytest.mark.parametrize("case", range(21))
+@pytest.mark.parametrize("case", range(22))
 def test_kernels_agree_with_other_backends(
     interpreted: dict[str, Any], scheme: str, case: int
 ) -> None:

@@ -33,7 +33,9 @@ def test_figures_of_random_problems() -> None:
     assert long_run.TABLE.read_text(encoding="utf-8") == long_run.table(found)
     every = {name: x for record in found for name, x in record["backends"].items()}
     assert set(every) == {"reference", "torch", "cpu", "gpu"}
+    assert set(long_run.ways.WORDS) <= set(every["gpu"]["ways"])
     for x in every.values():
+        assert x["problems"] >= 100_000
         assert x["failures"] == []
         assert (x["regular_called_singular"], x["singular_passed"]) == (0, 0)
         for name, limit in long_run.LIMITS.items():

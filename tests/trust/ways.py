@@ -20,6 +20,8 @@ WORDS = {
     "large": "tiles of a warp or several",
 }
 """Ways in the words of a table; one that is not here is called by its own name."""
+INTERPRETED = ", interpreted"
+"""Added to the way of a problem whose kernels ran without a GPU."""
 
 
 def way_of(case: Case) -> str:
@@ -27,7 +29,8 @@ def way_of(case: Case) -> str:
     problem, _ = make_problem(*case.args, **case.kw)
     engine, pieces = engine_for(problem, "gpu")
     assert isinstance(engine, gpu.GpuBackend)
-    return named(gpu._levels(problem, pieces)[0])
+    way = named(gpu._levels(problem, pieces)[0])
+    return way + INTERPRETED if interpreted() else way
 
 
 def named(level: plans.Level) -> str:
@@ -39,8 +42,9 @@ def named(level: plans.Level) -> str:
 
 def in_words(ways: Any) -> dict[str, str]:
     """Texts for the names of these ways, the known ones first."""
-    return {key: text for key, text in WORDS.items() if key in ways} | {
-        key: key for key in sorted(ways) if key not in WORDS
+    words = WORDS | {key + INTERPRETED: text + INTERPRETED for key, text in WORDS.items()}
+    return {key: text for key, text in words.items() if key in ways} | {
+        key: key for key in sorted(ways) if key not in words
     }
 
 

@@ -153,7 +153,7 @@ class Launch:
         arguments: list[Any] = self.template.copy()
         for i, tensor, offset in self.slots:
             x = tensors[tensor]
-            size = x.untyped_storage().nbytes() // 8 - x.storage_offset()
+            size = max(0, x.untyped_storage().nbytes() // 8 - x.storage_offset())
             view = x.as_strided((size,), (1,))[offset:]
             integer = self.kernel.arguments[i] in INTEGERS
             arguments[i] = view.view(torch.int64) if integer else view

@@ -120,7 +120,7 @@ def plan(B: int, T: int, pieces: int, V: int, m: int, reach: int) -> tuple[Level
     n = V * m
     if not pieces:
         return (Level(B, T, 1, n, reach, team_size(B, n)),)
-    if pieces == 1 and reach == 1:
+    if pieces == 1 and reach == 1 and T > 2:  # from two ends there must be something to say
         return (Level(B, T, 1, n, reach, orders=m),)
     levels = [Level(B, T, pieces, n, reach)]
     while levels[-1].P > 1:

@@ -34,6 +34,8 @@ class Spec(NamedTuple):
     """Whether sequences are cut into pieces."""
     varying: bool
     """Whether `K` differs between steps (weights that depend on the order)."""
+    pairs: bool = False
+    """Whether two lanes work on a sequence from both its ends."""
 
     @property
     def n(self) -> int:
@@ -45,8 +47,8 @@ class Spec(NamedTuple):
 
     @property
     def orders(self) -> int:
-        """As `_gpu_plan.Level.orders`, where lanes do not form teams."""
-        return 0 if self.left or self.reach > 1 else self.m
+        """Per variable, where lanes work in pairs; else zero (`_gpu_clock.py`)."""
+        return self.m if self.pairs else 0
 
 
 def names(letter: str, count: int) -> list[str]:

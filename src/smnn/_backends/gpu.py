@@ -105,7 +105,7 @@ class GpuBackend(Backend):
         ratios, wheres = new((count, B)), new((count, B), dtype=torch.int64)
         status = new(B, dtype=torch.int64)
         if B:
-            spec, tensors, strides = _inputs(problem, left=first.P > 1)
+            spec, tensors, strides = _inputs(problem, first)
             program, scratch = plans.solve_program(levels, spec, strides)
             tensors |= {"factor": factor, "y": y, "scratch": new(scratch), "rcond": ratios}
             program.run(tensors | {"weakest": wheres, "status": status})
@@ -119,7 +119,7 @@ class GpuBackend(Backend):
             return None
         from smnn._backends._gpu_prepared import Prepared
 
-        spec, tensors, strides = _inputs(problem, left=levels[0].P > 1)
+        spec, tensors, strides = _inputs(problem, levels[0])
         return Prepared(levels, problem, spec, tensors, strides)
 
     def adjoint(self, problem: Problem, factor: Tensor, g: Tensor, pieces: int) -> Tensor:
@@ -143,7 +143,7 @@ class GpuBackend(Backend):
             for x, w in zip(problem[:7], wanted, strict=True)
         ]
         if y.shape[0]:
-            spec, tensors, strides = _inputs(problem, left=False)
+            spec, tensors, strides = _inputs(problem)
             program = plans.rows_program(y.shape, spec, strides, tuple(wanted))
             tensors |= {"y": y.contiguous(), "lam": lam.contiguous()}
             names = ("gc", "gd", "gu", "gs", "gwg", "gwi", "gws")
@@ -173,7 +173,9 @@ def _unit_link(R: int, scheme: str, device: torch.device) -> tuple[Tensor, Tenso
     return torch.from_numpy(K).to(device), torch.from_numpy(KF).to(device)
 
 
-def _inputs(problem: Problem, *, left: bool) -> tuple[object, dict[str, Tensor], object]:
+def _inputs(
+    problem: Problem, level: plans.Level | None = None
+) -> tuple[object, dict[str, Tensor], object]:
     """What the source is written for, the tensors it reads, and their strides."""
     from smnn._backends._gpu_source import Spec
 
@@ -194,6 +196,8 @@ def _inputs(problem: Problem, *, left: bool) -> tuple[object, dict[str, Tensor],
         "wg": problem.w_gov, "wi": problem.w_init, "scale": scale,
         "wt": problem.w_smooth[..., -1], "ws": problem.w_smooth, "K": K, "KF": KF,
     }  # fmt: skip
-    spec = Spec(V, m, Q, u.shape[3] if u.shape[1] else 0, problem.scheme, left, varying)
+    left, pairs = (level.P > 1, level.twin) if level else (False, False)
+    m_init = u.shape[3] if u.shape[1] else 0
+    spec = Spec(V, m, Q, m_init, problem.scheme, left, varying, pairs)
     strides = tuple(tensors[name].stride()[: len(axes)] for name, axes in plans.INPUTS)
     return spec, tensors, (u.shape[1], *strides)
