@@ -97,9 +97,9 @@ def _public(options: argparse.Namespace) -> list[str]:
 
 
 def in_a_row(candidate: Candidate, budget: float) -> float:
-    """Median milliseconds of forward and backward, call after call as in training.
+    """Milliseconds of forward and backward, call after call as in training.
 
-    Of three rounds the one that other programs on the machine disturbed least.
+    The median of five calls, at the moment when other programs disturbed them least.
     """
     backward = candidate.backward
     assert backward is not None
@@ -109,8 +109,8 @@ def in_a_row(candidate: Candidate, budget: float) -> float:
         backward(candidate.forward(True))
         return 1e3 * (time.perf_counter() - start)
 
-    rounds = max(5, min(400, int(budget / 3e-3 / once())))
-    return min(statistics.median(once() for _ in range(rounds)) for _ in range(3))
+    rounds = max(3, min(100, int(budget / 5e-3 / once())))
+    return min(statistics.median(once() for _ in range(5)) for _ in range(rounds))
 
 
 def run_case(case: Case, options: argparse.Namespace, module: ModuleType | None) -> dict[str, Any]:
