@@ -133,7 +133,7 @@ def per_time(cases: list[dict[str, Any]]) -> list[str]:
             found = " / ".join(f"{x:.0f}" for x in each)
             lines.append(
                 f"Forward and backward per time, call after call as in training, with B = {B} and "
-                f"T = {times}: {found} ns, that is {middle:.0f} ns within {spread:.0f} %."
+                f"T = {times}: {found} ns, that is {middle:.0f} ns within {spread:.1f} %."
             )
     return lines
 

@@ -163,6 +163,20 @@ def long_and_singular() -> str:
     return "no error"
 
 
+def short() -> float:
+    """Largest error of values that are given at the only time there is, in units of rounding."""
+    f64 = {"dtype": torch.float64}
+    u, w = torch.randn(64, 1, 4, 3, **f64), torch.rand(64, 1, 4, 3, **f64) + 0.5
+    c, d, s = (
+        torch.zeros(64, 1, 0, 4, 3, **f64),
+        torch.zeros(64, 1, 0, **f64),
+        torch.ones(64, 0, **f64),
+    )
+    y = smnn.solve(c, d, u, s, w_init=w, backend="gpu")
+    error = (y - u).flatten(1).norm(dim=1) / u.flatten(1).norm(dim=1)
+    return float(error.max()) / torch.finfo(torch.float64).eps
+
+
 if __name__ == "__main__":
     torch.manual_seed(0)
     result = {
@@ -172,5 +186,5 @@ if __name__ == "__main__":
     }
     result |= {name: compare(name.split(",")[0], case) for name, case in LARGE.items()}
     found = {"shapes": CASES, "cases": result, "failures": failures(), "long": long_and_singular()}
-    found["uneven"] = uneven()
+    found["uneven"], found["short"] = uneven(), short()
     json.dump(found, sys.stdout)

@@ -81,3 +81,8 @@ def test_blocks_of_more_than_32_columns(interpreted: dict[str, Any]) -> None:
 def test_a_check_looks_again_where_pivots_cannot_decide(interpreted: dict[str, Any]) -> None:
     assert interpreted["long"].startswith("[0, 0] 2 of 2 samples")
     assert "singular" in interpreted["long"]
+
+
+def test_a_single_time_takes_no_detour(interpreted: dict[str, Any]) -> None:
+    """Rotating by the rows of an end that has none costs eight roundings; four are promised."""
+    assert interpreted["short"] < 4

@@ -67,6 +67,8 @@ def test_what_a_property_asks_for_is_added() -> None:
         (512, 50, 2, 2, "central", "lane"),
         (10**5, 50, 4, 3, "central", "lane"),
         (512, 50, 2, 2, "smnn", "twin"),
+        (512, 3, 2, 2, "smnn", "twin"),
+        (512, 2, 2, 2, "smnn", "lane"),
         (10**5, 50, 4, 3, "smnn", "twin"),
         (1, 10**5, 1, 3, "smnn", "lane, pieces"),
         (1, 10**5, 1, 3, "central", "lane, pieces"),

@@ -57,12 +57,14 @@ class GpuBackend(Backend):
         as the sequences alone do not fill the device. Long ones are better cut, unless there are
         many. One is a whole sequence, from both its ends at once if the scheme allows that.
         """
+        # Where the ways cross on a large GPU; a pair of lanes moves the crossing up.
         few = n >= 6 and 10 * n**3 >= B if reach > 1 else n >= 10 and n**3 >= B
         if n > LARGEST_IN_A_LANE or (few and T <= 500 + 8 * B and not interpreted()):
             return 0
         # Thousands of short pieces cost a digit.
         shortest = max(plans.SHORTEST_PIECE, 2 * n, 4 * reach, min(T // 256, plans.LONG_PIECE))
         cut = min(-(-LANES_WANTED // max(B, 1)), T // shortest)
+        # Columns of a separator that ride along cost little with few unknowns only.
         worth = 3 if n <= 3 or reach > 1 else 12
         return cut if cut >= worth and B < LANES_WANTED // 4 else 1
 
