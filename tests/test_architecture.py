@@ -36,8 +36,8 @@ LAYERS = [
 BACKEND_LAYERS = [
     {"_layout", "base", "_gpu_mode", "_native"},
     {"_simd", "_gpu_emit", "_gpu_native", "_cpu_native"},
-    {"_lanes", "_gpu_clock", "_gpu_norms", "_gpu_rows", "_gpu_wide"},
-    {"_gpu_source"},
+    {"_lanes", "_gpu_clock", "_gpu_norms", "_gpu_rows"},
+    {"_gpu_source", "_gpu_wide"},
     {"_pieces", "_gpu_chain", "_gpu_substitute", "_gpu_wide_substitute", "_gpu_large"},
     {"_addresses", "_gpu_large_rows", "_gpu_large_substitute"},
     {"_eliminate", "_gpu_wide_source", "_gpu_large_source"},

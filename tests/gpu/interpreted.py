@@ -16,12 +16,13 @@ from torch import Tensor
 
 import smnn
 import smnn._backends._gpu_plan as plans
+import smnn._backends.gpu as gpu_backend
 from smnn._backends.reference import dense_rows
 from smnn._backends.registry import backend_named
 from smnn._problem import Problem, make_problem
 
 plans.SHORTEST_PIECE = 2  # so that short sequences have several levels of pieces
-plans.SEQUENCES_FOR_TEAMS = 3  # so that a few of them share a warp
+plans.WARPS_FOR_TEAMS = WARPS = 5  # so that a few sequences share one
 
 CASES = [  # B, T, Q, V, R, T_init, orders given, pieces (0: a team per sequence), weights
     (2, 7, 1, 1, 2, 1, 2, 1, "one"),
@@ -36,18 +37,20 @@ CASES = [  # B, T, Q, V, R, T_init, orders given, pieces (0: a team per sequence
     (17, 8, 2, 2, 1, 8, 1, 1, "orders"),
     (2, 1, 2, 1, 1, 1, 2, 1, "orders"),
     (2, 7, 1, 1, 2, 1, 2, 0, "one"),
+    (2, 8, 2, 2, 2, 8, 1, 0, "orders"),
+    (1, 3, 1, 3, 1, 1, 2, 0, "rows"),
     (2, 1, 3, 1, 2, 1, 3, 0, "one"),
     (2, 2, 1, 2, 1, 2, 2, 0, "rows"),
     (2, 6, 7, 2, 1, 0, 1, 0, "orders"),
     (1, 5, 2, 3, 2, 4, 2, 0, "rows"),
     (1, 4, 5, 5, 2, 1, 1, 0, "orders"),
     (5, 6, 1, 1, 2, 1, 2, 0, "one"),
-    (3, 1, 3, 1, 2, 1, 3, 0, "one"),
+    (5, 1, 3, 1, 2, 1, 3, 0, "one"),
     (6, 3, 7, 2, 1, 2, 1, 0, "orders"),
-    (3, 4, 3, 3, 2, 1, 1, 0, "rows"),
-    (3, 3, 2, 5, 2, 3, 2, 0, "one"),
+    (5, 4, 3, 3, 2, 1, 1, 0, "rows"),
+    (5, 3, 2, 5, 2, 3, 2, 0, "one"),
 ]
-LARGE = {  # more than 16 unknowns per time: tiles of rows, and more equations than fit at once
+LARGE = {  # more than 15 unknowns per time: tiles of rows, and more equations than fit at once
     "smnn, 27 unknowns": (1, 2, 34, 9, 2, 2, 1, 0, "orders"),
     "smnn, 32 unknowns": (1, 3, 8, 8, 3, 1, 2, 0, "rows"),
     "smnn, 64 unknowns": (1, 2, 33, 16, 3, 1, 2, 0, "one"),
@@ -94,7 +97,7 @@ def compare(scheme: str, case: tuple) -> dict[str, object]:
     # Pivots and norms of a triangle depend on the order of the unknowns alone: those of the CPU.
     same = backend_named("cpu").solve(problem, 1) if pieces < 2 else ours
     rcond, weakest = same.rcond, same.weakest
-    if pieces == 1 and scheme == "smnn" and T > 2:
+    if gpu_backend._levels(problem, pieces)[0].twin:
         rcond, weakest = from_both_ends(problem)
     wanted = [True] * 7
     mine = gpu.row_gradients(problem, z, theirs.y, wanted)
@@ -115,10 +118,12 @@ def failures() -> dict[str, object]:
     f64 = {"dtype": torch.float64}
     for name, V, T, pieces in (
         ("teams", 1, 12, 0),
+        ("warps", 1, 11, 0),
         ("whole", 1, 12, 1),
         ("pieces", 1, 12, 3),
         ("tiles", 9, 2, 0),
     ):
+        plans.WARPS_FOR_TEAMS = 99 if name == "warps" else WARPS
         c = torch.eye(V, **f64)[:, :, None].repeat(4, T, 1, 1, 3)
         c[2, T // 2] = torch.nan
         c[3] = 0.0

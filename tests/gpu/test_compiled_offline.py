@@ -59,11 +59,13 @@ def kernels() -> dict[str, tuple[Any, int]]:
         "adjoint": (launch.adjoint_kernel(3, 1, 0, False, 3), 32),
         "row gradients": (launch.rows_kernel(1, 3, 1, 2, "central", (True,) * 7), 128),
         "warp": (launch.wide_solve_kernel(spec("smnn", V=2), 32), 32),
+        "warps from both ends": (launch.wide_solve_kernel(spec("smnn", V=3, pairs=True), 32), 64),
+        "warps from both ends, adjoint": (launch.wide_adjoint_kernel(9, 1, 32, 3), 64),
         "warp, central": (launch.wide_solve_kernel(spec("central", V=2, varying=True), 32), 32),
-        "warp, adjoint": (launch.wide_adjoint_kernel(6, 2, 32), 32),
+        "warp, adjoint": (launch.wide_adjoint_kernel(6, 2, 32, 0), 32),
         "team": (launch.wide_solve_kernel(spec("smnn", V=3), 16), 32),
         "team, central": (launch.wide_solve_kernel(spec("central", V=2, varying=True), 8), 32),
-        "team, adjoint": (launch.wide_adjoint_kernel(6, 2, 8), 32),
+        "team, adjoint": (launch.wide_adjoint_kernel(6, 2, 8, 0), 32),
         "tiles of a warp": large("smnn", 9, 3, 20),
         "tiles of a warp, central": large("central", 9, 3, 9),
         "tiles of a warp, adjoint": (launch.large_adjoint_kernel(27, 1), 32),
@@ -79,6 +81,7 @@ def kernels() -> dict[str, tuple[Any, int]]:
     "name",
     ["whole", "from both ends", "whole, weights by order", "pieces", "chain", "chain in pieces",
      "back", "adjoint", "row gradients", "warp", "warp, central", "warp, adjoint",
+     "warps from both ends", "warps from both ends, adjoint",
      "team", "team, central", "team, adjoint",
      "tiles of a warp", "tiles of a warp, central", "tiles of a warp, adjoint",
      "tiles of four warps", "tiles of four warps, central", "tiles, adjoint",
@@ -89,5 +92,7 @@ def test_kernel(name: str) -> None:
     assert code["cubin"]
     if name.startswith(("warp", "team", "tiles of")):
         assert "shfl.sync" in code["ptx"]  # columns are handed round without memory
+    if name.startswith("warps"):  # which serves when the two meet
+        assert 0 < code["ptx"].count("st.shared") < code["ptx"].count("shfl.sync") / 4
     if name.startswith("tiles of a warp"):
         assert "st.shared" not in code["ptx"]

@@ -54,7 +54,7 @@ def test_kernels_of_large_blocks_agree_with_other_backends(
     agrees(interpreted["cases"][case])
 
 
-@pytest.mark.parametrize("way", ["whole", "pieces", "teams", "tiles"])
+@pytest.mark.parametrize("way", ["whole", "pieces", "warps", "teams", "tiles"])
 def test_failed_samples_are_named_and_disturb_no_other(
     interpreted: dict[str, Any], way: str
 ) -> None:

@@ -30,7 +30,10 @@ RUNS: dict[str, tuple[int, list[str], list[str], set[str]]] = {
     "in pieces": (
         800, list(IN_PIECES), [*SMALL, "128", "--lanes", "512", "--cut"], {"lane, pieces"}
     ),
-    "a warp for each": (12, list(BY_TEAMS), [*SMALL, "3", "--warps"], {"team of 32"}),
+    "a warp for each": (
+        12, list(BY_TEAMS), [*SMALL, "3", "--warps", "--seed", "1"],
+        {"team of 32", "twin, team of 32"},
+    ),
     "a team for each": (24, list(BY_TEAMS), [*SMALL, "6", "--teams"], {"team of 8"}),
     "tiles": (1, ["gradients"], ["--large", "25", "--samples", "1", "--seed", "38"], {"large"}),
 }  # fmt: skip

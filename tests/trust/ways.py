@@ -17,6 +17,7 @@ WORDS = {
     "team of 8": "eight lanes for each sequence",
     "team of 16": "sixteen lanes for each sequence",
     "team of 32": "a warp for each sequence",
+    "twin, team of 32": "two warps for each sequence, from both ends",
     "large": "tiles of a warp or several",
 }
 """Ways in the words of a table; one that is not here is called by its own name."""
@@ -34,9 +35,11 @@ def way_of(case: Case) -> str:
 
 
 def named(level: plans.Level) -> str:
-    """Whatever a level says of itself with yes or no; else the lanes that share a sequence."""
+    """Whatever a level says of itself with yes or no; and the lanes that share a sequence."""
     told = sorted(name for name in dir(level) if getattr(level, name) is True)
-    who = ", ".join(told) or (f"team of {level.team}" if level.team else "lane")
+    if level.team and not level.large:
+        told.append(f"team of {level.team}")
+    who = ", ".join(told) or "lane"
     return f"{who}, pieces" if level.P > 1 else who
 
 
@@ -82,4 +85,4 @@ def always_teams(*, share: bool) -> None:
     Those of a warp, or with `share` as few as there can be, so that several share one.
     """
     gpu.GpuBackend.pieces = lambda *_: 0  # type: ignore[method-assign]
-    plans.SEQUENCES_FOR_TEAMS = 1 if share else 2**62
+    plans.WARPS_FOR_TEAMS = 1 if share else 2**62

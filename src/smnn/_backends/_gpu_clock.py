@@ -3,7 +3,8 @@
 A lane goes through a piece of a sequence from its first time to its last, or two neighbouring
 lanes go through a whole one from both its ends and meet at time `T // 2`, in half as many steps.
 Seen backwards in time, derivatives of odd order change their sign and the equations stay what they
-are, so both lanes run the same code. The pair shares what it has found when it meets.
+are, so both lanes run the same code. The pair shares what it has found when it meets. So do two
+teams of lanes (`_gpu_wide.py`).
 """
 
 from __future__ import annotations
@@ -34,8 +35,11 @@ valid = lane < 2 * B
 safe = tl.where(valid, lane, 0)
 b = safe // 2
 p = safe % 2
-back = p == 1
 first = valid & (p == 0)
+""".strip().splitlines()
+
+ENDS = """
+back = p == 1
 pad = p * (L - T + T // 2)
 flip = tl.where(back, zero - 1.0, 1.0)
 """.strip().splitlines()
@@ -51,8 +55,12 @@ class Clock:
 
     def __init__(self, out: Source, orders: int = 0) -> None:
         self.out, self.orders = out, orders
-        for line in [*ALL, *(PAIRS if orders else PIECES)]:
-            out(line)
+        self.begin()
+
+    def begin(self) -> None:
+        """Who a lane is."""
+        for line in [*ALL, *([*PAIRS, *ENDS] if self.orders else PIECES)]:
+            self.out(line)
 
     def read(self, step: str) -> None:
         """What time it is: `t`, `prior` before it, whether it is there and what is known of it."""

@@ -302,7 +302,7 @@ def adjoint_kernel(n: int, reach: int, k: int, paired: bool, orders: int) -> Ker
 
 @functools.cache
 def wide_solve_kernel(spec: Spec, team: int) -> Kernel:
-    """Elimination and substitution of whole sequences, a team of lanes for each."""
+    """Elimination and substitution of whole sequences, a team of lanes for each, or for each end."""
     out = Source()
     wide_solve_body(out, spec, team)
     arguments = ["B", "T", "L", *INPUTS, *(VARYING if spec.varying else []), "factor_ptr", "y_ptr"]
@@ -327,10 +327,10 @@ def large_adjoint_kernel(n: int, reach: int) -> Kernel:
 
 
 @functools.cache
-def wide_adjoint_kernel(n: int, reach: int, team: int) -> Kernel:
-    """`R^T z = g`, then `R y = z`, a team of lanes for each sequence."""
+def wide_adjoint_kernel(n: int, reach: int, team: int, orders: int) -> Kernel:
+    """`R^T z = g`, then `R y = z`, a team of lanes for each sequence, or one from each end."""
     out = Source()
-    wide_adjoint_body(out, n, reach, team)
+    wide_adjoint_body(out, n, reach, team, orders)
     return Kernel("adjoint_wide", out, ["B", "T", "L", "factor_ptr", "g_ptr", "y_ptr"])
 
 

@@ -6,7 +6,7 @@ import functools
 import itertools
 from typing import NamedTuple
 
-LARGEST_IN_A_WARP = 16
+LARGEST_IN_A_WARP = 15
 """Unknowns per time of which the registers of a warp hold all triangles."""
 SHORTEST_PIECE = 24
 """Times per piece below which cutting costs more than it gains."""
@@ -14,8 +14,8 @@ LONG_PIECE = 40
 """Times per piece of a sequence that is cut into hundreds."""
 LARGEST_ROW_IN_A_LANE = 16
 """Unknowns per time up to which a lane computes all gradients by what is given for a time."""
-SEQUENCES_FOR_TEAMS = 2048
-"""Sequences from which on a warp is shared between several."""
+WARPS_FOR_TEAMS = 2048
+"""Warps for sequences, or for both ends of each, from which on several sequences share one."""
 
 
 INPUTS = (
@@ -38,11 +38,11 @@ class Level(NamedTuple):
     team: int = 0
     """Lanes that work on a sequence (`_gpu_wide.py`); zero: a lane on a piece."""
     orders: int = 0
-    """Orders per variable, if two lanes work on a sequence from both ends (`_gpu_clock.py`)."""
+    """Orders per variable, if a sequence is worked on from both ends (`_gpu_clock.py`)."""
 
     @property
     def twin(self) -> bool:
-        """Whether two lanes do."""
+        """Whether two lanes or two teams work on a sequence, from both ends."""
         return self.orders > 0
 
     @property
@@ -62,13 +62,18 @@ class Level(NamedTuple):
 
     @property
     def lanes(self) -> int:
-        """One per piece, or a pair or a team per sequence."""
-        return self.B * (2 if self.twin else self.team or self.P)
+        """One or a team per piece, or two per sequence."""
+        return self.B * (self.team or self.P) * (2 if self.twin else 1)
 
     @property
     def width(self) -> int:
-        """Lanes per program: one warp, the unit that a multiprocessor can place anywhere."""
+        """Lanes per warp, the unit that a multiprocessor can place anywhere."""
         return 32
+
+    @property
+    def program(self) -> int:
+        """Lanes per program: one warp, or two of them that meet."""
+        return 2 * self.width if self.team and self.twin else self.width
 
     @property
     def padded(self) -> int:
@@ -80,8 +85,8 @@ class Level(NamedTuple):
     @property
     def factor_size(self) -> int:
         """Numbers kept."""
-        n = self.n
-        return self.L * (n * (n + 1) // 2 + n * (self.reach * n + self.k)) * self.padded
+        n, times = self.n, self.N if self.team else self.L
+        return times * (n * (n + 1) // 2 + n * (self.reach * n + self.k)) * self.padded
 
     @property
     def z_size(self) -> int:
@@ -105,10 +110,13 @@ def verdicts(levels: tuple[Level, ...]) -> int:
     return sum(level.P for level in levels)
 
 
-def team_size(B: int, n: int) -> int:
-    """A warp for each sequence while there are few, so that each is done soon; then parts of one."""
+def team_size(B: int, n: int, ends: int) -> int:
+    """A warp for each (end of a) sequence while there are few, so that each is done soon.
+
+    Then a part of one, for a whole sequence.
+    """
     smallest = 8 if n < 8 else 16 if n < 16 else 32
-    return smallest if B >= SEQUENCES_FOR_TEAMS else 32
+    return smallest if ends * B >= WARPS_FOR_TEAMS else 32
 
 
 @functools.lru_cache(maxsize=1024)
@@ -118,9 +126,12 @@ def plan(B: int, T: int, pieces: int, V: int, m: int, reach: int) -> tuple[Level
     Without pieces (0), a team of lanes works on each sequence.
     """
     n = V * m
+    both = reach == 1 and T > 2  # from two ends there must be something to say
     if not pieces:
-        return (Level(B, T, 1, n, reach, team_size(B, n)),)
-    if pieces == 1 and reach == 1 and T > 2:  # from two ends there must be something to say
+        team = team_size(B, n, 2 if both else 1)
+        both = both and team == 32 and n <= LARGEST_IN_A_WARP
+        return (Level(B, T, 1, n, reach, team, m if both else 0),)
+    if pieces == 1 and both:
         return (Level(B, T, 1, n, reach, orders=m),)
     levels = [Level(B, T, pieces, n, reach)]
     while levels[-1].P > 1:
@@ -191,7 +202,7 @@ def solve_program(levels, spec, strides):  # type: ignore[no-untyped-def]
             launch = Launch(large_solve_kernel(spec), first.B * width, width, values)
             return Program([launch]), scratch.size
         kernel = wide_solve_kernel(spec, first.team) if first.team else solve_kernel(spec)
-        return Program([Launch(kernel, first.lanes, first.width, values)]), scratch.size
+        return Program([Launch(kernel, first.lanes, first.program, values)]), scratch.size
     coupling = scratch.take(first.coupling_size)
     values = common(0) | inputs | {"coupling_ptr": Slot("scratch", coupling)}
     launches = [Launch(solve_kernel(spec), first.lanes, first.width, values)]
@@ -262,10 +273,10 @@ def adjoint_program(levels):  # type: ignore[no-untyped-def]
         if level.large:
             kernel = large_adjoint_kernel(level.n, level.reach)
         elif level.team:
-            kernel = wide_adjoint_kernel(level.n, level.reach, level.team)
+            kernel = wide_adjoint_kernel(level.n, level.reach, level.team, level.orders)
         else:
             kernel = adjoint_kernel(level.n, level.reach, level.k, depth > 0, level.orders)
-        launches.append(Launch(kernel, level.lanes, level.width, values))
+        launches.append(Launch(kernel, level.lanes, level.program, values))
     for depth in range(len(levels) - 2, -1, -1):
         level = levels[depth]
         target = Slot("y")

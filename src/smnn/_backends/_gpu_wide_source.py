@@ -1,14 +1,15 @@
 """Triton source of the elimination for larger blocks: a team of lanes for each sequence.
 
 The factor is laid out `[sequence][time][cell]` with the cells of `_gpu_source.keep_row`, and the
-right-hand side waits for its substitution where the answer will be. Sequences are not cut.
+right-hand side waits for its substitution where the answer will be. Sequences are not cut. Of two
+teams that start from both ends, each keeps what it finds as it sees it, in its direction of time.
 """
 
 from __future__ import annotations
 
 from smnn._backends._gpu_emit import Source
 from smnn._backends._gpu_source import Spec, factor_cells
-from smnn._backends._gpu_wide import Columns, Row, Rows, reflect, times
+from smnn._backends._gpu_wide import Columns, Row, Rows, Walk, reflect
 from smnn._backends._gpu_wide_substitute import back_body
 from smnn._taylor import unit_link
 
@@ -31,14 +32,14 @@ def _per_lane(columns: Columns, spec: Spec) -> None:
                 entry = f"tl.where(new{i}, zero + {K[r][order]!r}, zero + {-KF[r][order]!r})"
                 value = out.new(f"tl.where(order{i} == {order}, {entry}, {value})")
             out(f"link{i}_{r} = tl.where(old{i} | new{i}, {value}, 0.0)")
+        if columns.walk.orders:
+            out(f"turned{i} = {columns.walk.sign(f'order{i}')}")
 
 
-def _ask_steps(columns: Columns, t: str) -> None:
-    """Ask for step sizes and weights of the link that ends at time `t`, before they are needed."""
+def _ask_steps(columns: Columns, step: str) -> None:
+    """Ask for step sizes and weights of the link to a step's time, before they are needed."""
     out = columns.out
-    out(f"ends = lane * 0 + {t}")
-    out("wanted = (ends > 0) & (ends < T)")
-    out(f"coming = tl.maximum({t} - 1, 0)")
+    columns.walk.coming_link(step)
     for i in range(columns.count):
         mask = f"mask=(old{i} | new{i}) & wanted"
         where = f"b * s_sb + coming * s_st + var{i} * s_sv"
@@ -49,23 +50,24 @@ def _ask_steps(columns: Columns, t: str) -> None:
 
 def _governing(columns: Columns, spec: Spec, which: range) -> list[Row]:
     """The equations at time `t`, or some of them."""
-    out, n, right = columns.out, spec.n, columns.right
+    walk, out, n, right = columns.walk, columns.out, spec.n, columns.right
     first, rows = columns.newest, []
     for q in which:
-        w = out.new(f"tl.load(wg_ptr + b * wg_sb + t * wg_st + {q} * wg_sq)")
+        w = out.new(f"tl.load(wg_ptr + b * wg_sb + now * wg_st + {q} * wg_sq{walk.mine()})")
         chunks = []
         for i in range(columns.count):
             if (i + 1) * columns.team <= first:
                 chunks.append("zero")
                 continue
-            where = f"c_ptr + b * c_sb + t * c_st + {q * n} + (col{i} - {first})"
+            where = f"c_ptr + b * c_sb + now * c_st + {q * n} + (col{i} - {first})"
             mask = f"(col{i} >= {first}) & (col{i} < {right})"
-            value = out.new(f"tl.load({where}, mask={mask}, other=0.0)")
+            value = out.new(f"tl.load({where}{walk.mine(mask)})")
             if i == right // columns.team:
-                where = f"d_ptr + b * d_sb + t * d_st + {q} + lane * 0"
-                d = out.new(f"tl.load({where}, mask=col{i} == {right}, other=0.0)")
+                where = f"d_ptr + b * d_sb + now * d_st + {q} + lane * 0"
+                d = out.new(f"tl.load({where}{walk.mine(f'(col{i} == {right})')})")
                 value = out.new(f"{value} + {d}")
-            chunks.append(out.new(f"{value} * {w}"))
+            turned = f" * turned{i}" if walk.orders else ""
+            chunks.append(out.new(f"{value} * {w}{turned}"))
         rows.append(Row(chunks, set(range(first, right + 1))))
     return rows
 
@@ -76,7 +78,7 @@ def _links(columns: Columns, spec: Spec) -> list[Row]:
     powers = []
     for i in range(columns.count):
         s = out.new(f"s{i}")
-        bad = f"(old{i} | new{i}) & (times > 0) & (({s} <= 0.0) | ~({s} < float('inf')))"
+        bad = f"(old{i} | new{i}) & linked & (({s} <= 0.0) | ~({s} < float('inf')))"
         out(f"bad{i} = bad{i} | ({bad})")
         power = out.new(f"w{i}")
         for order in range(1, m):
@@ -89,8 +91,8 @@ def _links(columns: Columns, spec: Spec) -> list[Row]:
             for i in range(columns.count):
                 share = f"link{i}_{r}"
                 if spec.varying:
-                    where = f"b * k_sb + (t - 1) * k_st + var{i} * k_sv + {r * m} + order{i}"
-                    mask = f"(times > 0) & (order{i} >= {r})"
+                    where = f"b * k_sb + before * k_st + var{i} * k_sv + {r * m} + order{i}"
+                    mask = f"linked & (order{i} >= {r})"
                     K = out.new(f"tl.load(K_ptr + {where}, mask=new{i} & {mask}, other=0.0)")
                     KF = out.new(f"tl.load(KF_ptr + {where}, mask=old{i} & {mask}, other=0.0)")
                     share = out.new(f"{K} - {KF}")
@@ -103,15 +105,17 @@ def _links(columns: Columns, spec: Spec) -> list[Row]:
 
 def _initial(columns: Columns, spec: Spec) -> list[Row]:
     """What is known of the state at an early time."""
-    out, right = columns.out, columns.right
-    rows = []
+    walk, out, right = columns.walk, columns.out, columns.right
+    rows, masked = [], walk.mine("(t < T_init)") if walk.orders else ""
     for v in range(spec.V):
         for r in range(spec.m_init):
             column = columns.newest + v * spec.m + r
-            w = out.new(f"tl.load(wi_ptr + b * wi_sb + t * wi_st + {v} * wi_sv + {r} * wi_sr)")
-            u = out.new(f"tl.load(u_ptr + b * u_sb + t * u_st + {v * spec.m_init + r})")
+            where = f"wi_ptr + b * wi_sb + now * wi_st + {v} * wi_sv + {r} * wi_sr"
+            w = out.new(f"tl.load({where}{masked})")
+            u = out.new(f"tl.load(u_ptr + b * u_sb + now * u_st + {v * spec.m_init + r}{masked})")
+            turned = walk.turned(w, r)
             chunks = columns.each(
-                f"tl.where(COL == {column}, zero + {w}, 0.0) + "
+                f"tl.where(COL == {column}, zero + {turned}, 0.0) + "
                 f"tl.where(COL == {right}, zero + {w} * {u}, 0.0)"
             )
             rows.append(Row(chunks, {column, right}))
@@ -152,7 +156,7 @@ class _Judge:
         out("least_of = zero + 1.0")
         out("weakest = lane.to(tl.int64) * 0")
 
-    def take(self, rows: list[Row], time: str) -> None:
+    def take(self, rows: list[Row], time: str, there: str) -> None:
         """Finished rows of a time; its columns come first, and no later row reaches them."""
         columns, out, n = self._columns, self._columns.out, self._columns.n
         pivot = "zero"
@@ -166,7 +170,7 @@ class _Judge:
         square = out.new(f"{pivot} * {pivot}")
         empty = out.new("(norm0 == 0.0) & (least > 0.0)")
         less = out.new(f"({square} * least_of < least * norm0) | {empty}")
-        less = out.new(f"{less} & (lane < {n}) & (lane * 0 + {time} >= 0)")
+        less = out.new(f"{less} & (lane < {n}) & {there}")
         out(f"least = tl.where({less}, {square}, least)")
         out(f"least_of = tl.where({less}, tl.where({empty}, 1.0, norm0), least_of)")
         out(f"weakest = tl.where({less}, ({time}) * {n} + lane, weakest)")
@@ -174,10 +178,24 @@ class _Judge:
         for i, x in enumerate(moved):
             out(f"norm{i} = {x}")
 
+    def meet(self) -> None:
+        """Take in what the other end has seen; the norms are of the time where they meet."""
+        walk, out = self._columns.walk, self._columns.out
+        for i in range(self._columns.count):
+            out(f"norm{i} = norm{i} + {walk.across(f'norm{i}')}")
+            bad = walk.across(out.new(f"bad{i}.to(tl.int32)"))
+            out(f"bad{i} = bad{i} | ({bad} > 0)")
+        least, least_of, weakest = (walk.across(x) for x in ("least", "least_of", "weakest"))
+        less = out.new(f"{least} * least_of < least * {least_of}")
+        for name, value in (("least", least), ("least_of", least_of), ("weakest", weakest)):
+            out(f"{name} = tl.where({less}, {value}, {name})")
+
     def conclude(self) -> None:
         """Of all lanes the worst, and where; negative for a bad step."""
-        out = self._columns.out
+        walk, out = self._columns.walk, self._columns.out
         ratios = out.new("tl.sqrt(least / least_of)")
+        if walk.orders:  # rounded as the first end has it, so that both mean the same
+            ratios = out.new(f"tl.where(back, {walk.across(ratios)}, {ratios})")
         out(f"ratio = {self._columns.all(ratios, 'tl.minimum(A, B)')}")
         far = "9223372036854775807"
         where = out.new(f"tl.where({ratios} == ratio, weakest, {far})")
@@ -186,8 +204,9 @@ class _Judge:
         bad = self._columns.all(out.new(f"({bad}).to(tl.int32)"), "A | B")
         out(f"bad_step = {bad} > 0")
         out("ratio = tl.where(bad_step, -1.0, ratio)")
-        out("tl.store(rcond_ptr + b + lane * 0, ratio, mask=lane == 0)")
-        out(f"tl.store(weakest_ptr + b + lane * 0, {where}, mask=lane == 0)")
+        out(f"first = (lane == 0){' & (p == 0)' if walk.orders else ''}")
+        out("tl.store(rcond_ptr + b + lane * 0, ratio, mask=first)")
+        out(f"tl.store(weakest_ptr + b + lane * 0, {where}, mask=first)")
 
 
 def _keep(
@@ -224,10 +243,29 @@ def _insert(columns: Columns, triangle: list[Row], rows: list[Row]) -> None:
         reflect(columns, triangle[j], rows, columns.newest + j)
 
 
+def _meet(columns: Columns, m: int, rows: list[Row]) -> list[str | None]:
+    """Take in what the other end has found out about the time where they meet; new pivots."""
+    out, right = columns.out, columns.right
+    odd = columns.each(f"tl.where((COL < {columns.n}) & (COL % {m} % 2 == 1), zero - 1.0, 1.0)")
+    support = {*columns.block(0), right}
+    others = [
+        Row(
+            [
+                out.new(f"{columns.walk.across(x)} * {o}")
+                for x, o in zip(row.chunks, odd, strict=True)
+            ],
+            set(support),
+        )
+        for row in rows
+    ]
+    return [reflect(columns, rows[j], others, j) for j in range(columns.n)]
+
+
 def solve_body(out: Source, spec: Spec, team: int) -> None:
-    """Elimination from the first time to the last, then substitution."""
+    """Elimination from the first time to the last, or from both to the middle; substitution."""
     n, reach, blocks = spec.n, spec.reach, spec.reach + 1
-    columns = Columns(out, n, blocks, team)
+    walk = Walk(out, team, spec.orders)
+    columns = Columns(walk, n, blocks)
     right, old_block = columns.right, columns.block(reach - 1)
     _per_lane(columns, spec)
     last, prior = Rows(columns, "last", n), Rows(columns, "prior", n if reach == 2 else 0)
@@ -239,21 +277,23 @@ def solve_body(out: Source, spec: Spec, team: int) -> None:
         out(f"bad{i} = lane < 0")
         out(f"s{i} = zero + 1.0")  # no link ends at the first time
         out(f"w{i} = zero")
-    with times(out):
-        out("times = lane * 0 + t")  # by lane: in the interpreter, shared conditions mix with none
+    with walk.times():
         first, *more = [range(q, min(q + n, spec.Q)) for q in range(0, max(spec.Q, 1), n)]
         governing = _governing(columns, spec, first)
         old = last.rows({*old_block, right})
         new = _links(columns, spec)
-        _ask_steps(columns, "(t + 1)")
+        _ask_steps(columns, "(step + 1)")
         inverse = [reflect(columns, old[j], new, old_block[j]) for j in range(n)]
+        if reach == 1:  # before the rest, which leaves time for it
+            judge.take(old, "prior", "linked")
+            _keep(columns, blocks, old, inverse, "prior", "linked")
         new = _triangle(columns, [*new, *governing])
         for some in more:  # many equations: the registers hold as many as there are unknowns
             _insert(columns, new, _governing(columns, spec, some))
         if spec.m_init:
             early = Rows(columns, "early", n)
             early.carry([row.chunks for row in new])
-            with out.block("if t < T_init:"):
+            with out.block(f"if {walk.early() if walk.orders else 't < T_init'}:"):
                 inside = early.rows({*range(columns.newest, right + 1)})
                 _insert(columns, inside, _initial(columns, spec))
                 early.carry([row.chunks for row in inside])
@@ -265,26 +305,34 @@ def solve_body(out: Source, spec: Spec, team: int) -> None:
             for k, rows in ((1, old), (2, new)):
                 for row, column in zip(rows, columns.block(k), strict=True):
                     reflect(columns, row, central, column)
-            judge.take(oldest, "(t - 2)")
+            judge.take(oldest, "(t - 2)", "(times > 1)")
             _keep(columns, blocks, oldest, inverse, "(t - 2)", "(times > 1)")
             prior.carry([columns.moved(row.chunks) for row in old])
-        else:
-            judge.take(old, "(t - 1)")
-            _keep(columns, blocks, old, inverse, "(t - 1)", "(times > 0)")
         last.carry([columns.moved(row.chunks) for row in new])
-    rest = [last.rows(set())] if reach == 1 else [prior.rows(set()), last.rows(set())]
-    for back, rows in enumerate(rest):
-        if back:  # its columns are those of the second block
-            rows = [Row(columns.moved(row.chunks), set()) for row in rows]
-        time = f"(L - {len(rest) - back})"
-        judge.take(rows, time)
-        _keep(columns, blocks, rows, [None] * n, time, f"(lane * 0 + {time} >= 0)")
+    if walk.orders:
+        rows = last.rows({*old_block, right})
+        inverse = _meet(columns, spec.m, rows)
+        judge.meet()
+        judge.take(rows, "(T // 2)", "(lane >= 0)")
+        _keep(columns, blocks, rows, inverse, "(T // 2)", "(p == 0)")
+    else:
+        rest = [last.rows(set())] if reach == 1 else [prior.rows(set()), last.rows(set())]
+        for back, rows in enumerate(rest):
+            if back:  # its columns are those of the second block
+                rows = [Row(columns.moved(row.chunks), set()) for row in rows]
+            time = f"(L - {len(rest) - back})"
+            there = f"(lane * 0 + {time} >= 0)"
+            judge.take(rows, time, there)
+            _keep(columns, blocks, rows, [None] * n, time, there)
     judge.conclude()
     out("poison = tl.where(ratio > 1e-14, 0.0, float('nan')).to(tl.float64)")
     out("tl.debug_barrier()")
-    back_body(out, n, reach, "y_ptr")
+    back_body(walk, n, reach, "y_ptr")
     out(f"infinite = (lane < {n}) & ~(tl.abs(y0) < float('inf'))")
-    out(f"finite = {columns.all(out.new('infinite.to(tl.int32)'), 'A | B')} == 0")
+    infinite = columns.all(out.new("infinite.to(tl.int32)"), "A | B")
+    out(f"finite = {infinite} == 0")
+    if walk.orders:
+        out(f"finite = finite & ({walk.across(infinite)} == 0)")
     out("code = tl.where(finite | (ratio <= 1e-14), tl.where(ratio > 1e-14, 0, 3), 2)")
     out("code = tl.where(bad_step, 1, code)")
-    out("tl.store(status_ptr + b + lane * 0, code.to(tl.int64), mask=lane == 0)")
+    out("tl.store(status_ptr + b + lane * 0, code.to(tl.int64), mask=first)")

@@ -58,7 +58,7 @@ class GpuBackend(Backend):
         many. One is a whole sequence, from both its ends at once if the scheme allows that.
         """
         # Where the ways cross on a large GPU; a pair of lanes moves the crossing up.
-        few = n >= 6 and 10 * n**3 >= B if reach > 1 else n >= 10 and n**3 >= B
+        few = n >= 6 and 10 * n**3 >= B if reach > 1 else n >= 7 and 7 * n**3 >= 5 * B
         if n > LARGEST_IN_A_LANE or (few and T <= 500 + 8 * B and not interpreted()):
             return 0
         # Thousands of short pieces cost a digit.

@@ -1,0 +1,82 @@
+"""Run every kind of GPU kernel once on a small problem, for a checker of memory accesses.
+
+    python tools/every_kernel.py                                  compiles them, and compares
+    PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --target-processes application-only \\
+        python tools/every_kernel.py                              checks each access
+
+Each tensor then has memory of its own, so that no access beyond one of them goes unseen. Answers,
+adjoint solutions and gradients are compared with those of the `cpu` backend.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+from torch import Tensor
+
+from smnn._backends.base import Backend
+from smnn._backends.registry import backend_named
+from smnn._problem import Problem, make_problem
+
+KINDS = [  # name, scheme, B, T, V, R, pieces (0: several lanes for a sequence), weights by order
+    ("two lanes", "smnn", 5, 9, 1, 2, 1, False),
+    ("two lanes, weights by order", "smnn", 5, 8, 2, 1, 1, True),
+    ("a lane", "central", 5, 9, 1, 2, 1, False),
+    ("a single time", "smnn", 5, 1, 1, 2, 1, False),
+    ("pieces", "smnn", 5, 41, 1, 2, 7, False),
+    ("pieces of pieces", "smnn", 3, 400, 1, 1, 97, False),
+    ("pieces, central", "central", 5, 41, 1, 2, 4, True),
+    ("two warps", "smnn", 5, 8, 3, 2, 0, False),
+    ("two warps, weights by order", "smnn", 5, 9, 2, 2, 0, True),
+    ("a warp", "central", 5, 8, 2, 2, 0, False),
+    ("teams of 8", "smnn", 2049, 5, 2, 2, 0, False),
+    ("teams of 16", "central", 2049, 5, 3, 2, 0, False),
+    ("tiles", "smnn", 3, 4, 9, 2, 0, False),
+    ("tiles of four warps", "central", 2, 4, 11, 2, 0, True),
+]
+LIMIT = 1e-9
+
+
+def problem(scheme: str, B: int, T: int, V: int, R: int, by_order: bool) -> Problem:
+    """Random, well-posed, on the CPU."""
+    g = torch.Generator().manual_seed(0)
+
+    def random(*shape: int) -> Tensor:
+        return torch.randn(*shape, dtype=torch.float64, generator=g)
+
+    c, d, u = random(B, T, V + 1, V, R + 1), random(B, T, V + 1), random(B, 1, V, R)
+    s, w = 0.3 + random(B, T - 1, V).abs(), 0.5 + random(B, T - 1, V, R + 1).abs()
+    return make_problem(c, d, u, s, scheme=scheme, w_smooth=w if by_order else 1.0)[0]
+
+
+def answers(engine: Backend, case: Problem, pieces: int, g: Tensor) -> list[Tensor]:
+    """Solution, adjoint solution, and the gradients by everything."""
+    solved = engine.solve(case, pieces)
+    lam = engine.adjoint(case, solved.factor, g, pieces)
+    return [solved.y, lam, *engine.row_gradients(case, lam, solved.y, [True] * 7)]
+
+
+def main() -> None:
+    """Compare all; the exit status says whether they agree."""
+    if not torch.cuda.is_available():
+        sys.exit("every_kernel: PyTorch sees no CUDA device; without one, pytest tests/gpu")
+    gpu, judge = backend_named("gpu"), backend_named("cpu")
+    wrong = 0
+    for name, scheme, B, T, V, R, pieces, by_order in KINDS:
+        case = problem(scheme, B, T, V, R, by_order)
+        g = torch.randn(case.y_shape, dtype=torch.float64, generator=torch.Generator())
+        there = Problem.of([x.cuda() for x in case.tensors], scheme)
+        ours, theirs = answers(gpu, there, pieces, g.cuda()), answers(judge, case, 1, g)
+        error = max(
+            float((a.cpu() - b).abs().max() / b.abs().max().clamp(min=1e-300))
+            for a, b in zip(ours, theirs, strict=True)
+            if b.numel()
+        )
+        wrong += not error < LIMIT
+        print(f"{name:32s} {error:.1e}{'' if error < LIMIT else '  WRONG'}", flush=True)
+    sys.exit(wrong > 0)
+
+
+if __name__ == "__main__":
+    main()
