@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from smnn import _ops
+from smnn._backends._native import CHECKED
 from smnn._backends.base import Backend
 from smnn._problem import Problem
 from smnn._status import Verdict, raise_if_failed
@@ -123,6 +124,11 @@ class Signature(NamedTuple):
                 return None
             self.direct.append(made)
         return self.direct[0]
+
+    def out_of_memory(self, device: torch.device) -> Exception:
+        """A lack of memory in C++, explained as the backend does."""
+        engine: Any = self.engine
+        return engine.out_of_memory(self.problem, self.pieces, device)
 
     def gradients(
         self, tensors: list[Tensor], y: Tensor, factor: Tensor, gy: Tensor, wanted: Sequence[bool]
@@ -234,7 +240,8 @@ def _differentiable(
 
 
 def _numbers(weights: Any) -> bool:
-    return all([isinstance(w, float) for w in weights])  # a list is faster than a generator
+    w_gov, w_init, w_smooth = weights
+    return isinstance(w_gov, float) and isinstance(w_init, float) and isinstance(w_smooth, float)
 
 
 def layout_of(tensors: tuple[Tensor, ...], rest: Any) -> Any:
@@ -298,31 +305,14 @@ def _check(
     raise_if_failed(problem, status, rcond, weakest, batch)
 
 
-def _within_memory(
-    signature: Signature, native: Callable[..., Any], tensors: tuple[Tensor, ...]
-) -> Any:
-    """Call into C++; a lack of memory is explained as the backend does."""
-    try:
-        return native(*tensors)
-    except torch.OutOfMemoryError as error:
-        engine: Any = signature.engine
-        raise engine.out_of_memory(
-            signature.problem, signature.pieces, tensors[0].device
-        ) from error
-
-
-def _told(found: Any) -> tuple[Tensor, Tensor, Told]:
-    """What C++ gives: with a verdict, or in tensors."""
-    if len(found) == 3:
-        return found
-    y, factor, rcond, weakest, status = found
-    return y, factor, [status, rcond, weakest]
-
-
 def solve_like(signature: Signature, tensors: tuple[Tensor, ...]) -> tuple[Tensor, Tensor, Told]:
     """Solve for tensors of a remembered layout: `y`, factor, and what is told of them."""
     if (native := signature.native(tensors)) is not None:
-        return _told(_within_memory(signature, native, tensors))
+        try:
+            y, factor, *told = native(*tensors)
+        except torch.OutOfMemoryError as error:
+            raise signature.out_of_memory(tensors[0].device) from error
+        return y, factor, told if signature.brief is None else told[0]
     if torch.is_grad_enabled() and True in [x.requires_grad for x in tensors]:
         aside: list[Any] = []
         y = _quickly(*tensors, signature, aside)
@@ -347,18 +337,23 @@ _latest: dict[Any, Signature] = {}
 
 
 def solve_like_latest(
-    tensors: tuple[Tensor, ...], rest: Any, *, check: bool
-) -> tuple[Signature, Tensor, Tensor, Told] | None:
+    c: Tensor, d: Tensor, u: Tensor, s: Tensor, rest: Any, want: int
+) -> tuple[Any, Signature] | None:
     """Solve as the last call with the same options did, if the tensors lie in memory alike.
 
-    With `check` only where that comes with a verdict; else to check is the longer part.
+    Returns:
+        What `want` of `_native.py` says, and the signature. `CHECKED` only where a verdict comes
+        with it; else to check is the longer part.
     """
-    if not _numbers(rest[0]) or (signature := _latest.get(rest)) is None:
+    if not _numbers(rest[0]) or not _unwatched() or (signature := _latest.get(rest)) is None:
         return None
-    if (check and signature.brief is None) or not may_be_quick(tensors):
+    if want == CHECKED and (signature.brief is None or rest[0][1] == 0):
         return None
-    found = _within_memory(signature, signature.direct[0].fitting, tensors)  # type: ignore[index]
-    return None if found is None else (signature, *_told(found))
+    try:
+        found = signature.direct[0](c, d, u, s, want)  # type: ignore[index]
+    except torch.OutOfMemoryError as error:
+        raise signature.out_of_memory(c.device) from error
+    return None if found is None else (found, signature)
 
 
 def remember_latest(rest: Any, signature: Signature) -> None:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from smnn._backends._native import CHECKED, INFO, SOLUTION
 from smnn._eager import (
     Signature,
     check_like,
@@ -105,11 +106,17 @@ def solve(
         >>> f"{y[-1, 0, 0]:.12f}"
         '0.367879441106'
     """
-    weights = w_gov, w_init, w_smooth
+    rest = (w_gov, w_init, w_smooth), scheme, n_steps, backend
+    if order is None and keep_factor:
+        known = solve_like_latest(c, d, u, s, rest, CHECKED if check else SOLUTION)
+        if known is not None:
+            found, signature = known
+            if isinstance(found, Tensor):
+                return _shaped(found, signature.batch)
+            return _judged((c, d, u, s), rest[0], check, False, signature, *found)[0]
     return _solve(
-        c, d, u, s, weights, order, scheme, n_steps, backend, check,
-        condition=False, keep_factor=keep_factor,
-    )[0]  # fmt: skip
+        c, d, u, s, rest, order=order, check=check, condition=False, keep_factor=keep_factor
+    )[0]
 
 
 def solve_ex(
@@ -148,13 +155,24 @@ def solve_ex(
             one above 1e15 as singular. Takes some ten times as long as the solution.
         keep_factor: As in `solve`.
     """
-    weights = w_gov, w_init, w_smooth
+    rest = (w_gov, w_init, w_smooth), scheme, n_steps, backend
+    if order is None and keep_factor and not condition:
+        known = solve_like_latest(c, d, u, s, rest, INFO)
+        if known is not None:
+            (y, status, rcond, weakest), signature = known
+            if len(signature.batch) == 1:
+                return y, SolveInfo(status, rcond, weakest)
+            info = [status, rcond, weakest]
+            return _shaped(y, signature.batch), _informed(info, signature.batch)
     y, told, batch = _solve(
-        c, d, u, s, weights, order, scheme, n_steps, backend, False,
-        condition=condition, keep_factor=keep_factor,
-    )  # fmt: skip
-    info = told.tensors() if isinstance(told, Verdict) else told
-    return y, SolveInfo(*[x if len(batch) == 1 else x.view(batch) for x in info])
+        c, d, u, s, rest, order=order, check=False, condition=condition, keep_factor=keep_factor
+    )
+    return y, _informed(told.tensors() if isinstance(told, Verdict) else told, batch)
+
+
+def _informed(info: list[Tensor], batch: tuple[int, ...]) -> SolveInfo:
+    """With the batch axes."""
+    return SolveInfo(*[x if len(batch) == 1 else x.view(batch) for x in info])
 
 
 Told = Verdict | list[Tensor]
@@ -166,34 +184,37 @@ def _solve(
     d: Tensor,
     u: Tensor,
     s: Tensor,
-    weights: tuple[Weight, Weight, Weight],
-    order: int | None,
-    scheme: str,
-    n_steps: int | None,
-    backend: str,
-    check: bool,
+    rest: Any,
     *,
+    order: int | None,
+    check: bool,
     condition: bool,
     keep_factor: bool,
 ) -> tuple[Tensor, Told, tuple[int, ...]]:
     """Solve with what is remembered of an earlier call with the same shapes, or from the start.
 
+    Args:
+        c: As in `solve`, like the next three.
+        d: See there.
+        u: See there.
+        s: See there.
+        rest: The weights, scheme, number of times, and backend.
+        order: As in `solve`.
+        check: As in `solve`.
+        condition: As in `solve_ex`.
+        keep_factor: As in `solve`.
+
     Returns:
         `y`, what is told of each sample, and the batch shape.
     """
     tensors = c, d, u, s
-    rest = weights, scheme, n_steps, backend
     info: list[Tensor]
     key = None
     if keep_factor and order is None:
-        if not condition:
-            found = solve_like_latest(tensors, rest, check=check)
-            if found is not None:
-                return _judged(tensors, weights, check, condition, *found)
         key = layout_of(tensors, rest)
         if key is not None and (known := remembered(key)) is not None:
             return _solve_again(known, tensors, rest, check, condition)
-    w_gov, w_init, w_smooth = weights
+    (w_gov, w_init, w_smooth), scheme, n_steps, backend = rest
     problem, batch = make_problem(
         c, d, u, s, w_gov=w_gov, w_init=w_init, w_smooth=w_smooth,
         order=order, scheme=scheme, n_steps=n_steps,

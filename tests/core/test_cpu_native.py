@@ -269,6 +269,18 @@ class TestFailures:
         assert "have no unique finite solution" in ours
         assert identical(a, b)
 
+    def test_initial_values_without_weight_are_none(self, switch: Switch) -> None:
+        """However often: what is left open dies out along the sequence, and no pivot shows it."""
+        c = torch.zeros(1, 1, 1, 8, dtype=torch.float64)
+        c[..., 0], c[..., 1] = 0.5, 1.0
+        d, u, s = c.new_ones(2000, 1), c.new_ones(1, 1, 1), c.new_full((1999,), 0.02)
+        for _ in range(3):
+            with pytest.raises(smnn.SolveError, match="have no unique finite solution"):
+                smnn.solve(c, d, u, s, w_init=0.0, backend="cpu")
+            smnn.solve(c, d, u, s, backend="cpu")
+            smnn.solve(c, d, u, s, w_init=0.0, backend="cpu", check=False)
+        assert used()
+
     def test_a_tensor_without_memory_is_refused(self, switch: Switch) -> None:
         case = random_problem(1, batch=(2,))
         results(case)

@@ -7,6 +7,7 @@ solve `y = c d + u s`.
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from types import ModuleType
@@ -209,6 +210,18 @@ class TestOnADevice:
         with compiled():
             for x, g, theirs in cases * 2:
                 device.close(list(torch.autograd.grad(device.solve(*x), x, g)), theirs)
+
+    def test_a_thread_that_the_driver_does_not_know(self) -> None:
+        """As that of autograd where its kernels are loaded already, by code that was compiled."""
+        x, found = device.tensors(), []
+        for _ in range(3):
+            y = device.solve(*x)
+        plain = [t.detach() for t in x]
+        thread = threading.Thread(target=lambda: found.append(device.solve(*plain)))
+        thread.start()
+        thread.join()
+        (other,) = found
+        assert torch.equal(other, y.detach())
 
     @pytest.mark.parametrize("apart", [True, False])
     def test_as_a_setting_of_the_compiler(self, apart: bool) -> None:

@@ -7,6 +7,7 @@ lines of NumPy on the addresses they are given. The system they pretend to solve
 
 import ctypes
 import shutil
+import threading
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 from smnn._backends import _gpu_native
+from smnn._backends._native import ALL, INFO, SOLUTION
 
 PLACES = {name: i for i, name in enumerate(_gpu_native.PLACES)}
 SOLVE, ADJOINT, ROWS = 1, 2, 3
@@ -25,6 +27,10 @@ LAUNCH = ctypes.CFUNCTYPE(
     ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p,
 )  # fmt: skip
 STREAM = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))
+CONTEXT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p))
+CONTEXT_OF = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p), ctypes.c_int)
+SET_CONTEXT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+NO_CONTEXT = 201
 
 
 @pytest.fixture(scope="module")
@@ -41,13 +47,22 @@ class Machine:
         self.calls: list[Any] = []
         self.asked: list[int] = []
         self.twice: list[Any] = []
-        self._launch, self._stream = LAUNCH(self._run), STREAM(self._current)
+        self.contexts: dict[int, int] = {}  # of each thread that CUDA knows
         self.code, self.strides = code, (*strides[:3], 0)
-        addresses = [ctypes.cast(f, ctypes.c_void_p).value for f in (self._launch, self._stream)]
+        self._functions: dict[str, Any] = {
+            "launch": LAUNCH(self._run),
+            "stream": STREAM(self._current),
+            "context": CONTEXT(self._context),
+            "context_of": CONTEXT_OF(self._context_of),
+            "set_context": SET_CONTEXT(self._set_context),
+        }
         inputs = ["c", "d", "u", "s"]
         self.plan = module.make(
-            *addresses,
             {
+                "functions": {
+                    name: ctypes.cast(f, ctypes.c_void_p).value
+                    for name, f in self._functions.items()
+                },
                 "solve": [self._describe(SOLVE, [*inputs, "y", "factor", "rcond", "status"])],
                 "y_shape": [N],
                 "batch": [N],
@@ -86,12 +101,28 @@ class Machine:
         out[0] = 1234
         return 0
 
+    def _context(self, out: Any) -> int:
+        out[0] = self.contexts.get(threading.get_ident(), 0)
+        return 0
+
+    @staticmethod
+    def _context_of(out: Any, device: int) -> int:
+        out[0] = 4321 + device
+        return 0
+
+    def _set_context(self, context: int) -> int:
+        assert threading.get_ident() not in self.contexts
+        self.contexts[threading.get_ident()] = context
+        return 0
+
     def _run(self, which, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra):  # type: ignore[no-untyped-def]
         count = {SOLVE: 9, ADJOINT: 3, ROWS: 10}[which]
         values = [
             ctypes.cast(parameters[i], ctypes.POINTER(ctypes.c_int64))[0] for i in range(count + 8)
         ]
         assert values[0] == which
+        if threading.get_ident() not in self.contexts:
+            return NO_CONTEXT  # a driver may also end the process
         assert (gx, gy, gz, bx, by, bz, shared, stream, extra) == (7, 1, 1, 32, 1, 1, 0, 1234, None)
         assert values[count:] == [0] * 8  # room for what Triton appends
         self.calls.append(which)
@@ -123,6 +154,10 @@ class Machine:
         return 0
 
 
+class Own(Tensor):
+    """Of a class that may mean anything."""
+
+
 def tensors(wanted: str = "cdus") -> list[Tensor]:
     g = torch.Generator().manual_seed(0)
     made = [torch.randn(n, dtype=torch.float64, generator=g) for n in (N, N, N, 1)]
@@ -135,7 +170,7 @@ def expected(c: Tensor, d: Tensor, u: Tensor, s: Tensor) -> Tensor:
 
 def test_values_and_verdicts(module: ModuleType) -> None:
     machine = Machine(module)
-    y, factor, rcond, _, status = machine.plan(*tensors(""))
+    y, factor, status, rcond, _ = machine.plan(*tensors(""))
     torch.testing.assert_close(y, expected(*tensors("")))
     assert not y.requires_grad
     assert factor.tolist() == [2.0] * N
@@ -231,11 +266,65 @@ def test_hooks_may_repack_what_is_kept(module: ModuleType) -> None:
 
 def test_another_layout_is_declined(module: ModuleType) -> None:
     machine, x = Machine(module), tensors("")
-    assert machine.plan.fitting(*x) is not None
-    assert machine.plan.fitting(x[0].flip(0)[:3], *x[1:]) is None
-    assert machine.plan.fitting(torch.stack([x[0], x[0]], 1)[:, 0], *x[1:]) is None
-    assert machine.plan.fitting(x[0].float(), *x[1:]) is None
-    assert machine.calls == [SOLVE]
+    odd = [
+        x[0].flip(0)[:3],
+        torch.stack([x[0], x[0]], 1)[:, 0],
+        x[0].float(),
+        torch._neg_view(x[0]),
+        x[0].as_subclass(Own),
+        x[0].numpy(),
+    ]
+    for c in odd:
+        for want in (SOLUTION, INFO, ALL):
+            assert machine.plan(c, *x[1:], want) is None
+    assert machine.calls == []
+    assert machine.plan(torch.nn.Parameter(x[0]), *x[1:], SOLUTION) is not None
+
+
+def test_as_much_as_is_wanted(module: ModuleType) -> None:
+    for wanted in ("", "cdus"):
+        machine, x = Machine(module), tensors(wanted)
+        y = machine.plan(*x, SOLUTION)
+        z, *info = machine.plan(*x, INFO)
+        every = machine.plan(*x, ALL)
+        for ours in (y, z, every[0]):
+            torch.testing.assert_close(ours, expected(*x))
+            assert ours.requires_grad == bool(wanted)
+        assert [len(info), len(every)] == [3, 5]
+        for t, kind in zip(info, (torch.int64, torch.float64, torch.int64), strict=True):
+            assert (t.shape, t.dtype, t.stride()) == ((N,), kind, (1,))
+            assert not t.requires_grad
+            assert t.clone().mul_(2).equal(t + t)  # an ordinary tensor
+        assert info[1].tolist() == [0.5] * N
+
+
+def test_a_tensor_without_memory_is_refused(module: ModuleType) -> None:
+    machine, (c, _, u, s) = Machine(module), tensors("")
+    zero = torch._efficientzerotensor((N,), dtype=torch.float64)
+    for want in ((), (SOLUTION,), (INFO,)):
+        with pytest.raises(RuntimeError, match=r"d is a ZeroTensor.*torch\.zeros"):
+            machine.plan(c, zero, u, s, *want)
+    assert machine.calls == []
+
+
+def test_wrong_arguments(module: ModuleType) -> None:
+    with pytest.raises(TypeError, match="expected c, d, u, s and what is wanted"):
+        Machine(module).plan(*tensors("")[:3])
+
+
+def test_a_thread_that_the_driver_does_not_know(module: ModuleType) -> None:
+    """As that of autograd for a device; a launch without a context may end the process."""
+    machine, x = Machine(module), tensors()
+    assert machine.contexts == {}
+    machine.plan(*x)
+    found: list[Tensor] = []
+    thread = threading.Thread(
+        target=lambda: found.extend(torch.autograd.grad(machine.plan(*x)[0].sum(), x))
+    )
+    thread.start()
+    thread.join()
+    torch.testing.assert_close(found, list(torch.autograd.grad(expected(*x).sum(), x)))
+    assert machine.contexts == {threading.get_ident(): 4320, thread.ident: 4320}  # of device -1
 
 
 def test_a_launch_that_fails_is_an_error(module: ModuleType) -> None:

@@ -3,13 +3,19 @@
 Where there is no C++ compiler this is the only way to them, and no GPU is at hand in most tests.
 """
 
+import contextlib
+import ctypes
 import importlib.util
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 import smnn
 from smnn import _eager
+from smnn._backends import _gpu_native
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="Triton is not installed"
@@ -71,3 +77,48 @@ def test_launches_of_a_step(
         needed = [kernel for names, kernel in rows.items() if set(names) & set(wanted)]
         assert launched == [*adjoint, *needed]
         assert [g.shape for g in grads] == [x.shape for x in leaves]
+
+
+NOTHING = ctypes.CFUNCTYPE(ctypes.c_int)(lambda: 0)
+"""Stands in for every function of the driver."""
+
+
+@pytest.fixture
+def from_cpp(
+    launched: list[str], launcher: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> list[str]:
+    """The same by the C++ launcher, whose kernels do nothing; what was launched from Python."""
+    address = ctypes.cast(NOTHING, ctypes.c_void_p).value
+    names = ("launch", "context", "context_of", "set_context", "stream")
+    loaded = SimpleNamespace(function=1, metadata=SimpleNamespace(num_warps=1, shared=0))
+    monkeypatch.setattr("smnn._backends._gpu_launch.Kernel.on", lambda *_: loaded)
+    monkeypatch.setattr(torch.cuda, "device", lambda _: contextlib.nullcontext())
+    monkeypatch.setattr(_gpu_native, "native", lambda: launcher)
+    monkeypatch.setattr(_gpu_native, "cuda_functions", lambda: dict.fromkeys(names, address))
+    monkeypatch.setattr(_eager, "_latest", {})
+    return launched
+
+
+@pytest.mark.parametrize("batch", [(), (3,), (2, 2)])
+def test_a_step_without_python(from_cpp: list[str], batch: tuple[int, ...]) -> None:
+    """What C++ gives has the shapes and types of what Python gives, and autograd takes it."""
+    f64: dict[str, Any] = {"dtype": torch.float64, "requires_grad": True}
+    T = 20
+    c, d = torch.randn(*batch, T, 1, 1, 3, **f64), torch.randn(*batch, T, 1, **f64)
+    u, s = torch.randn(*batch, 1, 1, 1, **f64), torch.rand(*(1 for _ in batch), T - 1, **f64)
+    x = c, d, u, s
+    shape = (*batch, T, 1, 3)
+
+    def step(y: Tensor) -> None:
+        assert (y.shape, y.dtype) == (shape, torch.float64)
+        grads = torch.autograd.grad(y, x, torch.randn(shape, dtype=torch.float64))
+        assert [g.shape for g in grads] == [t.shape for t in x]
+
+    for _ in range(3):
+        y, info = smnn.solve_ex(*x, backend="gpu")
+        assert [t.shape for t in info[:3]] == [batch] * 3
+        assert [t.dtype for t in info[:3]] == [torch.int64, torch.float64, torch.int64]
+        step(y)
+        step(smnn.solve(*x, backend="gpu", check=False))
+    assert len(batch) != 1 or "SolveOnGpu" in y.grad_fn.name()
+    assert from_cpp == []

@@ -8,11 +8,10 @@
 
 #include "_native_common.h"
 
-#include <ATen/EmptyTensor.h>
 #include <ATen/Parallel.h>
 #include <ATen/TensorSubclassLikeUtils.h>
-#include <pybind11/numpy.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 namespace {
@@ -40,21 +39,6 @@ struct Plan : PlanBase {
 };
 using PlanPtr = c10::intrusive_ptr<Plan>;
 
-// What a solve tells besides y. Made and destroyed by who holds the interpreter's lock.
-struct Told {
-  py::array_t<double> rcond;
-  py::array_t<int64_t> weakest;
-  I rcond_at, weakest_at;
-  Tensor factor;
-  bool started = false;
-  py::object verdict; // if not all is fine beyond doubt
-
-  explicit Told(I B) : rcond(B), weakest(B) {
-    rcond_at = reinterpret_cast<I>(rcond.mutable_data());
-    weakest_at = reinterpret_cast<I>(weakest.mutable_data());
-  }
-};
-
 // Memory as NumPy gives it to `cpu.py`. That of PyTorch is aligned, which for some sizes makes the C
 // library fetch it anew from the system in every call: twice the time of a solve.
 struct Memory final : c10::Allocator {
@@ -69,23 +53,44 @@ struct Memory final : c10::Allocator {
   }
 } memory;
 
-Tensor made(const Sizes &sizes) {
-  return at::detail::empty_generic(sizes, &memory, c10::DispatchKeySet(c10::DispatchKey::CPU),
-                                   at::kDouble, std::nullopt);
+Tensor made(c10::IntArrayRef sizes, at::ScalarType kind = at::kDouble) {
+  return made(sizes, &memory, c10::DispatchKey::CPU, kind);
 }
 
-Tensor solve(const Plan &plan, const Tensor &c, const Tensor &d, const Tensor &u, const Tensor &s,
-             Told &told) {
-  Tensor y = made(plan.y_shape), scratch = made({plan.scratch_size});
+// What a solve tells besides y.
+struct Told {
+  Want want;
+  Tensor factor;
+  bool fine = true, started = false;
+  Tensor rcond, weakest; // where somebody asks for them
+  py::object verdict;    // if not all is fine beyond doubt; destroyed with the interpreter's lock
+
+  // Whether y is all that is asked for.
+  bool brief() const { return fine && (want == SOLUTION || (want == CHECKED && started)); }
+};
+
+py::object array(const Tensor &x) { return py::cast(x).attr("numpy")(); }
+
+Tensor solve(const Plan &plan, const Inputs &x, Told &told) {
+  const I B = plan.y_shape[0];
+  Tensor y = made(plan.y_shape);
   told.factor = made({plan.factor_size});
-  const I found = plan.forward(plan.solve_notes, address(c), address(d), address(u), address(s),
-                               address(y), address(told.factor), address(scratch), told.rcond_at,
-                               told.weakest_at, plan.doubtful, plan.solve_phases, 0, 0);
-  told.started = found & plan.started;
-  if (found & plan.fine) return y;
+  const auto scratch = memory.allocate(8 * (plan.scratch_size + 2 * B));
+  auto *rcond = static_cast<double *>(scratch.get()) + plan.scratch_size;
+  auto *weakest = reinterpret_cast<I *>(rcond + B);
+  const I found = plan.forward(plan.solve_notes, address(*x[0]), address(*x[1]), address(*x[2]),
+                               address(*x[3]), address(y), address(told.factor), address(scratch),
+                               reinterpret_cast<I>(rcond), reinterpret_cast<I>(weakest),
+                               plan.doubtful, plan.solve_phases, 0, 0);
+  told.fine = found & plan.fine, told.started = found & plan.started;
+  if (told.brief()) return y;
+  told.rcond = made({B}), told.weakest = made({B}, at::kLong);
+  std::copy_n(rcond, B, told.rcond.mutable_data_ptr<double>());
+  std::copy_n(weakest, B, told.weakest.mutable_data_ptr<I>());
+  if (told.fine) return y;
   py::gil_scoped_acquire gil;
-  py::tuple out = borrowed(plan.judged)(py::make_tuple(c, d, u, s), y, told.factor, found,
-                                        told.rcond, told.weakest);
+  py::tuple out = borrowed(plan.judged)(py::make_tuple(*x[0], *x[1], *x[2], *x[3]), y, told.factor,
+                                        found, array(told.rcond), array(told.weakest));
   told.factor = out[1].cast<Tensor>();
   told.verdict = out[2];
   return out[0].cast<Tensor>();
@@ -106,7 +111,7 @@ bool plain(const Tensor &x, const Plan &plan) {
 struct SolveOnCpu : torch::autograd::Function<SolveOnCpu> {
   static Tensor forward(AutogradContext *ctx, const Tensor &c, const Tensor &d, const Tensor &u,
                         const Tensor &s, const c10::IValue &token, Told *told) {
-    Tensor y = solve(plan_of<Plan>(token), c, d, u, s, *told);
+    Tensor y = solve(plan_of<Plan>(token), {&c, &d, &u, &s}, *told);
     ctx->save_for_backward({c, d, u, s, y, told->factor});
     ctx->saved_data["plan"] = token;
     ctx->set_materialize_grads(false);
@@ -132,7 +137,8 @@ struct SolveOnCpu : torch::autograd::Function<SolveOnCpu> {
 
   static void rows(const Plan &plan, const variable_list &saved, const Tensor &g, int wanted,
                    variable_list &out) {
-    Tensor scratch = made({plan.scratch_size}), lam;
+    const auto scratch = memory.allocate(8 * plan.scratch_size);
+    Tensor lam;
     const bool central = plan.central && (wanted & 8);
     if (central) lam = made(plan.y_shape);
     std::array<I, 4> at{};
@@ -167,36 +173,34 @@ struct Handle {
   PlanPtr plan;
   c10::IValue token;
 
-  // `None` for tensors of another layout, or another number of threads.
-  py::object fitting(const Tensor &c, const Tensor &d, const Tensor &u, const Tensor &s) {
-    if (!plan->fits(c, d, u, s) || at::get_num_threads() != plan->threads) return py::none();
-    return call(c, d, u, s);
+  bool fits(const Inputs &x) const {
+    return plan->fits(x) && at::get_num_threads() == plan->threads;
   }
 
-  // y, factor, verdict.
-  py::tuple call(const Tensor &c, const Tensor &d, const Tensor &u, const Tensor &s) {
-    const char *names[] = {"c", "d", "u", "s"};
-    const Tensor *inputs[] = {&c, &d, &u, &s};
-    bool follow = false;
-    for (int i = 0; i < 4; i++) {
-      TORCH_CHECK(!inputs[i]->_is_zerotensor() || !inputs[i]->numel(), names[i],
-                  " is a ZeroTensor, without memory. Pass torch.zeros instead.");
-      follow = follow || inputs[i]->requires_grad();
-    }
-    Told told(plan->y_shape[0]);
+  PyObject *call(const Inputs &x, Want want) const {
+    Told told{want};
     Tensor y;
     {
       py::gil_scoped_release gil;
-      y = follow && at::GradMode::is_enabled() ? SolveOnCpu::apply(c, d, u, s, token, &told)
-                                               : solve(*plan, c, d, u, s, told);
+      y = followed(x) ? SolveOnCpu::apply(*x[0], *x[1], *x[2], *x[3], token, &told)
+                      : solve(*plan, x, told);
+    }
+    if (want == SOLUTION || told.brief()) return THPVariable_Wrap(y);
+    if (want == INFO && told.fine) {
+      const Tensor status = made({told.weakest.numel()}, at::kLong);
+      std::fill_n(status.mutable_data_ptr<I>(), status.numel(), 0);
+      return tuple(y, status, told.rcond, told.weakest);
     }
     if (!told.verdict)
-      told.verdict = borrowed(plan->verdict)(true, told.started, told.rcond, told.weakest);
-    return py::make_tuple(y, told.factor, told.verdict);
+      told.verdict =
+          borrowed(plan->verdict)(true, told.started, array(told.rcond), array(told.weakest));
+    if (want != INFO) return py::make_tuple(y, told.factor, told.verdict).release().ptr();
+    const py::list info = told.verdict.attr("tensors")();
+    return py::make_tuple(y, info[0], info[1], info[2]).release().ptr();
   }
 };
 
-Handle make(const py::dict &x) {
+py::object make(const py::dict &x) {
   auto plan = c10::make_intrusive<Plan>(x);
   const auto number = [&](const char *name) { return x[name].cast<I>(); };
   plan->forward = reinterpret_cast<Forward>(number("forward"));
@@ -215,9 +219,9 @@ Handle make(const py::dict &x) {
   plan->hold(x["kept"]); // owns the memory that notes refer to
   plan->verdict = plan->hold(x["verdict"]), plan->judged = plan->hold(x["judged"]);
   plan->derivative = plan->hold(x["derivative"]);
-  return {plan, token_of(plan)};
+  return callable(Handle{plan, token_of(plan)});
 }
 
 } // namespace
 
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { offer<Handle>(m, &make); }
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("make", &make); }

@@ -2,23 +2,41 @@
 // layout, and the backward runs in autograd's own thread, which then need not wait for Python.
 //
 // Compiled on the user's machine by `_gpu_native.py`. Neither CUDA headers nor CUDA libraries are
-// needed: the two functions of CUDA come as addresses.
+// needed: the functions of CUDA come as addresses.
 
 #include "_native_common.h"
 
 #include <c10/core/DeviceGuard.h>
 
 #include <atomic>
-#include <optional>
 #include <string>
 #include <tuple>
 
 namespace {
 
-// cuLaunchKernel, and aoti_torch_get_current_cuda_stream.
-using LaunchKernel = int (*)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
-                             unsigned, void *, void **, void **);
-using CurrentStream = int (*)(int32_t, void **);
+struct Driver {
+  // cuLaunchKernel, cuCtxGetCurrent, cuDevicePrimaryCtxRetain, cuCtxSetCurrent
+  int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                void *, void **, void **);
+  int (*context)(void **);
+  int (*context_of)(void **, int);
+  int (*set_context)(void *);
+  int (*stream)(int32_t, void **); // aoti_torch_get_current_cuda_stream
+
+  // A thread that CUDA does not know yet has no context, and a launch there may end the process.
+  // PyTorch gives it one with its first own call of CUDA, which in a backward may come later.
+  void *stream_of(c10::Device device) const {
+    void *found = nullptr;
+    int code = context(&found);
+    if (!code && !found) {
+      code = context_of(&found, device.index());
+      if (!code) code = set_context(found);
+    }
+    TORCH_CHECK(code == 0, "no CUDA context: CUDA driver error ", code);
+    TORCH_CHECK(stream(device.index(), &found) == 0, "no current CUDA stream");
+    return found;
+  }
+};
 
 // Places that launches read or write; `_gpu_native.py` numbers them alike.
 enum Place { C, D, U, S, Y, FACTOR, SCRATCH, RCOND, WEAKEST, STATUS, G, LAMBDA, GC, GD, GU, GS, PLACES };
@@ -51,8 +69,9 @@ Program read_program(const py::list &launches) {
 
 struct Plan : PlanBase {
   using PlanBase::PlanBase;
-  LaunchKernel launch_kernel;
-  CurrentStream current_stream;
+  Driver driver;
+  c10::Allocator *memory; // PyTorch's own of the device
+  c10::DispatchKey key;
   Program solve;
   // Made when first needed: row gradients by which of them are wanted, then the adjoint.
   mutable std::array<std::atomic<Program *>, 17> backward{};
@@ -64,8 +83,7 @@ struct Plan : PlanBase {
   }
 
   void run(const Program &program, const Bases &bases, c10::Device device) const {
-    void *stream = nullptr;
-    TORCH_CHECK(current_stream(device.index(), &stream) == 0, "no current CUDA stream");
+    void *stream = driver.stream_of(device);
     int64_t values[MOST_ARGUMENTS + SPARE];
     void *parameters[MOST_ARGUMENTS + SPARE];
     for (const auto &launch : program) {
@@ -75,7 +93,7 @@ struct Plan : PlanBase {
       for (const auto &[argument, place, offset] : launch.slots)
         values[argument] = bases[place] + 8 * offset;
       for (size_t i = 0; i < count + SPARE; i++) parameters[i] = &values[i];
-      const int code = launch_kernel(reinterpret_cast<void *>(launch.function), launch.grid, 1, 1,
+      const int code = driver.launch(reinterpret_cast<void *>(launch.function), launch.grid, 1, 1,
                                      launch.threads, 1, 1, launch.shared, stream, parameters, nullptr);
       TORCH_CHECK(code == 0, "a kernel of smnn could not be launched: CUDA driver error ", code);
     }
@@ -92,23 +110,43 @@ struct Plan : PlanBase {
   }
 };
 using PlanPtr = c10::intrusive_ptr<Plan>;
-using Solved = std::array<Tensor, 5>; // y, factor, rcond, weakest, status
 
-Solved solve(const Plan &plan, const Tensor &c, const Tensor &d, const Tensor &u, const Tensor &s) {
-  c10::OptionalDeviceGuard guard(c.device());
-  const auto kind = c.options();
-  const int64_t B = plan.y_shape[0], count = plan.verdicts;
-  Tensor y = at::empty(plan.y_shape, kind), factor = at::empty({plan.factor_size}, kind);
-  Tensor scratch = at::empty({plan.scratch_size}, kind);
-  Tensor told = at::empty({2 * count + 1, B}, kind.dtype(at::kLong));
+Tensor made(const Plan &plan, c10::IntArrayRef sizes, at::ScalarType kind = at::kDouble) {
+  return made(sizes, plan.memory, plan.key, kind);
+}
+
+// What a solve tells besides y: the factor, and `verdicts` for who wants them.
+struct Told {
+  bool wanted;
+  Tensor factor, verdicts;
+
+  // A row of `verdicts`, as a tensor of its own on the same memory.
+  Tensor row(int64_t i, int64_t B, at::ScalarType kind) const {
+    auto out = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(verdicts.storage()),
+                                                        verdicts.key_set(),
+                                                        c10::scalarTypeToTypeMeta(kind));
+    out.unsafeGetTensorImpl()->set_storage_offset(i * B);
+    out.unsafeGetTensorImpl()->set_sizes_contiguous({B});
+    return out;
+  }
+};
+
+Tensor solve(const Plan &plan, const Inputs &x, Told &told) {
+  const c10::Device device = x[0]->device();
+  c10::OptionalDeviceGuard guard(device);
+  const int64_t B = plan.y_shape[0], count = plan.verdicts, words = (2 * count + 1) * B;
+  Tensor y = made(plan, plan.y_shape);
+  told.factor = made(plan, {plan.factor_size});
+  auto scratch = plan.memory->allocate(8 * (plan.scratch_size + (told.wanted ? 0 : words)));
   Bases bases{};
-  bases[C] = address(c), bases[D] = address(d), bases[U] = address(u), bases[S] = address(s);
-  bases[Y] = address(y), bases[FACTOR] = address(factor), bases[SCRATCH] = address(scratch);
-  bases[RCOND] = address(told), bases[WEAKEST] = bases[RCOND] + 8 * B * count;
+  for (int i = 0; i < 4; i++) bases[C + i] = address(*x[i]);
+  bases[Y] = address(y), bases[FACTOR] = address(told.factor), bases[SCRATCH] = address(scratch);
+  bases[RCOND] = bases[SCRATCH] + 8 * plan.scratch_size;
+  if (told.wanted) bases[RCOND] = address(told.verdicts = made(plan, {words}, at::kLong));
+  bases[WEAKEST] = bases[RCOND] + 8 * B * count;
   bases[STATUS] = bases[WEAKEST] + 8 * B * count;
-  plan.run(plan.solve, bases, c.device());
-  return {y, factor, told.select(0, count - 1).view(at::kDouble), told.select(0, 2 * count - 1),
-          told.select(0, 2 * count)};
+  plan.run(plan.solve, bases, device);
+  return y;
 }
 
 // The same values where kernels look for them: hooks may give a saved tensor back repacked.
@@ -123,12 +161,12 @@ Tensor laid_out(const Tensor &x, const Sizes &strides) {
 
 struct SolveOnGpu : torch::autograd::Function<SolveOnGpu> {
   static Tensor forward(AutogradContext *ctx, const Tensor &c, const Tensor &d, const Tensor &u,
-                        const Tensor &s, const c10::IValue &token, Solved *told) {
-    *told = solve(plan_of<Plan>(token), c, d, u, s);
-    ctx->save_for_backward({c, d, u, s, (*told)[0], (*told)[1]});
+                        const Tensor &s, const c10::IValue &token, Told *told) {
+    Tensor y = solve(plan_of<Plan>(token), {&c, &d, &u, &s}, *told);
+    ctx->save_for_backward({c, d, u, s, y, told->factor});
     ctx->saved_data["plan"] = token;
     ctx->set_materialize_grads(false);
-    return (*told)[0];
+    return y;
   }
 
   static variable_list backward(AutogradContext *ctx, const variable_list &grads) {
@@ -139,8 +177,6 @@ struct SolveOnGpu : torch::autograd::Function<SolveOnGpu> {
     if (!gy.defined() || !wanted) return out;
     const Plan &plan = plan_of<Plan>(ctx->saved_data["plan"]);
     variable_list saved = ctx->get_saved_variables();
-    if (!at::GradMode::is_enabled())
-      for (int i = 0; i < 4; i++) saved[i] = laid_out(saved[i], plan.layouts[i].second);
     if (at::GradMode::is_enabled()) {
       py::gil_scoped_acquire gil;
       py::list tensors;
@@ -150,20 +186,24 @@ struct SolveOnGpu : torch::autograd::Function<SolveOnGpu> {
         if (wanted >> i & 1) out[i] = found[i].cast<Tensor>();
       return out;
     }
+    for (int i = 0; i < 4; i++) saved[i] = laid_out(saved[i], plan.layouts[i].second);
     const Tensor &y = saved[4], &factor = saved[5];
     c10::OptionalDeviceGuard guard(y.device());
-    gy = gy._is_zerotensor() ? at::zeros(gy.sizes(), y.options()) : gy.resolve_neg().contiguous();
-    const auto kind = y.options();
-    Tensor lam = at::empty(plan.y_shape, kind), scratch = at::empty({plan.adjoint_scratch}, kind);
+    if (gy._is_zerotensor())
+      gy = at::zeros(gy.sizes(), y.options());
+    else if (gy.is_neg() || !gy.is_contiguous())
+      gy = gy.resolve_neg().contiguous();
+    const auto lam = plan.memory->allocate(8 * y.numel());
+    auto scratch = plan.memory->allocate(8 * plan.adjoint_scratch);
     Bases bases{};
-    bases[G] = address(gy), bases[FACTOR] = address(factor), bases[LAMBDA] = address(lam);
-    bases[SCRATCH] = address(scratch), bases[Y] = address(y);
+    bases[G] = address(gy), bases[FACTOR] = address(factor), bases[Y] = address(y);
+    bases[LAMBDA] = address(lam), bases[SCRATCH] = address(scratch);
     plan.run(plan.needed(ADJOINT), bases, y.device());
-    scratch.reset(); // its memory can serve the gradients: one stream, so they come after
+    scratch.clear(); // its memory can serve the gradients: one stream, so they come after
     for (int i = 0; i < 4; i++) {
       bases[C + i] = address(saved[i]);
       if (!(wanted >> i & 1)) continue;
-      out[i] = at::empty(plan.shapes[i], kind);
+      out[i] = made(plan, plan.shapes[i]);
       bases[GC + i] = address(out[i]);
     }
     plan.run(plan.needed(wanted), bases, y.device());
@@ -177,42 +217,50 @@ struct Handle {
   PlanPtr plan;
   c10::IValue token;
 
-  // `None` for tensors of another layout.
-  std::optional<Solved> fitting(const Tensor &c, const Tensor &d, const Tensor &u, const Tensor &s) {
-    if (!plan->fits(c, d, u, s)) return std::nullopt;
-    return call(c, d, u, s);
-  }
+  bool fits(const Inputs &x) const { return plan->fits(x); }
 
-  Solved call(const Tensor &c, const Tensor &d, const Tensor &u, const Tensor &s) {
-    py::gil_scoped_release gil;
-    Solved out;
-    const bool follow = at::GradMode::is_enabled() && (c.requires_grad() || d.requires_grad() ||
-                                                       u.requires_grad() || s.requires_grad());
-    if (!follow) {
-      at::AutoDispatchBelowADInplaceOrView below;
-      return solve(*plan, c, d, u, s);
+  PyObject *call(const Inputs &x, Want want) const {
+    Told told{want > SOLUTION};
+    Tensor y;
+    {
+      py::gil_scoped_release gil;
+      y = followed(x) ? SolveOnGpu::apply(*x[0], *x[1], *x[2], *x[3], token, &told)
+                      : solve(*plan, x, told);
     }
-    Tensor y = SolveOnGpu::apply(c, d, u, s, token, &out);
-    out[0] = y;
-    return out;
+    if (!told.wanted) return THPVariable_Wrap(y);
+    const int64_t B = plan->y_shape[0], count = plan->verdicts;
+    const Tensor status = told.row(2 * count, B, at::kLong);
+    const Tensor rcond = told.row(count - 1, B, at::kDouble);
+    const Tensor weakest = told.row(2 * count - 1, B, at::kLong);
+    return want == INFO ? tuple(y, status, rcond, weakest)
+                        : tuple(y, told.factor, status, rcond, weakest);
   }
 };
 
-Handle make(uintptr_t launch_kernel, uintptr_t current_stream, const py::dict &x) {
+py::object make(const py::dict &x) {
   auto plan = c10::make_intrusive<Plan>(x);
-  plan->launch_kernel = reinterpret_cast<LaunchKernel>(launch_kernel);
-  plan->current_stream = reinterpret_cast<CurrentStream>(current_stream);
+  const auto find = [&](const char *name, auto &function) {
+    const auto found = x["functions"][name].cast<uintptr_t>();
+    function = reinterpret_cast<std::decay_t<decltype(function)>>(found);
+  };
+  find("launch", plan->driver.launch), find("stream", plan->driver.stream);
+  find("context", plan->driver.context), find("context_of", plan->driver.context_of);
+  find("set_context", plan->driver.set_context);
   plan->solve = read_program(x["solve"]);
   plan->device = c10::Device(x["device"].cast<std::string>());
+  const Tensor some = at::empty({1}, at::TensorOptions(plan->device).dtype(at::kDouble));
+  plan->memory = some.storage().allocator();
+  TORCH_CHECK(plan->memory, "no allocator of ", plan->device);
+  plan->key = some.options().computeDispatchKey();
   plan->factor_size = x["factor_size"].cast<int64_t>();
   plan->scratch_size = x["scratch_size"].cast<int64_t>();
   plan->adjoint_scratch = x["adjoint_scratch"].cast<int64_t>();
   plan->verdicts = x["verdicts"].cast<int64_t>();
   plan->program_for = plan->hold(x["program_for"]);
   plan->differentiable = plan->hold(x["differentiable"]);
-  return {plan, token_of(plan)};
+  return callable(Handle{plan, token_of(plan)});
 }
 
 } // namespace
 
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { offer<Handle>(m, &make); }
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("make", &make); }

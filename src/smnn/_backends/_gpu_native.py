@@ -47,15 +47,18 @@ def described() -> str:
     return "launched from Python until the launcher in C++ is compiled, on first use"
 
 
-def cuda_functions() -> tuple[int, int]:
-    """Addresses of `cuLaunchKernel` and of torch's way to the current stream."""
+def cuda_functions() -> dict[str, int | None]:
+    """Addresses of functions of the driver, and of torch's way to the current stream."""
     driver = ctypes.CDLL("libcuda.so.1")
     library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cuda.so"))
-    found = driver.cuLaunchKernel, library.aoti_torch_get_current_cuda_stream
-    launch, stream = (ctypes.cast(function, ctypes.c_void_p).value for function in found)
-    if launch is None or stream is None:
-        raise OSError("no address of cuLaunchKernel or of the current stream")
-    return launch, stream
+    found = {
+        "launch": driver.cuLaunchKernel,
+        "context": driver.cuCtxGetCurrent,
+        "context_of": driver.cuDevicePrimaryCtxRetain,
+        "set_context": driver.cuCtxSetCurrent,
+        "stream": library.aoti_torch_get_current_cuda_stream,
+    }
+    return {name: ctypes.cast(f, ctypes.c_void_p).value for name, f in found.items()}
 
 
 def describe(launches: list[Any], device: int, own: dict[str, str]) -> list[Any]:

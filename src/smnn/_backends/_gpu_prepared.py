@@ -100,8 +100,8 @@ class Prepared:
     ) -> Any:
         """`solve` with its derivative from C++, or `None` while or where that is not compiled.
 
-        What is given is called with `c, d, u, s` and gives what `solve` does; its `fitting` gives
-        `None` for tensors of another layout.
+        What is given is called with `c, d, u, s` like the ones here, for `ALL` of `_native.py`; or
+        with any and how much is wanted, for `None` if they have another layout.
 
         Args:
             tensors: The caller's, for their layout.
@@ -114,8 +114,11 @@ class Prepared:
             return None
         described = self._described(tensors[0].device.index, signature, differentiable)
         described["layouts"] = [(list(x.shape), list(x.stride())) for x in tensors]
+        shapes = zip(tensors, self._shapes, strict=True)
+        described["shapes"] = [list(x.shape if x.numel() == n.numel() else n) for x, n in shapes]
         described["device"] = str(tensors[0].device)
-        return module.make(*_gpu_native.cuda_functions(), described)
+        described["functions"] = _gpu_native.cuda_functions()
+        return module.make(described)
 
     def _described(
         self, device: int, signature: Any, differentiable: Differentiable
@@ -142,7 +145,6 @@ class Prepared:
             "solve": numbers(self._solve),
             "y_shape": list(self._shape),
             "batch": list(signature.batch),
-            "shapes": [list(shape) for shape in self._shapes],
             "factor_size": self._factor,
             "scratch_size": self._scratch,
             "adjoint_scratch": self._adjoint_scratch,

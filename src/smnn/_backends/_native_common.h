@@ -2,9 +2,12 @@
 
 #pragma once
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/Functions.h>
+#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <array>
@@ -18,6 +21,10 @@ using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 using Sizes = std::vector<int64_t>;
+using Inputs = std::array<const Tensor *, 4>; // c, d, u, s
+
+// How much of a solve is asked for; `_native.py` numbers alike.
+enum Want : long { CHECKED, SOLUTION, INFO, ALL };
 
 // All that follows from the shapes and weights. Held by every backward that will need it.
 struct PlanBase : c10::intrusive_ptr_target {
@@ -45,8 +52,7 @@ struct PlanBase : c10::intrusive_ptr_target {
   }
 
   // Whether kernels find the values of c, d, u, s where they look for them.
-  bool fits(const Tensor &c, const Tensor &d, const Tensor &u, const Tensor &s) const {
-    const std::array<const Tensor *, 4> inputs{&c, &d, &u, &s};
+  bool fits(const Inputs &inputs) const {
     for (int i = 0; i < 4; i++) {
       const Tensor &x = *inputs[i];
       const auto &[sizes, strides] = layouts[i];
@@ -69,6 +75,7 @@ template <class Plan> const Plan &plan_of(const c10::IValue &token) {
 }
 
 int64_t address(const Tensor &x) { return reinterpret_cast<int64_t>(x.data_ptr()); }
+int64_t address(const c10::DataPtr &x) { return reinterpret_cast<int64_t>(x.get()); }
 py::object borrowed(PyObject *x) { return py::reinterpret_borrow<py::object>(x); }
 
 // The gradient by `x`, from that by its broadcast form with one batch axis.
@@ -81,11 +88,49 @@ Tensor summed(const Tensor &g, const Tensor &x, const PlanBase &plan) {
   return at::sum_to(g.view(full), own).view(x.sizes());
 }
 
-template <class Handle, class Make> void offer(py::module_ &m, Make make) {
-  py::class_<Handle>(m, "Plan", py::module_local())
-      .def("__call__", &Handle::call)
-      .def("fitting", &Handle::fitting);
-  m.def("make", make);
+// Memory of a tensor that kernels will write, without the way through the dispatcher.
+Tensor made(c10::IntArrayRef sizes, c10::Allocator *memory, c10::DispatchKey key,
+            at::ScalarType kind = at::kDouble) {
+  return at::detail::empty_generic(sizes, memory, c10::DispatchKeySet(key), kind, std::nullopt);
+}
+
+bool followed(const Inputs &x) {
+  return at::GradMode::is_enabled() && (x[0]->requires_grad() || x[1]->requires_grad() ||
+                                        x[2]->requires_grad() || x[3]->requires_grad());
+}
+
+template <class... X> PyObject *tuple(const X &...x) {
+  return py::make_tuple(py::reinterpret_steal<py::object>(THPVariable_Wrap(x))...).release().ptr();
+}
+
+// `plan(c, d, u, s)` gives all; `plan(c, d, u, s, want)` what is wanted, or `None` for tensors that
+// lie in memory in another way, or are more than their memory says. Not by pybind11, which takes
+// longer to find its way to a function than the function takes.
+template <class Handle>
+PyObject *called(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+  HANDLE_TH_ERRORS
+  auto &handle = *static_cast<Handle *>(PyCapsule_GetPointer(self, nullptr));
+  TORCH_CHECK_TYPE(count == 4 || count == 5, "expected c, d, u, s and what is wanted");
+  Inputs x;
+  for (int i = 0; i < 4; i++) {
+    if (!THPVariable_CheckExact(args[i])) Py_RETURN_NONE;
+    x[i] = &THPVariable_Unpack(args[i]);
+  }
+  const auto want = count == 4 ? ALL : Want(PyLong_AsLong(args[4]));
+  if (count == 5 && !handle.fits(x)) Py_RETURN_NONE;
+  for (int i = 0; i < 4; i++)
+    TORCH_CHECK(!x[i]->_is_zerotensor() || !x[i]->numel(), "cdus"[i],
+                " is a ZeroTensor, without memory. Pass torch.zeros instead.");
+  return handle.call(x, want);
+  END_HANDLE_TH_ERRORS
+}
+
+template <class Handle> py::object callable(Handle handle) {
+  static PyMethodDef method{"plan", reinterpret_cast<PyCFunction>(
+                                        reinterpret_cast<void (*)()>(&called<Handle>)),
+                            METH_FASTCALL, nullptr};
+  py::capsule self(new Handle(std::move(handle)), [](void *x) { delete static_cast<Handle *>(x); });
+  return py::reinterpret_steal<py::object>(PyCFunction_New(&method, self.ptr()));
 }
 
 } // namespace

@@ -157,8 +157,8 @@ class Prepared:
     ) -> Any:
         """`brief`, followed by autograd, from C++.
 
-        What is given is called with `c, d, u, s` like the ones here; its `fitting` gives `None` for
-        tensors of another layout.
+        What is given is called with `c, d, u, s` like the ones here, for `ALL` of `_native.py`; or
+        with any and how much is wanted, for `None` if they have another layout.
 
         Args:
             tensors: The caller's, for their layout.
