@@ -43,6 +43,7 @@ from smnn._backends._pieces import (
     release,
     row_cells,
     set_times,
+    shares,
     small,
 )
 
@@ -167,22 +168,18 @@ def eliminate(
     c, d, u, s, w_gov, w_init = bare((c, d, u, s, w_gov, w_init))
     scale, K, KF, w_top = bare((scale, K, KF, w_top))
     factor, z, coupling = bare((factor, z, coupling))
-    numbers = (
-        cells((reach + 1) * n * width), cells(width), cells(Q), cells(n * width), cells(n * m * 2),
-        cells(n), cells(2 * V), cells(2 * V), cells(k * (k + 1)), cells(span), cells(2 * n),
-        cells(k), cells(1), cells(1), cells(1),
+    sizes = (
+        (reach + 1) * n * width, width, Q, n * width, n * m * 2, n, 2 * V, 2 * V, k * (k + 1),
+        span, 2 * n, k, 1, 1, 1,
     )  # fmt: skip
+    numbers, offsets = cells(sizes), places(12)
     (
         blocks, row, weights, link, K_cells, powers, step_size, old_size, left, squares,
         link_squares, left_squares, rcond, weakest, ones,
-    ) = bare(numbers)  # fmt: skip
-    offsets = (
-        places(), places(), places(), places(), places(), places(),
-        places(), places(), places(), places(), places(), places(),
-    )  # fmt: skip
+    ) = shares(numbers, sizes)  # fmt: skip
     (
         lane_b, lane_p, lane_t0, lane_end, lane_t, at_c, at_d, at_w, at_s, at_scale, at_K, at_KF,
-    ) = bare(offsets)  # fmt: skip
+    ) = shares(offsets, (1,) * 12)  # fmt: skip
 
     for group in range(first, last):
         find_pieces(group, B, T, P, lane_b, lane_p, lane_t0, lane_end)

@@ -16,6 +16,7 @@ import numba as nb
 import numpy as np
 from numba.core import cgutils, types
 from numba.extending import intrinsic
+from numba.np.arrayobj import populate_array
 
 from smnn._backends._lanes import W, copy, prefetch, product, subtract_dot
 
@@ -101,15 +102,46 @@ def release(typingctx, arrays):
 
 
 @small
-def cells(count):
-    """Working memory, all zero."""
-    return np.zeros(count * W)
+def cells(sizes):
+    """Working memory for all of these sizes, all zero."""
+    total = 0
+    for size in sizes:
+        total += size
+    return np.zeros(total * W)
 
 
 @small
-def places():
-    """One integer per lane."""
-    return np.empty(W, np.int64)
+def places(count):
+    """So many integers per lane."""
+    return np.empty(count * W, np.int64)
+
+
+@intrinsic
+def shares(typingctx, room, sizes):
+    """What lies in working memory one behind the other, as arrays without owners.
+
+    To ask for the memory of each takes as long as to solve a short sequence. As with `bare`, the
+    room must outlive the result.
+    """
+    kind = types.Array(room.dtype, 1, "C")
+
+    def codegen(context, builder, signature, values):
+        whole = context.make_array(room)(context, builder, values[0])
+        word = context.get_constant(types.intp, 8)
+        at, out = context.get_constant(types.intp, 0), []
+        for i in range(len(sizes)):
+            size = builder.extract_value(values[1], i)
+            size = builder.mul(size, context.get_constant(types.intp, W))
+            share = context.make_array(kind)(context, builder)
+            populate_array(
+                share, data=builder.gep(whole.data, [at]), shape=[size], strides=[word],
+                itemsize=word, meminfo=None,
+            )  # fmt: skip
+            out.append(share._getvalue())
+            at = builder.add(at, size)
+        return context.make_tuple(builder, signature.return_type, out)
+
+    return types.UniTuple(kind, len(sizes))(room, sizes), codegen
 
 
 @small

@@ -39,6 +39,7 @@ from smnn._backends._pieces import (
     release,
     row_cells,
     set_times,
+    shares,
     small,
 )
 
@@ -146,24 +147,19 @@ def row_gradients(
     w_gov, w_init, w_smooth = bare((w_gov, w_init, w_smooth))
     gc, gd, gu, gs = bare((gc, gd, gu, gs))
     gw_gov, gw_init, gw_smooth = bare((gw_gov, gw_init, gw_smooth))
-    numbers = (
-        cells(span + k), cells(tile * n), cells(2 * n), cells(2 * n), cells(n), cells(2), cells(1),
-        cells(1), cells(1), cells(Q), cells(m), cells(3), cells(2 * m), cells(2 * m), cells(m),
-        cells(m),
+    sizes = (
+        span + k, tile * n, 2 * n, 2 * n, n, 2, 1, 1, 1, Q, m, 3, 2 * m, 2 * m, m, m,
     )  # fmt: skip
+    numbers, lanes = cells(sizes), places(18)
     (
         window, solved, mu, x, row, a, rho, total, h, weights, smooth, signs, near, far, powers,
         both,
-    ) = bare(numbers)  # fmt: skip
+    ) = shares(numbers, sizes)  # fmt: skip
     powers[:W], signs[:W], signs[W : 2 * W], signs[2 * W :] = 1.0, -1.0, 2.0, -2.0
-    lanes = (
-        places(), places(), places(), places(), places(), places(), places(), places(), places(),
-        places(), places(), places(), places(), places(), places(), places(), places(), places(),
-    )  # fmt: skip
     (
         lane_b, lane_p, lane_t0, lane_end, lane_t, at_y, at_lam, at_c, at_d, at_w, at_s, at_smooth,
         to_lam, to_c, to_d, to_w, to_s, to_smooth,
-    ) = bare(lanes)  # fmt: skip
+    ) = shares(lanes, (1,) * 18)  # fmt: skip
 
     for group in range(first, last):
         find_pieces(group, B, T, P, lane_b, lane_p, lane_t0, lane_end)

@@ -29,6 +29,7 @@ from smnn._backends._pieces import (
     release,
     row_cells,
     set_times,
+    shares,
 )
 
 
@@ -40,8 +41,9 @@ def substitute_back(factor, z, separators, y, reach, P, first, last):
     k = reach * n if P > 1 else 0
     span, L, size = (1 + reach) * n, longest_piece(T, P), row_cells(n, reach, k)
     factor, z, separators, y = bare((factor, z, separators, y))
-    scratch = cells(span + k), places(), places(), places(), places(), places(), places()
-    window, out, lane_b, lane_p, lane_t0, lane_end, lane_t = bare(scratch)
+    scratch = cells((span + k,)), places(6)
+    (window,) = shares(scratch[0], (span + k,))
+    out, lane_b, lane_p, lane_t0, lane_end, lane_t = shares(scratch[1], (1,) * 6)
     for group in range(first, last):
         find_pieces(group, B, T, P, lane_b, lane_p, lane_t0, lane_end)
         clear(window, 0, span)
@@ -73,11 +75,10 @@ def substitute_forward(factor, g, z, separators, reach, P, first, last):
     k = reach * n if P > 1 else 0
     span, L, size = (1 + reach) * n, longest_piece(T, P), row_cells(n, reach, k)
     factor, g, z, separators = bare((factor, g, z, separators))
-    scratch = (
-        cells(span + k), cells(n), cells(1), places(), places(), places(), places(), places(),
-        places(),
-    )  # fmt: skip
-    window, load, present, at_g, lane_b, lane_p, lane_t0, lane_end, lane_t = bare(scratch)
+    sizes = span + k, n, 1
+    scratch = cells(sizes), places(6)
+    window, load, present = shares(scratch[0], sizes)
+    at_g, lane_b, lane_p, lane_t0, lane_end, lane_t = shares(scratch[1], (1,) * 6)
     for group in range(first, last):
         find_pieces(group, B, T, P, lane_b, lane_p, lane_t0, lane_end)
         clear(window, 0, span + k)
