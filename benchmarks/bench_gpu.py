@@ -164,6 +164,19 @@ def case(
     return row
 
 
+def floor() -> dict[str, float]:
+    """What PyTorch takes for forward + backward of a single multiplication, in milliseconds."""
+    x = torch.ones(512, 5, dtype=torch.float64, device="cuda").requires_grad_()
+    g = torch.ones_like(x)
+
+    def step() -> None:
+        torch.autograd.grad(2 * x, [x], g)
+
+    out = {"ms": measure(step, 200)["ms"]}
+    with torch.autograd.set_multithreading_enabled(False):
+        return out | {"one_thread_ms": measure(step, 200)["ms"]}
+
+
 def copy_bandwidth() -> float:
     """Bytes per second of a large device-to-device copy, read and written."""
     x = torch.empty(1 << 28, dtype=torch.float64, device="cuda").normal_()
@@ -227,10 +240,11 @@ def main() -> None:
         "python": platform.python_version(),
         "native": _gpu_native.absent_because() or "compiled",
         "copy_bytes_per_s": copy,
+        "multiplication": floor(),
         "cases": [],
         "lengths": [],
     }
-    print(f"{result['device']}, copy {copy / 1e12:.2f} TB/s")
+    print(f"{result['device']}, copy {copy / 1e12:.2f} TB/s, {result['multiplication']}")
     for row in CASES:
         if args.only in row[0]:
             out = case(*row, published)

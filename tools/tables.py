@@ -185,12 +185,24 @@ def gpu(record: dict[str, Any]) -> str:
             "to the `torch` backend, of values and gradients. *Memory* beyond the inputs: with the "
             "factor kept, with `keep_factor=False`, and that of the published solver.",
             table(head, rows),
+            *floor(record.get("multiplication")),
             "One sequence of order 2, cut into pieces of time:",
             table(["T", "eager, ms", "device, ms"], lengths),
             f"{record['device']}, torch {record['torch']}, Python {record['python']}. "
             "Written by `python tools/tables.py --gpu benchmarks/results/gpu_h200.json`.",
         ]
     )
+
+
+def floor(multiplication: dict[str, float] | None) -> list[str]:
+    """What no solver can go below."""
+    if multiplication is None:
+        return []
+    return [
+        "The small cases are bound by PyTorch itself: forward and backward of a single "
+        f"multiplication take {milliseconds(multiplication['ms'])} ms in the same run, "
+        f"{milliseconds(multiplication['one_thread_ms'])} on one thread."
+    ]
 
 
 def lorenz_step(record: dict[str, Any]) -> str:
