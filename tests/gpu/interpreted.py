@@ -37,7 +37,7 @@ CASES = [  # B, T, Q, V, R, T_init, orders given, pieces (0: a team per sequence
     (17, 8, 2, 2, 1, 8, 1, 1, "orders"),
     (2, 1, 2, 1, 1, 1, 2, 1, "orders"),
     (2, 7, 1, 1, 2, 1, 2, 0, "one"),
-    (2, 8, 2, 2, 2, 8, 1, 0, "orders"),
+    (2, 8, 2, 2, 1, 8, 1, 0, "orders"),
     (1, 3, 1, 3, 1, 1, 2, 0, "rows"),
     (2, 1, 3, 1, 2, 1, 3, 0, "one"),
     (2, 2, 1, 2, 1, 2, 2, 0, "rows"),
@@ -48,7 +48,7 @@ CASES = [  # B, T, Q, V, R, T_init, orders given, pieces (0: a team per sequence
     (5, 1, 3, 1, 2, 1, 3, 0, "one"),
     (6, 3, 7, 2, 1, 2, 1, 0, "orders"),
     (5, 4, 3, 3, 2, 1, 1, 0, "rows"),
-    (5, 3, 2, 5, 2, 3, 2, 0, "one"),
+    (3, 3, 2, 5, 2, 3, 2, 0, "one"),
 ]
 LARGE = {  # more than 15 unknowns per time: tiles of rows, and more equations than fit at once
     "smnn, 27 unknowns": (1, 2, 34, 9, 2, 2, 1, 0, "orders"),
