@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "smnn"
 FILES = sorted(PACKAGE.rglob("*.py"))
+TESTS = sorted(Path(__file__).parent.rglob("*.py"))
 MAX_LINES = 400
 
 # A module may import from the layers above its own, and from nothing beside or below it.
@@ -131,6 +132,11 @@ class TestLayers:
 
     def test_imports_go_one_way(self, root: str, layers: list[set[str]]) -> None:
         assert violations(root, layers) == []
+
+
+def test_test_files_are_short() -> None:
+    found = {path.name: len(path.read_text(encoding="utf-8").splitlines()) for path in TESTS}
+    assert {name: lines for name, lines in found.items() if lines > MAX_LINES} == {}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: module(p) or "smnn")

@@ -1,176 +1,15 @@
 """Every command that reads a file, with every file that people bring: a clear word or a result."""
 
-import codecs
-import os
-import random
-import re
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
-import torch
-from typer.testing import CliRunner
 
-from smnn.cli._app import app
+from cli.brought_files import DISCOVER, FILES, OK, TABLES, judge, rows, run, text
 
-runner = CliRunner()
-N = 64
-SCREEN = 24
-"""Lines of an error that fit on one screen."""
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-# ---------------------------------------------------------------- the files
-
-
-def rows(n: int = N) -> list[list[str]]:
-    """A circle, slowly damped: x' = y, y' = -x, nearly."""
-    t = 0.1 * np.arange(n)
-    x, y = np.exp(-0.02 * t) * np.cos(t), -np.exp(-0.02 * t) * np.sin(t)
-    return [[f"{v:.6f}" for v in row] for row in zip(t, x, y)]
-
-
-def text(body: list[list[str]], between: str = ",", names: bool = True) -> str:
-    head = [["t", "x", "y"]] if names else []
-    return "\n".join(between.join(row) for row in [*head, *body]) + "\n"
-
-
-def changed(column: int, value: str, every: int = 1) -> str:
-    body = rows()
-    for i in range(5, len(body), every):
-        body[i][column] = value
-    return text(body)
-
-
-def shuffled() -> str:
-    body = rows()
-    random.Random(0).shuffle(body)
-    return text(body)
-
-
-def write(content: str | bytes) -> Callable[[Path], None]:
-    raw = content.encode() if isinstance(content, str) else content
-    return lambda path: path.write_bytes(raw) and None  # type: ignore[func-returns-value]
-
-
-COMMAS = text([[v.replace(".", ",") for v in row] for row in rows()], ";")
-FILES: dict[str, Callable[[Path], None]] = {
-    "missing": lambda path: None,
-    "folder": lambda path: path.mkdir(),
-    "empty": write(""),
-    "blank": write("\n \n\n"),
-    "header only": write("t,x,y\n"),
-    "text among numbers": write(changed(1, "broken", 20)),
-    "a column of text": write(changed(1, "word").replace("\n0.", "\n0.", 1)),
-    "one row": write(text(rows(1))),
-    "two rows": write(text(rows(2))),
-    "constant column": write(text([[t, "5", y] for t, _, y in rows()])),
-    "all constant": write(text([[t, "5", "7"] for t, _, _ in rows()])),
-    "some times twice": write(text(sorted(rows() + rows(4), key=lambda row: float(row[0])))),
-    "every time twice": write(text(sorted(rows() * 2, key=lambda row: float(row[0])))),
-    "unsorted": write(shuffled()),
-    "nan only": write(text([[t, "nan", "NaN"] for t, _, _ in rows()])),
-    "times nan only": write(text([["nan", x, y] for _, x, y in rows()])),
-    "some nan": write(changed(1, "nan", 9)),
-    "inf": write(changed(1, "inf", 30)),
-    "negative inf": write(changed(2, "-Infinity", 30)),
-    "binary": write(random.Random(0).randbytes(4000)),
-    "zeros": write(b"\0" * 1000),
-    "utf-16": write(text(rows()).encode("utf-16")),
-    "bom": write(codecs.BOM_UTF8 + text(rows()).encode()),
-    "latin-1": write(text(rows()).replace("y", "é").encode("latin-1")),
-    "decimal commas": write(COMMAS),
-    "semicolons": write(text(rows(), ";")),
-    "no names": write(text(rows(), names=False)),
-    "ragged": write(text(rows()) + "6.4,1.0,2.0,3.0\n"),
-    "short row": write(text(rows()) + "6.4\n"),
-    "same name twice": write(text(rows()).replace("t,x,y", "t,x,x")),
-    "prose": write("This is a letter.\nIt has, here and there, commas.\n" * 5),
-    "html": write("<!doctype html><html><body><p>404</p></body></html>\n"),
-    "terminal codes": write(text(rows()).replace("x", "\x1b[31mx\x1b[0m")),
-}
-
-OK = None
-"""A result is expected."""
-NOT_TEXT = r"is not text|not a table|cannot be read|not UTF|no column|holds? (no|neither)|has no"
-
-# What each command has to say; `OK` where it has to go on. A pattern that is not listed for a file
-# is taken from "*".
-TABLES: dict[str, str | None] = {
-    "missing": r"there is no file|no such file",
-    "folder": r"is a folder|Is a directory|directory|folder",
-    "empty": r"is empty|no columns|there are no rows",
-    "blank": r"is empty|no columns|there are no rows",
-    "header only": r"no rows",
-    "text among numbers": r"line 7: got 'broken'; expected a number|broken",
-    "a column of text": OK,
-    "one row": r"1 row|few|at least|short",
-    "two rows": r"2 rows|few|at least|short",
-    "constant column": OK,
-    "all constant": r"no column of numbers that changes in time|constant",
-    "some times twice": OK,
-    "every time twice": r"64 of 128 rows have the time of another row|times repeat",
-    "unsorted": OK,
-    "nan only": r"no column of numbers that changes in time|no column holds numbers",
-    "times nan only": r"got no times|time",
-    "some nan": OK,
-    "inf": r"line 7: got 'inf'; expected a number|infinite|inf",
-    "negative inf": r"line 7: got '-Infinity'; expected a number|infinite|inf",
-    "binary": NOT_TEXT,
-    "zeros": NOT_TEXT,
-    "utf-16": OK,
-    "bom": OK,
-    "latin-1": OK,
-    "decimal commas": OK,
-    "semicolons": OK,
-    "no names": OK,
-    "ragged": r"line 66: got more than 3 fields|66",
-    "short row": OK,
-    "same name twice": r"'x' 2 times; expected each name once",
-    "prose": r".",
-    "html": r".",
-    "terminal codes": r"is not text",
-}
-DISCOVER = ["discover", "--library", "poly:1", "--ensemble", "0", "--holdout", "0"]
-
-
-def run(words: list[str], path: Path, out: Path | None) -> Any:
-    where = ["--out", str(out)] if out is not None else []
-    return runner.invoke(app, [*words[:1], *_target(words, path), *where])
-
-
-def _target(words: list[str], path: Path) -> list[str]:
-    rest = words[1:]
-    return [w.replace("FILE", str(path)) for w in rest] if any("FILE" in w for w in rest) else [
-        str(path), *rest,
-    ]  # fmt: skip
-
-
-def judge(done: Any, expected: str | None, what: str) -> None:
-    """Either a result, or an error that fits on a screen and says what it should."""
-    shown = f"{what}: code {done.exit_code}\n{done.output}"
-    assert done.exception is None or isinstance(done.exception, SystemExit), repr(done.exception)
-    assert "Traceback" not in done.output, shown
-    assert "(--debug shows where)" not in done.output, shown  # nobody thought of it
-    assert "\x1b" not in done.output, shown
-    if expected is OK:
-        assert done.exit_code == 0, shown
-        return
-    assert done.exit_code == 2, shown
-    assert "error: " in done.stderr, shown
-    assert len(done.stderr.splitlines()) <= SCREEN, shown
-    assert re.search(expected, " ".join(done.stderr.split())), shown
+# ---------------------------------------------------------------- tables and equations
 
 
 @pytest.mark.parametrize("kind", FILES)
@@ -226,6 +65,7 @@ def test_solve_reads_equations_in_any_encoding(tmp_path: Path, encoding: str) ->
 
 
 # ---------------------------------------------------------------- settings, HDF5, NetCDF
+
 
 OTHERS = [kind for kind in FILES if kind in (
     "missing", "folder", "empty", "blank", "header only", "binary", "zeros", "utf-16", "prose",
@@ -326,76 +166,3 @@ def test_forecast(tmp_path: Path, kind: str) -> None:
         assert kind not in ("missing", "folder", "empty", "header only", "binary", "zeros", "prose")
     else:
         judge(done, r".", kind)
-
-
-# ---------------------------------------------------------------- permissions and size
-
-
-@pytest.fixture
-def locked() -> Iterator[Path]:
-    """A file that this process may not read, while the test runs."""
-    folder = Path(tempfile.mkdtemp())
-    folder.chmod(0o755)
-    paths = folder / "data.csv", folder / "config.json"
-    for path in paths:
-        path.write_text(text(rows()))
-        path.chmod(0)
-    root = os.geteuid() == 0
-    if root:
-        os.seteuid(65534)  # root may read anything
-    try:
-        yield folder
-    finally:
-        if root:
-            os.seteuid(0)
-        shutil.rmtree(folder)
-
-
-READERS = [["discover"], ["solve"], ["data", "check", "FILE"], ["train"]]
-
-
-@pytest.mark.parametrize("words", READERS, ids=lambda words: words[0])
-def test_no_permission(locked: Path, words: list[str]) -> None:
-    name = "config.json" if words[0] == "train" else "data.csv"
-    done = run(words, locked / name, None)
-    judge(done, r"may not be read; change its permissions|Permission denied", words[0])
-
-
-@pytest.mark.slow
-def test_a_file_of_a_hundred_megabytes(tmp_path: Path) -> None:
-    path = tmp_path / "data.csv"
-    block = [f"{x:.12f},{y:.12f}" for x, y in zip(np.cos(0.01 * np.arange(50_000)),
-                                                  -np.sin(0.01 * np.arange(50_000)))]  # fmt: skip
-    with path.open("w") as file:
-        file.write("t,x,y\n")
-        for i in range(48):
-            file.writelines(f"{i * 500 + 0.01 * k:.2f},{v}\n" for k, v in enumerate(block))
-    assert path.stat().st_size > 80e6
-    done = run(DISCOVER, path, tmp_path / "out")
-    judge(done, OK, "large")
-    assert "of 2,400,000 rows are used" in done.stderr
-
-
-def test_too_many_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limit holds while reading, in pieces: the rest of the file is never looked at."""
-    from smnn.discovery import _tables_text
-
-    path = tmp_path / "data.csv"
-    path.write_text(text([[f"{i / 10}", f"{i % 7}", f"{i % 5}"] for i in range(20_000)]))
-    monkeypatch.setattr(_tables_text, "MAX_CELLS", 10_000)
-    monkeypatch.setattr(_tables_text, "CHUNK_CELLS", 3_000)
-    expected = r"has more than 10,000 values; expected fewer\. Name the columns"
-    judge(run(DISCOVER, path, tmp_path / "out"), expected, "limit")
-    judge(run(["data", "check", "FILE"], path, None), expected, "limit")
-
-
-def test_many_rows_are_thinned_with_a_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from smnn.cli import _discover_run
-
-    monkeypatch.setattr(_discover_run, "MOST_VALUES", 100)
-    path = tmp_path / "data.csv"
-    path.write_text(text(rows()))
-    done = run(DISCOVER, path, tmp_path / "out")
-    judge(done, OK, "thinned")
-    assert "the first 50 of 64 rows are used" in done.stderr
-    assert "the first 50 of 64 rows are used" in (tmp_path / "out" / "report.html").read_text()

@@ -1,0 +1,40 @@
+"""The compiled CPU kernels, and the switch that puts them to use or aside."""
+
+from collections.abc import Iterator
+from types import ModuleType
+
+import pytest
+
+from core.native_calls import Switch
+from smnn import _eager
+from smnn._backends import _cpu_native
+
+
+@pytest.fixture(scope="session")
+def module(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    """Compiled once and kept among pytest's own files: its name has the digest of its source."""
+    cache = getattr(pytestconfig, "cache", None)
+    folder = cache.mkdir("native") if cache else tmp_path_factory.mktemp("native")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SMNN_CACHE", str(folder))
+        found = _cpu_native.extension.build()
+    if isinstance(found, str) and found.startswith("no C++"):
+        pytest.skip(found)
+    assert isinstance(found, ModuleType), found
+    return found
+
+
+@pytest.fixture
+def switch(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Iterator[Switch]:
+    """Whether C++ is used from now on. At first it is; nothing is remembered."""
+
+    def to(on: bool) -> None:
+        _eager._signatures.clear()
+        _eager._latest.clear()
+        monkeypatch.setattr(_cpu_native.extension, "module", module if on else None)
+        monkeypatch.setattr(_cpu_native.extension, "reason", None if on else "switched off")
+
+    to(True)
+    yield to
+    _eager._signatures.clear()
+    _eager._latest.clear()

@@ -1,0 +1,166 @@
+"""Forecasts of SST without a network, their scores, and probes of the latent space."""
+
+import numpy as np
+import pytest
+from scipy.linalg import expm
+
+from experiments.sst_grids import small_grid
+from smnn.datasets.sst import monthly
+from smnn.experiments import _sst_probes as probes
+from smnn.experiments import _sst_references as simple
+from smnn.experiments._sst_modes import fit_modes, logarithm
+from smnn.experiments._sst_scores import Judge
+
+
+class TestModes:
+    def test_a_known_system_is_continued(self) -> None:
+        """A damped rotation in three cells: its matrix, and the future by its exponential."""
+        L = np.array([[-0.01, 0.3, 0.0], [-0.3, -0.01, 0.0], [0.0, 0.0, -0.02]])
+        x = np.stack([expm(L * t) @ [1.0, 0.0, 2.0] for t in range(120)])
+        found = fit_modes(x, count=3, ridge=0.0)
+        future = np.stack([expm(L * t) @ [1.0, 0.0, 2.0] for t in range(120, 140)])
+        np.testing.assert_allclose(found.forecast(20), future, atol=1e-4)
+        assert found.explained == pytest.approx(1.0)
+        modes = sorted(found.oscillations())
+        assert modes[0] == pytest.approx((2 * np.pi / 0.3, 100.0), rel=1e-4)
+        assert modes[1][1] == pytest.approx(50.0, rel=1e-4)
+
+    def test_shrinkage_only_damps(self) -> None:
+        x = np.random.default_rng(0).normal(size=(200, 6)).cumsum(0)
+        sizes = [np.abs(fit_modes(x, 4, ridge).amplitudes(12)).max() for ridge in (0.0, 0.5)]
+        assert sizes[1] < sizes[0]
+
+    def test_the_solver_gives_the_exponential(self) -> None:
+        rng = np.random.default_rng(3)
+        found = fit_modes(rng.normal(size=(80, 30)).cumsum(0), count=5)
+        exact = np.stack([expm(found.matrix * t) @ found.last for t in range(1, 13)])
+        np.testing.assert_allclose(found.amplitudes(12), exact, atol=1e-3 * abs(exact).max())
+
+    def test_logarithm(self) -> None:
+        M = expm(np.array([[-0.1, 0.4], [-0.4, -0.2]]))
+        np.testing.assert_allclose(expm(logarithm(M)), M, atol=1e-12)
+        grows = logarithm(np.diag([1.5, -0.3]))
+        assert (np.linalg.eigvals(grows).real < 0).all()
+
+    def test_too_short(self) -> None:
+        with pytest.raises(ValueError, match="expected at least 4"):
+            fit_modes(np.zeros((3, 5)))
+
+
+class TestReferences:
+    def test_nothing_after_the_history_is_read(self) -> None:
+        grid = small_grid()
+        spoiled = grid.series.copy()
+        spoiled[152:] = np.nan
+        for make in (simple.references, simple.coupled):
+            clean, other = make(grid.series, grid.time, 152, 48), make(spoiled, grid.time, 152, 48)
+            for name in clean:
+                np.testing.assert_array_equal(clean[name], other[name])
+
+    def test_a_line_with_seasons_is_continued_exactly(self) -> None:
+        time = (np.datetime64("1990-01") + np.arange(120)).astype("datetime64[ns]")
+        waves = simple.seasonal_waves(time, 3)
+        rng = np.random.default_rng(0)
+        y = waves @ rng.normal(size=(7, 4)) + 0.5 * simple._decades(time)[:, None]
+        found = simple.references(y, time, 96, 24)
+        np.testing.assert_allclose(found[simple.TREND], y[96:], atol=1e-9)
+        np.testing.assert_allclose(found[simple.DAMPED], y[96:], atol=1e-9)
+        np.testing.assert_allclose(simple.coupled(y, time, 96, 24)["coupled"], y[96:], atol=1e-6)
+        np.testing.assert_array_equal(found["last year"], np.tile(y[84:96], (2, 1)))
+        np.testing.assert_array_equal(found["previous chunk"], y[72:96])
+
+
+class TestScores:
+    @pytest.fixture
+    def judge(self) -> Judge:
+        rng = np.random.default_rng(0)
+        truth, usual = rng.normal(size=(2, 24, 10))
+        return Judge(truth, usual, 2.0, np.linspace(0.1, 1, 10))
+
+    def test_a_perfect_forecast(self, judge: Judge) -> None:
+        found = judge.score(judge.truth)
+        assert found["relative_mse"] == 0
+        assert found["of_climatology"] == 0
+        assert found["anomaly_correlation"] == pytest.approx(1)
+        assert judge.skill_map(judge.truth) == pytest.approx(1)
+
+    def test_climatology(self, judge: Judge) -> None:
+        found = judge.score(judge.climatology)
+        assert found["of_climatology"] == pytest.approx(1)
+        assert found["anomaly_correlation"] == 0
+        assert judge.skill_map(judge.climatology) == pytest.approx(0)
+
+    def test_a_constant_error(self, judge: Judge) -> None:
+        found = judge.score(judge.truth + 3)
+        assert found["relative_mse"] == pytest.approx(9 / 4)
+        assert found["rmse"] == pytest.approx(3)
+        assert found["rmse_by_lead"] == pytest.approx([3] * 24)
+
+    def test_given_steps_are_left_out(self, judge: Judge) -> None:
+        late = judge.truth.copy()
+        late[10:] += 1
+        assert judge.score(late)["relative_mse"] == pytest.approx(14 / 24 / 4)
+        assert judge.score(late, skip=10)["relative_mse"] == pytest.approx(1 / 4)
+
+    def test_refusals(self, judge: Judge) -> None:
+        with pytest.raises(ValueError, match="as the truth"):
+            judge.score(judge.truth[1:])
+        with pytest.raises(ValueError, match="not finite"):
+            judge.score(judge.truth * np.nan)
+
+
+class TestProbes:
+    def test_zones(self) -> None:
+        assert probes.zones(np.array([-80.0, -30, 0, 20, 66, 70])).tolist() == [2, 1, 0, 0, 1, 2]
+
+    def test_a_confounded_effect_is_found(self) -> None:
+        """Treatment and outcome both depend on x: the difference of means is wrong, AIPW right."""
+        rng = np.random.default_rng(0)
+        x = rng.normal(size=(4000, 2))
+        treated = rng.random(4000) < 1 / (1 + np.exp(-x[:, 0]))
+        y = 2.0 * treated + 3 * x[:, 0] + rng.normal(size=4000)
+        found = probes.effect(x, treated, y, np.arange(4000) // 4)
+        assert abs(found.naive - 2) > 1
+        assert found.effect == pytest.approx(2, abs=4 * found.error)
+        assert found.error < 0.1
+        assert found.believable
+
+    def test_groups_without_overlap_are_told(self) -> None:
+        rng = np.random.default_rng(0)
+        x = rng.normal(size=(1000, 1))
+        found = probes.effect(x, x[:, 0] > 0, x[:, 0], np.arange(1000))
+        assert not found.believable
+        assert found.overlap < 0.3
+        assert sum(found.record()["propensity_histogram"]["control"]) == found.counts[0]
+
+    def test_one_group(self) -> None:
+        with pytest.raises(ValueError, match="one group only"):
+            probes.effect(np.zeros((4, 1)), np.ones(4, bool), np.zeros(4), np.arange(4))
+
+    def test_shuffled_labels_are_chance(self) -> None:
+        rng = np.random.default_rng(1)
+        lat, lon = rng.uniform(-80, 80, 3000), rng.uniform(0, 360, 3000)
+        found = probes.zone_probe(np.abs(lat)[:, None], lat, lon, rng.integers(0, 3, 3000))
+        assert found["held_out_both"] > 0.9
+        assert abs(found["shuffled_labels"] - found["chance"]) < 0.1
+
+
+def test_coupled_forecast_beats_every_reference_on_the_packaged_grid() -> None:
+    """The last 48 months from the history only, and three hold-outs before."""
+    grid = monthly()
+    series, horizon = grid.series, 48
+    for k in range(4):
+        until = len(series) - (k + 1) * horizon
+        truth = series[until : until + horizon]
+        found = simple.references(series, grid.time, until, horizon)
+        ours = simple.coupled(series, grid.time, until, horizon)[simple.COUPLED]
+        errors = {name: np.square(x - truth).mean() for name, x in found.items()}
+        assert np.square(ours - truth).mean() < min(errors.values())
+        if k == 0:
+            variance = series[:until].var()
+            assert errors[simple.CLIMATOLOGY] / variance == pytest.approx(0.00312, abs=1e-5)
+            assert errors[simple.DAMPED] / variance == pytest.approx(0.00240, abs=1e-5)
+            first = np.square(ours - truth)[:12].mean()
+            usual = np.square(found[simple.CLIMATOLOGY] - truth)[:12].mean()
+            fading = np.square(found[simple.DAMPED] - truth)[:12].mean()
+            assert first / usual < 0.72 < 0.77 < fading / usual
