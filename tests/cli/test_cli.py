@@ -1,5 +1,6 @@
 """The console script: what it writes, what it prints, how it ends."""
 
+import contextlib
 import json
 import os
 import re
@@ -299,6 +300,15 @@ LONG = {
 }
 
 
+def interrupted(job: subprocess.Popen[str]) -> tuple[str, str]:
+    """What a job says to Ctrl-C; to a second, where a library being loaded has swallowed one."""
+    job.send_signal(signal.SIGINT)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        return job.communicate(timeout=30)
+    job.send_signal(signal.SIGINT)
+    return job.communicate(timeout=90)
+
+
 @pytest.mark.parametrize("name", LONG)
 def test_ctrl_c(tmp_path: Path, name: str) -> None:
     """A real signal in the middle of the work: told in a line, nothing half-written.
@@ -322,11 +332,12 @@ def test_ctrl_c(tmp_path: Path, name: str) -> None:
                 time.sleep(0.05)
             time.sleep(0.5)
             assert job.poll() is None, job.communicate()
-            job.send_signal(signal.SIGINT)
-            stdout, stderr = job.communicate(timeout=120)
+            stdout, stderr = interrupted(job)
         finally:
             job.kill()  # whatever went wrong, it must not go on working
-    assert job.returncode == 130, stderr
+    # If the signal comes while `exec` runs a text, as SciPy does when it is loaded, Python says
+    # in the end that it died of it. A shell shows 130 for both.
+    assert job.returncode in (130, -signal.SIGINT), stderr
     assert "Interrupted" in stderr
     assert "Traceback" not in stderr
     assert stdout == ""
