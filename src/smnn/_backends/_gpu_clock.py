@@ -122,6 +122,13 @@ class Clock:
         sign = "-" if column % self.orders % 2 else ""
         return self.out.new(f"{sign}tl.gather({value}, partner, 0)")
 
+    def share_verdict(self) -> None:
+        """Both take the smaller of their smallest pivots, and where it is."""
+        least, least_of, weakest = (self.other(x) for x in ("least", "least_of", "weakest"))
+        less = self.out.new(f"{least} * least_of < least * {least_of}")
+        for name, value in (("least", least), ("least_of", least_of), ("weakest", weakest)):
+            self.out(f"{name} = tl.where({less}, {value}, {name})")
+
     def other_row(self, row: Row, letter: str) -> Row:
         """A row of the partner's, over columns `letter` and the right-hand side."""
         return {c: self.other(x, int(c[1:]) if c[0] == letter else 0) for c, x in row.items()}

@@ -1,10 +1,11 @@
 """Triton source of the elimination and substitution kernels for given sizes.
 
 One lane works on one piece of one sequence, as on the CPU (`_eliminate.py`), or two on one that is
-whole (`_gpu_clock.py`). Factor, right-hand
-sides and couplings are laid out `[warp][step][cell][lane]`, so that neighbouring lanes touch
-neighbouring addresses, and a warp goes through its memory from one end to the other. Columns are named `a0..` for the time before last, `b0..` for the last time, `c0..` for
-the new time, `L0..` for the left separator and `r` for the right-hand side.
+whole (`_gpu_clock.py`). Factor, right-hand sides and couplings are laid out
+`[warp][step][cell][lane]`, so that neighbouring lanes touch neighbouring addresses, and a warp goes
+through its memory from one end to the other. Columns are named `a0..` for the time before last,
+`b0..` for the last time, `c0..` for the new time, `L0..` for the left separator and `r` for the
+right-hand side.
 """
 
 from __future__ import annotations
@@ -337,10 +338,7 @@ def _meet(clock: Clock, rows: list[Row], columns: list[str], norms: Norms) -> No
         insert(out, rows, columns, row)
     for name in norms.own[: len(columns)]:
         out(f"{name} = {name} + {clock.other(name)}")
-    least, least_of, weakest = (clock.other(x) for x in ("least", "least_of", "weakest"))
-    less = out.new(f"{least} * least_of < least * {least_of}")
-    for name, value in (("least", least), ("least_of", least_of), ("weakest", weakest)):
-        out(f"{name} = tl.where({less}, {value}, {name})")
+    clock.share_verdict()
     out(f"bad_step = bad_step | ({clock.other(out.new('bad_step.to(tl.int32)'))} > 0)")
 
 

@@ -101,9 +101,9 @@ class Walk(Clock):
         """By lane: -1 for derivatives of odd order seen backwards in time, else 1."""
         return self.out.new(f"tl.where(({order}) % 2 == 1, flip, zero + 1.0)")
 
-    def across(self, value: str) -> str:
-        """That of the other end."""
-        return self.out.new(f"tl.gather({value}, partner, 0)")
+    def early(self) -> str:
+        """Whether an end can be at a time with initial values."""
+        return super().early() if self.orders else "t < T_init"
 
     @contextmanager
     def times(self, end: str = "L", *, backwards: bool = False) -> Iterator[None]:

@@ -182,20 +182,17 @@ class _Judge:
         """Take in what the other end has seen; the norms are of the time where they meet."""
         walk, out = self._columns.walk, self._columns.out
         for i in range(self._columns.count):
-            out(f"norm{i} = norm{i} + {walk.across(f'norm{i}')}")
-            bad = walk.across(out.new(f"bad{i}.to(tl.int32)"))
+            out(f"norm{i} = norm{i} + {walk.other(f'norm{i}')}")
+            bad = walk.other(out.new(f"bad{i}.to(tl.int32)"))
             out(f"bad{i} = bad{i} | ({bad} > 0)")
-        least, least_of, weakest = (walk.across(x) for x in ("least", "least_of", "weakest"))
-        less = out.new(f"{least} * least_of < least * {least_of}")
-        for name, value in (("least", least), ("least_of", least_of), ("weakest", weakest)):
-            out(f"{name} = tl.where({less}, {value}, {name})")
+        walk.share_verdict()
 
     def conclude(self) -> None:
         """Of all lanes the worst, and where; negative for a bad step."""
         walk, out = self._columns.walk, self._columns.out
         ratios = out.new("tl.sqrt(least / least_of)")
         if walk.orders:  # rounded as the first end has it, so that both mean the same
-            ratios = out.new(f"tl.where(back, {walk.across(ratios)}, {ratios})")
+            ratios = out.new(f"tl.where(back, {walk.other(ratios)}, {ratios})")
         out(f"ratio = {self._columns.all(ratios, 'tl.minimum(A, B)')}")
         far = "9223372036854775807"
         where = out.new(f"tl.where({ratios} == ratio, weakest, {far})")
@@ -251,7 +248,7 @@ def _meet(columns: Columns, m: int, rows: list[Row]) -> list[str | None]:
     others = [
         Row(
             [
-                out.new(f"{columns.walk.across(x)} * {o}")
+                out.new(f"{columns.walk.other(x)} * {o}")
                 for x, o in zip(row.chunks, odd, strict=True)
             ],
             set(support),
@@ -293,7 +290,7 @@ def solve_body(out: Source, spec: Spec, team: int) -> None:
         if spec.m_init:
             early = Rows(columns, "early", n)
             early.carry([row.chunks for row in new])
-            with out.block(f"if {walk.early() if walk.orders else 't < T_init'}:"):
+            with out.block(f"if {walk.early()}:"):
                 inside = early.rows({*range(columns.newest, right + 1)})
                 _insert(columns, inside, _initial(columns, spec))
                 early.carry([row.chunks for row in inside])
@@ -332,7 +329,7 @@ def solve_body(out: Source, spec: Spec, team: int) -> None:
     infinite = columns.all(out.new("infinite.to(tl.int32)"), "A | B")
     out(f"finite = {infinite} == 0")
     if walk.orders:
-        out(f"finite = finite & ({walk.across(infinite)} == 0)")
+        out(f"finite = finite & ({walk.other(infinite)} == 0)")
     out("code = tl.where(finite | (ratio <= 1e-14), tl.where(ratio > 1e-14, 0, 3), 2)")
     out("code = tl.where(bad_step, 1, code)")
     out("tl.store(status_ptr + b + lane * 0, code.to(tl.int64), mask=first)")

@@ -119,7 +119,7 @@ def adjoint_body(out: Source, n: int, reach: int, team: int, orders: int) -> Non
         g, *rows = ahead.last()
         total = out.new(f"load0 + tl.where(back, 0.0, {g})")
         odd = f"tl.where(lane % {orders} % 2 == 1, zero - 1.0, 1.0)"
-        total = out.new(f"{total} + {walk.across(total)} * {odd}")
+        total = out.new(f"{total} + {walk.other(total)} * {odd}")
         solved([total, *["zero"] * (columns.count - 1)], rows, "T // 2", f"({own}) & (p == 0)")
     out("poison = zero")
     out("tl.debug_barrier()")
