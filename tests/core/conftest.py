@@ -6,22 +6,15 @@ from types import ModuleType
 import pytest
 
 from core.native_calls import Switch
+from native_modules import compiled
 from smnn import _eager
 from smnn._backends import _cpu_native
 
 
 @pytest.fixture(scope="session")
 def module(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
-    """Compiled once and kept among pytest's own files: its name has the digest of its source."""
-    cache = getattr(pytestconfig, "cache", None)
-    folder = cache.mkdir("native") if cache else tmp_path_factory.mktemp("native")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SMNN_CACHE", str(folder))
-        found = _cpu_native.extension.build()
-    if isinstance(found, str) and found.startswith("no C++"):
-        pytest.skip(found)
-    assert isinstance(found, ModuleType), found
-    return found
+    """`_cpu_native.cpp`."""
+    return compiled(_cpu_native.extension.build, pytestconfig, tmp_path_factory)
 
 
 @pytest.fixture

@@ -4,18 +4,11 @@ from types import ModuleType
 
 import pytest
 
+from native_modules import compiled
 from smnn._backends import _gpu_native
 
 
 @pytest.fixture(scope="session")
 def launcher(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
-    """Compiled once and kept among pytest's own files: its name has the digest of its source."""
-    cache = getattr(pytestconfig, "cache", None)
-    folder = cache.mkdir("native") if cache else tmp_path_factory.mktemp("native")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SMNN_CACHE", str(folder))
-        found = _gpu_native.build()
-    if isinstance(found, str) and found.startswith("no C++"):
-        pytest.skip(found)
-    assert isinstance(found, ModuleType), found
-    return found
+    """`_gpu_native.cpp`."""
+    return compiled(_gpu_native.build, pytestconfig, tmp_path_factory)
