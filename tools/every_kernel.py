@@ -34,6 +34,8 @@ KINDS = [  # name, scheme, B, T, V, R, pieces (0: several lanes for a sequence),
     ("teams of 16", "central", 2049, 5, 3, 2, 0, False),
     ("tiles", "smnn", 3, 4, 9, 2, 0, False),
     ("tiles of four warps", "central", 2, 4, 11, 2, 0, True),
+    ("panels", "smnn", 2, 4, 22, 2, 0, False),
+    ("panels, central, weights by order", "central", 2, 4, 13, 4, 0, True),
 ]
 LIMIT = 1e-9
 
@@ -74,7 +76,7 @@ def main() -> None:
             if b.numel()
         )
         wrong += not error < LIMIT
-        print(f"{name:32s} {error:.1e}{'' if error < LIMIT else '  WRONG'}", flush=True)
+        print(f"{name:34s} {error:.1e}{'' if error < LIMIT else '  WRONG'}", flush=True)
     sys.exit(wrong > 0)
 
 

@@ -298,7 +298,7 @@ def main() -> int:
     parser.add_argument("--properties", default=",".join(PROPERTIES), help="separated by commas")
     parser.add_argument("--small", action="store_true", help="few unknowns and times")
     parser.add_argument(
-        "--large", type=limits, nargs="?", const=(13, LARGEST_BLOCK), metavar="FEWEST-MOST",
+        "--large", type=limits, nargs="?", const=(13, 64), metavar="FEWEST-MOST",
         help="unknowns per time, 13-64 unless told; the more, the fewer samples",
     )  # fmt: skip
     way = parser.add_mutually_exclusive_group()

@@ -57,6 +57,15 @@ LARGE = {  # more than 15 unknowns per time: tiles of rows, and more equations t
     "central, 27 unknowns": (1, 3, 9, 9, 2, 1, 1, 0, "rows"),
     "central, 33 unknowns": (1, 3, 11, 11, 2, 1, 1, 0, "orders"),
 }
+PANELS = {  # rows that lie in memory, here for smaller blocks too; more equations than unknowns
+    "smnn, 34 unknowns": (1, 3, 70, 17, 1, 2, 1, 0, "rows"),
+    "smnn, 64 unknowns": (1, 2, 17, 16, 3, 1, 2, 0, "one"),
+    "central, 33 unknowns": (1, 3, 11, 11, 2, 1, 1, 0, "orders"),
+}
+WAYS = {  # variables and times of the smallest problems that go this way; pieces
+    "teams": (1, 12, 0), "warps": (1, 11, 0), "whole": (1, 12, 1), "pieces": (1, 12, 3),
+    "tiles": (9, 2, 0), "panels": (11, 2, 0),
+}  # fmt: skip
 
 
 def relative(a: Tensor, b: Tensor) -> float:
@@ -112,17 +121,12 @@ def compare(scheme: str, case: tuple) -> dict[str, object]:
     }
 
 
-def failures() -> dict[str, object]:
-    """One good sample, a bad step, a NaN, and a singular one, whole and in pieces."""
+def failures(ways: list[str]) -> dict[str, object]:
+    """One good sample, a bad step, a NaN, and a singular one, by each way."""
     out = {}
     f64 = {"dtype": torch.float64}
-    for name, V, T, pieces in (
-        ("teams", 1, 12, 0),
-        ("warps", 1, 11, 0),
-        ("whole", 1, 12, 1),
-        ("pieces", 1, 12, 3),
-        ("tiles", 9, 2, 0),
-    ):
+    for name in ways:
+        V, T, pieces = WAYS[name]
         plans.WARPS_FOR_TEAMS = 99 if name == "warps" else WARPS
         c = torch.eye(V, **f64)[:, :, None].repeat(4, T, 1, 1, 3)
         c[2, T // 2] = torch.nan
@@ -136,14 +140,16 @@ def failures() -> dict[str, object]:
     return out
 
 
-def uneven() -> dict[str, float]:
+def uneven(ways: list[str]) -> dict[str, float]:
     """Largest errors with rows of very different size, against rotations on the CPU."""
     f64 = {"dtype": torch.float64}
-    out = {}
-    for way, B, T, V, pieces in (
-        ("whole", 2, 4, 2, 1), ("pieces", 2, 4, 2, 2), ("warps", 2, 4, 2, 0),
-        ("teams", 4, 4, 2, 0), ("tiles", 1, 2, 9, 0),
-    ):  # fmt: skip
+    out: dict[str, float] = {}
+    sizes = {
+        "whole": (2, 4, 2, 1), "pieces": (2, 4, 2, 2), "warps": (2, 4, 2, 0),
+        "teams": (4, 4, 2, 0), "tiles": (1, 2, 9, 0), "panels": (1, 2, 11, 0),
+    }  # fmt: skip
+    for way in ways:
+        B, T, V, pieces = sizes[way]
         c, d = torch.randn(B, T, V, V, 3, **f64), torch.randn(B, T, V, **f64)
         u, s = torch.randn(B, 1, V, 1, **f64), torch.full((B, T - 1), 0.01, **f64)
         for weights in ({"w_gov": 1e6}, {"w_gov": 1e-6}, {"w_init": 1e6}, {"w_smooth": 1e-5}):
@@ -182,14 +188,27 @@ def short() -> float:
     return float(error.max()) / torch.finfo(torch.float64).eps
 
 
-if __name__ == "__main__":
-    torch.manual_seed(0)
+def panels() -> dict[str, object]:
+    """The same of rows that lie in memory."""
+    plans.LARGEST_IN_REGISTERS = 32
+    ways = ["panels"]
+    cases = {name: compare(name.split(",")[0], case) for name, case in PANELS.items()}
+    return {"cases": cases, "failures": failures(ways), "uneven": uneven(ways)}
+
+
+def others() -> dict[str, object]:
+    """All else."""
     result = {
         f"{scheme} {i}": compare(scheme, case)
         for scheme in ("smnn", "central")
         for i, case in enumerate(CASES)
     }
     result |= {name: compare(name.split(",")[0], case) for name, case in LARGE.items()}
-    found = {"shapes": CASES, "cases": result, "failures": failures(), "long": long_and_singular()}
-    found["uneven"], found["short"] = uneven(), short()
-    json.dump(found, sys.stdout)
+    ways = [way for way in WAYS if way != "panels"]
+    found = {"shapes": CASES, "cases": result, "failures": failures(ways)}
+    return found | {"long": long_and_singular(), "uneven": uneven(ways), "short": short()}
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    json.dump(panels() if sys.argv[1:] == ["panels"] else others(), sys.stdout)

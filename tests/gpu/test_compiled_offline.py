@@ -39,6 +39,7 @@ def compiled(kernel: Any, width: int) -> dict[str, Any]:
 def kernels() -> dict[str, tuple[Any, int]]:
     from smnn._backends import _gpu_launch as launch
     from smnn._backends._gpu_large import shape
+    from smnn._backends._gpu_panel import form
     from smnn._backends._gpu_source import Spec
 
     def spec(scheme: str, **changes: Any) -> Spec:
@@ -47,6 +48,10 @@ def kernels() -> dict[str, tuple[Any, int]]:
     def large(scheme: str, V: int, m: int, Q: int) -> tuple[Any, int]:
         kernel = launch.large_solve_kernel(spec(scheme, V=V, m=m, Q=Q))
         return kernel, 32 * shape(V * m).warps
+
+    def panels(scheme: str, V: int, m: int) -> tuple[Any, int]:
+        kernel = launch.panel_solve_kernel(spec(scheme, V=V, m=m, Q=V))
+        return kernel, 32 * form(V * m).warps
 
     return {
         "whole": (launch.solve_kernel(spec("smnn")), 32),
@@ -72,6 +77,9 @@ def kernels() -> dict[str, tuple[Any, int]]:
         "tiles of four warps": large("smnn", 10, 4, 40),
         "tiles of four warps, central": large("central", 10, 4, 10),
         "tiles, adjoint": (launch.large_adjoint_kernel(40, 2), 32),
+        "panels": panels("smnn", 22, 3),
+        "panels, central": panels("central", 13, 5),
+        "panels, adjoint": (launch.large_adjoint_kernel(66, 1), 32),
         "tiles, gradients by equations": (launch.equations_kernel(10, 4, 10, (True,) * 7), 32),
         "tiles, other gradients": (launch.variables_kernel(10, 4, 2, "central", (True,) * 7), 128),
     }
@@ -85,6 +93,7 @@ def kernels() -> dict[str, tuple[Any, int]]:
      "team", "team, central", "team, adjoint",
      "tiles of a warp", "tiles of a warp, central", "tiles of a warp, adjoint",
      "tiles of four warps", "tiles of four warps, central", "tiles, adjoint",
+     "panels", "panels, central", "panels, adjoint",
      "tiles, gradients by equations", "tiles, other gradients"],
 )  # fmt: skip
 def test_kernel(name: str) -> None:

@@ -33,7 +33,7 @@ def shapes(count: int, samples: int, fewest: int, most: int) -> list[Shape]:
     return [draw(choose, samples, **fixed) for _ in range(count)]
 
 
-@pytest.mark.parametrize(("fewest", "most"), [(6, 24), (13, 24), (25, LARGEST_BLOCK), (25, 25)])
+@pytest.mark.parametrize(("fewest", "most"), [(6, 24), (13, 24), (25, 64), (65, 96), (25, 25)])
 def test_large_shapes(fewest: int, most: int) -> None:
     """All sizes of the range occur, none beyond it, and an exact solution stays affordable."""
     drawn = shapes(2500, 200, fewest, most)
@@ -159,7 +159,7 @@ def test_table_of_ways() -> None:
     [
         (["--large", "64-25"], "expected a range like 25-64"),
         (["--large", "many"], "invalid limits value"),
-        (["--large", "13-65"], "at most 64 unknowns"),
+        (["--large", "13-257"], f"at most {LARGEST_BLOCK} unknowns"),
         (["--large", "--small"], "exclude each other"),
         (["--large", "6-13", "--cut"], "--cut is for at most 12 unknowns"),
         (["--cut", "--teams"], "not allowed with"),

@@ -19,6 +19,7 @@ WORDS = {
     "team of 32": "a warp for each sequence",
     "twin, team of 32": "two warps for each sequence, from both ends",
     "large": "tiles of a warp or several",
+    "large, panels": "panels of rows that lie in memory",
 }
 """Ways in the words of a table; one that is not here is called by its own name."""
 INTERPRETED = ", interpreted"

@@ -76,13 +76,34 @@ def inverse_root(out: Source, x: str) -> str:
     return out.new(f"{y} + ({y} * {error}) * (0.375 * {error} + 0.5)")
 
 
-def reciprocal(out: Source, x: str) -> str:
-    """`1 / x` of a number that is neither small nor large, without a branch."""
+def reflection(out: Source, top: str, square: str, inverse: str) -> tuple[str, str, str]:
+    """Householder's reflection of a column into its first entry.
+
+    Args:
+        out: Where to write.
+        top: The first entry.
+        square: Squared norm of the column.
+        inverse: Reciprocal of its norm.
+
+    Returns:
+        What takes the place of the first entry in the normal; two over the squared length of that
+        normal, or 0 for a column of zeros; and the reciprocal of the new first entry.
+    """
+    sign = out.new(f"tl.where({top} < 0.0, zero - 1.0, 1.0)")
+    norm = out.new(f"{square} * {inverse}")
+    head = out.new(f"{top} + {sign} * {norm}")
+    # What these two and the scale of the reflection have lost, it would lose of being orthogonal:
+    # so the scale is computed last, from them.
+    length = out.new(f"{norm} * tl.abs({head})")
     if _plain():
-        return out.new(f"1.0 / {x}")
-    y = _approximate(out, "rcp", x)
-    error = out.new(f"1.0 - {x} * {y}")
-    return out.new(f"{y} + {y} * ({error} * {error} + {error})")
+        scale = f"1.0 / {length}"
+    else:
+        guess = _approximate(out, "rcp", out.new(f"tl.abs({top}) * {inverse} + 1.0"))
+        guess = out.new(f"({inverse} * {inverse}) * {guess}")
+        error = out.new(f"1.0 - {length} * {guess}")
+        scale = f"{guess} + {guess} * ({error} * {error} + {error})"
+    scale = out.new(f"tl.where({square} > 1e-280, {scale}, 0.0)")
+    return head, scale, out.new(f"-{sign} * {inverse}")
 
 
 def far_load(where: str, mask: str, other: float = 0.0) -> str:

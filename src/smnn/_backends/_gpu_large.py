@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from smnn._backends._gpu_emit import Source, inverse_root, reciprocal
+from smnn._backends._gpu_emit import Source, inverse_root, reflection
 from smnn._backends._gpu_mode import interpreted
 from smnn._backends._gpu_source import Spec, factor_cells
 
@@ -43,6 +43,11 @@ def shape(n: int) -> Shape:
     return Shape(1, 4) if n < LANES else Shape(4, 8)
 
 
+def _upper(x: str) -> str:
+    """Sign, exponent and first digits of a number, as an integer."""
+    return f"({x}.to(tl.int64, bitcast=True) >> 32).to(tl.int32)"
+
+
 def chunks(block: str, count: int) -> list[Chunk]:
     """Those of a block of `count` columns."""
     return [(block, i) for i in range(-(-count // LANES))]
@@ -50,6 +55,9 @@ def chunks(block: str, count: int) -> list[Chunk]:
 
 class Tiles:
     """Names that all kernels of this kind share: rows and columns of a tile."""
+
+    number = 255
+    """Bits for the numbers of rows."""
 
     def __init__(self, out: Source, spec: Spec, form: Shape) -> None:
         self.out, self.spec, self.form, self.n = out, spec, form, spec.n
@@ -134,19 +142,14 @@ class Tiles:
         ]
         dots = self._added(products)
         square = out.new(f"{pivot} * {pivot} + (tl.gather({dots[at]}, here, 0) + 1e-300)")
-        sign = out.new(f"tl.where({pivot} < 0.0, zero - 1.0, 1.0)")
-        some = out.new(f"{square} > 1e-280")
-        inverse = inverse_root(out, square)
-        part = reciprocal(out, out.new(f"tl.abs({pivot}) * {inverse} + 1.0"))
-        head = out.new(f"{pivot} + {square} * {inverse} * {sign}")
-        scale = out.new(f"tl.where({some}, ({inverse} * {inverse}) * {part}, 0.0)")
+        head, scale, new = reflection(out, pivot, square, inverse_root(out, square))
         for key in reached:
             along = out.new(f"({head} * {top[key]} + {dots[key]}) * {scale}")
             out(f"{top[key]} = {top[key]} - {along} * {head}")
             spread = out.new(f"blank + {along}[None, :]")
             for tip, tile in zip(tips, rows, strict=True):
                 out(f"{tile[key]} = {tile[key]} - {spread} * {tip}")
-        return out.new(f"-{sign} * {inverse}")
+        return new
 
     def _added(self, parts: list[Tile]) -> Tile:
         """Sums over all rows of all tiles."""
@@ -160,36 +163,63 @@ class Tiles:
     def _largest_first(
         self, top: Tile, rows: list[Tile], pivot: str, tips: list[str], reached: list[Chunk]
     ) -> None:
+        """Exchange the top row for the one with the largest entry, if its own is much smaller."""
+        numbered = dict(enumerate(tips))
+        sizes, most = self.sizes(numbered)
+        most = self.out.new(f"tl.max({most}, axis=0)")
+        with self.exchange(top, dict(enumerate(rows)), pivot, numbered, reached, sizes, most):
+            pass
+
+    def sizes(self, tips: dict[int, str]) -> tuple[dict[int, str], str]:
+        """How large the tips are, as integers: of all, and the largest of each row and lane."""
+        # Three digits tell what is much larger. Bits behind them number the rows, so that one of
+        # them is the largest.
+        out, high = self.out, 0x7FFFFFFF & ~self.number
+        sizes = {
+            g: out.new(f"({_upper(tip)} & {high}) | (row[:, None] + {g * self.form.rows})")
+            for g, tip in tips.items()
+        }
+        most, *others = sizes.values()
+        for size in others:
+            most = out.new(f"tl.maximum({most}, {size})")
+        return sizes, most
+
+    @contextmanager
+    def exchange(
+        self,
+        top: Tile,
+        rows: dict[int, Tile],
+        pivot: str,
+        tips: dict[int, str],
+        reached: list[Chunk],
+        sizes: dict[int, str],
+        most: str,
+        within: str = "",
+    ) -> Iterator[None]:
         """Exchange the top row for the one with the largest entry, if its own is much smaller.
 
         As in `_gpu_wide.py`; what is lost is no more than the same factor of a rounding error.
+        `sizes` are those of the tips, and `most` is the largest; `within` may say which columns are
+        meant. What the caller writes inside is done only if rows are exchanged.
         """
         out = self.out
-        # The last eight bits number the rows, so that one of them is the largest.
-        sizes = [
-            out.new(
-                f"(tl.abs({tip}).to(tl.int64, bitcast=True) & -256)"
-                f" | (row[:, None] + {g * self.form.rows})"
-            )
-            for g, tip in enumerate(tips)
-        ]
-        most = sizes[0]
-        for size in sizes[1:]:
-            most = out.new(f"tl.maximum({most}, {size})")
-        most = out.new(f"tl.max({most}, axis=0)")
-        own = out.new(f"tl.abs({MUCH} * {pivot}).to(tl.int64, bitcast=True) | 255")
+        own = out.new(f"({_upper(f'({MUCH} * {pivot})')} & 0x7FFFFFFF) | {self.number}")
         with out.block(f"if tl.max(({most} > {own}).to(tl.int32), axis=0) > 0:"):
-            largest = [out.new(f"{size} == {most}[None, :]") for size in sizes]
+            largest = {g: out.new(f"{size} == {most}[None, :]") for g, size in sizes.items()}
             found = self._added(
                 [
-                    {key: f"tl.where({mask}, {tile[key]}, 0.0)" for key in reached}
-                    for mask, tile in zip(largest, rows, strict=True)
+                    {key: f"tl.where({largest[g]}, {tile[key]}, 0.0)" for key in reached}
+                    for g, tile in rows.items()
                 ]
             )
-            for mask, tile, tip in zip(largest, rows, tips, strict=True):
+            for g, tile in rows.items():
+                mask, tip = largest[g], tips[g]
+                chosen = out.new(f"{mask} & {within}") if within else mask
                 for key in reached:
-                    out(f"{tile[key]} = tl.where({mask}, blank + {top[key]}[None, :], {tile[key]})")
+                    old = tile[key]
+                    out(f"{old} = tl.where({chosen}, blank + {top[key]}[None, :], {old})")
                 out(f"{tip} = tl.where({mask}, blank + {pivot}[None, :], {tip})")
             for key in reached:
                 out(f"{top[key]} = {found[key]}")
             out(f"{pivot} = tl.gather({top[reached[0]]}, here, 0)")
+            yield

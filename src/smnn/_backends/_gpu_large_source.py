@@ -15,6 +15,12 @@ from smnn._backends._gpu_emit import Source
 from smnn._backends._gpu_large import LANES, Chunk, Shape, Tile, Tiles
 from smnn._backends._gpu_large_substitute import back_body
 from smnn._backends._gpu_source import Spec
+from smnn._backends._gpu_tile_rows import (
+    central_rows,
+    governing_rows,
+    initial_rows,
+    link_rows,
+)
 
 
 class _Tops:
@@ -67,7 +73,7 @@ def _keep(tiles: Tiles, blocks: str, time: str, mask: str, inverse: str | None, 
     out(f"tl.store({where}, {top['c', k]}, mask=(col{k} == {n}) & {mask})")
 
 
-class _Judge:
+class Judge:
     """Squared norms of the columns, and the smallest pivot relative to them, lane by lane."""
 
     def __init__(self, tiles: Tiles, blocks: str) -> None:
@@ -133,112 +139,6 @@ def _folded(function: str, values: list[str]) -> str:
     return first
 
 
-def _links(tiles: Tiles) -> list[Tile]:
-    """Rows `scale (K D y_t - K F D y_{t-1})` over `b` and `c`."""
-    out, spec, n, m = tiles.out, tiles.spec, tiles.n, tiles.spec.m
-    out("ends = lane * 0 + t")
-    out("linked = (ends > 0) & (ends < L)")
-    out("before = t - 1")
-    for _, k in tiles.own:
-        out(f"var{k} = tl.where(col{k} < {n}, col{k} // {m}, {spec.V})")
-        mask = f"mask=(col{k} < {n}) & linked"
-        for name, table, other in (("s", "s", "1.0"), ("power", "scale", "0.0")):
-            where = f"{table}_ptr + b * {table}_sb + before * {table}_st + var{k} * {table}_sv"
-            out(f"{name}{k} = tl.load({where}, {mask}, other={other})")
-        out(f"bad = bad | (s{k} <= 0.0) | ~(s{k} < float('inf'))")
-        for r in range(1, m):
-            out(f"power{k} = tl.where(col{k} % {m} >= {r}, power{k} * s{k}, power{k})")
-    rows = []
-    for g in range(tiles.groups(n)):
-        tile = {key: f"link{g}_{key[0]}{key[1]}" for block in "bc" for key in tiles.block(block)}
-        out(f"which = row + {g * tiles.form.rows}")
-        out(f"of = tl.where(which < {n}, which // {m}, -1)")
-        for _, k in tiles.own:
-            order = f"(col{k} % {m})"
-            mask = out.new(
-                f"(of[:, None] == var{k}[None, :]) & ((which % {m})[:, None] <= {order}[None, :])"
-                " & linked[None, :]"
-            )
-            place = f"(before * k_st + b * k_sb + var{k} * k_sv + {order})[None, :]"
-            place = out.new(f"{place} + (which % {m} * {m})[:, None]")
-            for block, table, sign in (("b", "KF_ptr", "-"), ("c", "K_ptr", "")):
-                value = f"tl.load({table} + {place}, mask={mask}, other=0.0)"
-                out(f"{tile[block, k]} = {value} * ({sign}power{k})[None, :]")
-        if ("c", len(tiles.own)) in tile:  # the right-hand side has a chunk of its own
-            out(f"{tile['c', len(tiles.own)]} = blank")
-        rows.append(tile)
-    return rows
-
-
-def _central(tiles: Tiles) -> list[Tile]:
-    """Rows `w H^(R-2) (y_t - y_{t-2} - H y'_{t-1})` at the top order, for `t >= 2`."""
-    out, spec, R = tiles.out, tiles.spec, tiles.spec.m - 1
-    rows = []
-    out("far = t - 2")
-    for g in range(tiles.groups(spec.V)):
-        out(f"which = row + {g * tiles.form.rows}")
-        out(f"known = (which < {spec.V}) & (which * 0 + t > 1) & (which * 0 + t < L)")
-        load = "s_ptr + b * s_sb + which * s_sv"
-        out(f"H = tl.load({load} + far * s_st, mask=known, other=1.0)")
-        out(f"H = H + tl.load({load} + (far + 1) * s_st, mask=known, other=1.0)")
-        where = "wt_ptr + b * wt_sb + far * wt_st + which * wt_sv"
-        out(f"w = tl.load({where}, mask=known, other=0.0)")
-        for _ in range(R - 2):
-            out("w = w * H")
-        if R == 1:
-            out("w = w / H")
-        out(f"low = which * {spec.m} + {R - 1}")
-        tile = {key: f"tie{g}_{key[0]}{key[1]}" for block in "abc" for key in tiles.block(block)}
-        for (block, k), name in tile.items():
-            value, shift = {"a": ("(-w)", 0), "b": ("(-w * H)", 1), "c": ("w", 0)}[block]
-            # Rows behind the last have no weight, and may meet any column.
-            mask = f"column{k} == low[:, None] + {shift}"
-            out(f"{name} = tl.where({mask}, blank + {value}[:, None], 0.0)")
-        rows.append(tile)
-    return rows
-
-
-def _governing(tiles: Tiles, first: str, count: int) -> list[Tile]:
-    """So many equations at time `t`, from the one with number `first` on, over `c`."""
-    out, n, rows = tiles.out, tiles.n, []
-    for g in range(tiles.groups(count)):
-        out(f"which = row + {first} + {g * tiles.form.rows}")
-        out(f"known = which < {tiles.spec.Q}")
-        out("w = tl.load(wg_ptr + b * wg_sb + t * wg_st + which * wg_sq, mask=known, other=0.0)")
-        out("d = tl.load(d_ptr + b * d_sb + t * d_st + which, mask=known, other=0.0)")
-        tile = {key: f"law{g}_{key[0]}{key[1]}" for key in tiles.block("c")}
-        for (_, k), name in tile.items():
-            where = f"c_ptr + b * c_sb + t * c_st + which[:, None] * {n} + column{k}"
-            mask = f"known[:, None] & (column{k} < {n})"
-            value = f"tl.load({where}, mask={mask}, other=0.0)"
-            if k == tiles.right:
-                value = f"tl.where(column{k} == {n}, blank + d[:, None], {value})"
-            out(f"{name} = {value} * w[:, None]")
-        rows.append(tile)
-    return rows
-
-
-def _initial(tiles: Tiles) -> list[Tile]:
-    """What is known of the state at an early time, over `c`."""
-    out, spec, rows = tiles.out, tiles.spec, []
-    count = spec.V * spec.m_init
-    for g in range(tiles.groups(count)):
-        out(f"which = row + {g * tiles.form.rows}")
-        out(f"known = which < {count}")
-        out(f"v = which // {spec.m_init}")
-        out(f"r = which % {spec.m_init}")
-        where = "wi_ptr + b * wi_sb + t * wi_st + v * wi_sv + r * wi_sr"
-        out(f"w = tl.load({where}, mask=known, other=0.0)")
-        out("u = tl.load(u_ptr + b * u_sb + t * u_st + which, mask=known, other=0.0)")
-        tile = {key: f"start{g}_{key[0]}{key[1]}" for key in tiles.block("c")}
-        for (_, k), name in tile.items():
-            own = f"(column{k} == (v * {spec.m} + r)[:, None]) & known[:, None]"
-            value = f"tl.where({own}, 1.0, tl.where(column{k} == {tiles.n}, u[:, None], 0.0))"
-            out(f"{name} = {value} * w[:, None]")
-        rows.append(tile)
-    return rows
-
-
 def _segments(n: int, width: int) -> list[tuple[int, int]]:
     """Parts of the columns; none goes over the edge of a chunk."""
     return [(low, min(low + width, n)) for low in range(0, n, width)]
@@ -256,7 +156,7 @@ def _triangle(tiles: Tiles, rows: list[Tile], *, further: bool = False) -> None:
 
 
 def _eliminate(
-    tiles: Tiles, rows: list[Tile], links: list[Tile], judge: _Judge, blocks: str, *, final: bool
+    tiles: Tiles, rows: list[Tile], links: list[Tile], judge: Judge, blocks: str, *, final: bool
 ) -> None:
     """Rows over these blocks go into the triangle over the first of them, that of an earlier time."""
     first = blocks[0]
@@ -281,34 +181,40 @@ def _eliminate(
 
 def solve_body(out: Source, spec: Spec, form: Shape) -> None:
     """Elimination from the first time to the last, then substitution."""
-    n, central = spec.n, spec.reach == 2
+    central = spec.reach == 2
     tiles = Tiles(out, spec, form)
-    judge = _Judge(tiles, "abc" if central else "bc")
+    judge = Judge(tiles, "abc" if central else "bc")
     out("bad = lane < 0")
     most = 4 * form.rows  # equations that the registers have room for
     with out.block(f"for turn in range(0, L + {spec.reach}):"):
         out("t = turn + b * 0")
         rows: list[Tile] = []
         if central:
-            rows = _central(tiles)
+            rows = list(central_rows(tiles))
             _eliminate(tiles, rows, [], judge, "abc", final=True)
-        links = _links(tiles)
+        links = list(link_rows(tiles))
         _eliminate(tiles, rows, links, judge, "bc", final=not central)
         with out.block("if turn < L:"):
-            _triangle(tiles, [*links, *rows, *_governing(tiles, "0", min(most, spec.Q))])
+            _triangle(tiles, [*links, *rows, *governing_rows(tiles, "0", min(most, spec.Q))])
             if most < spec.Q:
                 with out.block(f"for first in range({most}, {spec.Q}, {most}):"):
                     out("tl.debug_barrier()")
-                    _triangle(tiles, _governing(tiles, "first", most), further=True)
+                    _triangle(tiles, list(governing_rows(tiles, "first", most)), further=True)
             if spec.m_init:
                 with out.block("if turn < T_init:"):
                     out("tl.debug_barrier()")
-                    _triangle(tiles, _initial(tiles), further=True)
+                    _triangle(tiles, list(initial_rows(tiles)), further=True)
         out("tl.debug_barrier()")
     judge.conclude()
+    substitute(tiles)
+
+
+def substitute(tiles: Tiles) -> None:
+    """Back substitution after the verdict, and what became of the sequence."""
+    out, n = tiles.out, tiles.n
     out("poison = tl.where(ratio > 1e-14, 0.0, float('nan')).to(tl.float64)")
     out("tl.debug_barrier()")
-    back_body(out, n, spec.reach)
+    back_body(out, n, tiles.spec.reach)
     wrong = " | ".join(f"((col{k} < {n}) & ~(tl.abs(y0_{k}) < float('inf')))" for _, k in tiles.own)
     out(f"finite = tl.sum(({wrong}).to(tl.int32), axis=0) == 0")
     out("code = tl.where(finite | (ratio <= 1e-14), tl.where(ratio > 1e-14, 0, 3), 2)")

@@ -9,6 +9,8 @@ from smnn._backends._gpu_source import Spec, factor_cells
 
 def _at_once(n: int) -> int:
     """Columns, or rows, of the factor that are asked for together; those measured to be fastest."""
+    if n > 2 * LANES:
+        return 8 if n <= 4 * LANES else 4
     return 4 if LANES <= n <= 48 else 16
 
 

@@ -27,6 +27,7 @@ from smnn._backends._gpu_large_rows import equations_body
 from smnn._backends._gpu_large_source import solve_body as large_solve_body
 from smnn._backends._gpu_large_substitute import adjoint_body as large_adjoint_body
 from smnn._backends._gpu_mode import interpreted
+from smnn._backends._gpu_panel_source import solve_body as panel_solve_body
 from smnn._backends._gpu_rows import TENSORS, rows_body, variables_body
 from smnn._backends._gpu_source import Spec, eliminate_body, verdict
 from smnn._backends._gpu_substitute import back_body, forward_body
@@ -57,11 +58,18 @@ def _with_layout(text: str) -> str:
     return text
 
 
-def _adding(count: str) -> str:
-    """Source of a function that adds so many numbers to as many others."""
-    first, second = ([f"{letter}{i}" for i in range(int(count))] for letter in "ab")
-    sums = ", ".join(f"{a} + {b}" for a, b in zip(first, second, strict=True))
-    return f"@triton.jit\ndef add{count}({', '.join(first + second)}):\n    return {sums}\n\n\n"
+_COMBINED = re.compile(r"\badd(\d+)(?:max(\d+))?\)")
+
+
+def _combining(adds: str, largest: str) -> str:
+    """Source of a function that adds so many numbers to as many others, and compares further ones."""
+    plus, most = int(adds), int(largest or 0)
+    first, second = ([f"{letter}{i}" for i in range(plus + most)] for letter in "ab")
+    found = [f"{a} + {b}" for a, b in zip(first[:plus], second[:plus], strict=True)]
+    found += [f"tl.maximum({a}, {b})" for a, b in zip(first[plus:], second[plus:], strict=True)]
+    name = f"add{adds}" + (f"max{largest}" if largest else "")
+    head = f"@triton.jit\ndef {name}({', '.join(first + second)}):\n"
+    return f"{head}    return {', '.join(found)}\n\n\n"
 
 
 class Slot(NamedTuple):
@@ -84,7 +92,7 @@ class Kernel:
         parameters = [a if a.endswith("_ptr") else f"{a}: {kinds[a]}" for a in arguments]
         free = [a for a in arguments if a not in fixed]
         text = source.function(name, free, [*parameters, "LANES: tl.constexpr"])
-        text = "".join(map(_adding, sorted(set(re.findall(r"\badd(\d+)\)", text))))) + text
+        text = "".join(_combining(*x) for x in sorted(set(_COMBINED.findall(text)))) + text
         if gluon is not None and not interpreted():
             text = _with_layout(text)
         file = f"<smnn {name} {abs(hash(text)):x}>"
@@ -316,6 +324,15 @@ def large_solve_kernel(spec: Spec) -> Kernel:
     large_solve_body(out, spec, shape(spec.n))
     arguments = ["T", "L", *INPUTS, *VARYING, "factor_ptr", "y_ptr"]
     return Kernel("solve_large", out, [*arguments, "rcond_ptr", "weakest_ptr", "status_ptr"])
+
+
+@functools.cache
+def panel_solve_kernel(spec: Spec) -> Kernel:
+    """As `large_solve_kernel`, with rows that lie in memory."""
+    out = Source()
+    panel_solve_body(out, spec)
+    arguments = ["T", "L", *INPUTS, *VARYING, "factor_ptr", "z_ptr", "y_ptr"]
+    return Kernel("solve_panels", out, [*arguments, "rcond_ptr", "weakest_ptr", "status_ptr"])
 
 
 @functools.cache

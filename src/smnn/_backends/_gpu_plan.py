@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 LARGEST_IN_A_WARP = 15
 """Unknowns per time of which the registers of a warp hold all triangles."""
+LARGEST_IN_REGISTERS = 64
+"""Unknowns per time whose rows in flight fit into the registers of a few warps."""
 SHORTEST_PIECE = 24
 """Times per piece below which cutting costs more than it gains."""
 LONG_PIECE = 40
@@ -49,6 +51,11 @@ class Level(NamedTuple):
     def large(self) -> bool:
         """Whether one or a few warps do so by tiles (`_gpu_large.py`)."""
         return self.team > 0 and self.n > LARGEST_IN_A_WARP
+
+    @property
+    def panels(self) -> bool:
+        """Whether their rows lie in memory (`_gpu_panel.py`)."""
+        return self.large and self.n > LARGEST_IN_REGISTERS
 
     @property
     def k(self) -> int:
@@ -169,7 +176,7 @@ def _offsets(sizes: list[int]) -> list[int]:
 @functools.lru_cache(maxsize=256)
 def solve_program(levels, spec, strides):  # type: ignore[no-untyped-def]
     """Launches of a solve, and the scratch they need."""
-    from smnn._backends._gpu_large import shape
+    from smnn._backends import _gpu_large, _gpu_panel
     from smnn._backends._gpu_launch import (
         Launch,
         Program,
@@ -177,6 +184,7 @@ def solve_program(levels, spec, strides):  # type: ignore[no-untyped-def]
         back_kernel,
         chain_kernel,
         large_solve_kernel,
+        panel_solve_kernel,
         solve_kernel,
         wide_solve_kernel,
     )
@@ -198,9 +206,13 @@ def solve_program(levels, spec, strides):  # type: ignore[no-untyped-def]
     if first.P == 1:
         values = common(0) | inputs | {"y_ptr": Slot("y"), "status_ptr": Slot("status")}
         if first.large:
-            width = first.width * shape(first.n).warps
-            launch = Launch(large_solve_kernel(spec), first.B * width, width, values)
-            return Program([launch]), scratch.size
+            if first.panels:
+                made, form = panel_solve_kernel(spec), _gpu_panel.form(first.n)
+                scratch.take(first.B * _gpu_panel.area(first.n, spec.V, first.reach).words)
+            else:
+                made, form = large_solve_kernel(spec), _gpu_large.shape(first.n)
+            width = first.width * form.warps
+            return Program([Launch(made, first.B * width, width, values)]), scratch.size
         kernel = wide_solve_kernel(spec, first.team) if first.team else solve_kernel(spec)
         return Program([Launch(kernel, first.lanes, first.program, values)]), scratch.size
     coupling = scratch.take(first.coupling_size)

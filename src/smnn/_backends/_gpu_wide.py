@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from smnn._backends._gpu_clock import ENDS, Clock
-from smnn._backends._gpu_emit import Source, inverse_root, reciprocal
+from smnn._backends._gpu_emit import Source, inverse_root, reflection
 
 LANES = 32
 """Of a warp."""
@@ -267,11 +267,7 @@ def reflect(columns: Columns, pivot: Row, others: list[Row], column: int) -> str
     square, inverse = _norm(columns, rows, column)
     entries = [columns.entry(row, column) for row in rows]
     top, *tips = _largest_first(columns, rows, entries, reached)
-    some = out.new(f"{square} > 1e-280")
-    part = reciprocal(out, out.new(f"tl.abs({top}) * {inverse} + 1.0"))
-    scale = out.new(f"tl.where({some}, ({inverse} * {inverse}) * {part}, 0.0)")
-    sign = out.new(f"tl.where({top} < 0.0, zero - 1.0, 1.0)")
-    head = out.new(f"{top} + {sign} * ({square} * {inverse})")
+    head, scale, new = reflection(out, top, square, inverse)
     for i in reached:
         products = [f"{tip} * {row.chunks[i]}" for tip, row in zip(tips, others, strict=True)]
         along = _sum(out, products, 2, "zero")
@@ -283,7 +279,7 @@ def reflect(columns: Columns, pivot: Row, others: list[Row], column: int) -> str
         row.support.update(support)
     for row in others:
         row.support.discard(column)
-    return out.new(f"-{sign} * {inverse}")
+    return new
 
 
 class Rows:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 LANES_WANTED = 32768
 """Lanes that keep a large GPU busy; fewer sequences than that are cut into pieces."""
-LARGEST_BLOCK = 64
-"""Unknowns per time whose rows in flight fit into the registers of a few warps."""
+LARGEST_BLOCK = 256
+"""Unknowns per time of which a column of the rows in flight fits into the registers of a warp."""
 LARGEST_IN_A_LANE = 12
 """Unknowns per time that fit into the registers of one of its lanes."""
 
