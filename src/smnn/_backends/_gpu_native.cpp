@@ -44,6 +44,7 @@ using Bases = std::array<int64_t, PLACES>;
 
 constexpr int ADJOINT = 16; // which program of the backward; those below are row gradients
 
+constexpr int64_t LITTLE = 1 << 20; // bytes
 constexpr size_t MOST_ARGUMENTS = 96;
 constexpr size_t SPARE = 8; // Triton appends pointers to scratch memory, which these kernels lack
 
@@ -193,11 +194,15 @@ struct SolveOnGpu : torch::autograd::Function<SolveOnGpu> {
       gy = at::zeros(gy.sizes(), y.options());
     else if (gy.is_neg() || !gy.is_contiguous())
       gy = gy.resolve_neg().contiguous();
-    const auto lam = plan.memory->allocate(8 * y.numel());
-    auto scratch = plan.memory->allocate(8 * plan.adjoint_scratch);
+    // Memory is asked for once if there is little of it: that takes as long as a launch.
+    const bool apart = 8 * plan.adjoint_scratch > LITTLE;
+    const auto lam = plan.memory->allocate(8 * (y.numel() + (apart ? 0 : plan.adjoint_scratch)));
+    c10::DataPtr scratch;
+    if (apart) scratch = plan.memory->allocate(8 * plan.adjoint_scratch);
     Bases bases{};
     bases[G] = address(gy), bases[FACTOR] = address(factor), bases[Y] = address(y);
-    bases[LAMBDA] = address(lam), bases[SCRATCH] = address(scratch);
+    bases[LAMBDA] = address(lam);
+    bases[SCRATCH] = apart ? address(scratch) : address(lam) + 8 * y.numel();
     plan.run(plan.needed(ADJOINT), bases, y.device());
     scratch.clear(); // its memory can serve the gradients: one stream, so they come after
     for (int i = 0; i < 4; i++) {
