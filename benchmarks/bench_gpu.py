@@ -4,8 +4,8 @@
 
 Every case first checks values and gradients, in float64, against the `torch` backend (on a part of
 the batch) and then times forward + backward in eager mode: median of repeats, synchronised. The two
-take turns, five each (one where a call takes long), with a few calls to warm up before each turn: the
-speed of a host changes within seconds.
+take turns, five each (one where a call takes long), with a few calls to warm up before each turn:
+the speed of a host changes within seconds.
 """
 
 from __future__ import annotations
