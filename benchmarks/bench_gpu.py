@@ -274,6 +274,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("bench_gpu.json"))
     parser.add_argument("--published", type=Path, help="a checkout of the published solver")
     parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument("--resume", action="store_true", help="measure what --out has not yet")
     args = parser.parse_args()
     published = None
     if args.published:
@@ -291,26 +292,40 @@ def main() -> None:
         "native": _gpu_native.absent_because() or "compiled",
         "copy_bytes_per_s": copy,
         "multiplication": floor(),
+        "runs": 1,
         "cases": [],
         "lengths": [],
     }
     print(f"{result['device']}, copy {copy / 1e12:.2f} TB/s, {result['multiplication']}")
+    if args.resume:
+        result = resumed(json.loads(args.out.read_text()), result)
+    done = {case["name"] for case in result["cases"]}
     for row in CASES:
-        if args.only in row[0]:
+        if args.only in row[0] and row[0] not in done:
             out = case(*row, published)
             alone = out["ours"]["device_ms"]
             out["bytes_per_s"] = 1e3 * bytes_moved(*row[1:]) / alone
+            out["run"] = result["runs"]
             result["cases"].append(out)
             write(result, args.out)
             show(out, copy)
             torch.cuda.empty_cache()
-    for T in LENGTHS if not args.only else []:
+    lengths = {row["T"] for row in result["lengths"]}
+    for T in [T for T in LENGTHS if T not in lengths and not args.only]:
         g = torch.randn(1, T, 1, 3, dtype=torch.float64, device="cuda")
         step = trainer(ours, problem(1, T, 1, 2, 1), g)
         out = measure(step, 20) | {"device_ms": device_time(step)}
         result["lengths"].append({"T": T, **out})
         write(result, args.out)
         print(f"B=1 T={T:8d}: {out['ms']:.3f} ms (device {out['device_ms']:.3f})", flush=True)
+
+
+def resumed(earlier: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    """An earlier record to go on with, if it was made on such a machine."""
+    for key in ("device", "torch", "python", "native"):
+        if earlier[key] != now[key]:
+            raise SystemExit(f"--resume: {key} was {earlier[key]!r}, and is {now[key]!r} here")
+    return earlier | {"runs": earlier.get("runs", 1) + 1}
 
 
 def write(result: dict[str, Any], out: Path) -> None:

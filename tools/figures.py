@@ -53,39 +53,30 @@ def gpu_time(record: dict[str, Any]) -> None:
     save(figure, "gpu_time.svg")
 
 
-def _label(axes: Any, text: str, point: tuple[float, float], taken: list[Any]) -> None:
-    """A name beside its point: the first place where it covers no other name."""
-    places = [("left", 4, 4), ("left", 4, -9), ("right", -4, 4), ("right", -4, -9), ("left", 4, 13)]
-    for side, right, up in places:
-        label = axes.annotate(
-            text, point, fontsize=7, xytext=(right, up), textcoords="offset points", ha=side
-        )
-        box = label.get_window_extent()
-        if not any(box.overlaps(other) for other in taken):
-            break
-        if (side, right, up) != places[-1]:
-            label.remove()
-    taken.append(box)
-
-
 def gpu_roofline(record: dict[str, Any]) -> None:
     """The bytes that must move, over the time they took, against the rate of a copy."""
-    copy = record["copy_bytes_per_s"]
-    cases = [case for case in record["cases"] if case["bytes_per_s"]]
-    x = [1e-9 * case["bytes_per_s"] * case["ours"]["device_ms"] for case in cases]  # MB
-    figure, axes = plt.subplots(figsize=(7.6, 4.2))
-    axes.loglog(x, [case["bytes_per_s"] / 1e12 for case in cases], "o", color=BLUE)
-    axes.set_xlim(min(x) / 1.5, max(x) * 8)
-    axes.set_ylim(top=2 * copy / 1e12)
-    taken: list[Any] = []
-    for megabytes, case in sorted(zip(x, cases, strict=True), key=lambda pair: pair[0]):
-        _label(axes, case["name"], (megabytes, case["bytes_per_s"] / 1e12), taken)
-    axes.axhline(copy / 1e12, color=ORANGE)
-    axes.annotate(f"copy, {copy / 1e12:.2f} TB/s", (min(x), copy / 1e12), fontsize=8,
-                  color=ORANGE, xytext=(0, 4), textcoords="offset points")  # fmt: skip
-    axes.axhline(copy / 2e12, color=GREY, linestyle="--")
-    axes.annotate("half of it", (min(x), copy / 2e12), fontsize=8, color=GREY,
-                  xytext=(0, -10), textcoords="offset points")  # fmt: skip
+    copy = record["copy_bytes_per_s"] / 1e12
+    points = sorted(  # MB, TB/s, name
+        (1e-9 * rate * case["ours"]["device_ms"], rate / 1e12, case["name"])
+        for case in record["cases"]
+        if (rate := case["bytes_per_s"])
+    )
+    figure, axes = plt.subplots(figsize=(8.2, 4.4))
+    left = points[0][0]
+    for level, colour, line, text, up in (
+        (copy, ORANGE, "-", f"copy, {copy:.2f} TB/s", 4),
+        (copy / 2, GREY, "--", "half of it", -10),
+    ):
+        axes.axhline(level, color=colour, linestyle=line)
+        axes.annotate(text, (left, level), fontsize=8, color=colour, xytext=(0, up),
+                      textcoords="offset points")  # fmt: skip
+    for number, (megabytes, rate, name) in enumerate(points, 1):
+        axes.loglog(megabytes, rate, "o", color=BLUE, markersize=11, markeredgecolor="white")
+        axes.text(megabytes, rate, str(number), color="white", fontsize=6.5, ha="center",
+                  va="center_baseline")  # fmt: skip
+        place = 1.03, 1 - (number - 0.5) / len(points)
+        axes.text(*place, f"{number:2d}  {name}", transform=axes.transAxes, fontsize=8, va="center")
+    axes.set_ylim(top=2 * copy)
     axes.set(xlabel="bytes that must move, MB", ylabel="achieved, TB/s")
     axes.set_title(f"Forward + backward on the device alone, {record['device']}", fontsize=11)
     axes.grid(True, which="major", alpha=0.3)

@@ -186,12 +186,20 @@ def gpu(record: dict[str, Any]) -> str:
             "factor kept, with `keep_factor=False`, and that of the published solver.",
             table(head, rows),
             *floor(record.get("multiplication")),
-            "One sequence of order 2, cut into pieces of time:",
+            *later_runs(record["cases"]),
+            "One sequence of order 2, cut into pieces of time"
+            + (f" ({record['lengths_of']}):" if "lengths_of" in record else ":"),
             table(["T", "eager, ms", "device, ms"], lengths),
             f"{record['device']}, torch {record['torch']}, Python {record['python']}. "
             "Written by `python tools/tables.py --gpu benchmarks/results/gpu_h200.json`.",
         ]
     )
+
+
+def later_runs(cases: list[dict[str, Any]]) -> list[str]:
+    """Which cases were measured after the first run had ended."""
+    later = [f"*{case['name']}*" for case in cases if case.get("run", 1) > 1]
+    return [f"Of a second run: {', '.join(later)}."] if later else []
 
 
 def floor(multiplication: dict[str, float] | None) -> list[str]:
