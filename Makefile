@@ -11,7 +11,8 @@ INSTALL := $(PIP) install --quiet --no-build-isolation -c constraints.txt
 INPUTS := pyproject.toml constraints.txt
 DEMO   := demo-output
 STANDALONE := smnn-results/standalone/standalone.json
-PYTEST_FLAGS ?= -n 2
+# A file at a time: what its tests share is then made once.
+PYTEST_FLAGS ?= -n 2 --dist loadfile
 LOCK   ?= yes
 
 .DELETE_ON_ERROR:
