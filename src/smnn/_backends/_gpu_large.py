@@ -57,7 +57,7 @@ class Tiles:
     """Names that all kernels of this kind share: rows and columns of a tile."""
 
     number = 255
-    """Bits for the numbers of rows."""
+    """The bits of a row's number."""
 
     def __init__(self, out: Source, spec: Spec, form: Shape) -> None:
         self.out, self.spec, self.form, self.n = out, spec, form, spec.n
@@ -99,13 +99,31 @@ class Tiles:
 
     def sums(self, values: dict[Chunk, str]) -> dict[Chunk, str]:
         """Over all rows of a tile."""
-        # The interpreter does not add up several tensors at once.
         if self.form.warps == 1 or len(values) == 1 or interpreted():
             return {key: self.out.new(f"tl.sum({x}, axis=0)") for key, x in values.items()}
-        # What warps have to tell each other goes through memory, and they wait: once, not each time.
         found = {key: f"sum_{key[0]}{key[1]}" for key in values}
-        names, given = ", ".join(found.values()), ", ".join(values.values())
-        self.out(f"{names} = tl.reduce(({given}), 0, add{len(values)})")
+        self.together({found[key]: x for key, x in values.items()})
+        return found
+
+    def together(self, sums: dict[str, str], most: str = "") -> None:
+        """Name sums over all rows of tiles, and `most` the largest of one."""
+        values = sums | ({"most": most} if most else {})
+        # The interpreter does not combine several tensors at once.
+        if len(values) == 1 or interpreted():
+            for name, x in values.items():
+                how = "sum" if name in sums else "max"
+                self.out(f"{name} = tl.{how}({x}, axis=0)")
+            return
+        # What warps have to tell each other goes through memory, and they wait: once, not each time.
+        names, given = ", ".join(values), ", ".join(values.values())
+        function = f"add{len(sums)}" + ("max1" if most else "")
+        self.out(f"{names} = tl.reduce(({given}), 0, {function})")
+
+    def total(self, values: list[str]) -> str:
+        """Of tiles, a tile."""
+        found = self.out.new(values[0])
+        for x in values[1:]:
+            found = self.out.new(f"{x} + {found}")
         return found
 
     @contextmanager
@@ -153,12 +171,7 @@ class Tiles:
 
     def _added(self, parts: list[Tile]) -> Tile:
         """Sums over all rows of all tiles."""
-        totals = {}
-        for key in parts[0]:
-            totals[key] = self.out.new(parts[0][key])
-            for part in parts[1:]:
-                totals[key] = self.out.new(f"{part[key]} + {totals[key]}")
-        return self.sums(totals)
+        return self.sums({key: self.total([part[key] for part in parts]) for key in parts[0]})
 
     def _largest_first(
         self, top: Tile, rows: list[Tile], pivot: str, tips: list[str], reached: list[Chunk]

@@ -8,7 +8,10 @@ from smnn._backends._gpu_source import Spec, factor_cells
 
 
 def _at_once(n: int) -> int:
-    """Columns, or rows, of the factor that are asked for together; those measured to be fastest."""
+    """Columns, or rows, of the factor that are asked for together.
+
+    Up to 64 unknowns those measured to be fastest; beyond, what registers have room for.
+    """
     if n > 2 * LANES:
         return 8 if n <= 4 * LANES else 4
     return 4 if LANES <= n <= 48 else 16

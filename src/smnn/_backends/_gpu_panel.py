@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from smnn._backends._gpu_emit import Source, inverse_root, reflection
 from smnn._backends._gpu_large import LANES, Shape, Tile, Tiles
-from smnn._backends._gpu_mode import interpreted
 from smnn._backends._gpu_source import Spec
 
 ROWS = 32
@@ -141,13 +140,6 @@ class Panels(Tiles):
         out(f"known{i} = kept{i}" + ("" if first == last else f" & (block{i} < {last})"))
         out(f"right{i} = reached{i} & (block{i} == {last}) & (within{i} == {n})")
 
-    def _sum_of(self, groups: list[int], products: dict[int, str]) -> str:
-        """Sum over all groups."""
-        total = self.out.new(products[groups[0]])
-        for g in groups[1:]:
-            total = self.out.new(f"{products[g]} + {total}")
-        return total
-
     def _tips(self, groups: list[int]) -> None:
         """Column `here` of the normals."""
         for g in groups:
@@ -155,7 +147,7 @@ class Panels(Tiles):
 
     def _dots(self, groups: list[int], rows: str) -> str:
         """Products of the rows with the normal, before they are added up."""
-        return self._sum_of(groups, {g: f"tip{g} * {rows}{g}" for g in groups})
+        return self.total([f"tip{g} * {rows}{g}" for g in groups])
 
     def _panel(self, stage: Stage, p: int, low: int, high: int, groups: list[int]) -> None:
         """Reflect the columns of a panel to zero, and remember how."""
@@ -177,7 +169,7 @@ class Panels(Tiles):
             tips = {g: f"tip{g}" for g in groups}
             sizes, most = self.sizes(tips)
             values = {"top0": top} if stage.own else {}
-            self._together(values | {"dots0": self._dots(groups, "normal")}, most)
+            self.together(values | {"dots0": self._dots(groups, "normal")}, most)
             out("pivot = tl.gather(top0, here, 0)")
             out("swap = lane * 0 - 1")
             rows = {g: {("", 0): f"normal{g}"} for g in groups}
@@ -201,23 +193,6 @@ class Panels(Tiles):
                 out(f"{name} = tl.where(lane == here, {x}, {name})")
         out("swapped = tl.sum(tl.where(swaps >= 0, (lane * 0 + 1) << lane, 0), axis=0)")
 
-    def _together(self, sums: dict[str, str], most: str = "") -> None:
-        """What all warps know together: sums over all rows, and a largest."""
-        out = self.out
-        if interpreted():  # it does not do several at once
-            for name, x in sums.items():
-                out(f"{name} = tl.sum({x}, axis=0)")
-            if most:
-                out(f"most = tl.max({most}, axis=0)")
-            return
-        names, given = [*sums, *(["most"] if most else [])], [*sums.values(), most][: len(sums) + 1]
-        if len(names) == 1:
-            out(f"{names[0]} = tl.sum({given[0]}, axis=0)")
-            return
-        function = f"add{len(sums)}" + ("max1" if most else "")
-        shown = ", ".join(x for x in given if x)
-        out(f"{', '.join(names)} = tl.reduce(({shown}), 0, {function})")
-
     def _pass_by(self, stage: Stage, p: int, low: int, high: int, groups: list[int]) -> None:
         """Apply what is remembered to some chunks, from number `chunk` on."""
         out = self.out
@@ -236,7 +211,7 @@ class Panels(Tiles):
                     values[f"top{i}"] = out.new(f"tl.where(row[:, None] == inside, {mine}, 0.0)")
                     out(f"{mine} = tl.where(row[:, None] == inside, 0.0, {mine})")
                 values[f"dots{i}"] = self._dots(groups, f"tile{i}_")
-            self._together(values)
+            self.together(values)
             with out.block(f"if ((swapped >> (j - {low})) & 1) != 0:"):
                 self._exchange_too(groups)
             head, scale = (out.new(f"tl.gather({x}, here, 0)") for x in ("heads", "scales"))
@@ -257,9 +232,7 @@ class Panels(Tiles):
         out("swap = tl.gather(swaps, here, 0)")
         masks = {g: out.new(f"row[:, None] + {g * ROWS} == swap[None, :]") for g in groups}
         for i in TOGETHER:
-            found = self._sum_of(
-                groups, {g: f"tl.where({masks[g]}, tile{i}_{g}, 0.0)" for g in groups}
-            )
+            found = self.total([f"tl.where({masks[g]}, tile{i}_{g}, 0.0)" for g in groups])
             for g in groups:
                 out(f"tile{i}_{g} = tl.where({masks[g]}, blank + top{i}[None, :], tile{i}_{g})")
             out(f"top{i} = tl.sum({found}, axis=0)")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 LANES_WANTED = 32768
 """Lanes that keep a large GPU busy; fewer sequences than that are cut into pieces."""
 LARGEST_BLOCK = 256
-"""Unknowns per time of which a column of the rows in flight fits into the registers of a warp."""
+"""Unknowns per time up to which eight warps have room for the rows of 32 columns in registers."""
 LARGEST_IN_A_LANE = 12
 """Unknowns per time that fit into the registers of one of its lanes."""
 
