@@ -1,13 +1,17 @@
 """Tables are written from JSON, into their place and nowhere else."""
 
-import importlib.util
+import json
+import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tools"))
+
+import tables  # noqa: E402
+
 MACHINE = {
     "processor": "a processor",
     "threads": 1,
@@ -16,22 +20,12 @@ MACHINE = {
 }
 
 
-@pytest.fixture(scope="module")
-def tables() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("tables", ROOT / "tools" / "tables.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def entry(solver: str, **changes: Any) -> dict[str, Any]:
     plain = {"problem": "H", "solver": solver, "order": 2, "relative_mse": [1e-7], "ms": 2.0}
     return plain | {"paper": ["1.0e-07"], "agrees": [True]} | changes
 
 
-def test_standalone(tables: ModuleType) -> None:
+def test_standalone() -> None:
     record = {
         "machine": MACHINE,
         "settings": {"n_steps": 1000, "step": 0.01, "rtol": 1e-5},
@@ -53,23 +47,23 @@ def bench_record(agrees: bool) -> dict[str, Any]:
     return {"machine": MACHINE, "command": "python -m benchmarks", "cases": [case]}
 
 
-def test_bench(tables: ModuleType) -> None:
+def test_bench() -> None:
     assert "| smnn | 1.0e-10 | 1,234 |  |  |" in tables.bench(bench_record(True)).splitlines()
 
 
-def test_bench_refuses_wrong_answers(tables: ModuleType) -> None:
+def test_bench_refuses_wrong_answers() -> None:
     with pytest.raises(ValueError, match="disagree"):
         tables.bench(bench_record(False))
 
 
-def test_only_the_marked_part_changes(tables: ModuleType) -> None:
+def test_only_the_marked_part_changes() -> None:
     text = "before\n<!-- a:start -->\nold\n<!-- a:end -->\nafter <!-- b:start --><!-- b:end -->\n"
     changed = tables.between_markers(text, "new", "a")
     assert changed == text.replace("old", "new")
     assert tables.between_markers(changed, "new", "a") == changed
 
 
-def test_gpu(tables: ModuleType) -> None:
+def test_gpu() -> None:
     case = {
         "name": "some case", "speedup": 41.6, "speedup_one_thread": 55.0, "bytes_per_s": 2e12,
         "error": {"y": 1e-15, "c": 3e-13},
@@ -90,3 +84,29 @@ def test_gpu(tables: ModuleType) -> None:
     )
     assert "| some case | 0.5 | 0.375 | 0.25 |  |  |  | 12 / 7 / – | 50 % | 3.0e-13 |" in page
     assert "| 1,000 | 1.5 | 0.5 |" in page
+    assert "second run" not in page
+    assert "cut into pieces of time:" in page
+    later = record | {"cases": [case, alone | {"name": "other", "run": 2}], "lengths_of": "before"}
+    page = tables.gpu(later)
+    assert "Of a second run: *other*." in page
+    assert "cut into pieces of time (before):" in page
+
+
+@pytest.mark.parametrize(
+    ("page", "write", "records"),
+    [
+        ("benchmarks", tables.bench, ["cpu_epyc"]),
+        ("gpu", tables.gpu, ["gpu_h200"]),
+        ("lorenz_step", tables.lorenz_step, ["lorenz_step_h200"]),
+        ("discovery_bench", tables.discovery_bench, ["discovery_bench_epyc"]),
+        ("kdv", tables.kdv, ["kdv_pretrained_epyc", "kdv_models_h200"]),
+        ("kdv_step", tables.kdv_step, ["kdv_step_h200"]),
+    ],
+)
+def test_pages_are_what_their_records_say(page: str, write: Any, records: list[str]) -> None:
+    found = [
+        json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text("utf-8"))
+        for name in records
+    ]
+    text = (ROOT / "docs" / "generated" / f"{page}.md").read_text("utf-8")
+    assert text.rstrip("\n") == write(*found).rstrip("\n")

@@ -123,3 +123,12 @@ def test_runs_as_a_module() -> None:
         cwd=ROOT, capture_output=True, text=True, timeout=300, check=True,
     )  # fmt: skip
     assert "--published" in done.stdout
+
+
+def test_a_run_on_a_gpu_goes_on_only_on_such_a_machine(bench: Any) -> None:
+    here = {"device": "a", "torch": "2", "python": "3", "native": "compiled", "runs": 1}
+    earlier = here | {"cases": ["one"]}
+    resumed = bench("bench_gpu").resumed
+    assert resumed(earlier, here) == earlier | {"runs": 2}
+    with pytest.raises(SystemExit, match="--resume: torch was '2', and is '1' here"):
+        resumed(earlier, here | {"torch": "1"})

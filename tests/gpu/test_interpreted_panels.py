@@ -3,39 +3,25 @@
 from __future__ import annotations
 
 import importlib.util
-import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gpu.interpreter_runs import agrees, run
+
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="Triton is not installed"
 )
-SCRIPT = Path(__file__).with_name("interpreted.py")
 
 
 @pytest.fixture(scope="module")
 def interpreted() -> dict[str, Any]:
-    run = subprocess.run(
-        [sys.executable, "-W", "ignore", str(SCRIPT), "panels"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert run.returncode == 0, run.stderr[-2000:]
-    return json.loads(run.stdout)
+    return run("panels")
 
 
 @pytest.mark.parametrize("case", ["smnn, 34 unknowns", "smnn, 64 unknowns", "central, 33 unknowns"])
 def test_kernels_agree_with_other_backends(interpreted: dict[str, Any], case: str) -> None:
-    result = interpreted["cases"][case]
-    assert not any(result["status"])
-    assert result["y"] < 1e-12
-    assert result["adjoint"] < 1e-12
-    assert result["gradients"] < 1e-11
-    assert result["rcond"] < 1e-12
-    assert result["weakest"]
+    agrees(interpreted["cases"][case])
 
 
 def test_failed_samples_are_named_and_disturb_no_other(interpreted: dict[str, Any]) -> None:

@@ -3,36 +3,20 @@
 from __future__ import annotations
 
 import importlib.util
-import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gpu.interpreter_runs import agrees, run
+
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="Triton is not installed"
 )
-SCRIPT = Path(__file__).with_name("interpreted.py")
 
 
 @pytest.fixture(scope="module")
 def interpreted() -> dict[str, Any]:
-    run = subprocess.run(
-        [sys.executable, "-W", "ignore", str(SCRIPT)], capture_output=True, text=True, check=False
-    )
-    assert run.returncode == 0, run.stderr[-2000:]
-    return json.loads(run.stdout)
-
-
-def agrees(result: dict[str, Any]) -> None:
-    assert not any(result["status"])
-    assert result["y"] < 1e-12
-    assert result["adjoint"] < 1e-12
-    assert result["gradients"] < 1e-11
-    assert result["rcond"] < 1e-12
-    assert result["weakest"]
+    return run()
 
 
 @pytest.mark.parametrize("scheme", ["smnn", "central"])

@@ -57,8 +57,10 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         (5, 20, ["solve_wide"], ["adjoint_wide"], ROWS),
         (9, 20, ["solve_large"], ["adjoint_large"],
          {"cd": "equation_gradients", "us": "variable_gradients"}),
+        (22, 5, ["solve_panels"], ["adjoint_large"],
+         {"cd": "equation_gradients", "us": "variable_gradients"}),
     ],
-    ids=["whole", "pieces", "a team for each", "tiles"],
+    ids=["whole", "pieces", "a team for each", "tiles", "panels"],
 )  # fmt: skip
 def test_launches_of_a_step(
     launched: list[str], V: int, T: int, solve: list[str], adjoint: list[str],

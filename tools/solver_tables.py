@@ -1,0 +1,167 @@
+"""Result tables of the solver: its errors, and its times beside its peers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from table_text import error, machine, mebibytes, milliseconds, ratio, table
+
+
+def standalone(record: dict[str, Any]) -> str:
+    """The README table: error of y and time, in the setting of the paper and in native order."""
+    paper = {(e["problem"], e["solver"]): e for e in record["paper_setting"]}
+    native = {(e["problem"], e["solver"]): e for e in record["native_order"]}
+    rows = []
+    for problem in record["problems"]:
+        key = problem["key"]
+        rk45, same, best = paper[key, "RK45"], paper[key, "S-MNN"], native[key, "S-MNN"]
+        rows.append(
+            [
+                problem["name"],
+                error(rk45["relative_mse"][0]),
+                same["paper"][0],
+                error(same["relative_mse"][0]),
+                f"{error(best['relative_mse'][0])} (R = {best['order']})",
+                milliseconds(rk45["ms"]),
+                milliseconds(best["ms"]),
+            ]
+        )
+    settings = record["settings"]
+    head = ["problem", "RK45", "paper", "smnn, as in the paper", "smnn, `order=` raised"]
+    text = table([*head, "RK45, ms", "smnn, ms"], rows)
+    agree = [a for e in record["paper_setting"] if e["solver"] == "S-MNN" for a in e["agrees"]]
+    caption = (
+        "Relative mean squared error of $y$ against the closed form, "
+        f"{settings['n_steps']} steps of {settings['step']}, and median time of one solve on one "
+        f"CPU thread. RK45 is SciPy's with rtol {settings['rtol']:g}, which gives the paper's row. "
+        f"{sum(map(bool, agree))} of {len(agree)} errors of $y$, $y'$ and $y''$ equal those of the "
+        "paper at its printed digits."
+    )
+    made = "Written by `smnn reproduce standalone` and `make tables`."
+    return f"{caption}\n\n{text}\n\n{machine(record)} {made}"
+
+
+def bench(record: dict[str, Any]) -> str:
+    """The table of docs/benchmarks.md: every case and every solver.
+
+    Raises:
+        ValueError: A solver gave another answer than its judge; its time means nothing.
+    """
+    wrong = [r["solver"] for c in record["cases"] for r in c["results"] if r["agrees"] is False]
+    if wrong:
+        raise ValueError(f"answers disagree, so times are not comparable: {sorted(set(wrong))}")
+    head = ["solver", "relative MSE", "forward, ms", "forward + backward, ms", "extra memory, MiB"]
+    titles = {
+        "headline": "In short",
+        "length": "Length of the sequences",
+        "batch": "Number of sequences",
+        "block": "Size of a block",
+    }
+    parts: list[str] = []
+    groups = list(dict.fromkeys(case["group"] for case in record["cases"]))
+    for group in groups:
+        parts.append(f"### {titles.get(group, group)}")
+        rows = []
+        for case in (c for c in record["cases"] if c["group"] == group):
+            size = f"**B = {case['B']:,}, T = {case['T']:,}, V = {case['V']}, R = {case['R']}**"
+            rows.append([size, *[""] * (len(head) - 1)])
+            rows += [
+                [
+                    f"{r['solver']}, {r['note']}" if r["note"] else r["solver"],
+                    error(r["relative_mse"]),
+                    milliseconds(r["forward_ms"]),
+                    milliseconds(r["both_ms"]),
+                    mebibytes(r.get("memory_both")),
+                ]
+                for r in case["results"]
+            ]
+        parts.append(table(head, rows))
+        parts += per_time([c for c in record["cases"] if c["group"] == group])
+    parts.append(f"{machine(record)} Written by `make bench tables` from `{record['command']}`.")
+    return "\n\n".join(parts) + "\n"
+
+
+def per_time(cases: list[dict[str, Any]]) -> list[str]:
+    """How far the time per time is the same at every length, of calls in a row."""
+    lines = []
+    for B in dict.fromkeys(case["B"] for case in cases):
+        own = [c for c in cases if c["B"] == B and "in_a_row_ms" in c["results"][0]]
+        if own:
+            each = [1e6 * c["results"][0]["in_a_row_ms"] / (B * c["T"]) for c in own]
+            middle = (min(each) + max(each)) / 2
+            spread = 100 * (max(each) / middle - 1)
+            times = " / ".join(f"{c['T']:,}" for c in own)
+            found = " / ".join(f"{x:.0f}" for x in each)
+            lines.append(
+                f"Forward and backward per time, call after call as in training, with B = {B} and "
+                f"T = {times}: {found} ns, that is {middle:.0f} ns within {spread:.1f} %."
+            )
+    return lines
+
+
+def gpu(record: dict[str, Any]) -> str:
+    """The page on the GPU: forward and backward beside the published solver, and long sequences."""
+    rows = []
+    for case in record["cases"]:
+        ours, published = case["ours"], case.get("published", {})
+        peaks = [ours["peak_mb"], ours.get("peak_mb_factor_forgotten"), published.get("peak_mb")]
+        memory = " / ".join("–" if x is None else f"{x:,.0f}" for x in peaks)
+        rate = case["bytes_per_s"]
+        rows.append(
+            [
+                case["name"],
+                milliseconds(ours["ms"]),
+                milliseconds(ours.get("one_thread_ms")),
+                milliseconds(ours["device_ms"]),
+                milliseconds(published.get("ms")),
+                ratio(case.get("speedup")),
+                ratio(case.get("speedup_one_thread")),
+                memory,
+                f"{100 * rate / record['copy_bytes_per_s']:.0f} %" if rate else "",
+                error(max(case["error"].values())),
+            ]
+        )
+    head = ["case", "eager, ms", "one thread, ms", "device, ms", "published, ms", "ratio",
+            "ratio, one thread", "memory, MB", "of copy", "error"]  # fmt: skip
+    lengths = [
+        [f"{row['T']:,}", milliseconds(row["ms"]), milliseconds(row["device_ms"])]
+        for row in record["lengths"]
+    ]
+    return "\n\n".join(
+        [
+            "Forward and backward, float64, gradients by `c`, `d`, `u` and `s`. *Eager* is what a "
+            "program sees, and the ratio is to that; *one thread* is the same inside "
+            "`torch.autograd.set_multithreading_enabled(False)`, which saves autograd the way to "
+            "its own thread and back, and its ratio is to the published solver inside the same; "
+            "*device* is the replay of a captured graph. *Of copy* "
+            "is the rate of the bytes that must move, against a measured copy "
+            f"({record['copy_bytes_per_s'] / 1e12:.2f} TB/s). *Error* is the largest difference "
+            "to the `torch` backend, of values and gradients. *Memory* beyond the inputs: with the "
+            "factor kept, with `keep_factor=False`, and that of the published solver.",
+            table(head, rows),
+            *floor(record.get("multiplication")),
+            *later_runs(record["cases"]),
+            "One sequence of order 2, cut into pieces of time"
+            + (f" ({record['lengths_of']}):" if "lengths_of" in record else ":"),
+            table(["T", "eager, ms", "device, ms"], lengths),
+            f"{record['device']}, torch {record['torch']}, Python {record['python']}. "
+            "Written by `python tools/tables.py --gpu benchmarks/results/gpu_h200.json`.",
+        ]
+    )
+
+
+def later_runs(cases: list[dict[str, Any]]) -> list[str]:
+    """Which cases were measured after the first run had ended."""
+    later = [f"*{case['name']}*" for case in cases if case.get("run", 1) > 1]
+    return [f"Of a second run: {', '.join(later)}."] if later else []
+
+
+def floor(multiplication: dict[str, float] | None) -> list[str]:
+    """What no solver can go below."""
+    if multiplication is None:
+        return []
+    return [
+        "The small cases are bound by PyTorch itself: forward and backward of a single "
+        f"multiplication take {milliseconds(multiplication['ms'])} ms in the same run, "
+        f"{milliseconds(multiplication['one_thread_ms'])} on one thread."
+    ]

@@ -1,0 +1,41 @@
+"""Numbers and tables as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+
+def table(head: list[str], rows: Iterable[list[str]]) -> str:
+    """A Markdown table; all columns but the first are numbers."""
+    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def error(value: float | None) -> str:
+    return "" if value is None else f"{value:.1e}"
+
+
+def milliseconds(value: float | None) -> str:
+    """Three figures, without an exponent."""
+    if value is None:
+        return ""
+    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
+
+
+def mebibytes(value: dict[str, float] | None) -> str:
+    return "" if value is None else f"{value['extra'] / 2**20:.1f}"
+
+
+def machine(record: dict[str, Any]) -> str:
+    m = record["machine"]
+    versions = ", ".join(f"{k} {v}" for k, v in m["versions"].items() if v and k != "smnn")
+    threads = f"{m['threads']} thread{'s' if m['threads'] != 1 else ''}"
+    return f"{m['processor']}, {threads}, {versions}; {m['utc'][:10]}."
+
+
+def ratio(value: float | None) -> str:
+    """How many times as fast."""
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
