@@ -19,7 +19,7 @@ from smnn._backends.base import Backend
 from smnn._backends.registry import backend_named
 from smnn._problem import Problem, make_problem
 
-KINDS = [  # name, scheme, B, T, V, R, pieces (0: several lanes for a sequence), weights by order
+KINDS = [  # name, scheme, B, T, V, R, pieces (0: several lanes, -1: reduction), weights by order
     ("two lanes", "smnn", 5, 9, 1, 2, 1, False),
     ("two lanes, weights by order", "smnn", 5, 8, 2, 1, 1, True),
     ("a lane", "central", 5, 9, 1, 2, 1, False),
@@ -36,6 +36,9 @@ KINDS = [  # name, scheme, B, T, V, R, pieces (0: several lanes for a sequence),
     ("tiles of four warps", "central", 2, 4, 11, 2, 0, True),
     ("panels", "smnn", 2, 4, 22, 2, 0, False),
     ("panels, central, weights by order", "central", 2, 4, 13, 4, 0, True),
+    ("reduction", "smnn", 2, 11, 8, 2, -1, False),
+    ("reduction, central, weights by order", "central", 3, 6, 9, 2, -1, True),
+    ("reduction, products of matrices", "smnn", 9, 12, 36, 2, -1, False),
 ]
 LIMIT = 1e-9
 

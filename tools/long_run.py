@@ -33,7 +33,7 @@ import torch
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from smnn._backends.gpu import LARGEST_BLOCK, LARGEST_IN_A_LANE  # noqa: E402
+from smnn._backends.gpu import LARGEST_IN_A_LANE  # noqa: E402
 from smnn._files import write_atomically, write_json  # noqa: E402
 from smnn._machine import describe_machine  # noqa: E402
 from trust import sizes, ways  # noqa: E402
@@ -280,10 +280,8 @@ def limits(text: str) -> tuple[int, int]:
     """`25-64` of the command line."""
     fewest, _, most = text.partition("-")
     numbers = int(fewest), int(most or fewest)
-    if not 1 <= numbers[0] <= numbers[1] <= LARGEST_BLOCK:
-        raise argparse.ArgumentTypeError(
-            f"{text}: expected a range like 25-64, of at most {LARGEST_BLOCK} unknowns"
-        )
+    if not 1 <= numbers[0] <= numbers[1]:
+        raise argparse.ArgumentTypeError(f"{text}: expected a range like 25-64")
     return numbers
 
 
@@ -306,6 +304,7 @@ def main() -> int:
     way.add_argument("--whole", action="store_true", help="a lane of a GPU for each, or two")
     way.add_argument("--warps", action="store_true", help="a warp of a GPU for each")
     way.add_argument("--teams", action="store_true", help="a few lanes of one for each")
+    way.add_argument("--reduced", action="store_true", help="odd-even reduction on a GPU")
     parser.add_argument("--lanes", type=int, help="samples per program in Triton's interpreter")
     parser.add_argument("--table", action="store_true", help="only write the table, from RESULTS")
     parser.add_argument("--merge", type=Path, nargs="+", help="only merge these into --out")
@@ -333,6 +332,8 @@ def main() -> int:
         ways.cut_everything()
     if options.whole:
         ways.never_cut()
+    if options.reduced:
+        ways.always_reduce()
     if options.warps or options.teams:
         ways.always_teams(share=options.teams)
     for record in run(options):

@@ -16,6 +16,8 @@ from torch import Tensor
 
 import smnn
 import smnn._backends._gpu_plan as plans
+import smnn._backends._gpu_reduction as reduction
+import smnn._backends._gpu_triangle as triangle
 import smnn._backends.gpu as gpu_backend
 from smnn._backends.reference import dense_rows
 from smnn._backends.registry import backend_named
@@ -62,9 +64,19 @@ PANELS = {  # rows that lie in memory, here for smaller blocks too; more equatio
     "smnn, 64 unknowns": (1, 2, 17, 16, 3, 1, 2, 0, "one"),
     "central, 33 unknowns": (1, 3, 11, 11, 2, 1, 1, 0, "orders"),
 }
+REDUCED = {  # odd-even reduction; lengths that leave one block over at several levels, or none
+    "smnn, 1 time": (2, 1, 3, 1, 2, 1, 3, -1, "one"),
+    "smnn, 7 times": (2, 7, 1, 1, 2, 1, 2, -1, "rows"),
+    "smnn, 12 times": (2, 12, 2, 2, 1, 2, 2, -1, "orders"),
+    "smnn, 18 unknowns": (1, 5, 20, 6, 2, 1, 2, -1, "one"),
+    "smnn, 33 unknowns": (1, 3, 11, 11, 2, 1, 1, -1, "rows"),
+    "central, 2 times": (2, 2, 1, 2, 1, 2, 2, -1, "rows"),
+    "central, 13 times": (2, 13, 2, 1, 1, 0, 1, -1, "orders"),
+    "central, 6 unknowns": (1, 8, 1, 2, 2, 1, 2, -1, "one"),
+}
 WAYS = {  # variables and times of the smallest problems that go this way; pieces
     "teams": (1, 12, 0), "warps": (1, 11, 0), "whole": (1, 12, 1), "pieces": (1, 12, 3),
-    "tiles": (9, 2, 0), "panels": (11, 2, 0),
+    "tiles": (9, 2, 0), "panels": (11, 2, 0), "reduced": (1, 5, -1),
 }  # fmt: skip
 
 
@@ -106,7 +118,9 @@ def compare(scheme: str, case: tuple) -> dict[str, object]:
     # Pivots and norms of a triangle depend on the order of the unknowns alone: those of the CPU.
     same = backend_named("cpu").solve(problem, 1) if pieces < 2 else ours
     rcond, weakest = same.rcond, same.weakest
-    if gpu_backend._levels(problem, pieces)[0].twin:
+    if pieces == gpu_backend.REDUCED:
+        rcond, weakest = theirs.rcond, theirs.weakest
+    elif gpu_backend._levels(problem, pieces)[0].twin:
         rcond, weakest = from_both_ends(problem)
     wanted = [True] * 7
     mine = gpu.row_gradients(problem, z, theirs.y, wanted)
@@ -147,6 +161,7 @@ def uneven(ways: list[str]) -> dict[str, float]:
     sizes = {
         "whole": (2, 4, 2, 1), "pieces": (2, 4, 2, 2), "warps": (2, 4, 2, 0),
         "teams": (4, 4, 2, 0), "tiles": (1, 2, 9, 0), "panels": (1, 2, 11, 0),
+        "reduced": (1, 4, 2, -1),
     }  # fmt: skip
     for way in ways:
         B, T, V, pieces = sizes[way]
@@ -196,6 +211,19 @@ def panels() -> dict[str, object]:
     return {"cases": cases, "failures": failures(ways), "uneven": uneven(ways)}
 
 
+def reduced() -> dict[str, object]:
+    """The same of odd-even reduction; and once more with products of matrices."""
+    ways = ["reduced"]
+    cases = {name: compare(name.split(",")[0], case) for name, case in REDUCED.items()}
+    found = {"cases": cases, "failures": failures(ways), "uneven": uneven(ways)}
+    reduction.MANY, triangle.WIDE_BLOCK = 0, 16
+    some = ["smnn, 18 unknowns", "central, 6 unknowns"]
+    return found | {"products": {x: compare(x.split(",")[0], REDUCED[x]) for x in some}}
+
+
+PARTS = {"panels": panels, "reduced": reduced}
+
+
 def others() -> dict[str, object]:
     """All else."""
     result = {
@@ -204,11 +232,11 @@ def others() -> dict[str, object]:
         for i, case in enumerate(CASES)
     }
     result |= {name: compare(name.split(",")[0], case) for name, case in LARGE.items()}
-    ways = [way for way in WAYS if way != "panels"]
+    ways = [way for way in WAYS if way not in PARTS]
     found = {"shapes": CASES, "cases": result, "failures": failures(ways)}
     return found | {"long": long_and_singular(), "uneven": uneven(ways), "short": short()}
 
 
 if __name__ == "__main__":
     torch.manual_seed(0)
-    json.dump(panels() if sys.argv[1:] == ["panels"] else others(), sys.stdout)
+    json.dump(PARTS[sys.argv[1]]() if sys.argv[1:] else others(), sys.stdout)

@@ -38,9 +38,14 @@ def compiled(kernel: Any, width: int) -> dict[str, Any]:
 
 def kernels() -> dict[str, tuple[Any, int]]:
     from smnn._backends import _gpu_launch as launch
+    from smnn._backends import _gpu_reduction as reduction
     from smnn._backends._gpu_large import shape
     from smnn._backends._gpu_panel import form
     from smnn._backends._gpu_source import Spec
+    from smnn._backends._gpu_triangle import form_for
+
+    def triangle(count: int) -> tuple[Any, int]:
+        return reduction.triangle_kernel(form_for(count)), 32 * form_for(count).warps
 
     def spec(scheme: str, **changes: Any) -> Spec:
         return Spec(1, 3, 1, 2, scheme, False, False)._replace(**changes)
@@ -80,6 +85,13 @@ def kernels() -> dict[str, tuple[Any, int]]:
         "panels": panels("smnn", 17, 2),
         "panels, central": panels("central", 11, 3),
         "panels, adjoint": (launch.large_adjoint_kernel(66, 1), 32),
+        "reduction, sizes": (reduction.row_kernels()[0], 128),
+        "reduction, rows": (reduction.row_kernels()[1], 128),
+        "reduction, forward": (reduction.substitution_kernels(1)[0], 32),
+        "reduction, back": (reduction.substitution_kernels(4)[1], 128),
+        "triangles of few rows": triangle(50),
+        "triangles": triangle(500),
+        "triangles of many rows": triangle(2000),
         "tiles, gradients by equations": (launch.equations_kernel(10, 4, 10, (True,) * 7), 32),
         "tiles, other gradients": (launch.variables_kernel(10, 4, 2, "central", (True,) * 7), 128),
     }
@@ -94,6 +106,8 @@ def kernels() -> dict[str, tuple[Any, int]]:
      "tiles of a warp", "tiles of a warp, central", "tiles of a warp, adjoint",
      "tiles of four warps", "tiles of four warps, central", "tiles, adjoint",
      "panels", "panels, central", "panels, adjoint",
+     "reduction, sizes", "reduction, rows", "reduction, forward", "reduction, back",
+     "triangles of few rows", "triangles", "triangles of many rows",
      "tiles, gradients by equations", "tiles, other gradients"],
 )  # fmt: skip
 def test_kernel(name: str) -> None:

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 
 import smnn
+from smnn._backends.gpu import REDUCED
+from smnn._backends.registry import backend_named
 
 pytestmark = [
     pytest.mark.gpu,
@@ -50,8 +52,9 @@ def test_two_forwards_before_one_backward(T: int) -> None:
     close(list(torch.autograd.grad(yb, b, g)), expected(b, g))
 
 
-@pytest.mark.parametrize(("T", "V"), [(30, 1), (400, 1), (10, 9)])
+@pytest.mark.parametrize(("T", "V"), [(30, 1), (400, 1), (10, 9), (130, 8), (30, 32)])
 def test_training_step_in_a_graph(T: int, V: int) -> None:
+    """Of lanes, pieces, tiles, and reductions by kernels alone and with products of matrices."""
     x = tensors(T=T, V=V)
     g = torch.randn(40, T, V, 3, dtype=torch.float64, device="cuda")
     stream = torch.cuda.Stream()
@@ -163,9 +166,37 @@ def test_failed_samples_of_large_blocks(V: int, R: int, scheme: str) -> None:
     torch.testing.assert_close(y[:1], smnn.solve(c[:1], d[:1], u[:1], s[:1], scheme=scheme))
 
 
-def test_the_largest_blocks_go_another_way() -> None:
-    x = [t.detach() for t in tensors(B=2, T=3, V=129, R=1)]
-    y = smnn.solve(*x)  # 258 unknowns per time: too many for a column in the registers of a warp
-    torch.testing.assert_close(y.cpu(), smnn.solve(*(t.cpu() for t in x), backend="cpu"))
-    with pytest.raises(smnn.BackendError, match="258 unknowns per time"):
-        smnn.solve(*x, backend="gpu")
+@pytest.mark.parametrize("scheme", ["smnn", "central"])
+@pytest.mark.parametrize(
+    ("B", "T", "V", "R"), [(1, 801, 5, 2), (3, 130, 8, 2), (40, 35, 16, 2), (2, 5, 129, 1)]
+)
+def test_odd_even_reduction(B: int, T: int, V: int, R: int, scheme: str) -> None:
+    """Few long sequences, and blocks of more than 256 unknowns."""
+    x = tensors(B=B, T=T, V=V, R=R)
+    assert backend_named("gpu").pieces(B, T, V * (R + 1), 1) == REDUCED
+    y = smnn.solve(*x, scheme=scheme)
+    g = torch.randn_like(y)
+    other = [t.detach().cpu().requires_grad_() for t in x]
+    z = smnn.solve(*other, scheme=scheme, backend="cpu" if V * (R + 1) < 200 else "torch")
+    torch.testing.assert_close(y.cpu(), z, rtol=1e-9, atol=1e-9)
+    close(list(torch.autograd.grad(y, x, g)), list(torch.autograd.grad(z, other, g.cpu())))
+
+
+def test_reduction_of_many_numbers_and_of_few() -> None:
+    """Beyond three million, blocks of reflections are products of matrices."""
+    c, d, u, s = (t.detach() for t in tensors(B=40, T=40, V=32, R=2))
+    y = smnn.solve(c, d, u, s)
+    torch.testing.assert_close(smnn.solve(c[:1], d[:1], u[:1], s[:1]), y[:1], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("scheme", ["smnn", "central"])
+def test_failed_samples_of_a_reduction(scheme: str) -> None:
+    c, d, u, s = (x.detach() for x in tensors(B=4, T=130, V=8))
+    s[1, 5] = -0.1
+    c[2, 6] = torch.nan
+    c[3] = 0.0
+    y, info = smnn.solve_ex(c, d, u, s, scheme=scheme)
+    assert info.status.tolist() == [0, 1, 2, 3]
+    assert y.isnan().flatten(1).all(1).tolist() == [False, True, True, True]
+    expected = smnn.solve(*(t[:1].cpu() for t in (c, d, u, s)), scheme=scheme)
+    torch.testing.assert_close(y[:1].cpu(), expected, rtol=1e-9, atol=1e-9)

@@ -13,7 +13,7 @@ import torch
 
 import smnn._backends._gpu_plan as plans
 from smnn._backends import gpu
-from smnn._backends.gpu import LARGEST_BLOCK, GpuBackend
+from smnn._backends.gpu import REDUCED, GpuBackend
 from trust import sizes, ways
 from trust.problems import Shape, draw
 
@@ -92,6 +92,25 @@ def test_ways_are_those_of_the_plan(B: int, T: int, V: int, m: int, scheme: str,
     assert ways.named(gpu._levels(problem, pieces)[0]) == way  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("B", "T", "n", "reduced"),
+    [
+        (1, 1000, 12, False),  # pieces of lanes
+        (1, 799, 13, False),
+        (1, 800, 13, True),
+        (48, 300, 24, True),
+        (49, 300, 24, False),
+        (1, 100, 24, False),
+        (1, 50, 96, True),
+        (1000, 2, 256, False),
+        (1000, 2, 257, True),
+    ],
+)
+def test_few_long_sequences_are_reduced(B: int, T: int, n: int, reduced: bool) -> None:
+    for reach in (1, 2):
+        assert (GpuBackend().pieces(B, T, n, reach) == REDUCED) == reduced
+
+
 def test_a_new_way_is_counted_under_its_own_name() -> None:
     class Level(plans.Level):
         @property
@@ -159,7 +178,7 @@ def test_table_of_ways() -> None:
     [
         (["--large", "64-25"], "expected a range like 25-64"),
         (["--large", "many"], "invalid limits value"),
-        (["--large", "13-257"], f"at most {LARGEST_BLOCK} unknowns"),
+        (["--large", "0-4"], "expected a range like 25-64"),
         (["--large", "--small"], "exclude each other"),
         (["--large", "6-13", "--cut"], "--cut is for at most 12 unknowns"),
         (["--cut", "--teams"], "not allowed with"),

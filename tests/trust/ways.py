@@ -20,6 +20,7 @@ WORDS = {
     "twin, team of 32": "two warps for each sequence, from both ends",
     "large": "tiles of a warp or several",
     "large, panels": "panels of rows that lie in memory",
+    "reduced": "odd-even reduction",
 }
 """Ways in the words of a table; one that is not here is called by its own name."""
 INTERPRETED = ", interpreted"
@@ -31,7 +32,7 @@ def way_of(case: Case) -> str:
     problem, _ = make_problem(*case.args, **case.kw)
     engine, pieces = engine_for(problem, "gpu")
     assert isinstance(engine, gpu.GpuBackend)
-    way = named(gpu._levels(problem, pieces)[0])
+    way = "reduced" if pieces == gpu.REDUCED else named(gpu._levels(problem, pieces)[0])
     return way + INTERPRETED if interpreted() else way
 
 
@@ -78,6 +79,11 @@ def never_cut() -> None:
     gpu.GpuBackend.pieces = (  # type: ignore[method-assign]
         lambda self, B, T, n, reach: int(n <= gpu.LARGEST_IN_A_LANE)
     )
+
+
+def always_reduce() -> None:
+    """Every call of the GPU backend goes by odd-even reduction, however small the problem."""
+    gpu.GpuBackend.pieces = lambda *_: gpu.REDUCED  # type: ignore[method-assign]
 
 
 def always_teams(*, share: bool) -> None:

@@ -106,6 +106,21 @@ def reflection(out: Source, top: str, square: str, inverse: str) -> tuple[str, s
     return head, scale, out.new(f"-{sign} * {inverse}")
 
 
+def together(out: Source, sums: dict[str, str], most: str = "") -> None:
+    """Name sums over all rows of tiles, and `most` the largest of one."""
+    values = sums | ({"most": most} if most else {})
+    # The interpreter does not combine several tensors at once.
+    if len(values) == 1 or interpreted():
+        for name, x in values.items():
+            how = "sum" if name in sums else "max"
+            out(f"{name} = tl.{how}({x}, axis=0)")
+        return
+    # What warps have to tell each other goes through memory, and they wait: once, not each time.
+    names, given = ", ".join(values), ", ".join(values.values())
+    function = f"add{len(sums)}" + ("max1" if most else "")
+    out(f"{names} = tl.reduce(({given}), 0, {function})")
+
+
 def far_load(where: str, mask: str, other: float = 0.0) -> str:
     """A number that has its followers beside it, of a lane whose neighbours are far from there.
 

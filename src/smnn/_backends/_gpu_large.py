@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from smnn._backends._gpu_emit import Source, inverse_root, reflection
+from smnn._backends._gpu_emit import Source, inverse_root, reflection, together
 from smnn._backends._gpu_mode import interpreted
 from smnn._backends._gpu_source import Spec, factor_cells
 
@@ -107,17 +107,7 @@ class Tiles:
 
     def together(self, sums: dict[str, str], most: str = "") -> None:
         """Name sums over all rows of tiles, and `most` the largest of one."""
-        values = sums | ({"most": most} if most else {})
-        # The interpreter does not combine several tensors at once.
-        if len(values) == 1 or interpreted():
-            for name, x in values.items():
-                how = "sum" if name in sums else "max"
-                self.out(f"{name} = tl.{how}({x}, axis=0)")
-            return
-        # What warps have to tell each other goes through memory, and they wait: once, not each time.
-        names, given = ", ".join(values), ", ".join(values.values())
-        function = f"add{len(sums)}" + ("max1" if most else "")
-        self.out(f"{names} = tl.reduce(({given}), 0, {function})")
+        together(self.out, sums, most)
 
     def total(self, values: list[str]) -> str:
         """Of tiles, a tile."""

@@ -41,8 +41,9 @@ def _with_layout(text: str) -> str:
     Triton's search for memory layouts takes minutes on long unrolled kernels, to find the same.
     """
     layout = "gl.BlockedLayout([1], [32], [LANES // 32], [0])"
-    # Rows over the warps, a column in each lane (`_gpu_large.py`).
-    tile = "gl.BlockedLayout([ROWS // (LANES // 32), 1], [1, 32], [LANES // 32, 1], [1, 0])"
+    # Rows over the warps, a column in each lane (`_gpu_large.py`), or in several (`_gpu_triangle.py`).
+    rows = "ROWS * COLUMNS // LANES, 1], [32 // COLUMNS, COLUMNS]"
+    tile = f"gl.BlockedLayout([{rows}, [LANES // 32, 1], [1, 0])"
     barrier = "thread_barrier" if hasattr(gl, "thread_barrier") else "barrier"  # since Triton 3.7
     for old, new in (
         ("@triton.jit", "@gluon.jit"),
@@ -87,7 +88,7 @@ class Kernel:
 
     def __init__(self, name: str, source: Source, arguments: list[str]) -> None:
         # The interpreter cannot take loop bounds from an argument.
-        fixed = {"L", "T_init"} if interpreted() else set()
+        fixed = {"L", "T_init", "low", "high", "stop", "few"} if interpreted() else set()
         kinds = {a: "tl.constexpr" if a in fixed else "tl.int64" for a in arguments}
         parameters = [a if a.endswith("_ptr") else f"{a}: {kinds[a]}" for a in arguments]
         free = [a for a in arguments if a not in fixed]

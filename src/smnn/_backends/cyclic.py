@@ -10,6 +10,8 @@ on blocks `i-1` and `i`; the outermost links lead to blocks that do not exist an
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -34,16 +36,20 @@ def _local_rows(problem: Problem) -> Tensor:
     return torch.cat(rows, 2)
 
 
-def _link_rows(problem: Problem) -> Tensor:
+Links = Callable[[Tensor, str], tuple[Tensor, Tensor, Tensor]]
+"""What `_taylor.link_rows` does."""
+
+
+def _link_rows(problem: Problem, links: Links) -> Tensor:
     """Smoothness rows of every step over two neighbouring times, `(B, T-1, n, 2n)`."""
-    scale, K, KF = link_rows(problem.w_smooth, problem.scheme)
+    scale, K, KF = links(problem.w_smooth, problem.scheme)
     B, steps, V, m = problem.w_smooth.shape
     powers = problem.s.unsqueeze(-1) ** torch.arange(m, device=K.device, dtype=K.dtype)
     columns = (scale.unsqueeze(-1) * powers).unsqueeze(-2)
     out = K.new_zeros(B, steps, V, m, 2, V, m)
-    for v in range(V):
-        out[:, :, v, :, 0, v] = (-KF * columns)[:, :, v]
-        out[:, :, v, :, 1, v] = (K * columns)[:, :, v]
+    own = out.diagonal(dim1=2, dim2=5)  # a variable's rows are over itself: (B, steps, m, 2, m, V)
+    own[:, :, :, 0] = (-KF * columns).permute(0, 1, 3, 4, 2)
+    own[:, :, :, 1] = (K * columns).permute(0, 1, 3, 4, 2)
     return out.reshape(B, steps, V * m, 2 * V * m)
 
 
@@ -62,12 +68,12 @@ def _central_rows(problem: Problem) -> Tensor:
     return out.reshape(B, T - 2, V, 3 * V * m)
 
 
-def _chain(problem: Problem) -> tuple[Tensor, Tensor]:
+def chain(problem: Problem, links: Links = link_rows) -> tuple[Tensor, Tensor]:
     """The whole problem as `local` and `link` rows of the first level."""
     local = _local_rows(problem)
     B, T, V, m = problem.y_shape
     n = V * m
-    steps = _link_rows(problem) if T > 1 else local.new_zeros(B, 0, n, 2 * n)
+    steps = _link_rows(problem, links) if T > 1 else local.new_zeros(B, 0, n, 2 * n)
     if problem.scheme == "smnn":
         return local, pad(steps, (0, 1, 0, 0, 1, 1))
     # Two times per block; an odd last block gets a second time whose unknowns are set to zero.
@@ -134,7 +140,7 @@ class TorchBackend(Backend):
         """Reduce to nothing, substitute back, refine once with the residual of the rows."""
         if not problem.c.shape[0]:
             return nothing(problem)
-        local, link = _chain(problem)
+        local, link = chain(problem)
         blocks, M = self._sizes(problem)
         norms = local[..., :-1].square().sum(2) + link[:, :-1, :, M:-1].square().sum(2)
         norms = norms + link[:, 1:, :, :M].square().sum(2)

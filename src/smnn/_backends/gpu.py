@@ -12,6 +12,7 @@ from torch import Tensor
 
 from smnn._backends import _gpu_plan as plans
 from smnn._backends._gpu_mode import interpreted
+from smnn._backends._gpu_reduction import Reduction
 from smnn._backends.base import Backend, Solved
 from smnn._errors import BackendError
 from smnn._problem import Problem
@@ -26,10 +27,15 @@ LARGEST_BLOCK = 256
 """Unknowns per time up to which eight warps have room for the rows of 32 columns in registers."""
 LARGEST_IN_A_LANE = 12
 """Unknowns per time that fit into the registers of one of its lanes."""
+REDUCED = -1
+"""In place of a number of pieces: odd-even reduction (`_gpu_reduction.py`)."""
 
 
 class GpuBackend(Backend):
-    """Orthogonal elimination in registers: of one lane, of a team, or of a few warps."""
+    """Orthogonal elimination in registers: of one lane, of a team, or of a few warps.
+
+    Few long sequences of larger blocks, and the largest blocks, by odd-even reduction.
+    """
 
     name = "gpu"
 
@@ -42,11 +48,10 @@ class GpuBackend(Backend):
         return None
 
     def unsupported(self, device: torch.device, n: int) -> str | None:
-        """CUDA tensors, or CPU tensors in the interpreter; blocks that fit into registers."""
+        """CUDA tensors, or CPU tensors in the interpreter."""
+        del n
         if not (device.type == "cuda" or (device.type == "cpu" and interpreted())):
             return f"the tensors are on {device}, not on a CUDA device"
-        if n > LARGEST_BLOCK:
-            return f"V (R+1) = {n} unknowns per time; its kernels hold at most {LARGEST_BLOCK}"
         return None
 
     def pieces(self, B: int, T: int, n: int, reach: int) -> int:
@@ -56,7 +61,11 @@ class GpuBackend(Backend):
         (`_gpu_large.py`): blocks that are too large for one lane, and those of medium size as long
         as the sequences alone do not fill the device. Long ones are better cut, unless there are
         many. One is a whole sequence, from both its ends at once if the scheme allows that.
+        `REDUCED` asks for odd-even reduction: blocks too large for a lane of few long sequences,
+        and blocks too large for the registers of a few warps.
         """
+        if n > LARGEST_BLOCK or (n > LARGEST_IN_A_LANE and _few(B, T, n)):
+            return REDUCED
         # Where the ways cross on a large GPU; a pair of lanes moves the crossing up.
         few = n >= 6 and 10 * n**3 >= B if reach > 1 else n >= 7 and 7 * n**3 >= 5 * B
         if n > LARGEST_IN_A_LANE or (few and T <= 500 + 8 * B and not interpreted()):
@@ -70,6 +79,8 @@ class GpuBackend(Backend):
 
     def factor_size(self, problem: Problem, pieces: int) -> int:
         """Every level's factor, one behind the other."""
+        if pieces == REDUCED:
+            return _reduction.factor_size(problem, pieces)
         return sum(level.factor_size for level in _levels(problem, pieces))
 
     def solve(self, problem: Problem, pieces: int) -> Solved:
@@ -86,7 +97,9 @@ class GpuBackend(Backend):
     def out_of_memory(self, problem: Problem, pieces: int, device: torch.device) -> BackendError:
         """What to do about it."""
         B, T = problem.y_shape[:2]
-        needed = 8 * (self.factor_size(problem, pieces) + 3 * math.prod(problem.y_shape))
+        reduced = pieces == REDUCED
+        size = _reduction.words(problem) if reduced else self.factor_size(problem, pieces)
+        needed = 8 * (size + 3 * math.prod(problem.y_shape))
         free, total = torch.cuda.mem_get_info(device)
         fits = min(B - 1, int(0.9 * B * free / needed))
         advice = "Not even one fits: use shorter series, or the CPU."
@@ -99,6 +112,8 @@ class GpuBackend(Backend):
         )
 
     def _solve(self, problem: Problem, pieces: int) -> Solved:
+        if pieces == REDUCED:
+            return _reduction.solve(problem, pieces)
         levels = _levels(problem, pieces)
         first = levels[0]
         new, B = problem.c.new_empty, first.B
@@ -115,6 +130,8 @@ class GpuBackend(Backend):
 
     def prepare(self, problem: Problem, pieces: int) -> Prepared | None:
         """What `solve` and its derivative need, for tensors that lie in memory like these."""
+        if pieces == REDUCED:
+            return None
         levels = _levels(problem, pieces)
         whole = all(_packed(x, 2) is x for x in problem.tensors[:3])
         if interpreted() or not whole or not levels[0].B or problem.w_smooth.stride(-1):
@@ -126,6 +143,8 @@ class GpuBackend(Backend):
 
     def adjoint(self, problem: Problem, factor: Tensor, g: Tensor, pieces: int) -> Tensor:
         """Forward substitution up the levels, back substitution down."""
+        if pieces == REDUCED:
+            return _reduction.adjoint(problem, factor, g, pieces)
         levels = _levels(problem, pieces)
         out = factor.new_empty(problem.y_shape)
         if levels[0].B:
@@ -173,6 +192,29 @@ def _unit_link(R: int, scheme: str, device: torch.device) -> tuple[Tensor, Tenso
     """`K` and `K F` for weights of one, kept: prepared launches hold their addresses."""
     K, KF = unit_link(R, scheme)
     return torch.from_numpy(K).to(device), torch.from_numpy(KF).to(device)
+
+
+def _links(w_smooth: Tensor, scheme: str) -> tuple[Tensor, Tensor, Tensor]:
+    """As `link_rows`, which copies constants from the host each time: no graph could hold that."""
+    m = w_smooth.shape[-1]
+    if w_smooth.stride(-1) and m > 1:
+        return link_rows(w_smooth, scheme)
+    unit = _unit_link(m - 1, scheme, w_smooth.device)
+    K, KF = (x.expand(*w_smooth.shape, m) for x in unit)
+    return w_smooth[..., 0], K, KF
+
+
+_reduction = Reduction(_links)
+
+
+def _few(B: int, T: int, n: int) -> bool:
+    """Whether sequences are so few and long that odd-even reduction is sooner done.
+
+    Measured on an H200, where it takes some milliseconds to launch, and as long for 50 sequences as
+    they take one time after the other.
+    """
+    long = T >= 800 if n <= plans.LARGEST_IN_A_WARP else T * n * n >= 65_000
+    return B <= 48 and long and not interpreted()
 
 
 def _inputs(

@@ -1,0 +1,340 @@
+"""Odd-even reduction on a GPU, with kernels for what `cyclic.py` does by tensor operations.
+
+Few long sequences of larger blocks: eliminated one time after the other they leave most of a device
+idle. Here half of the blocks that are left are eliminated at once. It is more work, in a number of
+launches that grows with the logarithm of the length. Blocks of any size go this way, because no
+program needs to hold more than some columns of a matrix (`_gpu_triangle.py`).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.linalg import vector_norm
+from torch.nn.functional import pad
+
+from smnn._backends import _gpu_reduction_source as source
+from smnn._backends import _gpu_triangle as triangle
+from smnn._backends.base import Solved, nothing, relative_pivots
+from smnn._backends.cyclic import Links, TorchBackend, chain
+from smnn._problem import Problem
+
+if TYPE_CHECKING:
+    from smnn._backends._gpu_launch import Kernel, Launch, Program, Slot
+
+MANY = 3_000_000
+"""Numbers in all matrices from which on products of matrices are sooner done than our own kernel."""
+LARGEST_OF_A_WARP = 64
+"""Unknowns of a block that one warp substitutes."""
+
+
+class Shape(NamedTuple):
+    """The chain of blocks of all sequences."""
+
+    B: int
+    N: int
+    """Blocks."""
+    M: int
+    """Unknowns of a block."""
+
+
+class Level(NamedTuple):
+    """Blocks that are eliminated at once, and where the rows of their matrices come from."""
+
+    step: int
+    """Blocks from one that is left to the next."""
+    left: int
+    blocks: int
+    """How many of those that are left go."""
+    links: int
+    """Links whose rows lie where the level before has left them; one more may be apart."""
+    slots: int
+    """Rows of each of these."""
+    apart: int
+    """Rows of that one."""
+    height: int
+    """Rows of the matrices that the level before has left them in."""
+    own: int
+    """Rows on a block alone."""
+    M: int
+
+    @property
+    def rows(self) -> int:
+        """Of a matrix."""
+        return max(self.M, 2 * max(self.slots, self.apart) + self.own)
+
+    @property
+    def columns(self) -> int:
+        """Columns to be taken to a triangle.
+
+        Rows beyond the block's own may be few enough as they are, or nobody wants them.
+        """
+        return self.M if self.rows <= 3 * self.M or self.left == 1 else 3 * self.M
+
+    @property
+    def rest(self) -> int:
+        """Rows that are left of a matrix for the blocks beside it."""
+        return min(self.rows, 3 * self.M) - self.M
+
+
+@functools.lru_cache(maxsize=1024)
+def levels(shape: Shape, slots: int, own: int) -> tuple[Level, ...]:
+    """All levels; `slots` rows of each link and `own` rows of each block are there to begin with."""
+    _, left, M = shape
+    out, step, links, apart, height = [], 1, left + 1, 0, slots
+    while left:
+        level = Level(step, left, (left + 1) // 2, links, slots, apart, height, own, M)
+        out.append(level)
+        # The link behind the last block stays if that block does. At first it is empty.
+        if left % 2:
+            apart = 0
+        elif step > 1 and not apart and links > left:
+            apart = slots
+        step, left, links = 2 * step, left // 2, level.blocks
+        slots, height = level.rest, level.rows
+    return tuple(out)
+
+
+def _parts(x: int, size: int = source.LANES) -> int:
+    return -(-x // size)
+
+
+@functools.cache
+def row_kernels() -> tuple[Kernel, Kernel]:
+    """How large rows are; and the rows, in that order."""
+    from smnn._backends._gpu_emit import Source
+    from smnn._backends._gpu_launch import Kernel
+
+    sizes, ordered = Source(), Source()
+    source.rows_body(sizes, ordered=False)
+    source.rows_body(ordered, ordered=True)
+    return (
+        Kernel("reduction_sizes", sizes, source.ROW_ARGUMENTS),
+        Kernel("reduction_rows", ordered, [*source.ROW_ARGUMENTS, "a_ptr"]),
+    )
+
+
+@functools.cache
+def substitution_kernels(warps: int) -> tuple[Kernel, Kernel]:
+    """Forward and back, for the blocks of a level, with so many warps for each."""
+    from smnn._backends._gpu_emit import Source
+    from smnn._backends._gpu_launch import Kernel
+
+    forward, back = Source(), Source()
+    source.forward_body(forward, warps)
+    source.back_body(back, warps)
+    return (
+        Kernel("reduction_forward", forward, source.FORWARD_ARGUMENTS),
+        Kernel("reduction_back", back, source.BACK_ARGUMENTS),
+    )
+
+
+@functools.cache
+def triangle_kernel(form: triangle.Form) -> Kernel:
+    """Reflections of some columns, on chunks of that form."""
+    from smnn._backends._gpu_emit import Source
+    from smnn._backends._gpu_launch import Kernel
+
+    out = Source()
+    triangle.triangle_body(out, form)
+    return Kernel("triangle", out, triangle.ARGUMENTS)
+
+
+@functools.lru_cache(maxsize=512)
+def _rows_program(shape: Shape, level: Level) -> Program:
+    """Put the rows of a level together, the largest first."""
+    from smnn._backends._gpu_launch import Launch, Program, Slot
+
+    B, N, M = shape
+    width, line, count = 3 * M + 1, M + 1, level.rows
+    at, per_row = (0, 2 * M + 1) if level.step == 1 else (M * width + M, width)
+    if level.step == 1:  # links of a sequence one behind the other, else sequences of a link
+        per_link = level.slots * per_row
+        per_sequence = (N + 1) * per_link
+    else:
+        per_sequence = level.height * width
+        per_link = B * per_sequence
+    values: dict[str, int | Slot] = {
+        "B": B, "M": M, "high": _parts(width), "stop": _parts(count), "own": level.own,
+        "slots": max(level.slots, level.apart), "count": count, "width": width,
+        "links": level.links, "link_rows": level.slots, "link_ptr": Slot("link", at),
+        "link_sb": per_sequence, "link_sk": per_link, "link_sr": per_row,
+        "outer_ptr": Slot("outer"), "outer_rows": level.apart,
+        "outer_sb": level.apart * (2 * M + 1), "outer_sr": 2 * M + 1,
+        "local_ptr": Slot("local", (level.step - 1) * level.own * line),
+        "local_sb": N * level.own * line, "local_sk": 2 * level.step * level.own * line,
+        "local_sr": line, "sizes_ptr": Slot("sizes"), "a_ptr": Slot("a"),
+    }  # fmt: skip
+    lanes = 128 * B * level.blocks * _parts(count)
+    return Program([Launch(kernel, lanes, 128, values) for kernel in row_kernels()])
+
+
+def kept(alone: bool) -> int:
+    """Reflections that are remembered: those of a block, and of the next while it is made."""
+    return triangle.WIDE_BLOCK if alone else 2 * triangle.BLOCK
+
+
+@functools.lru_cache(maxsize=512)
+def _triangle_programs(
+    matrices: int, count: int, width: int, columns: int, alone: bool
+) -> list[tuple[int, int, Program]]:
+    """From which column to which one, and how: block by block if they are on their own."""
+    from smnn._backends._gpu_launch import Launch, Program, Slot
+
+    block = triangle.WIDE_BLOCK if alone else columns
+    found: dict[int, list[Launch]] = {}
+    values: dict[str, int | Slot] = {
+        "count": count, "width": width, "kept": kept(alone),
+        "a_ptr": Slot("a"), "v_ptr": Slot("normals"), "w_ptr": Slot("scales"),
+    }  # fmt: skip
+    for turn in triangle.turns(count, width, columns, alone=alone):
+        lanes = source.LANES * turn.form.warps
+        own = values | dict(zip(turn._fields[1:], turn[1:], strict=True))
+        start = min(turn.high, columns - 1) // block * block
+        found.setdefault(start, []).append(
+            Launch(triangle_kernel(turn.form), lanes * matrices * turn.chunks, lanes, own)
+        )
+    return [(x, min(x + block, columns), Program(launches)) for x, launches in found.items()]
+
+
+def to_triangles(a: Tensor, columns: int) -> None:
+    """The first columns of matrices `(matrices, count, width)` become triangles, in place."""
+    matrices, count, width = a.shape
+    alone, size = a.numel() > MANY, triangle.form_for(count).columns
+    normals = a.new_empty(matrices, kept(alone), count)
+    scales = a.new_empty(matrices, kept(alone))
+    tensors = {"a": a, "normals": normals, "scales": scales}
+    for low, high, program in _triangle_programs(matrices, count, width, columns, alone):
+        program.run(tensors)
+        behind = _parts(high, size) * size
+        if alone and behind < width:
+            # All reflections of a block: 1 - V' L^-1 V, with normals as the rows of V.
+            V = normals[:, : high - low, low:]
+            L, scale = V @ V.mT, scales[:, : high - low]
+            L.diagonal(dim1=1, dim2=2).copy_(torch.where(scale > 0, 1 / scale, 1.0))
+            rest = a[:, low:, behind:]
+            along = torch.linalg.solve_triangular(L, V @ rest, upper=False)
+            rest.baddbmm_(V.mT, along, alpha=-1)
+
+
+@functools.lru_cache(maxsize=256)
+def _substitution(shape: Shape, *, adjoint: bool) -> Program:
+    """`R y = z` from the last level to the first; before it, `R^T z = g` the other way."""
+    from smnn._backends._gpu_launch import Launch, Program, Slot
+
+    B, N, M = shape
+    warps = 1 if M <= LARGEST_OF_A_WARP else 4
+    (forward, back), lanes = substitution_kernels(warps), source.LANES * warps
+    up: list[Launch] = []
+    down: list[Launch] = []
+    first = 0
+    for i, level in enumerate(levels(shape, 0, 0)):
+        values: dict[str, int | Slot] = {
+            "B": B, "N": N, "M": M, "high": _parts(M), "few": _parts(M, lanes), "first": first,
+            "step": level.step, "stop": i, "factor_ptr": Slot("factor"), "z_ptr": Slot("z"),
+            "y_ptr": Slot("y"), "g_ptr": Slot("g"),
+        }  # fmt: skip
+        total = lanes * B * level.blocks
+        up.append(Launch(forward, total, lanes, values))
+        down.append(Launch(back, total, lanes, values))
+        first += level.blocks
+    return Program([*(up if adjoint else []), *down[::-1]])
+
+
+@functools.lru_cache(maxsize=64)
+def _order(N: int, device: torch.device) -> Tensor:
+    """The blocks in the order in which they are eliminated."""
+    steps = [1 << i for i in range(N.bit_length())]
+    return torch.cat([torch.arange(step - 1, N, 2 * step, device=device) for step in steps])
+
+
+def _first_values(problem: Problem, link: Tensor) -> None:
+    """Initial values of a single time as rows of the link before it, which leads to nothing."""
+    u, w, (_, _, V, m) = problem.u, problem.w_init, problem.y_shape
+    M, n = (link.shape[-1] - 1) // 2, V * m
+    fill = (0, m - u.shape[3])
+    rows = link[:, 0, :n]
+    rows[..., M : M + n].diagonal(dim1=1, dim2=2).copy_(pad(w[:, 0], fill).flatten(1))
+    rows[..., -1] = pad((w * u)[:, 0], fill).flatten(1)
+
+
+class Reduction(TorchBackend):
+    """As `TorchBackend`, of which it is the part of a GPU; its factor lies in another order.
+
+    Args:
+        links: Rows of the links of a problem, as `_taylor.link_rows` gives them, without a copy
+            from the host.
+    """
+
+    def __init__(self, links: Links) -> None:
+        self._links = links
+
+    def words(self, problem: Problem) -> int:
+        """Of memory that a solve takes, roughly: the factor, links, and matrices of two levels."""
+        return 5 * self.factor_size(problem, 1)
+
+    def _shape(self, problem: Problem) -> Shape:
+        return Shape(problem.c.shape[0], *self._sizes(problem))
+
+    def solve(self, problem: Problem, pieces: int) -> Solved:
+        """Reduce to nothing, and substitute back."""
+        if not problem.c.shape[0]:
+            return nothing(problem)
+        at_once = problem.u.shape[1] == 1  # then no other block needs room for such rows
+        bare = problem._replace(u=problem.u[:, :0], w_init=problem.w_init[:, :0])
+        local, link = chain(bare if at_once else problem, self._links)
+        if at_once:
+            _first_values(problem, link)
+        shape = self._shape(problem)
+        B, N, M = shape
+        columns = local[..., :-1], link[:, :-1, :, M:-1], link[:, 1:, :, :M]
+        norms = vector_norm(torch.stack([vector_norm(x, dim=2) for x in columns]), dim=0)
+        factor, z = norms.new_empty(N, B, M, 3 * M), norms.new_empty(N, B, M)
+        self._reduce(shape, local.contiguous(), link.contiguous(), factor, z)
+        y = norms.new_empty(B, N * M)
+        _substitution(shape, adjoint=False).run({"factor": factor, "z": z, "y": y})
+        order = _order(N, y.device)
+        pivots = factor[..., :M].diagonal(dim1=2, dim2=3).abs()
+        ratios = torch.empty_like(norms)
+        ratios[:, order] = relative_pivots(pivots.transpose(0, 1), norms[:, order])
+        wanted = math.prod(problem.y_shape[1:])
+        rcond, weakest = ratios.flatten(1)[:, :wanted].min(1)
+        y = y[:, :wanted].reshape(problem.y_shape)
+        return self.settle(problem, pieces, y, factor.view(-1), rcond, weakest)
+
+    def _reduce(self, shape: Shape, local: Tensor, link: Tensor, factor: Tensor, z: Tensor) -> None:
+        """Level by level, each from what the one before has left."""
+        B, _, M = shape
+        new, done = factor.new_empty, 0
+        rows = outer = link
+        every = levels(shape, link.shape[2], local.shape[2])
+        for level, following in zip(every, (*every[1:], every[0]), strict=True):
+            a = new(level.blocks * B, level.rows, 3 * M + 1)
+            tensors = {"link": rows, "outer": outer, "local": local, "a": a}
+            _rows_program(shape, level).run(tensors | {"sizes": new(a.shape[:2])})
+            to_triangles(a, level.columns)
+            end = done + level.blocks
+            factor[done:end].view(-1, M, 3 * M).copy_(a[:, :M, :-1])
+            z[done:end].view(-1, M).copy_(a[:, :M, -1])
+            if following.apart and not level.apart:
+                last = rows.view(level.links, B, level.height, -1)[level.left]
+                outer = last[:, M : M + level.slots, M:].contiguous()
+            done, rows = end, a
+
+    def adjoint(self, problem: Problem, factor: Tensor, g: Tensor, pieces: int) -> Tensor:
+        """`R^T z = g` up the levels, `R x = z` back down."""
+        del pieces
+        if not g.numel():
+            return torch.empty_like(g)
+        shape = self._shape(problem)
+        B, N, M = shape
+        flat = g.reshape(B, -1)
+        load = pad(flat, (0, N * M - flat.shape[1])).contiguous()
+        out, z = torch.empty_like(load), torch.empty_like(load)
+        tensors = {"factor": factor, "g": load, "z": z, "y": out}
+        _substitution(shape, adjoint=True).run(tensors)
+        return out[:, : flat.shape[1]].reshape(g.shape)
