@@ -216,7 +216,7 @@ def reduced() -> dict[str, object]:
     ways = ["reduced"]
     cases = {name: compare(name.split(",")[0], case) for name, case in REDUCED.items()}
     found = {"cases": cases, "failures": failures(ways), "uneven": uneven(ways)}
-    reduction.MANY, triangle.WIDE_BLOCK = 0, 16
+    reduction.MANY, reduction.ROOM, triangle.WIDE_BLOCK = 0, 1, 16
     some = ["smnn, 18 unknowns", "central, 6 unknowns"]
     return found | {"products": {x: compare(x.split(",")[0], REDUCED[x]) for x in some}}
 

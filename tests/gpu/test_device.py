@@ -109,8 +109,9 @@ def test_many_shapes_leave_no_memory_behind() -> None:
     assert torch.cuda.memory_allocated() - before < 2_000_000
 
 
-def test_compiled() -> None:
-    x = tensors()
+@pytest.mark.parametrize(("B", "T", "V"), [(40, 30, 1), (2, 130, 8)])
+def test_compiled(B: int, T: int, V: int) -> None:
+    x = tensors(B=B, T=T, V=V)
     compiled = torch.compile(lambda *t: solve(*t).square().sum(), fullgraph=True)
     close(
         list(torch.autograd.grad(compiled(*x), x)),

@@ -111,6 +111,13 @@ def test_few_long_sequences_are_reduced(B: int, T: int, n: int, reduced: bool) -
         assert (GpuBackend().pieces(B, T, n, reach) == REDUCED) == reduced
 
 
+def test_what_would_not_fit_is_not_reduced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "_memory", lambda: 2**30)
+    assert GpuBackend().pieces(1, 1000, 24, 1) == REDUCED
+    assert GpuBackend().pieces(1, 10_000, 24, 1) == 0
+    assert GpuBackend().pieces(1, 10_000, 300, 1) == REDUCED  # there is no other way
+
+
 def test_a_new_way_is_counted_under_its_own_name() -> None:
     class Level(plans.Level):
         @property

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 MANY = 3_000_000
 """Numbers in all matrices from which on products of matrices are sooner done than our own kernel."""
+ROOM = 1 << 25
+"""Words for reflections: with more matrices than have room there, some are done after the others."""
 LARGEST_OF_A_WARP = 64
 """Unknowns of a block that one warp substitutes."""
 
@@ -97,6 +99,11 @@ def levels(shape: Shape, slots: int, own: int) -> tuple[Level, ...]:
         step, left, links = 2 * step, left // 2, level.blocks
         slots, height = level.rest, level.rows
     return tuple(out)
+
+
+def words(B: int, T: int, n: int, reach: int) -> int:
+    """Of memory that a solve takes, roughly: the factor, links, and the matrices of two levels."""
+    return 5 * 3 * B * T * n * n * reach
 
 
 def _parts(x: int, size: int = source.LANES) -> int:
@@ -203,8 +210,14 @@ def _triangle_programs(
 
 def to_triangles(a: Tensor, columns: int) -> None:
     """The first columns of matrices `(matrices, count, width)` become triangles, in place."""
+    alone = a.numel() > MANY
+    for part in a.split(max(1, ROOM // (kept(alone) * a.shape[1]))):
+        _part_to_triangles(part, columns, alone=alone)
+
+
+def _part_to_triangles(a: Tensor, columns: int, *, alone: bool) -> None:
     matrices, count, width = a.shape
-    alone, size = a.numel() > MANY, triangle.form_for(count).columns
+    size = triangle.form_for(count).columns
     normals = a.new_empty(matrices, kept(alone), count)
     scales = a.new_empty(matrices, kept(alone))
     tensors = {"a": a, "normals": normals, "scales": scales}
@@ -262,6 +275,13 @@ def _first_values(problem: Problem, link: Tensor) -> None:
     rows[..., -1] = pad((w * u)[:, 0], fill).flatten(1)
 
 
+def _norms(local: Tensor, link: Tensor) -> Tensor:
+    """Of the columns of all blocks."""
+    M = local.shape[-1] - 1
+    parts = local[..., :-1], link[:, :-1, :, M:-1], link[:, 1:, :, :M]
+    return vector_norm(torch.stack([vector_norm(x, dim=2) for x in parts]), dim=0)
+
+
 class Reduction(TorchBackend):
     """As `TorchBackend`, of which it is the part of a GPU; its factor lies in another order.
 
@@ -273,10 +293,6 @@ class Reduction(TorchBackend):
     def __init__(self, links: Links) -> None:
         self._links = links
 
-    def words(self, problem: Problem) -> int:
-        """Of memory that a solve takes, roughly: the factor, links, and matrices of two levels."""
-        return 5 * self.factor_size(problem, 1)
-
     def _shape(self, problem: Problem) -> Shape:
         return Shape(problem.c.shape[0], *self._sizes(problem))
 
@@ -284,17 +300,9 @@ class Reduction(TorchBackend):
         """Reduce to nothing, and substitute back."""
         if not problem.c.shape[0]:
             return nothing(problem)
-        at_once = problem.u.shape[1] == 1  # then no other block needs room for such rows
-        bare = problem._replace(u=problem.u[:, :0], w_init=problem.w_init[:, :0])
-        local, link = chain(bare if at_once else problem, self._links)
-        if at_once:
-            _first_values(problem, link)
         shape = self._shape(problem)
         B, N, M = shape
-        columns = local[..., :-1], link[:, :-1, :, M:-1], link[:, 1:, :, :M]
-        norms = vector_norm(torch.stack([vector_norm(x, dim=2) for x in columns]), dim=0)
-        factor, z = norms.new_empty(N, B, M, 3 * M), norms.new_empty(N, B, M)
-        self._reduce(shape, local.contiguous(), link.contiguous(), factor, z)
+        factor, z, norms = self._reduce(problem, shape)
         y = norms.new_empty(B, N * M)
         _substitution(shape, adjoint=False).run({"factor": factor, "z": z, "y": y})
         order = _order(N, y.device)
@@ -306,24 +314,43 @@ class Reduction(TorchBackend):
         y = y[:, :wanted].reshape(problem.y_shape)
         return self.settle(problem, pieces, y, factor.view(-1), rcond, weakest)
 
-    def _reduce(self, shape: Shape, local: Tensor, link: Tensor, factor: Tensor, z: Tensor) -> None:
-        """Level by level, each from what the one before has left."""
-        B, _, M = shape
-        new, done = factor.new_empty, 0
-        rows = outer = link
-        every = levels(shape, link.shape[2], local.shape[2])
+    def _chain(self, problem: Problem) -> tuple[Tensor, Tensor]:
+        """Rows of the blocks and of the links between them."""
+        if problem.u.shape[1] != 1:
+            local, link = chain(problem, self._links)
+        else:  # no block but the first needs room for such rows
+            bare = problem._replace(u=problem.u[:, :0], w_init=problem.w_init[:, :0])
+            local, link = chain(bare, self._links)
+            _first_values(problem, link)
+        return local.contiguous(), link.contiguous()
+
+    def _reduce(self, problem: Problem, shape: Shape) -> tuple[Tensor, Tensor, Tensor]:
+        """Level by level, each from what the one before has left.
+
+        Gives the factor, what is on its right-hand side, and the norms of all columns. Memory is
+        given back as soon as it is no longer needed.
+        """
+        B, N, M = shape
+        local, rows = self._chain(problem)
+        norms = _norms(local, rows)
+        new, outer, done = norms.new_empty, local, 0
+        factor, z = new(N, B, M, 3 * M), new(N, B, M)
+        every = levels(shape, rows.shape[2], local.shape[2])
         for level, following in zip(every, (*every[1:], every[0]), strict=True):
             a = new(level.blocks * B, level.rows, 3 * M + 1)
-            tensors = {"link": rows, "outer": outer, "local": local, "a": a}
-            _rows_program(shape, level).run(tensors | {"sizes": new(a.shape[:2])})
+            _rows_program(shape, level).run(
+                {"link": rows, "outer": outer, "local": local, "a": a, "sizes": new(a.shape[:2])}
+            )
+            if following.apart and not level.apart:
+                outer = rows.view(level.links, B, level.height, -1)[level.left]
+                outer = outer[:, M : M + level.slots, M:].contiguous()
+            rows = a
             to_triangles(a, level.columns)
             end = done + level.blocks
             factor[done:end].view(-1, M, 3 * M).copy_(a[:, :M, :-1])
             z[done:end].view(-1, M).copy_(a[:, :M, -1])
-            if following.apart and not level.apart:
-                last = rows.view(level.links, B, level.height, -1)[level.left]
-                outer = last[:, M : M + level.slots, M:].contiguous()
-            done, rows = end, a
+            done = end
+        return factor, z, norms
 
     def adjoint(self, problem: Problem, factor: Tensor, g: Tensor, pieces: int) -> Tensor:
         """`R^T z = g` up the levels, `R x = z` back down."""

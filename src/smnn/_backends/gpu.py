@@ -12,11 +12,12 @@ from torch import Tensor
 
 from smnn._backends import _gpu_plan as plans
 from smnn._backends._gpu_mode import interpreted
-from smnn._backends._gpu_reduction import Reduction
+from smnn._backends._gpu_reduction import Reduction, words
 from smnn._backends.base import Backend, Solved
 from smnn._errors import BackendError
 from smnn._problem import Problem
 from smnn._taylor import link_rows, unit_link
+from smnn._tracing import constant
 
 if TYPE_CHECKING:
     from smnn._backends._gpu_prepared import Prepared
@@ -64,7 +65,7 @@ class GpuBackend(Backend):
         `REDUCED` asks for odd-even reduction: blocks too large for a lane of few long sequences,
         and blocks too large for the registers of a few warps.
         """
-        if n > LARGEST_BLOCK or (n > LARGEST_IN_A_LANE and _few(B, T, n)):
+        if n > LARGEST_BLOCK or (n > LARGEST_IN_A_LANE and _few(B, T, n, reach)):
             return REDUCED
         # Where the ways cross on a large GPU; a pair of lanes moves the crossing up.
         few = n >= 6 and 10 * n**3 >= B if reach > 1 else n >= 7 and 7 * n**3 >= 5 * B
@@ -96,9 +97,10 @@ class GpuBackend(Backend):
 
     def out_of_memory(self, problem: Problem, pieces: int, device: torch.device) -> BackendError:
         """What to do about it."""
-        B, T = problem.y_shape[:2]
-        reduced = pieces == REDUCED
-        size = _reduction.words(problem) if reduced else self.factor_size(problem, pieces)
+        B, T, V, m = problem.y_shape
+        size = self.factor_size(problem, pieces)
+        if pieces == REDUCED:
+            size = words(B, T, V * m, 2 if problem.scheme == "central" else 1)
         needed = 8 * (size + 3 * math.prod(problem.y_shape))
         free, total = torch.cuda.mem_get_info(device)
         fits = min(B - 1, int(0.9 * B * free / needed))
@@ -207,14 +209,27 @@ def _links(w_smooth: Tensor, scheme: str) -> tuple[Tensor, Tensor, Tensor]:
 _reduction = Reduction(_links)
 
 
-def _few(B: int, T: int, n: int) -> bool:
+@functools.cache
+def _least_memory() -> int:
+    devices = range(torch.cuda.device_count())
+    return min((torch.cuda.get_device_properties(i).total_memory for i in devices), default=2**34)
+
+
+@constant
+def _memory() -> int:
+    """Bytes of the smallest device."""
+    return _least_memory()
+
+
+def _few(B: int, T: int, n: int, reach: int) -> bool:
     """Whether sequences are so few and long that odd-even reduction is sooner done.
 
     Measured on an H200, where it takes some milliseconds to launch, and as long for 50 sequences as
-    they take one time after the other.
+    they take one time after the other. It needs some ten times the memory of that.
     """
     long = T >= 800 if n <= plans.LARGEST_IN_A_WARP else T * n * n >= 65_000
-    return B <= 48 and long and not interpreted()
+    fits = 8 * words(B, T, n, reach) <= _memory() // 2
+    return B <= 48 and long and fits and not interpreted()
 
 
 def _inputs(
