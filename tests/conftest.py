@@ -6,7 +6,8 @@ device. Runs on a CUDA device carry the mark `gpu`, so that
 
     pytest -m gpu            repeats the whole matrix on the device,
     pytest -m "not gpu"      stays on the CPU,
-    pytest --device cuda     as the first, and fails where there is no device.
+    pytest --device cuda     as the first, and fails where there is no device,
+    pytest -m gpu --reduced  makes the `gpu` backend take every problem by odd-even reduction.
 """
 
 import os
@@ -52,6 +53,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="all",
         help="devices that the solver is tested on (default: all that there are)",
     )
+    parser.addoption(
+        "--reduced",
+        action="store_true",
+        help="the gpu backend by odd-even reduction, which is else for large blocks",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--reduced"):
+        from trust.ways import always_reduce
+
+        always_reduce()
 
 
 def _devices(config: pytest.Config) -> list[str]:

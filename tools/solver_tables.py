@@ -140,7 +140,9 @@ def gpu(record: dict[str, Any]) -> str:
             "factor kept, with `keep_factor=False`, and that of the published solver.",
             table(head, rows),
             *floor(record.get("multiplication")),
+            *other_runs(record.get("other_runs", [])),
             *later_runs(record["cases"]),
+            *record.get("notes", []),
             "One sequence of order 2, cut into pieces of time"
             + (f" ({record['lengths_of']}):" if "lengths_of" in record else ":"),
             table(["T", "eager, ms", "device, ms"], lengths),
@@ -148,6 +150,18 @@ def gpu(record: dict[str, Any]) -> str:
             "Written by `python tools/tables.py --gpu benchmarks/results/gpu_h200.json`.",
         ]
     )
+
+
+def other_runs(runs: list[dict[str, Any]]) -> list[str]:
+    """How far the ratios that the host decides move from run to run."""
+    if not runs:
+        return []
+    found = [
+        f"{', '.join(map(ratio, run['ratios'].values()))} where a multiplication took "
+        f"{milliseconds(run['multiplication_ms'])} ms"
+        for run in runs
+    ]
+    return [f"Other hosts gave other ratios ({', '.join(runs[0]['ratios'])}): {'; '.join(found)}."]
 
 
 def later_runs(cases: list[dict[str, Any]]) -> list[str]:

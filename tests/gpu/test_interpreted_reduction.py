@@ -6,10 +6,15 @@ import importlib.util
 from typing import Any
 
 import pytest
+import torch
 
 from gpu.interpreter_runs import agrees, run
-from smnn._backends._gpu_reduction import Shape, levels
+from helpers import random_problem
+from smnn._backends._gpu_reduction import Reduction, Shape, _residual, levels
 from smnn._backends._gpu_triangle import form_for, turns
+from smnn._problem import make_problem
+from smnn._rows import normal_residual
+from smnn._taylor import link_rows
 
 interpreter = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="Triton is not installed"
@@ -45,6 +50,22 @@ def test_failed_samples_are_named_and_disturb_no_other(interpreted: dict[str, An
 def test_rows_of_very_different_size(interpreted: dict[str, Any]) -> None:
     """Reflections of rows that are not sorted fail."""
     assert interpreted["uneven"]["reduced"] < 1e-10
+
+
+@pytest.mark.parametrize("scheme", ["smnn", "central"])
+@pytest.mark.parametrize(("T", "T_init"), [(1, 1), (6, 1), (7, 3), (7, 0)])
+def test_residual_of_the_rows(scheme: str, T: int, T_init: int) -> None:
+    """That of the blocks is that of the problem, at any `y`."""
+    case = random_problem(0, T=T, V=2, Q=3, R=2, T_init=T_init, batch=(3,), limit=None)
+    problem, _ = make_problem(*case.args, scheme=scheme)
+    reduction = Reduction(link_rows)
+    y = torch.randn(problem.y_shape, dtype=torch.float64)
+    _, N, M = reduction._shape(problem)
+    blocks = torch.zeros(3, N * M, dtype=torch.float64)
+    blocks[:, : y[0].numel()] = y.flatten(1)
+    found = _residual(*reduction._chain(problem), blocks.view(3, N, M))
+    found = found.flatten(1)[:, : y[0].numel()].view_as(y)
+    torch.testing.assert_close(found, normal_residual(problem, y), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("N", [1, 2, 3, 4, 7, 8, 12, 37, 1000])

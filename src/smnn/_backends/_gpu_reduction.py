@@ -282,6 +282,17 @@ def _norms(local: Tensor, link: Tensor) -> Tensor:
     return vector_norm(torch.stack([vector_norm(x, dim=2) for x in parts]), dim=0)
 
 
+def _residual(local: Tensor, link: Tensor, y: Tensor) -> Tensor:
+    """Rows, transposed, times what they leave of their right-hand sides: zero at the solution."""
+    M = y.shape[-1]
+    own, left, right = local[..., :-1], link[..., :M], link[..., M:-1]
+    ring = pad(y, (0, 0, 1, 1)).unsqueeze(-1)
+    inner = local[..., -1:] - own @ y.unsqueeze(-1)
+    between = link[..., -1:] - left @ ring[:, :-1] - right @ ring[:, 1:]
+    total = own.mT @ inner + (right.mT @ between)[:, :-1] + (left.mT @ between)[:, 1:]
+    return total.squeeze(-1).contiguous()
+
+
 class Reduction(TorchBackend):
     """As `TorchBackend`, of which it is the part of a GPU; its factor lies in another order.
 
@@ -297,21 +308,29 @@ class Reduction(TorchBackend):
         return Shape(problem.c.shape[0], *self._sizes(problem))
 
     def solve(self, problem: Problem, pieces: int) -> Solved:
-        """Reduce to nothing, and substitute back."""
+        """Reduce to nothing, substitute back, refine once with the residual of the rows."""
         if not problem.c.shape[0]:
             return nothing(problem)
         shape = self._shape(problem)
         B, N, M = shape
-        factor, z, norms = self._reduce(problem, shape)
-        y = norms.new_empty(B, N * M)
+        local, link = self._chain(problem)
+        norms = _norms(local, link)
+        factor, z = self._reduce(shape, local, link)
+        y = norms.new_empty(B, N, M)
         _substitution(shape, adjoint=False).run({"factor": factor, "z": z, "y": y})
+        tensors = {"factor": factor, "z": z, "g": _residual(local, link, y)}
+        better = torch.empty_like(y)
+        _substitution(shape, adjoint=True).run(tensors | {"y": better})
         order = _order(N, y.device)
         pivots = factor[..., :M].diagonal(dim1=2, dim2=3).abs()
         ratios = torch.empty_like(norms)
         ratios[:, order] = relative_pivots(pivots.transpose(0, 1), norms[:, order])
         wanted = math.prod(problem.y_shape[1:])
         rcond, weakest = ratios.flatten(1)[:, :wanted].min(1)
-        y = y[:, :wanted].reshape(problem.y_shape)
+        better = better.nan_to_num(
+            0.0, 0.0, 0.0
+        )  # a residual may overflow where an answer does not
+        y = (y + better).flatten(1)[:, :wanted].reshape(problem.y_shape)
         return self.settle(problem, pieces, y, factor.view(-1), rcond, weakest)
 
     def _chain(self, problem: Problem) -> tuple[Tensor, Tensor]:
@@ -324,16 +343,13 @@ class Reduction(TorchBackend):
             _first_values(problem, link)
         return local.contiguous(), link.contiguous()
 
-    def _reduce(self, problem: Problem, shape: Shape) -> tuple[Tensor, Tensor, Tensor]:
+    def _reduce(self, shape: Shape, local: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Level by level, each from what the one before has left.
 
-        Gives the factor, what is on its right-hand side, and the norms of all columns. Memory is
-        given back as soon as it is no longer needed.
+        Gives the factor, and what is on its right-hand side.
         """
         B, N, M = shape
-        local, rows = self._chain(problem)
-        norms = _norms(local, rows)
-        new, outer, done = norms.new_empty, local, 0
+        new, outer, done = local.new_empty, local, 0
         factor, z = new(N, B, M, 3 * M), new(N, B, M)
         every = levels(shape, rows.shape[2], local.shape[2])
         for level, following in zip(every, (*every[1:], every[0]), strict=True):
@@ -350,7 +366,7 @@ class Reduction(TorchBackend):
             factor[done:end].view(-1, M, 3 * M).copy_(a[:, :M, :-1])
             z[done:end].view(-1, M).copy_(a[:, :M, -1])
             done = end
-        return factor, z, norms
+        return factor, z
 
     def adjoint(self, problem: Problem, factor: Tensor, g: Tensor, pieces: int) -> Tensor:
         """`R^T z = g` up the levels, `R x = z` back down."""

@@ -1,0 +1,71 @@
+"""Odd-even reduction at full length: everything but its kernels, for which others stand in."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from gpu import reduction_stand_ins
+from helpers import random_problem
+from smnn._backends import _gpu_reduction as reduction
+from smnn._backends.registry import backend_named
+from smnn._problem import Problem, make_problem
+from smnn._taylor import link_rows
+
+
+@pytest.fixture(autouse=True)
+def _stand_ins(monkeypatch: pytest.MonkeyPatch) -> None:
+    for function in reduction_stand_ins.ALL:
+        monkeypatch.setattr(reduction, function.__name__, function)
+
+
+def relative(a: Tensor, b: Tensor) -> float:
+    return float((a - b).abs().max() / b.abs().max())
+
+
+@pytest.mark.parametrize("scheme", ["smnn", "central"])
+@pytest.mark.parametrize("T", [1, 2, 3, 5, 6, 12, 28, 100])
+@pytest.mark.parametrize("T_init", [0, 1, 2])
+def test_answers_are_those_of_another_backend(scheme: str, T: int, T_init: int) -> None:
+    """Lengths that leave a block over at the first level, at later ones, or at none."""
+    case = random_problem(T, T=T, V=2, Q=8, R=2, T_init=min(T, T_init), batch=(3,), limit=None)
+    problem, _ = make_problem(*case.args, scheme=scheme)
+    engine, judge = reduction.Reduction(link_rows), backend_named("cpu")
+    found, expected = engine.solve(problem, -1), judge.solve(problem, 1)
+    assert found.factor.numel() == engine.factor_size(problem, -1)
+    assert not found.status.any()
+    assert relative(found.y, expected.y) < 1e-10
+    g = torch.randn_like(found.y)
+    x, z = (
+        e.adjoint(problem, s.factor, g, p)
+        for e, s, p in ((engine, found, -1), (judge, expected, 1))
+    )
+    assert relative(x, z) < 1e-9
+
+
+def small_steps() -> Problem:
+    """`y''' + y'' + y' = 0` with initial values, in steps of 0.001."""
+    f64 = torch.float64
+    c = torch.tensor([0.0, 1.0, 1.0, 1.0, 0.0], dtype=f64).expand(1, 5000, 1, 1, 5)
+    u = torch.tensor([0.4, -0.3, 0.7], dtype=f64).view(1, 1, 1, 3)
+    s = torch.full((1, 4999), 0.001, dtype=f64)
+    return make_problem(c, torch.zeros(1, 5000, 1, dtype=f64), u, s)[0]
+
+
+def lost(problem: Problem) -> float:
+    """Error of the solution, relative to rotations one time after the other."""
+    found = reduction.Reduction(link_rows).solve(problem, -1).y
+    return relative(found[..., 0], backend_named("cpu").solve(problem, 1).y[..., 0])
+
+
+def test_many_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What reduction loses there, one refinement wins back."""
+    assert lost(small_steps()) < 1e-11
+    monkeypatch.setattr(reduction, "_residual", lambda local, link, y: torch.zeros_like(y))
+    assert lost(small_steps()) > 1e-10
+
+
+def test_a_residual_that_overflows_spoils_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reduction, "_residual", lambda local, link, y: y * torch.inf)
+    assert lost(small_steps()) < 1e-6
