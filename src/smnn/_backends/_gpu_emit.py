@@ -121,6 +121,14 @@ def together(out: Source, sums: dict[str, str], most: str = "") -> None:
     out(f"{names} = tl.reduce(({given}), 0, {function})")
 
 
+def total(out: Source, values: list[str]) -> str:
+    """All of them added up."""
+    found = out.new(values[0])
+    for x in values[1:]:
+        found = out.new(f"{x} + {found}")
+    return found
+
+
 def far_load(where: str, mask: str, other: float = 0.0) -> str:
     """A number that has its followers beside it, of a lane whose neighbours are far from there.
 

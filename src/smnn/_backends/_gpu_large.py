@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from smnn._backends._gpu_emit import Source, inverse_root, reflection, together
+from smnn._backends._gpu_emit import Source, inverse_root, reflection, together, total
 from smnn._backends._gpu_mode import interpreted
 from smnn._backends._gpu_source import Spec, factor_cells
 
@@ -111,10 +111,7 @@ class Tiles:
 
     def total(self, values: list[str]) -> str:
         """Of tiles, a tile."""
-        found = self.out.new(values[0])
-        for x in values[1:]:
-            found = self.out.new(f"{x} + {found}")
-        return found
+        return total(self.out, values)
 
     @contextmanager
     def columns(self, low: int, high: int) -> Iterator[None]:

@@ -110,6 +110,14 @@ def _block(out: Source, warps: int) -> None:
     out("z = z_ptr + here_at * M")
 
 
+def _take_off(out: Source, values: str, entries: str) -> None:
+    """What entries, a tile of them, make of values that are known, where they are `there`."""
+    out(f"v = tl.load({values}, mask=there, other=0.0)")
+    mask = "there[:, None] & (line < M)[None, :]"
+    out(f"tile = tl.load({entries}, mask={mask}, other=0.0)")
+    out("w = w - tl.sum(tile * v[:, None], axis=0)")
+
+
 def _solve_diagonal(out: Source, *, transposed: bool) -> None:
     """`w` is divided by the 32 x 32 triangle on the diagonal, or by its transpose."""
     out("pivot = tl.load(own + line * (3 * M + 1), mask=line < M, other=1.0)")
@@ -145,11 +153,8 @@ def back_body(out: Source, warps: int) -> None:
             out("other = block + tl.where(part == 0, 0, tl.where(part == 1, -step, step))")
             out(f"k = row + item % few * {LANES * warps}")
             out("there = (k < M) & (other >= 0) & (other < N) & ((part > 0) | (k >= p * 32 + 32))")
-            out("v = tl.load(y + other * M + k, mask=there, other=0.0)")
-            where = "own + line[None, :] * 3 * M + part * M + k[:, None]"
-            mask = "there[:, None] & (line < M)[None, :]"
-            out(f"tile = tl.load({where}, mask={mask}, other=0.0)")
-            out("w = w - tl.sum(tile * v[:, None], axis=0)")
+            entries = "own + line[None, :] * 3 * M + part * M + k[:, None]"
+            _take_off(out, "y + other * M + k", entries)
         _solve_diagonal(out, transposed=False)
         out("tl.store(y + block * M + line, w, mask=line < M)")
         out("tl.debug_barrier()")
@@ -171,21 +176,15 @@ def forward_body(out: Source, warps: int) -> None:
                 out("there_at = (start + ((other + 1) // reach - 1) // 2) * B + b")
                 out(f"k = row + item % few * {LANES * warps}")
                 out("there = (k < M) & (other < N)")
-                out("v = tl.load(z_ptr + there_at * M + k, mask=there, other=0.0)")
-                where = "factor_ptr + there_at * 3 * M * M + (k * 3 * M)[:, None]"
-                where += " + ((2 - side) * M + line)[None, :]"
-                mask = "there[:, None] & (line < M)[None, :]"
-                out(f"tile = tl.load({where}, mask={mask}, other=0.0)")
-                out("w = w - tl.sum(tile * v[:, None], axis=0)")
+                entries = "factor_ptr + there_at * 3 * M * M + (k * 3 * M)[:, None]"
+                entries += " + ((2 - side) * M + line)[None, :]"
+                _take_off(out, "z_ptr + there_at * M + k", entries)
             out("start = start + (N // reach + 1) // 2")
             out("reach = reach * 2")
         with out.block("for c in range(0, few):"):
             out(f"k = row + c * {LANES * warps}")
             out("there = (k < M) & (k < p * 32)")
-            out("v = tl.load(z + k, mask=there, other=0.0)")
-            mask = "there[:, None] & (line < M)[None, :]"
-            out(f"tile = tl.load(own + k[:, None] * 3 * M + line[None, :], mask={mask}, other=0.0)")
-            out("w = w - tl.sum(tile * v[:, None], axis=0)")
+            _take_off(out, "z + k", "own + k[:, None] * 3 * M + line[None, :]")
         _solve_diagonal(out, transposed=True)
         out("tl.store(z + line, w, mask=line < M)")
         out("tl.debug_barrier()")

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from smnn._backends._gpu_emit import Source, inverse_root, reflection, together
+from smnn._backends._gpu_emit import Source, inverse_root, reflection, together, total
 
 BLOCK = 32
 """Columns of a block, whose reflections the same kernel applies to what is behind it."""
@@ -132,13 +132,6 @@ def _place(g: int) -> str:
     return f"matrix[None, :] + (line{g} * width)[:, None]"
 
 
-def _total(out: Source, values: list[str]) -> str:
-    found = out.new(values[0])
-    for x in values[1:]:
-        found = out.new(f"{x} + {found}")
-    return found
-
-
 def _apply(out: Source, form: Form, groups: range) -> None:
     def ask(j: str) -> None:
         out(f"slot = {j} % kept")
@@ -154,7 +147,7 @@ def _apply(out: Source, form: Form, groups: range) -> None:
             out(f"normal{g} = next{g}")
         out("scale = next_scale")
         ask("(j + 1)")
-        dots = _total(out, [f"normal{g}[:, None] * tile{g}" for g in groups])
+        dots = total(out, [f"normal{g}[:, None] * tile{g}" for g in groups])
         out(f"along = tl.sum({dots}, axis=0) * scale")
         for g in groups:
             out(f"tile{g} = tile{g} - normal{g}[:, None] * along[None, :]")
@@ -172,7 +165,7 @@ def _reflect(out: Source, form: Form, groups: range) -> None:
             found = out.new(f"tl.where(own{g}, tile{g}, {found or '0.0'})")
             out(f"tile{g} = tl.where(own{g}, 0.0, tile{g})")
             out(f"tip{g} = tl.gather(tile{g}, inner, 1)")
-        dots = _total(out, [f"tip{g} * tile{g}" for g in groups])
+        dots = total(out, [f"tip{g} * tile{g}" for g in groups])
         together(out, {"top": found, "dots": dots})
         out("pivot = tl.gather(top, here, 0)")
         square = out.new("pivot * pivot + (tl.gather(dots, here, 0) + 1e-300)")
