@@ -42,6 +42,8 @@ def test_answers_are_those_of_another_backend(scheme: str, T: int, T_init: int) 
         for e, s, p in ((engine, found, -1), (judge, expected, 1))
     )
     assert relative(x, z) < 1e-9
+    assert found.y.is_contiguous()  # as torch.compile takes it to be
+    assert x.is_contiguous()
 
 
 def small_steps() -> Problem:

@@ -330,7 +330,7 @@ class Reduction(TorchBackend):
         better = better.nan_to_num(
             0.0, 0.0, 0.0
         )  # a residual may overflow where an answer does not
-        y = (y + better).flatten(1)[:, :wanted].reshape(problem.y_shape)
+        y = (y + better).flatten(1)[:, :wanted].reshape(problem.y_shape).contiguous()
         return self.settle(problem, pieces, y, factor.view(-1), rcond, weakest)
 
     def _chain(self, problem: Problem) -> tuple[Tensor, Tensor]:
@@ -380,4 +380,4 @@ class Reduction(TorchBackend):
         out, z = torch.empty_like(load), torch.empty_like(load)
         tensors = {"factor": factor, "g": load, "z": z, "y": out}
         _substitution(shape, adjoint=True).run(tensors)
-        return out[:, : flat.shape[1]].reshape(g.shape)
+        return out[:, : flat.shape[1]].reshape(g.shape).contiguous()
