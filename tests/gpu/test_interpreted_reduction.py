@@ -54,8 +54,11 @@ def test_rows_of_very_different_size(interpreted: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("scheme", ["smnn", "central"])
 @pytest.mark.parametrize(("T", "T_init"), [(1, 1), (6, 1), (7, 3), (7, 0)])
-def test_residual_of_the_rows(scheme: str, T: int, T_init: int) -> None:
-    """That of the blocks is that of the problem, at any `y`."""
+def test_residual_of_the_rows(
+    scheme: str, T: int, T_init: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of the blocks is that of the problem, at any `y`; also if it is computed in parts."""
+    monkeypatch.setattr("smnn._backends._gpu_reduction.AT_ONCE", 4)
     case = random_problem(0, T=T, V=2, Q=3, R=2, T_init=T_init, batch=(3,), limit=None)
     problem, _ = make_problem(*case.args, scheme=scheme)
     reduction = Reduction(link_rows)

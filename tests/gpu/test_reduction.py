@@ -46,6 +46,16 @@ def test_answers_are_those_of_another_backend(scheme: str, T: int, T_init: int) 
     assert x.is_contiguous()
 
 
+@pytest.mark.parametrize("scheme", ["smnn", "central"])
+def test_no_equations(scheme: str) -> None:
+    """A state that is given, carried on by the smoothness of its course alone."""
+    case = random_problem(0, T=7, V=2, Q=0, R=1, T_init=1, R_init=1, batch=(3,))
+    problem, _ = make_problem(*case.args, scheme=scheme)
+    found = reduction.Reduction(link_rows).solve(problem, -1)
+    assert not found.status.any()
+    assert relative(found.y, backend_named("cpu").solve(problem, 1).y) < 1e-10
+
+
 def small_steps() -> Problem:
     """`y''' + y'' + y' = 0` with initial values, in steps of 0.001."""
     f64 = torch.float64

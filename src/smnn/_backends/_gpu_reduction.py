@@ -30,6 +30,8 @@ MANY = 3_000_000
 """Numbers in all matrices from which on products of matrices are sooner done than our own kernel."""
 ROOM = 1 << 25
 """Words for reflections: with more matrices than have room there, some are done after the others."""
+AT_ONCE = 1 << 15
+"""Matrices that a library is given at once: beyond 65,535 not all of its routines work."""
 LARGEST_OF_A_WARP = 64
 """Unknowns of a block that one warp substitutes."""
 
@@ -211,7 +213,7 @@ def _triangle_programs(
 def to_triangles(a: Tensor, columns: int) -> None:
     """The first columns of matrices `(matrices, count, width)` become triangles, in place."""
     alone = a.numel() > MANY
-    for part in a.split(max(1, ROOM // (kept(alone) * a.shape[1]))):
+    for part in a.split(min(AT_ONCE, max(1, ROOM // (kept(alone) * a.shape[1])))):
         _part_to_triangles(part, columns, alone=alone)
 
 
@@ -282,15 +284,22 @@ def _norms(local: Tensor, link: Tensor) -> Tensor:
     return vector_norm(torch.stack([vector_norm(x, dim=2) for x in parts]), dim=0)
 
 
+def _times(matrices: Tensor, x: Tensor) -> Tensor:
+    """`(B, N, rows, columns)` times `(B, N, columns)`."""
+    flat = x.flatten(0, 1).unsqueeze(-1)
+    pairs = zip(matrices.flatten(0, 1).split(AT_ONCE), flat.split(AT_ONCE), strict=True)
+    return torch.cat([torch.bmm(*pair) for pair in pairs]).view(matrices.shape[:3])
+
+
 def _residual(local: Tensor, link: Tensor, y: Tensor) -> Tensor:
     """Rows, transposed, times what they leave of their right-hand sides: zero at the solution."""
     M = y.shape[-1]
     own, left, right = local[..., :-1], link[..., :M], link[..., M:-1]
-    ring = pad(y, (0, 0, 1, 1)).unsqueeze(-1)
-    inner = local[..., -1:] - own @ y.unsqueeze(-1)
-    between = link[..., -1:] - left @ ring[:, :-1] - right @ ring[:, 1:]
-    total = own.mT @ inner + (right.mT @ between)[:, :-1] + (left.mT @ between)[:, 1:]
-    return total.squeeze(-1).contiguous()
+    ring = pad(y, (0, 0, 1, 1))
+    inner = local[..., -1] - _times(own, y)
+    between = link[..., -1] - _times(left, ring[:, :-1]) - _times(right, ring[:, 1:])
+    beside = _times(right.mT, between)[:, :-1] + _times(left.mT, between)[:, 1:]
+    return _times(own.mT, inner) + beside
 
 
 class Reduction(TorchBackend):
