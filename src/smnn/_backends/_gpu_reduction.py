@@ -288,7 +288,8 @@ def _times(matrices: Tensor, x: Tensor) -> Tensor:
     """`(B, N, rows, columns)` times `(B, N, columns)`."""
     flat = x.flatten(0, 1).unsqueeze(-1)
     pairs = zip(matrices.flatten(0, 1).split(AT_ONCE), flat.split(AT_ONCE), strict=True)
-    return torch.cat([torch.bmm(*pair) for pair in pairs]).view(matrices.shape[:3])
+    found = [torch.bmm(*pair) for pair in pairs]
+    return (found[0] if len(found) == 1 else torch.cat(found)).view(matrices.shape[:3])
 
 
 def _residual(local: Tensor, link: Tensor, y: Tensor) -> Tensor:
