@@ -44,7 +44,7 @@ BACKEND_LAYERS = [
     {"_eliminate", "_gpu_wide_source", "_gpu_large_source"},
     {"_row_gradients", "_separators", "_substitute", "_gpu_panel_source"},
     {"_forward", "_backward", "_gpu_launch"},
-    {"_gpu_plan"},
+    {"_gpu_plan", "_gpu_reduction_plan"},
     {"_gpu_prepared"},
     {"cpu", "cyclic", "reference"},
     {"_gpu_reduction"},

@@ -10,8 +10,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from smnn._backends import _gpu_reduction as reduction
-from smnn._backends._gpu_reduction import Level, Shape
+from smnn._backends import _gpu_reduction_plan as plan
+from smnn._backends._gpu_reduction_plan import Level, Shape
 
 
 class Program:
@@ -21,7 +21,7 @@ class Program:
         self.run = run
 
 
-def _rows_program(shape: Shape, level: Level) -> Program:
+def rows_program(shape: Shape, level: Level) -> Program:
     """Put the rows of a level together, the largest first."""
     B, _, M = shape
     slots = max(level.slots, level.apart)
@@ -63,10 +63,10 @@ def _part_to_triangles(a: Tensor, columns: int, *, alone: bool) -> None:
     a[..., :columns] = found.triu()
 
 
-def _substitution(shape: Shape, *, adjoint: bool) -> Program:
+def substitution(shape: Shape, *, adjoint: bool) -> Program:
     """`R y = z`; before it, `R^T z = g`."""
     B, N, M = shape
-    levels = reduction.levels(shape, 0, 0)
+    levels = plan.levels(shape, 0, 0)
     blocks = [torch.arange(x.blocks) * 2 * x.step + x.step - 1 for x in levels]
     starts = [sum(x.blocks for x in levels[:i]) for i in range(len(levels))]
     every = list(zip(levels, blocks, starts, strict=True))
@@ -101,4 +101,4 @@ def _substitution(shape: Shape, *, adjoint: bool) -> Program:
     return Program(run)
 
 
-ALL = (_rows_program, _part_to_triangles, _substitution)
+ALL = (rows_program, _part_to_triangles, substitution)

@@ -38,7 +38,7 @@ def compiled(kernel: Any, width: int) -> dict[str, Any]:
 
 def kernels() -> dict[str, tuple[Any, int]]:
     from smnn._backends import _gpu_launch as launch
-    from smnn._backends import _gpu_reduction as reduction
+    from smnn._backends import _gpu_reduction_plan as reduction
     from smnn._backends._gpu_large import shape
     from smnn._backends._gpu_panel import form
     from smnn._backends._gpu_source import Spec

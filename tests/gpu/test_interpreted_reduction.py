@@ -10,7 +10,8 @@ import torch
 
 from gpu.interpreter_runs import agrees, run
 from helpers import random_problem
-from smnn._backends._gpu_reduction import Reduction, Shape, _residual, levels
+from smnn._backends._gpu_reduction import Reduction, _residual
+from smnn._backends._gpu_reduction_plan import Shape, levels
 from smnn._backends._gpu_triangle import form_for, turns
 from smnn._problem import make_problem
 from smnn._rows import normal_residual

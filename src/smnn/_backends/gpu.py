@@ -12,7 +12,8 @@ from torch import Tensor
 
 from smnn._backends import _gpu_plan as plans
 from smnn._backends._gpu_mode import interpreted
-from smnn._backends._gpu_reduction import Reduction, words
+from smnn._backends._gpu_reduction import Reduction
+from smnn._backends._gpu_reduction_plan import words
 from smnn._backends.base import Backend, Solved
 from smnn._errors import BackendError
 from smnn._problem import Problem
