@@ -152,7 +152,11 @@ def back_body(out: Source, warps: int) -> None:
             out("part = item // few + program * 0")
             out("other = block + tl.where(part == 0, 0, tl.where(part == 1, -step, step))")
             out(f"k = row + item % few * {LANES * warps}")
-            out("there = (k < M) & (other >= 0) & (other < N) & ((part > 0) | (k >= p * 32 + 32))")
+            out(
+                "across = row * 0 + other"
+            )  # by row: in the interpreter, shared conditions mix with none
+            out("after = (row * 0 + part > 0) | (k >= p * 32 + 32)")
+            out("there = (k < M) & (across >= 0) & (across < N) & after")
             entries = "own + line[None, :] * 3 * M + part * M + k[:, None]"
             _take_off(out, "y + other * M + k", entries)
         _solve_diagonal(out, transposed=False)
@@ -175,7 +179,7 @@ def forward_body(out: Source, warps: int) -> None:
                 out("other = block - reach + side * 2 * reach")
                 out("there_at = (start + ((other + 1) // reach - 1) // 2) * B + b")
                 out(f"k = row + item % few * {LANES * warps}")
-                out("there = (k < M) & (other < N)")
+                out("there = (k < M) & (row * 0 + other < N)")
                 entries = "factor_ptr + there_at * 3 * M * M + (k * 3 * M)[:, None]"
                 entries += " + ((2 - side) * M + line)[None, :]"
                 _take_off(out, "z_ptr + there_at * M + k", entries)
