@@ -75,6 +75,23 @@ def test_training_step_in_a_graph(T: int, V: int) -> None:
     close(list(out), expected(fresh, g))
 
 
+def test_a_length_that_was_first_seen_in_a_graph() -> None:
+    """What is captured there is not yet computed, and must not be kept for other calls."""
+    x, y = (tensors(B=2, T=T, V=8, seed=3) for T in (130, 131))
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    with torch.cuda.stream(stream), torch.no_grad():
+        solve(*x)  # compiles and loads the kernels
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph, stream=stream), torch.no_grad():
+        captured = solve(*y)
+    found, info = smnn.solve_ex(*y, backend="gpu")
+    weakest = smnn.solve_ex(*(t.detach().cpu() for t in y), backend="torch")[1].weakest
+    torch.testing.assert_close(info.weakest.cpu(), weakest)
+    graph.replay()
+    torch.cuda.synchronize()
+    torch.testing.assert_close(captured, found)
+
+
 def test_another_stream() -> None:
     x = tensors(T=200)
     g = torch.randn(40, 200, 1, 3, dtype=torch.float64, device="cuda")

@@ -63,11 +63,13 @@ def _part_to_triangles(a: Tensor, columns: int, *, alone: bool) -> None:
             rest.baddbmm_(V.mT, along, alpha=-1)
 
 
-@functools.lru_cache(maxsize=64)
 def _order(N: int, device: torch.device) -> Tensor:
     """The blocks in the order in which they are eliminated."""
     steps = [1 << i for i in range(N.bit_length())]
     return torch.cat([torch.arange(step - 1, N, 2 * step, device=device) for step in steps])
+
+
+_known_order = functools.lru_cache(maxsize=64)(_order)
 
 
 def _first_values(problem: Problem, link: Tensor) -> None:
@@ -134,7 +136,9 @@ class Reduction(TorchBackend):
         tensors = {"factor": factor, "z": z, "g": _residual(local, link, y)}
         better = torch.empty_like(y)
         substitution(shape, adjoint=True).run(tensors | {"y": better})
-        order = _order(N, y.device)
+        # What is made while a graph is captured has its numbers only when that is replayed.
+        recorded = y.is_cuda and torch.cuda.is_current_stream_capturing()
+        order = (_order if recorded else _known_order)(N, y.device)
         pivots = factor[..., :M].diagonal(dim1=2, dim2=3).abs()
         ratios = torch.empty_like(norms)
         ratios[:, order] = relative_pivots(pivots.transpose(0, 1), norms[:, order])
