@@ -1,4 +1,4 @@
-"""Odd-even reduction at full length: everything but its kernels, for which others stand in."""
+"""Odd-even reduction: its plan, and all of it but the kernels, for which others stand in."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from torch import Tensor
 from gpu import reduction_stand_ins
 from helpers import random_problem
 from smnn._backends import _gpu_reduction as reduction
+from smnn._backends._gpu_reduction_plan import Shape, levels
+from smnn._backends._gpu_triangle import form_for, turns
 from smnn._backends.registry import backend_named
 from smnn._problem import Problem, make_problem
+from smnn._rows import normal_residual
 from smnn._taylor import link_rows
 
 
@@ -81,3 +84,63 @@ def test_many_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_residual_that_overflows_spoils_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reduction, "_residual", lambda local, link, y: y * torch.inf)
     assert lost(small_steps()) < 1e-6
+
+
+@pytest.mark.parametrize("scheme", ["smnn", "central"])
+@pytest.mark.parametrize(("T", "T_init"), [(1, 1), (6, 1), (7, 3), (7, 0)])
+def test_residual_of_the_rows(
+    scheme: str, T: int, T_init: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of the blocks is that of the problem, at any `y`; also if it is computed in parts."""
+    monkeypatch.setattr(reduction, "AT_ONCE", 4)
+    case = random_problem(0, T=T, V=2, Q=3, R=2, T_init=T_init, batch=(3,), limit=None)
+    problem, _ = make_problem(*case.args, scheme=scheme)
+    engine = reduction.Reduction(link_rows)
+    y = torch.randn(problem.y_shape, dtype=torch.float64)
+    _, N, M = engine._shape(problem)
+    blocks = torch.zeros(3, N * M, dtype=torch.float64)
+    blocks[:, : y[0].numel()] = y.flatten(1)
+    found = reduction._residual(*engine._chain(problem), blocks.view(3, N, M))
+    found = found.flatten(1)[:, : y[0].numel()].view_as(y)
+    torch.testing.assert_close(found, normal_residual(problem, y), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("N", [1, 2, 3, 4, 7, 8, 12, 37, 1000])
+def test_every_block_is_eliminated_once(N: int) -> None:
+    found = levels(Shape(3, N, 5), 5, 2)
+    gone = [level.step * (2 * i + 1) - 1 for level in found for i in range(level.blocks)]
+    assert sorted(gone) == list(range(N))
+    assert [level.left for level in found] == [N >> i for i in range(N.bit_length())]
+
+
+def test_rows_do_not_grow() -> None:
+    """Of a link there are at most two rows for each of its unknowns, at any level."""
+    for level in levels(Shape(1, 4095, 24), 24, 8):
+        assert max(level.slots, level.apart) <= 48
+        assert level.columns in (24, 72)
+    assert levels(Shape(1, 4095, 24), 24, 8)[0].columns == 24
+
+
+@pytest.mark.parametrize("count", [5, 100, 160, 161, 416, 700, 2304, 9000])
+@pytest.mark.parametrize("alone", [False, True])
+def test_every_column_meets_every_reflection_before_it_once(count: int, alone: bool) -> None:
+    width, columns = count // 2 + 3, count // 2 + 1
+    size = form_for(count).columns
+    met: list[set[int]] = [set() for _ in range(-(-width // size))]
+    made: set[int] = set()
+    block = 64
+    for turn in turns(count, width, columns, alone=alone):
+        assert turn.form.group * turn.form.groups >= count - turn.base
+        assert set(range(turn.low, turn.high)) <= made
+        for chunk in range(turn.chunk, turn.chunk + turn.chunks):
+            new = set(range(turn.low, turn.high))
+            assert not new & met[chunk]
+            met[chunk] |= new
+        if turn.stop > turn.high:
+            start = turn.high // block * block if alone else 0
+            assert met[turn.chunk] == set(range(start, turn.high))
+            made |= set(range(turn.high, turn.stop))
+    assert made == set(range(columns))
+    if not alone:
+        behind = -(-columns // size)
+        assert all(x == made for x in met[behind:])

@@ -102,16 +102,8 @@ class Tiles:
         if self.form.warps == 1 or len(values) == 1 or interpreted():
             return {key: self.out.new(f"tl.sum({x}, axis=0)") for key, x in values.items()}
         found = {key: f"sum_{key[0]}{key[1]}" for key in values}
-        self.together({found[key]: x for key, x in values.items()})
+        together(self.out, {found[key]: x for key, x in values.items()})
         return found
-
-    def together(self, sums: dict[str, str], most: str = "") -> None:
-        """Name sums over all rows of tiles, and `most` the largest of one."""
-        together(self.out, sums, most)
-
-    def total(self, values: list[str]) -> str:
-        """Of tiles, a tile."""
-        return total(self.out, values)
 
     @contextmanager
     def columns(self, low: int, high: int) -> Iterator[None]:
@@ -158,7 +150,8 @@ class Tiles:
 
     def _added(self, parts: list[Tile]) -> Tile:
         """Sums over all rows of all tiles."""
-        return self.sums({key: self.total([part[key] for part in parts]) for key in parts[0]})
+        totals = {key: total(self.out, [part[key] for part in parts]) for key in parts[0]}
+        return self.sums(totals)
 
     def _largest_first(
         self, top: Tile, rows: list[Tile], pivot: str, tips: list[str], reached: list[Chunk]

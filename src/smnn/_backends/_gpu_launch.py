@@ -42,8 +42,8 @@ def _with_layout(text: str) -> str:
     """
     layout = "gl.BlockedLayout([1], [32], [LANES // 32], [0])"
     # Rows over the warps, a column in each lane (`_gpu_large.py`), or in several (`_gpu_triangle.py`).
-    rows = "ROWS * COLUMNS // LANES, 1], [32 // COLUMNS, COLUMNS]"
-    tile = f"gl.BlockedLayout([{rows}, [LANES // 32, 1], [1, 0])"
+    per_thread, threads = "[ROWS * COLUMNS // LANES, 1]", "[32 // COLUMNS, COLUMNS]"
+    tile = f"gl.BlockedLayout({per_thread}, {threads}, [LANES // 32, 1], [1, 0])"
     barrier = "thread_barrier" if hasattr(gl, "thread_barrier") else "barrier"  # since Triton 3.7
     for old, new in (
         ("@triton.jit", "@gluon.jit"),
@@ -80,6 +80,8 @@ class Slot(NamedTuple):
     offset: int = 0
 
 
+LOOP_BOUNDS = {"L", "T_init", "low", "high", "stop", "few"}
+"""Arguments that the interpreter can only take as constants."""
 INTEGERS = ("weakest_ptr", "weakest_below_ptr", "status_ptr")
 
 
@@ -87,8 +89,7 @@ class Kernel:
     """A kernel, compiled once per device and width, and the order of its arguments."""
 
     def __init__(self, name: str, source: Source, arguments: list[str]) -> None:
-        # The interpreter cannot take loop bounds from an argument.
-        fixed = {"L", "T_init", "low", "high", "stop", "few"} if interpreted() else set()
+        fixed = LOOP_BOUNDS if interpreted() else set()
         kinds = {a: "tl.constexpr" if a in fixed else "tl.int64" for a in arguments}
         parameters = [a if a.endswith("_ptr") else f"{a}: {kinds[a]}" for a in arguments]
         free = [a for a in arguments if a not in fixed]

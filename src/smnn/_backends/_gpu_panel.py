@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from smnn._backends._gpu_emit import Source, inverse_root, reflection
+from smnn._backends._gpu_emit import Source, inverse_root, reflection, together, total
 from smnn._backends._gpu_large import LANES, Shape, Tile, Tiles
 from smnn._backends._gpu_source import Spec
 
@@ -147,7 +147,7 @@ class Panels(Tiles):
 
     def _dots(self, groups: list[int], rows: str) -> str:
         """Products of the rows with the normal, before they are added up."""
-        return self.total([f"tip{g} * {rows}{g}" for g in groups])
+        return total(self.out, [f"tip{g} * {rows}{g}" for g in groups])
 
     def _panel(self, stage: Stage, p: int, low: int, high: int, groups: list[int]) -> None:
         """Reflect the columns of a panel to zero, and remember how."""
@@ -169,7 +169,7 @@ class Panels(Tiles):
             tips = {g: f"tip{g}" for g in groups}
             sizes, most = self.sizes(tips)
             values = {"top0": top} if stage.own else {}
-            self.together(values | {"dots0": self._dots(groups, "normal")}, most)
+            together(out, values | {"dots0": self._dots(groups, "normal")}, most)
             out("pivot = tl.gather(top0, here, 0)")
             out("swap = lane * 0 - 1")
             rows = {g: {("", 0): f"normal{g}"} for g in groups}
@@ -211,7 +211,7 @@ class Panels(Tiles):
                     values[f"top{i}"] = out.new(f"tl.where(row[:, None] == inside, {mine}, 0.0)")
                     out(f"{mine} = tl.where(row[:, None] == inside, 0.0, {mine})")
                 values[f"dots{i}"] = self._dots(groups, f"tile{i}_")
-            self.together(values)
+            together(out, values)
             with out.block(f"if ((swapped >> (j - {low})) & 1) != 0:"):
                 self._exchange_too(groups)
             head, scale = (out.new(f"tl.gather({x}, here, 0)") for x in ("heads", "scales"))
@@ -232,7 +232,7 @@ class Panels(Tiles):
         out("swap = tl.gather(swaps, here, 0)")
         masks = {g: out.new(f"row[:, None] + {g * ROWS} == swap[None, :]") for g in groups}
         for i in TOGETHER:
-            found = self.total([f"tl.where({masks[g]}, tile{i}_{g}, 0.0)" for g in groups])
+            found = total(self.out, [f"tl.where({masks[g]}, tile{i}_{g}, 0.0)" for g in groups])
             for g in groups:
                 out(f"tile{i}_{g} = tl.where({masks[g]}, blank + top{i}[None, :], tile{i}_{g})")
             out(f"top{i} = tl.sum({found}, axis=0)")

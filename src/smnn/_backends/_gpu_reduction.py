@@ -98,7 +98,10 @@ def _times(matrices: Tensor, x: Tensor) -> Tensor:
 
 
 def _residual(local: Tensor, link: Tensor, y: Tensor) -> Tensor:
-    """Rows, transposed, times what they leave of their right-hand sides: zero at the solution."""
+    """Rows, transposed, times what they leave of their right-hand sides: zero at the solution.
+
+    `normal_residual` copies constants from the host, which no graph can hold.
+    """
     M = y.shape[-1]
     own, left, right = local[..., :-1], link[..., :M], link[..., M:-1]
     ring = pad(y, (0, 0, 1, 1))

@@ -86,7 +86,6 @@ def _row_chunk(out: Source) -> None:
     out("first = (part == 0)[None, :] & (row >= 0)[:, None]")
     out("second = first == before[:, None]")
     out("source = tl.where(right[None, :], 2 * M, tl.where(second, M, 0) + k[None, :])")
-    # Rows of the link before it are over two of the three, and those of the one behind it too.
     out("beside = tl.where(before[:, None], (part == 1)[None, :], (part == 2)[None, :])")
     out("there = first | right[None, :] | beside")
     for name in ("link", "outer"):
@@ -152,9 +151,8 @@ def back_body(out: Source, warps: int) -> None:
             out("part = item // few + program * 0")
             out("other = block + tl.where(part == 0, 0, tl.where(part == 1, -step, step))")
             out(f"k = row + item % few * {LANES * warps}")
-            out(
-                "across = row * 0 + other"
-            )  # by row: in the interpreter, shared conditions mix with none
+            # By row: in the interpreter, shared conditions mix with none.
+            out("across = row * 0 + other")
             out("after = (row * 0 + part > 0) | (k >= p * 32 + 32)")
             out("there = (k < M) & (across >= 0) & (across < N) & after")
             entries = "own + line[None, :] * 3 * M + part * M + k[:, None]"

@@ -229,8 +229,8 @@ def _few(B: int, T: int, n: int, reach: int) -> bool:
     they take one time after the other. It needs some ten times the memory of that.
     """
     long = T >= 800 if n <= plans.LARGEST_IN_A_WARP else T * n * n >= 65_000
-    fits = 8 * words(B, T, n, reach) <= _memory() // 2
-    return B <= 48 and long and fits and not interpreted()
+    wanted = B <= 48 and long and not interpreted()
+    return wanted and 8 * words(B, T, n, reach) <= _memory() // 2
 
 
 def _inputs(
