@@ -34,7 +34,7 @@ MANY = 3_000_000
 ROOM = 1 << 25
 """Words for reflections: with more matrices than have room there, some are done after the others."""
 AT_ONCE = 1 << 15
-"""Matrices that a library is given at once: beyond 65,535 not all of its routines work."""
+"""Matrices that a library is given at once: fewer than the 65,535 that an axis of a grid may have."""
 
 
 def to_triangles(a: Tensor, columns: int) -> None:
