@@ -271,8 +271,13 @@ def remembered(key: Any) -> Signature | None:
 
 
 def remember(key: Any, tensors: tuple[Tensor, ...], signature: Signature) -> None:
-    """Keep a signature if the problem is made of the caller's tensors as they lie in memory."""
+    """Keep a signature if the problem is made of the caller's tensors as they lie in memory.
+
+    Not while a graph is captured: its weights are filled in only when that is replayed.
+    """
     problem = signature.problem
+    if problem.c.is_cuda and torch.cuda.is_current_stream_capturing():
+        return
     views = zip(tensors, problem.tensors[:4], strict=True)
     if any(x.data_ptr() != y.data_ptr() for x, y in views) or not problem.c.numel():
         return

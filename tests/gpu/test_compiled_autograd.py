@@ -1,7 +1,6 @@
 """The C++ launcher where autograd itself is compiled, which has to carry all that a graph keeps.
 
-Most tests need no GPU: the driver and the kernels are those of `test_native.py`, which pretend to
-solve `y = c d + u s`.
+Most tests need no GPU, but a pretended driver.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from torch import Tensor
 from torch._dynamo import compiled_autograd
 
 from gpu import test_device as device
-from gpu.test_native import ADJOINT, ROWS, SOLVE, Machine, N, expected, tensors
+from gpu.pretended_driver import ADJOINT, ROWS, SOLVE, Machine, N, expected, tensors
 from smnn._backends import _gpu_native
 
 Solve = Callable[..., Tensor]

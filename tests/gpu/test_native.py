@@ -1,36 +1,17 @@
-"""The C++ launcher: what it launches with which addresses, and how autograd sees it.
+"""The C++ launcher: what it launches with which addresses, and how autograd sees it."""
 
-There need be no GPU: a Python function stands in for `cuLaunchKernel`, and the "kernels" are a few
-lines of NumPy on the addresses they are given. The system they pretend to solve is
-`y = c d + u s` (elementwise), so that every gradient is known.
-"""
-
-import ctypes
 import shutil
 import threading
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from gpu.pretended_driver import ADJOINT, PLACES, ROWS, SOLVE, Machine, N, expected, tensors
 from smnn._backends import _gpu_native
 from smnn._backends._native import ALL, INFO, SOLUTION
-
-PLACES = {name: i for i, name in enumerate(_gpu_native.PLACES)}
-SOLVE, ADJOINT, ROWS = 1, 2, 3
-N = 6
-LAUNCH = ctypes.CFUNCTYPE(
-    ctypes.c_int, ctypes.c_void_p, *[ctypes.c_uint] * 7, ctypes.c_void_p,
-    ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p,
-)  # fmt: skip
-STREAM = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))
-CONTEXT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p))
-CONTEXT_OF = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p), ctypes.c_int)
-SET_CONTEXT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
-NO_CONTEXT = 201
 
 
 @pytest.fixture(scope="module")
@@ -38,134 +19,8 @@ def module(launcher: ModuleType) -> ModuleType:
     return launcher
 
 
-class Machine:
-    """Stands in for the driver."""
-
-    def __init__(
-        self, module: ModuleType, code: int = 0, strides: tuple[int, ...] = (1, 1, 1, 1)
-    ) -> None:
-        self.calls: list[Any] = []
-        self.asked: list[int] = []
-        self.twice: list[Any] = []
-        self.contexts: dict[int, int] = {}  # of each thread that CUDA knows
-        self.code, self.strides = code, (*strides[:3], 0)
-        self._functions: dict[str, Any] = {
-            "launch": LAUNCH(self._run),
-            "stream": STREAM(self._current),
-            "context": CONTEXT(self._context),
-            "context_of": CONTEXT_OF(self._context_of),
-            "set_context": SET_CONTEXT(self._set_context),
-        }
-        inputs = ["c", "d", "u", "s"]
-        self.plan = module.make(
-            {
-                "functions": {
-                    name: ctypes.cast(f, ctypes.c_void_p).value
-                    for name, f in self._functions.items()
-                },
-                "solve": [self._describe(SOLVE, [*inputs, "y", "factor", "rcond", "status"])],
-                "y_shape": [N],
-                "batch": [N],
-                "shapes": [[N]] * 4,
-                "layouts": [([n], [step]) for n, step in zip((N, N, N, 1), strides, strict=True)],
-                "device": "cpu",
-                "factor_size": N,
-                "scratch_size": 0,
-                "adjoint_scratch": 0,
-                "verdicts": 1,
-                "program_for": self._program_for,
-                "differentiable": self._differentiable,
-            },
-        )
-
-    @staticmethod
-    def _describe(which: int, names: list[str]) -> Any:
-        slots = [(i + 1, PLACES[name], 0) for i, name in enumerate(names)]
-        return which, 7, 32, 0, [which, *[0] * len(names)], slots
-
-    def _program_for(self, mask: int) -> list[Any]:
-        if mask == _gpu_native.ADJOINT:
-            return [self._describe(ADJOINT, ["g", "lam"])]
-        self.asked.append(mask)
-        names = ["lam", "c", "d", "u", "s", "gc", "gd", "gu", "gs"]
-        return [self._describe(ROWS, names)]
-
-    def _differentiable(self, tensors: list[Tensor], gy: Tensor, mask: int) -> list[Any]:
-        self.twice.append(mask)
-        c, d, u, s = tensors
-        found = [gy * d, gy * c, gy * s, (gy * u).sum().view(1)]
-        return [g if mask >> i & 1 else None for i, g in enumerate(found)]
-
-    @staticmethod
-    def _current(index: int, out: Any) -> int:
-        out[0] = 1234
-        return 0
-
-    def _context(self, out: Any) -> int:
-        out[0] = self.contexts.get(threading.get_ident(), 0)
-        return 0
-
-    @staticmethod
-    def _context_of(out: Any, device: int) -> int:
-        out[0] = 4321 + device
-        return 0
-
-    def _set_context(self, context: int) -> int:
-        assert threading.get_ident() not in self.contexts
-        self.contexts[threading.get_ident()] = context
-        return 0
-
-    def _run(self, which, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra):  # type: ignore[no-untyped-def]
-        count = {SOLVE: 9, ADJOINT: 3, ROWS: 10}[which]
-        values = [
-            ctypes.cast(parameters[i], ctypes.POINTER(ctypes.c_int64))[0] for i in range(count + 8)
-        ]
-        assert values[0] == which
-        if threading.get_ident() not in self.contexts:
-            return NO_CONTEXT  # a driver may also end the process
-        assert (gx, gy, gz, bx, by, bz, shared, stream, extra) == (7, 1, 1, 32, 1, 1, 0, 1234, None)
-        assert values[count:] == [0] * 8  # room for what Triton appends
-        self.calls.append(which)
-        if self.code:
-            return self.code
-
-        def array(i: int, size: int = N, kind: Any = ctypes.c_double) -> np.ndarray:
-            return np.ctypeslib.as_array((kind * size).from_address(values[i]))
-
-        def strided(i: int) -> np.ndarray:
-            step = self.strides[i - (1 if which == SOLVE else 2)]
-            return array(i, N * step)[::step] if step else np.full(N, array(i, 1)[0])
-
-        if which == SOLVE:
-            c, d, u, s = (strided(i) for i in range(1, 5))
-            y, factor = array(5), array(6)
-            y[:], factor[:] = c * d + u * s, 2.0
-            array(7)[:] = 0.5
-            array(8, kind=ctypes.c_int64)[:] = 0
-        elif which == ADJOINT:
-            if not values[1]:
-                return 700  # what a device says of memory that is not there
-            array(2)[:] = array(1)
-        else:
-            lam, (c, d, u, s) = array(1), (strided(i) for i in range(2, 6))
-            for i, g in enumerate((lam * d, lam * c, lam * s, lam * u)):
-                if values[6 + i]:
-                    array(6 + i)[:] = g
-        return 0
-
-
 class Own(Tensor):
     """Of a class that may mean anything."""
-
-
-def tensors(wanted: str = "cdus") -> list[Tensor]:
-    g = torch.Generator().manual_seed(0)
-    made = [torch.randn(n, dtype=torch.float64, generator=g) for n in (N, N, N, 1)]
-    return [x.requires_grad_(name in wanted) for x, name in zip(made, "cdus", strict=True)]
-
-
-def expected(c: Tensor, d: Tensor, u: Tensor, s: Tensor) -> Tensor:
-    return c * d + u * s
 
 
 def test_values_and_verdicts(module: ModuleType) -> None:
@@ -192,6 +47,26 @@ def test_gradients(module: ModuleType, wanted: str) -> None:
         torch.testing.assert_close(ours, theirs)  # that by s is summed over what it was spread to
     assert machine.calls == [SOLVE, ADJOINT, ROWS] * 2
     assert len(machine.asked) == 1  # the launch of the row gradients is made once
+
+
+@pytest.mark.parametrize("scratch", [1, 200_000])
+@pytest.mark.parametrize("want", [SOLUTION, ALL])
+def test_memory_is_shared_by_what_does_not_overlap(
+    module: ModuleType, scratch: int, want: int
+) -> None:
+    """Where little is needed it is asked for once, for several things."""
+    machine, x = Machine(module, scratch=scratch), tensors()
+    y, *told = found if isinstance(found := machine.plan(*x, want), tuple) else (found,)
+    torch.testing.assert_close(y, expected(*x))
+    if told:
+        assert told[0].tolist() == [2.0] * N
+    grads = torch.autograd.grad(y.sum(), x)
+    want_grads = torch.autograd.grad(expected(*x).sum(), x)
+    torch.testing.assert_close(grads, want_grads)
+    assert all(g.storage_offset() % 64 == 0 and g.is_contiguous() for g in grads)
+    for i, g in enumerate(grads):
+        g.fill_(torch.nan)
+        torch.testing.assert_close(grads[i + 1 :], want_grads[i + 1 :])
 
 
 def test_a_gradient_without_memory_is_zero(module: ModuleType) -> None:
@@ -333,21 +208,21 @@ def test_a_launch_that_fails_is_an_error(module: ModuleType) -> None:
         machine.plan(*tensors())
 
 
-def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SMNN_CACHE", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setattr(shutil, "which", lambda name: None)
     assert _gpu_native.build() == "no C++ compiler, or no headers of Python or torch"
 
 
-def test_a_compiler_that_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+def test_a_compiler_that_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SMNN_CACHE", str(tmp_path))
     monkeypatch.setenv("CXX", "false")
     assert "the C++ compiler failed" in str(_gpu_native.build())
     assert not list(tmp_path.rglob("*.so"))
 
 
-def test_who_launches_in_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+def test_who_launches_in_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SMNN_CACHE", str(tmp_path))
     monkeypatch.setenv("SMNN_NATIVE", "0")
     assert "SMNN_NATIVE=0" in _gpu_native.described()

@@ -109,17 +109,8 @@ bool plain(const Tensor &x, const Plan &plan) {
 }
 
 struct SolveOnCpu : torch::autograd::Function<SolveOnCpu> {
-  static Tensor forward(AutogradContext *ctx, const Tensor &c, const Tensor &d, const Tensor &u,
-                        const Tensor &s, const c10::IValue &token, Told *told) {
-    Tensor y = solve(plan_of<Plan>(token), {&c, &d, &u, &s}, *told);
-    ctx->save_for_backward({c, d, u, s, y, told->factor});
-    ctx->saved_data["plan"] = token;
-    ctx->set_materialize_grads(false);
-    return y;
-  }
-
   static variable_list backward(AutogradContext *ctx, const variable_list &grads) {
-    variable_list out(6);
+    variable_list out(4);
     int wanted = 0;
     for (int i = 0; i < 4; i++) wanted |= ctx->needs_input_grad(i) << i;
     const Tensor &g = grads[0];
@@ -182,8 +173,7 @@ struct Handle {
     Tensor y;
     {
       py::gil_scoped_release gil;
-      y = followed(x) ? SolveOnCpu::apply(*x[0], *x[1], *x[2], *x[3], token, &told)
-                      : solve(*plan, x, told);
+      y = followed(x) ? solve_followed<SolveOnCpu>(*plan, token, x, told) : solve(*plan, x, told);
     }
     if (want == SOLUTION || told.brief()) return THPVariable_Wrap(y);
     if (want == INFO && told.fine) {

@@ -44,7 +44,9 @@ using Bases = std::array<int64_t, PLACES>;
 
 constexpr int ADJOINT = 16; // which program of the backward; those below are row gradients
 
+// Memory is asked for once if there is little of it: that takes half as long as a launch.
 constexpr int64_t LITTLE = 1 << 20; // bytes
+constexpr int64_t ALIGNED = 64;     // words
 constexpr size_t MOST_ARGUMENTS = 96;
 constexpr size_t SPARE = 8; // Triton appends pointers to scratch memory, which these kernels lack
 
@@ -116,19 +118,22 @@ Tensor made(const Plan &plan, c10::IntArrayRef sizes, at::ScalarType kind = at::
   return made(sizes, plan.memory, plan.key, kind);
 }
 
+// A part of the memory of another tensor, as a tensor of its own.
+Tensor part(const Tensor &whole, int64_t from, c10::IntArrayRef sizes, at::ScalarType kind) {
+  auto out = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(whole.storage()), whole.key_set(), c10::scalarTypeToTypeMeta(kind));
+  out.unsafeGetTensorImpl()->set_storage_offset(from);
+  out.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
+  return out;
+}
+
 // What a solve tells besides y: the factor, and `verdicts` for who wants them.
 struct Told {
   bool wanted;
   Tensor factor, verdicts;
 
-  // A row of `verdicts`, as a tensor of its own on the same memory.
   Tensor row(int64_t i, int64_t B, at::ScalarType kind) const {
-    auto out = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(verdicts.storage()),
-                                                        verdicts.key_set(),
-                                                        c10::scalarTypeToTypeMeta(kind));
-    out.unsafeGetTensorImpl()->set_storage_offset(i * B);
-    out.unsafeGetTensorImpl()->set_sizes_contiguous({B});
-    return out;
+    return part(verdicts, i * B, {B}, kind);
   }
 };
 
@@ -137,11 +142,16 @@ Tensor solve(const Plan &plan, const Inputs &x, Told &told) {
   c10::OptionalDeviceGuard guard(device);
   const int64_t B = plan.y_shape[0], count = plan.verdicts, words = (2 * count + 1) * B;
   Tensor y = made(plan, plan.y_shape);
-  told.factor = made(plan, {plan.factor_size});
-  auto scratch = plan.memory->allocate(8 * (plan.scratch_size + (told.wanted ? 0 : words)));
+  const int64_t extra = plan.scratch_size + (told.wanted ? 0 : words);
+  const bool apart = 8 * extra > LITTLE;
+  told.factor = made(plan, {plan.factor_size + (apart ? 0 : extra)});
+  if (!apart) told.factor.unsafeGetTensorImpl()->set_sizes_contiguous({plan.factor_size});
+  c10::DataPtr scratch;
+  if (apart) scratch = plan.memory->allocate(8 * extra);
   Bases bases{};
   for (int i = 0; i < 4; i++) bases[C + i] = address(*x[i]);
-  bases[Y] = address(y), bases[FACTOR] = address(told.factor), bases[SCRATCH] = address(scratch);
+  bases[Y] = address(y), bases[FACTOR] = address(told.factor);
+  bases[SCRATCH] = apart ? address(scratch) : bases[FACTOR] + 8 * plan.factor_size;
   bases[RCOND] = bases[SCRATCH] + 8 * plan.scratch_size;
   if (told.wanted) bases[RCOND] = address(told.verdicts = made(plan, {words}, at::kLong));
   bases[WEAKEST] = bases[RCOND] + 8 * B * count;
@@ -160,18 +170,25 @@ Tensor laid_out(const Tensor &x, const Sizes &strides) {
   return out.as_strided(x.sizes(), strides);
 }
 
-struct SolveOnGpu : torch::autograd::Function<SolveOnGpu> {
-  static Tensor forward(AutogradContext *ctx, const Tensor &c, const Tensor &d, const Tensor &u,
-                        const Tensor &s, const c10::IValue &token, Told *told) {
-    Tensor y = solve(plan_of<Plan>(token), {&c, &d, &u, &s}, *told);
-    ctx->save_for_backward({c, d, u, s, y, told->factor});
-    ctx->saved_data["plan"] = token;
-    ctx->set_materialize_grads(false);
-    return y;
+// Room for the gradients that are wanted; in one piece of memory if there is little of it.
+void make_gradients(const Plan &plan, int wanted, variable_list &out) {
+  std::array<int64_t, 4> from{};
+  int64_t words = 0;
+  for (int i = 0; i < 4; i++) {
+    if (!(wanted >> i & 1)) continue;
+    from[i] = words;
+    words += (c10::multiply_integers(plan.shapes[i]) + ALIGNED - 1) / ALIGNED * ALIGNED;
   }
+  const Tensor whole = 8 * words > LITTLE ? Tensor() : made(plan, {words});
+  for (int i = 0; i < 4; i++)
+    if (wanted >> i & 1)
+      out[i] = whole.defined() ? part(whole, from[i], plan.shapes[i], at::kDouble)
+                               : made(plan, plan.shapes[i]);
+}
 
+struct SolveOnGpu : torch::autograd::Function<SolveOnGpu> {
   static variable_list backward(AutogradContext *ctx, const variable_list &grads) {
-    variable_list out(6);
+    variable_list out(4);
     int wanted = 0;
     for (int i = 0; i < 4; i++) wanted |= ctx->needs_input_grad(i) << i;
     Tensor gy = grads[0];
@@ -194,7 +211,6 @@ struct SolveOnGpu : torch::autograd::Function<SolveOnGpu> {
       gy = at::zeros(gy.sizes(), y.options());
     else if (gy.is_neg() || !gy.is_contiguous())
       gy = gy.resolve_neg().contiguous();
-    // Memory is asked for once if there is little of it: that takes as long as a launch.
     const bool apart = 8 * plan.adjoint_scratch > LITTLE;
     const auto lam = plan.memory->allocate(8 * (y.numel() + (apart ? 0 : plan.adjoint_scratch)));
     c10::DataPtr scratch;
@@ -205,11 +221,10 @@ struct SolveOnGpu : torch::autograd::Function<SolveOnGpu> {
     bases[SCRATCH] = apart ? address(scratch) : address(lam) + 8 * y.numel();
     plan.run(plan.needed(ADJOINT), bases, y.device());
     scratch.clear(); // its memory can serve the gradients: one stream, so they come after
+    make_gradients(plan, wanted, out);
     for (int i = 0; i < 4; i++) {
       bases[C + i] = address(saved[i]);
-      if (!(wanted >> i & 1)) continue;
-      out[i] = made(plan, plan.shapes[i]);
-      bases[GC + i] = address(out[i]);
+      if (out[i].defined()) bases[GC + i] = address(out[i]);
     }
     plan.run(plan.needed(wanted), bases, y.device());
     for (int i = 0; i < 4; i++)
@@ -229,8 +244,7 @@ struct Handle {
     Tensor y;
     {
       py::gil_scoped_release gil;
-      y = followed(x) ? SolveOnGpu::apply(*x[0], *x[1], *x[2], *x[3], token, &told)
-                      : solve(*plan, x, told);
+      y = followed(x) ? solve_followed<SolveOnGpu>(*plan, token, x, told) : solve(*plan, x, told);
     }
     if (!told.wanted) return THPVariable_Wrap(y);
     const int64_t B = plan->y_shape[0], count = plan->verdicts;

@@ -7,11 +7,16 @@
 #include <ATen/Functions.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <array>
 #include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -97,6 +102,49 @@ Tensor made(c10::IntArrayRef sizes, c10::Allocator *memory, c10::DispatchKey key
 bool followed(const Inputs &x) {
   return at::GradMode::is_enabled() && (x[0]->requires_grad() || x[1]->requires_grad() ||
                                         x[2]->requires_grad() || x[3]->requires_grad());
+}
+
+// What autograd keeps of a solve. `Solve`, a `torch::autograd::Function`, has its backward.
+template <class Solve> struct SolveNode : torch::autograd::CppNode<Solve> {
+  variable_list apply(variable_list &&grads) override {
+    std::lock_guard<std::mutex> lock(this->mutex_);
+    return Solve::backward(&this->ctx_, grads);
+  }
+  std::string name() const override {
+    static const std::string found = c10::demangle(typeid(Solve).name());
+    return found;
+  }
+};
+
+template <class Node> auto new_node() {
+  using Pointer = decltype(torch::autograd::Edge::function); // it depends on the version of PyTorch
+  if constexpr (std::is_same_v<Pointer, std::shared_ptr<torch::autograd::Node>>)
+    return std::shared_ptr<Node>(new Node(), [](Node *x) { deleteNode(x); });
+  else
+    return c10::make_intrusive<Node>();
+}
+
+// A solve that autograd follows. `Solve::apply` would do the same for any arguments and results,
+// which takes longer than to launch a kernel.
+template <class Solve, class Plan, class Told>
+Tensor solve_followed(const Plan &plan, const c10::IValue &token, const Inputs &x, Told &told) {
+  Tensor y;
+  {
+    at::NoGradGuard guard;
+    y = solve(plan, x, told);
+    if (y.is_view()) y = y.clone();
+  }
+  auto node = new_node<SolveNode<Solve>>();
+  node->set_next_edges(torch::autograd::collect_next_edges(*x[0], *x[1], *x[2], *x[3]));
+  node->set_ctx_grad_fn(node);
+  node->is_variable_input_.assign(4, true); // for compiled autograd, as what follows
+  auto &ctx = node->ctx_;
+  ctx.save_for_backward({*x[0], *x[1], *x[2], *x[3], y, told.factor});
+  ctx.saved_data["plan"] = token;
+  ctx.set_materialize_grads(false);
+  torch::autograd::set_history(y, node);
+  node->save_variables_to_ctx();
+  return y;
 }
 
 template <class... X> PyObject *tuple(const X &...x) {
