@@ -147,9 +147,8 @@ class Reduction(TorchBackend):
         ratios[:, order] = relative_pivots(pivots.transpose(0, 1), norms[:, order])
         wanted = math.prod(problem.y_shape[1:])
         rcond, weakest = ratios.flatten(1)[:, :wanted].min(1)
-        better = better.nan_to_num(
-            0.0, 0.0, 0.0
-        )  # a residual may overflow where an answer does not
+        # A residual may overflow where an answer does not.
+        better = better.nan_to_num(0.0, 0.0, 0.0)
         y = (y + better).flatten(1)[:, :wanted].reshape(problem.y_shape).contiguous()
         return self.settle(problem, pieces, y, factor.view(-1), rcond, weakest)
 
