@@ -69,7 +69,7 @@ def test_gpu() -> None:
         "error": {"y": 1e-15, "c": 3e-13},
         "ours": {
             "ms": 0.5, "one_thread_ms": 0.375, "device_ms": 0.25, "peak_mb": 12.0,
-            "peak_mb_factor_forgotten": 7.0,
+            "peak_mb_factor_forgotten": 7.0, "ms_factor_forgotten": 0.75,
         },
         "published": {"ms": 20.8, "peak_mb": 90.0},
     }  # fmt: skip
@@ -80,9 +80,12 @@ def test_gpu() -> None:
     }  # fmt: skip
     page = tables.gpu(record)
     assert (
-        "| some case | 0.5 | 0.375 | 0.25 | 20.8 | 42 | 55 | 12 / 7 / 90 | 50 % | 3.0e-13 |" in page
+        "| some case | 0.5 | 0.375 | 0.25 | 0.75 | 20.8 | 42 | 55 | 12 / 7 / 90 | 50 % | 3.0e-13 |"
+        in page
     )
-    assert "| some case | 0.5 | 0.375 | 0.25 |  |  |  | 12 / 7 / – | 50 % | 3.0e-13 |" in page
+    assert (
+        "| some case | 0.5 | 0.375 | 0.25 | 0.75 |  |  |  | 12 / 7 / – | 50 % | 3.0e-13 |" in page
+    )
     assert "| 1,000 | 1.5 | 0.5 |" in page
     assert "second run" not in page
     assert "cut into pieces of time:" in page

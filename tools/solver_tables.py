@@ -113,6 +113,7 @@ def gpu(record: dict[str, Any]) -> str:
                 milliseconds(ours["ms"]),
                 milliseconds(ours.get("one_thread_ms")),
                 milliseconds(ours["device_ms"]),
+                milliseconds(ours.get("ms_factor_forgotten")),
                 milliseconds(published.get("ms")),
                 ratio(case.get("speedup")),
                 ratio(case.get("speedup_one_thread")),
@@ -121,8 +122,9 @@ def gpu(record: dict[str, Any]) -> str:
                 error(max(case["error"].values())),
             ]
         )
-    head = ["case", "eager, ms", "one thread, ms", "device, ms", "published, ms", "ratio",
-            "ratio, one thread", "memory, MB", "of copy", "error"]  # fmt: skip
+    head = ["case", "eager, ms", "one thread, ms", "device, ms", "factor twice, ms",
+            "published, ms", "ratio", "ratio, one thread", "memory, MB", "of copy",
+            "error"]  # fmt: skip
     lengths = [
         [f"{row['T']:,}", milliseconds(row["ms"]), milliseconds(row["device_ms"])]
         for row in record["lengths"]
@@ -133,7 +135,8 @@ def gpu(record: dict[str, Any]) -> str:
             "program sees, and the ratio is to that; *one thread* is the same inside "
             "`torch.autograd.set_multithreading_enabled(False)`, which saves autograd the way to "
             "its own thread and back, and its ratio is to the published solver inside the same; "
-            "*device* is the replay of a captured graph. *Of copy* "
+            "*device* is the replay of a captured graph; *factor twice* is eager with "
+            "`keep_factor=False`. *Of copy* "
             "is the rate of the bytes that must move, against a measured copy "
             f"({record['copy_bytes_per_s'] / 1e12:.2f} TB/s). *Error* is the largest difference "
             "to the `torch` backend, of values and gradients. *Memory* beyond the inputs: with the "

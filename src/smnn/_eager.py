@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from smnn import _ops
+from smnn._backends._gpu_mode import settled
 from smnn._backends._native import CHECKED
 from smnn._backends.base import Backend
 from smnn._problem import Problem
@@ -273,10 +274,10 @@ def remembered(key: Any) -> Signature | None:
 def remember(key: Any, tensors: tuple[Tensor, ...], signature: Signature) -> None:
     """Keep a signature if the problem is made of the caller's tensors as they lie in memory.
 
-    Not while a graph is captured: its weights are filled in only when that is replayed.
+    Not while a graph is captured: its weights have no values before that is replayed.
     """
     problem = signature.problem
-    if problem.c.is_cuda and torch.cuda.is_current_stream_capturing():
+    if not settled(problem.c.device):
         return
     views = zip(tensors, problem.tensors[:4], strict=True)
     if any(x.data_ptr() != y.data_ptr() for x, y in views) or not problem.c.numel():

@@ -107,6 +107,24 @@ def test_another_stream() -> None:
     close(list(out), expected(x, g))
 
 
+@pytest.mark.parametrize(("T", "V"), [(33, 1), (133, 1), (13, 9), (133, 8)])
+def test_a_length_that_was_first_seen_on_a_busy_stream(T: int, V: int) -> None:
+    """What is kept of that call is read by the next one on another stream."""
+    weights = {"w_gov": 1.37, "w_init": 2.11, "w_smooth": 0.73}
+    x, y = (tensors(B=2, T=length, V=V, seed=4) for length in (T, T + 1))
+    smnn.solve_ex(*x, **weights, backend="gpu")  # compiles and loads the kernels
+    torch.cuda.synchronize()
+    busy, other = torch.cuda.Stream(), torch.cuda.Stream()
+    with torch.cuda.stream(busy), torch.no_grad():
+        torch.cuda._sleep(1_000_000_000)
+        first, _ = smnn.solve_ex(*y, **weights, backend="gpu")
+    with torch.cuda.stream(other), torch.no_grad():
+        second, _ = smnn.solve_ex(*y, **weights, backend="gpu")
+    torch.cuda.synchronize()
+    on_cpu = smnn.solve(*(t.detach().cpu() for t in y), **weights, backend="cpu")
+    close([first, second], [on_cpu, on_cpu])
+
+
 def test_views_and_expanded_tensors() -> None:
     c, d, u, s = (x.detach() for x in tensors())
     odd = c.transpose(0, 1).contiguous().transpose(0, 1)

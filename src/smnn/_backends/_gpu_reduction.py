@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.linalg import vector_norm
 from torch.nn.functional import pad
 
+from smnn._backends._gpu_mode import capturing, settled
 from smnn._backends._gpu_reduction_plan import (
     Shape,
     kept,
@@ -69,7 +70,11 @@ def _order(N: int, device: torch.device) -> Tensor:
     return torch.cat([torch.arange(step - 1, N, 2 * step, device=device) for step in steps])
 
 
-_known_order = functools.lru_cache(maxsize=64)(_order)
+@functools.lru_cache(maxsize=64)
+def _known_order(N: int, device: torch.device) -> Tensor:
+    order = _order(N, device)
+    settled(device)
+    return order
 
 
 def _first_values(problem: Problem, link: Tensor) -> None:
@@ -139,9 +144,7 @@ class Reduction(TorchBackend):
         tensors = {"factor": factor, "z": z, "g": _residual(local, link, y)}
         better = torch.empty_like(y)
         substitution(shape, adjoint=True).run(tensors | {"y": better})
-        # What is made while a graph is captured has its numbers only when that is replayed.
-        recorded = y.is_cuda and torch.cuda.is_current_stream_capturing()
-        order = (_order if recorded else _known_order)(N, y.device)
+        order = (_order if capturing(y.device) else _known_order)(N, y.device)
         pivots = factor[..., :M].diagonal(dim1=2, dim2=3).abs()
         ratios = torch.empty_like(norms)
         ratios[:, order] = relative_pivots(pivots.transpose(0, 1), norms[:, order])
