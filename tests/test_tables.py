@@ -87,6 +87,9 @@ def test_gpu() -> None:
         "| some case | 0.5 | 0.375 | 0.25 | 0.75 |  |  |  | 12 / 7 / – | 50 % | 3.0e-13 |" in page
     )
     assert "| 1,000 | 1.5 | 0.5 |" in page
+    brief = alone | {"ours": {k: v for k, v in case["ours"].items() if k != "ms_factor_forgotten"}}
+    assert "factor twice" in page.splitlines()[2]
+    assert "factor twice" not in tables.gpu(record | {"cases": [brief]}).splitlines()[2]
     assert "second run" not in page
     assert "cut into pieces of time:" in page
     assert "Other hosts" not in page

@@ -108,23 +108,21 @@ def gpu(record: dict[str, Any]) -> str:
         memory = " / ".join("–" if x is None else f"{x:,.0f}" for x in peaks)
         rate = case["bytes_per_s"]
         rows.append(
-            [
-                case["name"],
-                milliseconds(ours["ms"]),
-                milliseconds(ours.get("one_thread_ms")),
-                milliseconds(ours["device_ms"]),
-                milliseconds(ours.get("ms_factor_forgotten")),
-                milliseconds(published.get("ms")),
-                ratio(case.get("speedup")),
-                ratio(case.get("speedup_one_thread")),
-                memory,
-                f"{100 * rate / record['copy_bytes_per_s']:.0f} %" if rate else "",
-                error(max(case["error"].values())),
-            ]
+            {
+                "case": case["name"],
+                "eager, ms": milliseconds(ours["ms"]),
+                "one thread, ms": milliseconds(ours.get("one_thread_ms")),
+                "device, ms": milliseconds(ours["device_ms"]),
+                "factor twice, ms": milliseconds(ours.get("ms_factor_forgotten")),
+                "published, ms": milliseconds(published.get("ms")),
+                "ratio": ratio(case.get("speedup")),
+                "ratio, one thread": ratio(case.get("speedup_one_thread")),
+                "memory, MB": memory,
+                "of copy": f"{100 * rate / record['copy_bytes_per_s']:.0f} %" if rate else "",
+                "error": error(max(case["error"].values())),
+            }
         )
-    head = ["case", "eager, ms", "one thread, ms", "device, ms", "factor twice, ms",
-            "published, ms", "ratio", "ratio, one thread", "memory, MB", "of copy",
-            "error"]  # fmt: skip
+    head = [title for title in rows[0] if any(row[title] for row in rows)]
     lengths = [
         [f"{row['T']:,}", milliseconds(row["ms"]), milliseconds(row["device_ms"])]
         for row in record["lengths"]
@@ -135,13 +133,14 @@ def gpu(record: dict[str, Any]) -> str:
             "program sees, and the ratio is to that; *one thread* is the same inside "
             "`torch.autograd.set_multithreading_enabled(False)`, which saves autograd the way to "
             "its own thread and back, and its ratio is to the published solver inside the same; "
-            "*device* is the replay of a captured graph; *factor twice* is eager with "
-            "`keep_factor=False`. *Of copy* "
+            "*device* is the replay of a captured graph"
+            + ("; *factor twice* is eager with `keep_factor=False`" * (len(head) == len(rows[0])))
+            + ". *Of copy* "
             "is the rate of the bytes that must move, against a measured copy "
             f"({record['copy_bytes_per_s'] / 1e12:.2f} TB/s). *Error* is the largest difference "
             "to the `torch` backend, of values and gradients. *Memory* beyond the inputs: with the "
             "factor kept, with `keep_factor=False`, and that of the published solver.",
-            table(head, rows),
+            table(head, [[row[title] for title in head] for row in rows]),
             *floor(record.get("multiplication")),
             *other_runs(record.get("other_runs", [])),
             *later_runs(record["cases"]),
