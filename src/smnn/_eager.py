@@ -118,7 +118,7 @@ class Signature(NamedTuple):
         if not self.direct:
             if self.ready is not None and not self.ready():
                 return None
-            hand_over = _differentiable if self.brief is None else _derivative
+            hand_over = _differentiable if self.brief is None else derivative
             # What is made refers to a copy without `direct`: no circle through C++.
             made = self.prepared.native(tensors, self._replace(direct=None), hand_over)
             if made is None:
@@ -172,14 +172,14 @@ class _Quick(torch.autograd.Function):
         *wanted, _, _ = ctx.needs_input_grad
         if gy is None or True not in wanted:
             return (None,) * 6
-        return (*_derivative(ctx.signature, ctx.saved_tensors, gy, wanted), None, None)
+        return (*derivative(ctx.signature, ctx.saved_tensors, gy, wanted), None, None)
 
 
 _quickly: Callable[..., Tensor] = super(torch.autograd.Function, _Quick).apply
 """`_Quick.apply` without the search for `torch.func`, which `_unwatched` has seen to."""
 
 
-def _derivative(
+def derivative(
     signature: Signature, saved: Sequence[Tensor], gy: Tensor, wanted: Sequence[bool]
 ) -> list[Tensor | None]:
     """Gradients by `c, d, u, s`, from these, `y` and the factor as autograd gives them back."""
@@ -192,7 +192,7 @@ def _derivative(
     if not signature.summed:
         return grads
     return [
-        None if g is None else _summed(g, x, signature.batch)
+        None if g is None else summed(g, x, signature.batch)
         for g, x in zip(grads, tensors, strict=True)
     ]
 
@@ -216,7 +216,7 @@ def laid_out(
     return out.as_strided(x.shape, stride)
 
 
-def _summed(g: Tensor, x: Tensor, batch: tuple[int, ...]) -> Tensor:
+def summed(g: Tensor, x: Tensor, batch: tuple[int, ...]) -> Tensor:
     """The gradient by `x`, from that by its broadcast form with one batch axis."""
     if g.shape == x.shape:
         return g

@@ -26,7 +26,7 @@ from smnn._factorize import factorize as factorize
 from smnn._look import SolveInfo as SolveInfo
 from smnn._look import engine_for, refuse_noise, with_condition
 from smnn._problem import Problem, Weight, make_problem
-from smnn._recompute import solve_forgetfully
+from smnn._recompute import solve_forgetfully, solve_forgetfully_like
 from smnn._rows import central_rows, governing, initial, taylor_rows
 from smnn._status import Verdict, few_initial_values
 
@@ -210,10 +210,11 @@ def _solve(
     tensors = c, d, u, s
     info: list[Tensor]
     key = None
-    if keep_factor and order is None:
+    again = _solve_again if keep_factor else _solve_again_forgetfully
+    if order is None:
         key = layout_of(tensors, rest)
         if key is not None and (known := remembered(key)) is not None:
-            return _solve_again(known, tensors, rest, check, condition)
+            return again(known, tensors, rest, check, condition)
     (w_gov, w_init, w_smooth), scheme, n_steps, backend = rest
     problem, batch = make_problem(
         c, d, u, s, w_gov=w_gov, w_init=w_init, w_smooth=w_smooth,
@@ -225,20 +226,22 @@ def _solve(
         # Keep for the derivative what later calls keep: a checkpoint compares its second run.
         remember(key, tensors, signature)
         if (known := remembered(key)) is not None:
-            return _solve_again(known, tensors, rest, check, condition)
+            return again(known, tensors, rest, check, condition)
     look = condition or (check and not _amply_started(c, u, w_init))
     if keep_factor:
         y, factor, *info = solve_problem(problem, batch, engine, pieces, check=check)
     else:
         y, *info = solve_forgetfully(problem, batch, engine, pieces, check=check)
         look = condition or (look and may_be_quick(problem.tensors) and few_initial_values(problem))
-        with torch.no_grad():
-            factor = engine.solve(problem, pieces).factor if look else y
+        factor = _factor(problem, signature) if look else y
     if look:
         y, info = _look(problem, signature, factor, y, info, condition)
-    if key is not None:
-        remember(key, tensors, signature)
     return _shaped(y, batch).to(c.dtype), info, batch
+
+
+def _factor(problem: Problem, signature: Signature) -> Tensor:
+    with torch.no_grad():
+        return signature.engine.solve(problem, signature.pieces).factor
 
 
 def _solve_again(
@@ -248,6 +251,19 @@ def _solve_again(
     found = solve_like(signature, tensors)
     remember_latest(rest, signature)
     return _judged(tensors, rest[0], check, condition, signature, *found)
+
+
+def _solve_again_forgetfully(
+    signature: Signature, tensors: tuple[Tensor, ...], rest: Any, check: bool, condition: bool
+) -> tuple[Tensor, Told, tuple[int, ...]]:
+    """The same with `keep_factor=False`."""
+    y, info = solve_forgetfully_like(signature, tensors, rest, check=check)
+    problem = signature.fit(tensors)
+    look = check and not _amply_started(tensors[0], tensors[2], rest[0][1])
+    if condition or (look and few_initial_values(problem)):
+        factor = _factor(problem, signature)
+        y, info = _look(problem, signature, factor, y, info, condition)
+    return _shaped(y, signature.batch), info, signature.batch
 
 
 def _judged(

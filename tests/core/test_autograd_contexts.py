@@ -213,3 +213,27 @@ def test_checkpoint(backend: str, device: str) -> None:
     inputs = leaves(case)
     loss = torch.utils.checkpoint.checkpoint(loss_of(case, backend), *inputs, use_reentrant=False)
     assert same(torch.autograd.grad(loss, inputs), gradients(case, backend))
+
+
+@pytest.mark.parametrize("numbers", [True, False])
+@pytest.mark.parametrize("keep_factor", [True, False])
+def test_gradients_without_memory_of_their_own(
+    numbers: bool, keep_factor: bool, backend: str, device: str
+) -> None:
+    """Views that mean the opposite of what they hold, and zeros that hold nothing."""
+    case = random_problem(1, T=5, V=2, Q=2, R=1, batch=(3,), device=device)
+    w_gov = 0.7 if numbers else torch.tensor(0.7, dtype=torch.float64, device=device)
+    x = [t.detach().clone().requires_grad_() for t in case.args]
+
+    def grads(g: Tensor) -> tuple[Tensor, ...]:
+        y = smnn.solve(*x, w_gov=w_gov, backend=backend, keep_factor=keep_factor)
+        return torch.autograd.grad(y, x, g)
+
+    y = smnn.solve(*x, w_gov=w_gov, backend=backend)
+    g = torch.cos(torch.arange(y.numel(), dtype=y.dtype, device=device)).view_as(y)
+    zero = torch._efficientzerotensor((6, *y.shape[1:]), dtype=y.dtype, device=device)
+    want = grads(g)
+    for _ in range(2):  # remembered from the second call on
+        torch.testing.assert_close(grads(torch._neg_view(-g)), want)
+        for nothing in (zero[:3], zero[3:]):
+            assert not any(t.any() for t in grads(nothing))

@@ -1,6 +1,7 @@
 """`keep_factor=False`: the same answers and derivatives, and no factor that outlives the call."""
 
 import weakref
+from typing import Any
 
 import pytest
 import torch
@@ -9,9 +10,7 @@ from torch import Tensor
 import smnn
 from helpers import random_problem
 from smnn import _recompute
-from smnn._backends.base import Solved
 from smnn._backends.registry import backend_named
-from smnn._problem import Problem
 
 SCHEMES = ("smnn", "central")
 
@@ -55,30 +54,75 @@ def test_only_the_inputs_are_kept(fast_backend: str, device: str) -> None:
     assert sizes[True] > 3 * sizes[False]
 
 
+@pytest.mark.parametrize("numbers", [True, False])
 def test_one_factor_at_a_time(
-    fast_backend: str, device: str, monkeypatch: pytest.MonkeyPatch
+    numbers: bool, fast_backend: str, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the part that is worked on, and no larger than was promised."""
     promised = 40_000
     monkeypatch.setattr(_recompute, "PART", promised)
     engine = backend_named(fast_backend)
     factors: list[weakref.ref[Tensor]] = []
-    solve = engine.solve
+    if numbers:  # parts are solved like others of their size
+        where, name, solve = _recompute, "solve_like", _recompute.solve_like
+    else:
+        where, name, solve = engine, "solve", engine.solve
 
-    def watched(problem: Problem, pieces: int) -> Solved:
+    def watched(*args: Any) -> Any:
         assert not any(factor() is not None for factor in factors)
-        solved = solve(problem, pieces)
-        assert 8 * solved.factor.numel() <= promised or problem.y_shape[0] == 1
-        factors.append(weakref.ref(solved.factor))
+        solved = solve(*args)
+        y, factor, *_ = solved
+        assert 8 * factor.numel() <= promised or y.shape[0] == 1
+        factors.append(weakref.ref(factor))
         return solved
 
-    monkeypatch.setattr(engine, "solve", watched)
+    monkeypatch.setattr(where, name, watched)
     leaves = _leaves(random_problem(3, T=60, V=1, Q=1, R=1, batch=(40,), device=device).args)
-    y = smnn.solve(*leaves, backend=fast_backend, keep_factor=False)
+    w_gov = 1.0 if numbers else torch.ones((), dtype=torch.float64, device=device)
+    y = smnn.solve(*leaves, w_gov=w_gov, backend=fast_backend, keep_factor=False)
     forward = len(factors)
     torch.autograd.grad(y.sum(), leaves)
     assert forward > 2
     assert len(factors) == 2 * forward
+
+
+@pytest.mark.parametrize("part", [1, 10**4, 2**26])
+@pytest.mark.parametrize("wanted", ["cdus", "c", "us"])
+def test_batches_of_every_form(
+    part: int, wanted: str, fast_backend: str, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two axes, some of them shared, some not contiguous; tensors that a hook has repacked."""
+    monkeypatch.setattr(_recompute, "PART", part)
+    case = random_problem(3, T=9, V=2, Q=2, R=2, batch=(3, 5), device=device)
+    c, d, u, s = (x.detach().clone() for x in case.args)
+    every = [c[:1], d[:, ::2], u[:, :1], s.transpose(0, 1).contiguous().transpose(0, 1)[:, ::2]]
+    every[0] = every[0][:, ::2]
+    answers = []
+    for keep in (True, False, False):
+        leaves = [
+            x.detach().requires_grad_(n in wanted) for n, x in zip("cdus", every, strict=True)
+        ]
+        followed = [x for x in leaves if x.requires_grad]
+        pack = (lambda x: x.contiguous()) if len(answers) == 2 else (lambda x: x)
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+            y = smnn.solve(*leaves, backend=fast_backend, keep_factor=keep)
+        g = torch.cos(torch.arange(y.numel(), dtype=y.dtype, device=device)).view_as(y)
+        answers.append([y.detach(), *torch.autograd.grad(y, followed, g)])
+    for found in answers[1:]:
+        for a, b in zip(found, answers[0], strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
+
+
+def test_a_gradient_that_is_known_to_be_zero(
+    fast_backend: str, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_recompute, "PART", 10**4)
+    case = random_problem(3, T=9, V=1, Q=1, R=2, batch=(7,), device=device)
+    leaves = _leaves(case.args)
+    y = smnn.solve(*leaves, backend=fast_backend, keep_factor=False)
+    zero = torch._efficientzerotensor(y.shape, dtype=y.dtype, device=device)
+    for g in torch.autograd.grad(y, leaves, zero):
+        assert not g.any()
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

@@ -203,6 +203,23 @@ def short() -> float:
     return float(error.max()) / torch.finfo(torch.float64).eps
 
 
+def odd_gradients() -> list[float]:
+    """What a view that means the opposite changes, and what comes of zeros that hold nothing."""
+    f64 = {"dtype": torch.float64}
+    x = [torch.randn(2, 5, 1, 1, 2, **f64), torch.randn(2, 5, 1, **f64),
+         torch.randn(2, 1, 1, 1, **f64), torch.rand(2, 4, **f64) + 0.1]  # fmt: skip
+    leaves = [t.requires_grad_() for t in x]
+
+    def grads(g: Tensor) -> Tensor:
+        y = smnn.solve(*leaves, backend="gpu")
+        return torch.cat([t.flatten() for t in torch.autograd.grad(y, leaves, g)])
+
+    g = torch.randn(2, 5, 1, 2, **f64)
+    zero = torch._efficientzerotensor((4, *g.shape[1:]), **f64)
+    found = [grads(g) - grads(torch._neg_view(-g)), grads(zero[:2]), grads(zero[2:])]
+    return [float(t.abs().max()) for t in found]
+
+
 def panels() -> dict[str, object]:
     """The same of rows that lie in memory."""
     plans.LARGEST_IN_REGISTERS = 32
@@ -234,7 +251,8 @@ def others() -> dict[str, object]:
     result |= {name: compare(name.split(",")[0], case) for name, case in LARGE.items()}
     ways = [way for way in WAYS if way not in PARTS]
     found = {"shapes": CASES, "cases": result, "failures": failures(ways)}
-    return found | {"long": long_and_singular(), "uneven": uneven(ways), "short": short()}
+    found |= {"long": long_and_singular(), "uneven": uneven(ways), "short": short()}
+    return found | {"odd gradients": odd_gradients()}
 
 
 if __name__ == "__main__":

@@ -70,3 +70,7 @@ def test_a_check_looks_again_where_pivots_cannot_decide(interpreted: dict[str, A
 def test_a_single_time_takes_no_detour(interpreted: dict[str, Any]) -> None:
     """Rotating by the rows of an end that has none costs eight roundings; four are promised."""
     assert interpreted["short"] < 4
+
+
+def test_gradients_without_memory_of_their_own(interpreted: dict[str, Any]) -> None:
+    assert interpreted["odd gradients"] == [0, 0, 0]

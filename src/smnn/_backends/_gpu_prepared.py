@@ -11,7 +11,7 @@ from torch import Tensor
 from smnn._backends import _gpu_native
 from smnn._backends import _gpu_plan as plans
 from smnn._backends._gpu_launch import Program
-from smnn._backends.base import Solved
+from smnn._backends.base import Solved, in_memory, refuse_zeros
 from smnn._problem import Problem
 
 GRADIENTS = ("gc", "gd", "gu", "gs")
@@ -46,6 +46,7 @@ class Prepared:
 
     def solve(self, c: Tensor, d: Tensor, u: Tensor, s: Tensor) -> Solved:
         """As `GpuBackend.solve`."""
+        refuse_zeros((c, d, u, s))
         kind: dict[str, Any] = {"dtype": torch.float64, "device": c.device}
         y, factor = torch.empty(self._shape, **kind), torch.empty(self._factor, **kind)
         scratch = torch.empty(self._scratch, **kind)
@@ -67,8 +68,7 @@ class Prepared:
         """Gradients by the four tensors, in the broadcast form."""
         kind: dict[str, Any] = {"dtype": torch.float64, "device": y.device}
         lam, scratch = torch.empty_like(y), torch.empty(self._adjoint_scratch, **kind)
-        gy = torch.zeros_like(y) if gy._is_zerotensor() else gy.resolve_neg().contiguous()
-        index = y.device.index
+        gy, index = in_memory(gy), y.device.index
         bases = {
             "g": gy.data_ptr(), "factor": factor.data_ptr(), "y": lam.data_ptr(),
             "scratch": scratch.data_ptr(),

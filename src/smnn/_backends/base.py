@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -258,3 +258,15 @@ class Backend(ABC):
         """Gradients by `c, d, u, s` and the weights; an empty tensor where not wanted."""
         every = row_gradients(problem, lam, y)
         return [g if w else g.new_empty((0,) * g.ndim) for g, w in zip(every, wanted, strict=True)]
+
+
+def refuse_zeros(tensors: Sequence[Tensor]) -> None:
+    """A tensor may be known to be zero and have no memory; PyTorch makes such for derivatives."""
+    for name, x in zip("cdus", tensors, strict=True):
+        if x._is_zerotensor() and x.numel():
+            raise RuntimeError(f"{name} is a ZeroTensor, without memory. Pass torch.zeros instead.")
+
+
+def in_memory(g: Tensor) -> Tensor:
+    """The same where kernels can read it: no view that means `-g`, no zero without memory."""
+    return g.new_zeros(g.shape) if g._is_zerotensor() else g.resolve_neg().contiguous()

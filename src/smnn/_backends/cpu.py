@@ -16,7 +16,7 @@ from torch import Tensor
 from smnn._backends import _cpu_native
 from smnn._backends import _layout as phase
 from smnn._backends._layout import Plan, W, record
-from smnn._backends.base import Backend, Solved
+from smnn._backends.base import Backend, Solved, in_memory, refuse_zeros
 from smnn._problem import Problem
 from smnn._status import DOUBTFUL_PIVOT, Verdict
 from smnn._taylor import link_rows, smoothness_top, taylor
@@ -118,8 +118,7 @@ class Prepared:
             c.data_ptr(), d.data_ptr(), u.data_ptr(), s.data_ptr(), y.data_ptr(),
             factor.data_ptr(), scratch.data_ptr(), told, told + 8 * B, DOUBTFUL_PIVOT,
         )  # fmt: skip
-        if 0 in call[:4]:
-            _refuse_zeros((c, d, u, s))
+        refuse_zeros((c, d, u, s))
         if self._small or _threads() == 1:
             found = self._forward(*call, phase.SOLVE, 0, 0)
         else:
@@ -244,8 +243,7 @@ class Prepared:
         ]
         c, d, u, s = tensors
         inputs = c.data_ptr(), d.data_ptr(), u.data_ptr(), s.data_ptr(), y.data_ptr()
-        if 0 in inputs:
-            _refuse_zeros(tensors)
+        refuse_zeros(tensors)
         places = [0 if g is None else g.data_ptr() for g in grads]
         places += (0,) * (7 - len(places))
         self._derive(phases, inputs, factor, gy, lam, places)
@@ -257,8 +255,11 @@ class Prepared:
         lam: Tensor | None, grads: Sequence[int],
     ) -> None:  # fmt: skip
         """Inputs and gradients are addresses."""
-        if type(g) is not Tensor or g.dtype is not torch.float64 or g.is_neg() or not g.data_ptr():
-            g = _plain(g)
+        if g.is_neg() or g._is_zerotensor():
+            g = in_memory(g)
+        if type(g) is not Tensor or g.dtype is not torch.float64:
+            _refuse_others(g)
+            g = torch.from_numpy(g.numpy(force=True))
         scratch = _made(self._scratch)
         call = (
             *inputs, 0 if factor is None else factor.data_ptr(), g.data_ptr(), *g.stride(),
@@ -286,19 +287,6 @@ def _own(x: Tensor, shape: torch.Size) -> torch.Size | None:
     if x.numel() != shape.numel():
         return shape
     return None if x.is_contiguous() and 8 * x.numel() < HUGE else x.shape
-
-
-def _refuse_zeros(tensors: Sequence[Tensor]) -> None:
-    """A tensor may be known to be zero and have no memory; PyTorch makes such for derivatives."""
-    for name, x in zip("cdus", tensors, strict=True):
-        if x.numel() and not x.data_ptr():
-            raise RuntimeError(f"{name} is a ZeroTensor, without memory. Pass torch.zeros instead.")
-
-
-def _plain(g: Tensor) -> Tensor:
-    """The same where kernels can read it: a view that means `-g`, a zero without memory."""
-    _refuse_others(g)
-    return torch.from_numpy(g.numpy(force=True))
 
 
 class CpuBackend(Backend):

@@ -14,7 +14,7 @@ from smnn._backends import _gpu_plan as plans
 from smnn._backends._gpu_mode import interpreted
 from smnn._backends._gpu_reduction import Reduction
 from smnn._backends._gpu_reduction_plan import words
-from smnn._backends.base import Backend, Solved
+from smnn._backends.base import Backend, Solved, in_memory, refuse_zeros
 from smnn._errors import BackendError
 from smnn._problem import Problem
 from smnn._taylor import link_rows, unit_link
@@ -152,7 +152,7 @@ class GpuBackend(Backend):
         out = factor.new_empty(problem.y_shape)
         if levels[0].B:
             program, scratch = plans.adjoint_program(levels)
-            tensors = {"g": g.contiguous(), "factor": factor, "y": out}
+            tensors = {"g": in_memory(g), "factor": factor, "y": out}
             tensors["scratch"] = factor.new_empty(scratch)
             program.run(tensors)
         return out
@@ -239,6 +239,7 @@ def _inputs(
     """What the source is written for, the tensors it reads, and their strides."""
     from smnn._backends._gpu_source import Spec
 
+    refuse_zeros(problem.tensors[:4])
     _, _, Q, V, m = problem.c.shape
     scale = K = KF = problem.w_smooth[..., 0]
     varying = m > 1 and problem.w_smooth.stride(-1) != 0
