@@ -54,12 +54,12 @@ class Machine:
             "set_context": SET_CONTEXT(self._set_context),
         }
         inputs, outputs = ["c", "d", "u", "s"], ["y", "factor", "rcond", "status", "scratch"]
+        self.functions = {
+            name: ctypes.cast(f, ctypes.c_void_p).value for name, f in self._functions.items()
+        }
         self.plan = module.make(
             {
-                "functions": {
-                    name: ctypes.cast(f, ctypes.c_void_p).value
-                    for name, f in self._functions.items()
-                },
+                "functions": self.functions,
                 "solve": [self._describe(SOLVE, [*inputs, *outputs])],
                 "y_shape": [N],
                 "batch": [N],

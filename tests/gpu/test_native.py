@@ -202,6 +202,30 @@ def test_a_thread_that_the_driver_does_not_know(module: ModuleType) -> None:
     assert machine.contexts == {threading.get_ident(): 4320, thread.ident: 4320}  # of device -1
 
 
+def test_launches_that_python_asks_for(module: ModuleType) -> None:
+    """Tensors or addresses, by their place."""
+    machine, x = Machine(module), tensors("")
+    out = [torch.empty(N, dtype=torch.float64) for _ in range(3)]
+    every = [*x, *out, torch.empty(N, dtype=torch.int64), torch.empty(5, dtype=torch.float64)]
+    one = SOLVE, 7, 32, 0, [SOLVE, *[0] * 9], [(i + 1, i, 0) for i in range(9)]
+    call = module.launcher(
+        {"launches": [one, one], "places": 9, "device": "cpu", "functions": machine.functions}
+    )
+    for args in (every, [t.data_ptr() for t in every]):
+        out[0].fill_(0)
+        assert call(*args) is None
+        torch.testing.assert_close(out[0], expected(*x))
+    assert machine.calls == [SOLVE] * 4
+    with pytest.raises(TypeError, match="expected 9 tensors or addresses"):
+        call(*every[1:])
+    with pytest.raises(TypeError):
+        call(*every[1:], "an address")
+    assert machine.calls == [SOLVE] * 4
+    machine.code = 700
+    with pytest.raises(RuntimeError, match="could not be launched: CUDA driver error 700"):
+        call(*every)
+
+
 def test_a_launch_that_fails_is_an_error(module: ModuleType) -> None:
     machine = Machine(module, code=700)
     with pytest.raises(RuntimeError, match="could not be launched: CUDA driver error 700"):

@@ -124,3 +124,36 @@ def test_a_step_without_python(from_cpp: list[str], batch: tuple[int, ...]) -> N
         step(smnn.solve(*x, backend="gpu", check=False))
     assert len(batch) != 1 or "SolveOnGpu" in y.grad_fn.name()
     assert from_cpp == []
+
+
+def test_launches_are_one_call_where_that_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And are made from Python until then."""
+    from smnn._backends._gpu_launch import Launch, Program, Slot
+
+    made: list[Any] = []
+    calls: list[Any] = []
+    kernel = SimpleNamespace(
+        arguments=["n", "y_ptr", "a_ptr"],
+        on=lambda device, width: SimpleNamespace(
+            run=lambda *args: calls.append(args[9:]), function=1, packed_metadata=None
+        ),
+    )
+    values = {"n": 7, "y_ptr": Slot("y", 2), "a_ptr": Slot("a")}
+    program = Program([Launch(kernel, 64, 32, values)])  # type: ignore[arg-type]
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 5, raising=False)
+    monkeypatch.setattr(_gpu_native, "launcher", lambda *args: None)
+    y = torch.zeros(4)
+    program.launch({"y": y, "a": 1000}, 0)
+    assert calls == [(7, y.data_ptr() + 16, 1000, 32)]
+
+    def launcher(launches: list[Launch], device: int, places: list[str]) -> Any:
+        made.append((launches, device, places))
+        return lambda *args: calls.append(args)
+
+    monkeypatch.setattr(_gpu_native, "launcher", launcher)
+    calls.clear()
+    for _ in range(2):
+        program.launch({"y": 3, "a": y}, 0)
+    assert made == [(program.launches, 0, ["a", "y"])]
+    assert calls == [(y, 3)] * 2

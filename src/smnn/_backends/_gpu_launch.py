@@ -6,6 +6,7 @@ import copy
 import functools
 import linecache
 import re
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -19,6 +20,7 @@ try:  # part of Triton since 3.4, still called experimental
 except ImportError:
     gluon = gl = None
 
+from smnn._backends import _gpu_native
 from smnn._backends._gpu_chain import chain_body
 from smnn._backends._gpu_clock import Clock
 from smnn._backends._gpu_emit import Source
@@ -176,6 +178,8 @@ class Program:
 
     def __init__(self, launches: list[Launch]) -> None:
         self.launches = launches
+        self._places = sorted({tensor for launch in launches for _, tensor, _ in launch.slots})
+        self._native: dict[int, Any] = {}
 
     def run(self, tensors: dict[str, Tensor]) -> None:
         """Run on the device of the tensors, on its current stream."""
@@ -183,22 +187,30 @@ class Program:
             for launch in self.launches:
                 launch.interpret(tensors)
             return
-        bases = {name: x.data_ptr() for name, x in tensors.items()}
-        self.launch(bases, next(iter(tensors.values())).device.index)
+        self.launch(tensors, next(iter(tensors.values())).device.index)
 
     def bound(self, fixed: dict[str, int]) -> Program:
         """The same launches with some addresses put in for good."""
         return Program([launch.bound(fixed) for launch in self.launches])
 
-    def launch(self, bases: dict[str, int], device: int) -> None:
-        """Run on that device, on its current stream."""
+    def launch(self, bases: Mapping[str, Tensor | int], device: int) -> None:
+        """Run with these tensors, or addresses, on that device and its current stream."""
         if device != torch.cuda.current_device():
             with torch.cuda.device(device):
                 self.launch(bases, device)
             return
+        call = self._native.get(device)
+        if call is None:
+            call = self._native[device] = _gpu_native.launcher(self.launches, device, self._places)
+        if call is not None:
+            call(*[bases[name] for name in self._places])
+            return
+        places = [bases[name] for name in self._places]
+        known = [x.data_ptr() if isinstance(x, Tensor) else x for x in places]
+        addresses = dict(zip(self._places, known, strict=True))
         stream = torch._C._cuda_getCurrentRawStream(device)
         for launch in self.launches:
-            launch.run(bases, device, stream)
+            launch.run(addresses, device, stream)
 
 
 def _strides(name: str, axes: str) -> list[str]:

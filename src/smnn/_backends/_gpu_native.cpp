@@ -38,6 +38,18 @@ struct Driver {
   }
 };
 
+Driver driver_of(const py::dict &functions) {
+  Driver driver;
+  const auto find = [&](const char *name, auto &function) {
+    const auto found = functions[name].cast<uintptr_t>();
+    function = reinterpret_cast<std::decay_t<decltype(function)>>(found);
+  };
+  find("launch", driver.launch), find("stream", driver.stream);
+  find("context", driver.context), find("context_of", driver.context_of);
+  find("set_context", driver.set_context);
+  return driver;
+}
+
 // Places that launches read or write; `_gpu_native.py` numbers them alike.
 enum Place { C, D, U, S, Y, FACTOR, SCRATCH, RCOND, WEAKEST, STATUS, G, LAMBDA, GC, GD, GU, GS, PLACES };
 using Bases = std::array<int64_t, PLACES>;
@@ -70,6 +82,25 @@ Program read_program(const py::list &launches) {
   return program;
 }
 
+// `bases` are addresses, by place.
+void run_program(const Driver &driver, const Program &program, const int64_t *bases,
+                 c10::Device device) {
+  void *stream = driver.stream_of(device);
+  int64_t values[MOST_ARGUMENTS + SPARE];
+  void *parameters[MOST_ARGUMENTS + SPARE];
+  for (const auto &launch : program) {
+    const size_t count = launch.arguments.size();
+    std::copy(launch.arguments.begin(), launch.arguments.end(), values);
+    std::fill(values + count, values + count + SPARE, 0);
+    for (const auto &[argument, place, offset] : launch.slots)
+      values[argument] = bases[place] + 8 * offset;
+    for (size_t i = 0; i < count + SPARE; i++) parameters[i] = &values[i];
+    const int code = driver.launch(reinterpret_cast<void *>(launch.function), launch.grid, 1, 1,
+                                   launch.threads, 1, 1, launch.shared, stream, parameters, nullptr);
+    TORCH_CHECK(code == 0, "a kernel of smnn could not be launched: CUDA driver error ", code);
+  }
+}
+
 struct Plan : PlanBase {
   using PlanBase::PlanBase;
   Driver driver;
@@ -86,20 +117,7 @@ struct Plan : PlanBase {
   }
 
   void run(const Program &program, const Bases &bases, c10::Device device) const {
-    void *stream = driver.stream_of(device);
-    int64_t values[MOST_ARGUMENTS + SPARE];
-    void *parameters[MOST_ARGUMENTS + SPARE];
-    for (const auto &launch : program) {
-      const size_t count = launch.arguments.size();
-      std::copy(launch.arguments.begin(), launch.arguments.end(), values);
-      std::fill(values + count, values + count + SPARE, 0);
-      for (const auto &[argument, place, offset] : launch.slots)
-        values[argument] = bases[place] + 8 * offset;
-      for (size_t i = 0; i < count + SPARE; i++) parameters[i] = &values[i];
-      const int code = driver.launch(reinterpret_cast<void *>(launch.function), launch.grid, 1, 1,
-                                     launch.threads, 1, 1, launch.shared, stream, parameters, nullptr);
-      TORCH_CHECK(code == 0, "a kernel of smnn could not be launched: CUDA driver error ", code);
-    }
+    run_program(driver, program, bases.data(), device);
   }
 
   const Program &needed(int which) const {
@@ -258,13 +276,7 @@ struct Handle {
 
 py::object make(const py::dict &x) {
   auto plan = c10::make_intrusive<Plan>(x);
-  const auto find = [&](const char *name, auto &function) {
-    const auto found = x["functions"][name].cast<uintptr_t>();
-    function = reinterpret_cast<std::decay_t<decltype(function)>>(found);
-  };
-  find("launch", plan->driver.launch), find("stream", plan->driver.stream);
-  find("context", plan->driver.context), find("context_of", plan->driver.context_of);
-  find("set_context", plan->driver.set_context);
+  plan->driver = driver_of(x["functions"]);
   plan->solve = read_program(x["solve"]);
   plan->device = c10::Device(x["device"].cast<std::string>());
   const Tensor some = at::empty({1}, at::TensorOptions(plan->device).dtype(at::kDouble));
@@ -280,6 +292,48 @@ py::object make(const py::dict &x) {
   return callable(Handle{plan, token_of(plan)});
 }
 
+// Launches that Python asks for, all of them in one call.
+struct Launcher {
+  Driver driver;
+  Program program;
+  size_t places;
+  c10::Device device;
+};
+
+// The tensors, or their addresses, by place.
+PyObject *launched(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+  HANDLE_TH_ERRORS
+  const auto &x = *static_cast<Launcher *>(PyCapsule_GetPointer(self, nullptr));
+  TORCH_CHECK_TYPE(size_t(count) == x.places, "expected ", x.places, " tensors or addresses");
+  std::array<int64_t, MOST_ARGUMENTS> bases;
+  for (Py_ssize_t i = 0; i < count; i++) {
+    const bool tensor = THPVariable_Check(args[i]);
+    bases[i] = tensor ? address(THPVariable_Unpack(args[i])) : PyLong_AsLongLong(args[i]);
+  }
+  if (PyErr_Occurred()) return nullptr;
+  {
+    py::gil_scoped_release gil;
+    run_program(x.driver, x.program, bases.data(), x.device);
+  }
+  Py_RETURN_NONE;
+  END_HANDLE_TH_ERRORS
+}
+
+py::object launcher(const py::dict &x) {
+  static PyMethodDef method{
+      "launch", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&launched)),
+      METH_FASTCALL, nullptr};
+  const auto places = x["places"].cast<size_t>();
+  TORCH_CHECK(places <= MOST_ARGUMENTS, "too many tensors for a launch");
+  auto *made = new Launcher{driver_of(x["functions"]), read_program(x["launches"]), places,
+                            c10::Device(x["device"].cast<std::string>())};
+  py::capsule self(made, [](void *old) { delete static_cast<Launcher *>(old); });
+  return py::reinterpret_steal<py::object>(PyCFunction_New(&method, self.ptr()));
+}
+
 } // namespace
 
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("make", &make); }
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.def("make", &make);
+  m.def("launcher", &launcher);
+}

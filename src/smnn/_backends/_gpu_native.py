@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,9 @@ def cuda_functions() -> dict[str, int | None]:
     return {name: ctypes.cast(f, ctypes.c_void_p).value for name, f in found.items()}
 
 
-def describe(launches: list[Any], device: int, own: dict[str, str]) -> list[Any]:
+def describe(
+    launches: list[Any], device: int, own: dict[str, str], places: Sequence[str] = PLACES
+) -> list[Any]:
     """Launches in numbers: function, grid, threads, shared memory, arguments, slots.
 
     `own` are the places of tensors that these launches call by another name.
@@ -70,7 +73,7 @@ def describe(launches: list[Any], device: int, own: dict[str, str]) -> list[Any]
     for launch in launches:
         kernel = launch.kernel.on(device, launch.width)
         slots = [
-            (i, PLACES.index(own.get(tensor, tensor)), offset) for i, tensor, offset in launch.slots
+            (i, places.index(own.get(tensor, tensor)), offset) for i, tensor, offset in launch.slots
         ]
         threads = 32 * kernel.metadata.num_warps
         arguments = launch.template[:-1]  # the width is part of the compiled kernel
@@ -78,3 +81,21 @@ def describe(launches: list[Any], device: int, own: dict[str, str]) -> list[Any]
             (kernel.function, launch.grid, threads, kernel.metadata.shared, arguments, slots)
         )
     return out
+
+
+def launcher(launches: list[Any], device: int, places: Sequence[str]) -> Any:
+    """All launches as one call with the tensors, or addresses, of these places.
+
+    `None` while or where that is not compiled.
+    """
+    module = native()
+    if module is None:
+        return None
+    return module.launcher(
+        {
+            "launches": describe(launches, device, {}, places),
+            "places": len(places),
+            "device": f"cuda:{device}",
+            "functions": cuda_functions(),
+        }
+    )
