@@ -8,6 +8,7 @@ there is one for C++ too, the file is compiled on first use while Python does th
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -48,6 +49,7 @@ def described() -> str:
     return "launched from Python until the launcher in C++ is compiled, on first use"
 
 
+@functools.cache
 def cuda_functions() -> dict[str, int | None]:
     """Addresses of functions of the driver, and of torch's way to the current stream."""
     driver = ctypes.CDLL("libcuda.so.1")
