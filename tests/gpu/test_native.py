@@ -49,7 +49,7 @@ def test_gradients(module: ModuleType, wanted: str) -> None:
     assert len(machine.asked) == 1  # the launch of the row gradients is made once
 
 
-@pytest.mark.parametrize("scratch", [1, 200_000])
+@pytest.mark.parametrize("scratch", [1, 600_000])
 @pytest.mark.parametrize("want", [SOLUTION, ALL])
 def test_memory_is_shared_by_what_does_not_overlap(
     module: ModuleType, scratch: int, want: int

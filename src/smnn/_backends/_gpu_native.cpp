@@ -57,7 +57,7 @@ using Bases = std::array<int64_t, PLACES>;
 constexpr int ADJOINT = 16; // which program of the backward; those below are row gradients
 
 // Memory is asked for once if there is little of it: that takes half as long as a launch.
-constexpr int64_t LITTLE = 1 << 20; // bytes
+constexpr int64_t LITTLE = 1 << 22; // bytes
 constexpr int64_t ALIGNED = 64;     // words
 constexpr size_t MOST_ARGUMENTS = 96;
 constexpr size_t SPARE = 8; // Triton appends pointers to scratch memory, which these kernels lack
@@ -188,8 +188,9 @@ Tensor laid_out(const Tensor &x, const Sizes &strides) {
   return out.as_strided(x.sizes(), strides);
 }
 
-// Room for the gradients that are wanted; in one piece of memory if there is little of it.
-void make_gradients(const Plan &plan, int wanted, variable_list &out) {
+// Room for the gradients that are wanted, and so many words more, in one piece of memory if that is
+// little. Gives the address of those words, else zero.
+int64_t make_little(const Plan &plan, int wanted, int64_t more, variable_list &out) {
   std::array<int64_t, 4> from{};
   int64_t words = 0;
   for (int i = 0; i < 4; i++) {
@@ -197,11 +198,11 @@ void make_gradients(const Plan &plan, int wanted, variable_list &out) {
     from[i] = words;
     words += (c10::multiply_integers(plan.shapes[i]) + ALIGNED - 1) / ALIGNED * ALIGNED;
   }
-  const Tensor whole = 8 * words > LITTLE ? Tensor() : made(plan, {words});
+  if (8 * (words + more) > LITTLE) return 0;
+  const Tensor whole = made(plan, {words + more});
   for (int i = 0; i < 4; i++)
-    if (wanted >> i & 1)
-      out[i] = whole.defined() ? part(whole, from[i], plan.shapes[i], at::kDouble)
-                               : made(plan, plan.shapes[i]);
+    if (wanted >> i & 1) out[i] = part(whole, from[i], plan.shapes[i], at::kDouble);
+  return address(whole) + 8 * words;
 }
 
 struct SolveOnGpu : torch::autograd::Function<SolveOnGpu> {
@@ -229,17 +230,22 @@ struct SolveOnGpu : torch::autograd::Function<SolveOnGpu> {
       gy = at::zeros(gy.sizes(), y.options());
     else if (gy.is_neg() || !gy.is_contiguous())
       gy = gy.resolve_neg().contiguous();
-    const bool apart = 8 * plan.adjoint_scratch > LITTLE;
-    const auto lam = plan.memory->allocate(8 * (y.numel() + (apart ? 0 : plan.adjoint_scratch)));
-    c10::DataPtr scratch;
-    if (apart) scratch = plan.memory->allocate(8 * plan.adjoint_scratch);
+    const int64_t little = make_little(plan, wanted, y.numel() + plan.adjoint_scratch, out);
+    c10::DataPtr lam, scratch;
+    if (!little) {
+      lam = plan.memory->allocate(8 * y.numel());
+      scratch = plan.memory->allocate(8 * plan.adjoint_scratch);
+    }
     Bases bases{};
     bases[G] = address(gy), bases[FACTOR] = address(factor), bases[Y] = address(y);
-    bases[LAMBDA] = address(lam);
-    bases[SCRATCH] = apart ? address(scratch) : address(lam) + 8 * y.numel();
+    bases[LAMBDA] = little ? little : address(lam);
+    bases[SCRATCH] = little ? little + 8 * y.numel() : address(scratch);
     plan.run(plan.needed(ADJOINT), bases, y.device());
-    scratch.clear(); // its memory can serve the gradients: one stream, so they come after
-    make_gradients(plan, wanted, out);
+    if (!little) {
+      scratch.clear(); // its memory can serve the gradients: one stream, so they come after
+      for (int i = 0; i < 4; i++)
+        if (wanted >> i & 1) out[i] = made(plan, plan.shapes[i]);
+    }
     for (int i = 0; i < 4; i++) {
       bases[C + i] = address(saved[i]);
       if (out[i].defined()) bases[GC + i] = address(out[i]);
