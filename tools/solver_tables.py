@@ -123,6 +123,8 @@ def gpu(record: dict[str, Any]) -> str:
             }
         )
     head = [title for title in rows[0] if any(row[title] for row in rows)]
+    measured = "factor twice, ms" in head  # older records have no such time
+    twice = "; *factor twice* is eager with `keep_factor=False`" if measured else ""
     lengths = [
         [f"{row['T']:,}", milliseconds(row["ms"]), milliseconds(row["device_ms"])]
         for row in record["lengths"]
@@ -133,9 +135,7 @@ def gpu(record: dict[str, Any]) -> str:
             "program sees, and the ratio is to that; *one thread* is the same inside "
             "`torch.autograd.set_multithreading_enabled(False)`, which saves autograd the way to "
             "its own thread and back, and its ratio is to the published solver inside the same; "
-            "*device* is the replay of a captured graph"
-            + ("; *factor twice* is eager with `keep_factor=False`" * (len(head) == len(rows[0])))
-            + ". *Of copy* "
+            f"*device* is the replay of a captured graph{twice}. *Of copy* "
             "is the rate of the bytes that must move, against a measured copy "
             f"({record['copy_bytes_per_s'] / 1e12:.2f} TB/s). *Error* is the largest difference "
             "to the `torch` backend, of values and gradients. *Memory* beyond the inputs: with the "
@@ -145,8 +145,7 @@ def gpu(record: dict[str, Any]) -> str:
             *other_runs(record.get("other_runs", [])),
             *later_runs(record["cases"]),
             *record.get("notes", []),
-            "One sequence of order 2, cut into pieces of time"
-            + (f" ({record['lengths_of']}):" if "lengths_of" in record else ":"),
+            "One sequence of order 2, cut into pieces of time:",
             table(["T", "eager, ms", "device, ms"], lengths),
             f"{record['device']}, torch {record['torch']}, Python {record['python']}. "
             "Written by `python tools/tables.py --gpu benchmarks/results/gpu_h200.json`.",
@@ -163,7 +162,7 @@ def other_runs(runs: list[dict[str, Any]]) -> list[str]:
         f"{milliseconds(run['multiplication_ms'])} ms"
         for run in runs
     ]
-    return [f"Other hosts gave other ratios ({', '.join(runs[0]['ratios'])}): {'; '.join(found)}."]
+    return [f"Other runs gave other ratios ({', '.join(runs[0]['ratios'])}): {'; '.join(found)}."]
 
 
 def later_runs(cases: list[dict[str, Any]]) -> list[str]:

@@ -118,7 +118,7 @@ class Signature(NamedTuple):
         if not self.direct:
             if self.ready is not None and not self.ready():
                 return None
-            hand_over = _differentiable if self.brief is None else derivative
+            hand_over = _differentiable if self.brief is None else _derivative
             # What is made refers to a copy without `direct`: no circle through C++.
             made = self.prepared.native(tensors, self._replace(direct=None), hand_over)
             if made is None:
@@ -134,11 +134,14 @@ class Signature(NamedTuple):
     def gradients(
         self, tensors: list[Tensor], y: Tensor, factor: Tensor, gy: Tensor, wanted: Sequence[bool]
     ) -> list[Tensor | None]:
-        """By the four tensors, in their broadcast form if that is larger."""
+        """By the four tensors, in their broadcast form if that is larger.
+
+        And, if `wanted` goes on, by the weights.
+        """
         if self.prepared is not None:
             return self.prepared.gradients(tensors, y, factor, gy, wanted)
         problem = self.fit(tuple(tensors))
-        every = [*wanted, False, False, False]
+        every = [*wanted, *[False] * (7 - len(wanted))]
         found = self.engine.gradients(problem, factor, y, gy, self.pieces, every)
         return [g if w else None for g, w in zip(found, wanted, strict=False)]
 
@@ -172,14 +175,14 @@ class _Quick(torch.autograd.Function):
         *wanted, _, _ = ctx.needs_input_grad
         if gy is None or True not in wanted:
             return (None,) * 6
-        return (*derivative(ctx.signature, ctx.saved_tensors, gy, wanted), None, None)
+        return (*_derivative(ctx.signature, ctx.saved_tensors, gy, wanted), None, None)
 
 
 _quickly: Callable[..., Tensor] = super(torch.autograd.Function, _Quick).apply
 """`_Quick.apply` without the search for `torch.func`, which `_unwatched` has seen to."""
 
 
-def derivative(
+def _derivative(
     signature: Signature, saved: Sequence[Tensor], gy: Tensor, wanted: Sequence[bool]
 ) -> list[Tensor | None]:
     """Gradients by `c, d, u, s`, from these, `y` and the factor as autograd gives them back."""

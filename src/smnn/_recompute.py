@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from smnn import _ops
-from smnn._backends.base import Backend, Solved
+from smnn._backends.base import Backend
 from smnn._eager import (
     Signature,
-    derivative,
     laid_out,
     layout_of,
     may_be_quick,
@@ -35,9 +34,8 @@ PART = 64 * 2**20
 """Bytes of factor that are held at a time, or half of those of the solution if that is more; one
 sample's in any case."""
 
-
-def _cut(problem: Problem, part: slice) -> Problem:
-    return Problem.of([x[part] for x in problem.tensors], problem.scheme)
+Tensors = tuple[Tensor, ...]
+"""`c, d, u, s`, as the caller has them where weights are numbers; else all seven of a problem."""
 
 
 def _pieces(problem: Problem, engine: Backend) -> int:
@@ -46,111 +44,134 @@ def _pieces(problem: Problem, engine: Backend) -> int:
     return engine.pieces(B, T, V * m, 2 if problem.scheme == "central" else 1)
 
 
-_sizes: dict[Any, int] = {}
-
-
 def _size(problem: Problem, engine: Backend) -> int:
     """Samples whose factors are held at a time."""
-    key = engine.name, problem.y_shape, problem.c.shape, problem.u.shape, problem.scheme, PART
-    if key not in _sizes:
-        if len(_sizes) >= 512:
-            _sizes.clear()
-        size, limit = problem.y_shape[0], max(PART, 4 * math.prod(problem.y_shape))
-        while size > 1:  # fewer samples may be cut into more pieces, and those keep more for each
-            some = _cut(problem, slice(0, size))
-            needed = 8 * engine.factor_size(some, _pieces(some, engine))
-            if needed <= limit:
-                break
-            size = max(1, min(size - 1, size * limit // needed))
-        _sizes[key] = max(size, 1)
-    return _sizes[key]
+    size, limit = problem.y_shape[0], max(PART, 4 * math.prod(problem.y_shape))
+    while size > 1:  # fewer samples may be cut into more pieces, and those keep more for each
+        some = problem._replace(c=problem.c[:size])  # from which its sizes are known
+        needed = 8 * engine.factor_size(some, _pieces(some, engine))
+        if needed <= limit:
+            break
+        size = max(1, min(size - 1, size * limit // needed))
+    return max(size, 1)
 
 
-def _parts(problem: Problem, engine: Backend) -> Iterator[slice]:
-    """Slices of the batch."""
-    B, size = problem.y_shape[0], _size(problem, engine)
-    for start in range(0, B, size):
-        yield slice(start, min(start + size, B))
+class _Call(NamedTuple):
+    """What is known of a solve besides its tensors."""
+
+    engine: Backend
+    scheme: str
+    shape: tuple[int, ...]
+    """Of the solution, with one batch axis."""
+    batch: tuple[int, ...]
+    known: Signature | None
+    """Of the whole batch, where weights are numbers."""
+    rest: Any
+    """What such a signature is remembered by, besides the tensors."""
+    size: int
+    """Samples of a part."""
+
+    def problem(self, tensors: Tensors) -> Problem:
+        """Of all samples."""
+        return self.known.fit(tensors) if self.known else Problem.of(tensors, self.scheme)
+
+    def parts(self, tensors: Tensors) -> Iterator[tuple[slice, Signature, Tensors]]:
+        """Slices of the batch, what is known of each part, and its `c, d, u, s`."""
+        problem = self.problem(tensors)
+        B = problem.y_shape[0]
+        if self.known is not None and self.size >= B:
+            yield slice(0, B), self.known, tensors
+            return
+        for start in range(0, max(B, 1), self.size):
+            part = slice(start, min(start + self.size, B))
+            piece = Problem.of([x[part] for x in problem.tensors], self.scheme)
+            yield part, self._of_part(piece), piece.tensors[:4]
+
+    def _of_part(self, piece: Problem) -> Signature:
+        views = piece.tensors[:4]
+        key = None if self.known is None else layout_of(views, self.rest)
+        if key is not None and (known := remembered(key)) is not None:
+            return known
+        fresh = Signature(piece, piece.y_shape[:1], self.engine, _pieces(piece, self.engine))
+        if key is None:
+            return fresh
+        remember(key, views, fresh)
+        return remembered(key) or fresh
 
 
-class _Gathered:
-    """What is found for the parts of a batch, put together."""
-
-    def __init__(self, problem: Problem) -> None:
-        B, new = problem.y_shape[0], problem.c.new_empty
-        self.y, self.rcond = new(problem.y_shape), new(B)
-        self.weakest, self.status = new(B, dtype=torch.int64), new(B, dtype=torch.int64)
-
-    def put(self, part: slice, found: Solved) -> None:
-        """That of a part; its factor is not kept."""
-        self.y[part], self.rcond[part] = found.y, found.rcond
-        self.weakest[part], self.status[part] = found.weakest, found.status
-
-
-def _solved(piece: Problem, engine: Backend, pieces: int, *, check: bool) -> Solved:
-    found = engine.solve(piece, pieces)
-    if not check:
+def _together(whole: Tensor | None, part: slice, found: Tensor, shape: Sequence[int]) -> Tensor:
+    """What was found for a part, among the others; itself if there are no others."""
+    if part == slice(0, shape[0]):
         return found
-    told = found.factor, found.status, found.rcond, found.weakest
-    return found._replace(status=engine.look_again(piece, pieces, *told))
+    if whole is None:
+        whole = found.new_empty(shape)
+    here = whole[part]
+    here.copy_(found.reshape(here.shape))
+    return whole
 
 
 class _Forgetful(torch.autograd.Function):
-    """`y`, status, rcond, weakest; nothing but the inputs is kept."""
+    """`y`; nothing but the inputs is kept, and all else is told aside."""
 
     @staticmethod
-    def forward(ctx: Any, *args: Any) -> tuple[Tensor, ...]:
-        """The seven tensors of a problem, the scheme, the backend, whether to look again."""
-        *tensors, scheme, engine, check = args
-        problem = Problem.of(tensors, scheme)
+    def forward(ctx: Any, *args: Any) -> Tensor:
+        """The tensors, what is known of them, whether to look again, where to tell the rest."""
+        *tensors, call, check, aside = args
         ctx.save_for_backward(*tensors)
-        ctx.scheme, ctx.engine = scheme, engine
+        ctx.call = call
         ctx.set_materialize_grads(False)
-        all_of = _Gathered(problem)
-        for part in _parts(problem, engine):
-            piece = _cut(problem, part)
-            all_of.put(part, _solved(piece, engine, _pieces(piece, engine), check=check))
-        told = all_of.status, all_of.rcond, all_of.weakest
-        ctx.mark_non_differentiable(*told)
-        return all_of.y, *told
+        every: list[Any] = [None] * 4
+        for part, known, views in call.parts(tuple(tensors)):
+            found = _solved(known, views, check=check)
+            every = [
+                _together(x, part, own, call.shape[: own.ndim])
+                for x, own in zip(every, found, strict=True)
+            ]
+        y, *told = every
+        aside += told
+        return y
 
     @staticmethod
-    def backward(ctx: Any, gy: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, gy: Tensor | None) -> tuple[Tensor | None, ...]:
         """As without this option, part by part."""
-        wanted = list(ctx.needs_input_grad[:7])
-        if gy is None or not any(wanted):
-            return (None,) * 10
-        problem, engine = Problem.of(ctx.saved_tensors, ctx.scheme), ctx.engine
-        if torch.is_grad_enabled():
-            grads = _differentiable(problem, engine, problem.tensors, gy, wanted)
+        call: _Call = ctx.call
+        *wanted, _, _, _ = ctx.needs_input_grad
+        grads: list[Tensor | None] = [None] * len(wanted)
+        if gy is None or True not in wanted:
             return (*grads, None, None, None)
-        grads = _room(problem.tensors, wanted)
-        for part in _parts(problem, engine):
-            piece = _cut(problem, part)
-            pieces = _pieces(piece, engine)
-            solved = engine.solve(piece, pieces)
-            found = engine.gradients(piece, solved.factor, solved.y, gy[part], pieces, wanted)
-            _put(grads, part, found)
-            del solved, found
+        tensors = ctx.saved_tensors
+        if call.known is not None:
+            kept = zip(tensors, call.known.kept[:4], strict=True)
+            tensors = tuple(laid_out(x, *like) for x, like in kept)
+        problem = call.problem(tensors)
+        if torch.is_grad_enabled():
+            grads = _differentiable(problem, call.engine, tensors, gy, wanted)
+            return (*grads, None, None, None)
+        for part, known, views in call.parts(tensors):
+            y, factor, _ = solve_like(known, views)
+            each = known.gradients([*views], y, factor, gy[part], wanted)
+            del y, factor  # before the next part asks for them
+            for i, g in enumerate(each):
+                if g is not None:
+                    grads[i] = _together(grads[i], part, g, problem.tensors[i].shape)
+        pairs = zip(grads, tensors, strict=True)
+        grads = [None if g is None else summed(g, x, call.batch) for g, x in pairs]
         return (*grads, None, None, None)
 
 
-def _room(tensors: Sequence[Tensor], wanted: Sequence[bool]) -> list[Tensor | None]:
-    return [
-        torch.empty_like(x, memory_format=torch.contiguous_format) if w else None
-        for x, w in zip(tensors, wanted, strict=True)
-    ]
-
-
-def _put(grads: list[Tensor | None], part: slice, found: Sequence[Tensor | None]) -> None:
-    for g, x in zip(grads, found, strict=True):
-        if g is not None and x is not None:
-            here = g[part]
-            here.copy_(x.reshape(here.shape))
+def _solved(signature: Signature, tensors: Tensors, *, check: bool) -> tuple[Tensor, ...]:
+    """`y`, status, rcond and weakest."""
+    y, factor, told = solve_like(signature, tensors)
+    sure = isinstance(told, Verdict) and told.fine
+    status, rcond, weakest = told.tensors() if isinstance(told, Verdict) else told
+    if check and not sure:
+        problem, engine = signature.fit(tensors), signature.engine
+        status = engine.look_again(problem, signature.pieces, factor, status, rcond, weakest)
+    return y, status, rcond, weakest
 
 
 def _differentiable(
-    problem: Problem, engine: Backend, tensors: Sequence[Tensor], gy: Tensor, wanted: Sequence[bool]
+    problem: Problem, engine: Backend, tensors: Tensors, gy: Tensor, wanted: list[bool]
 ) -> list[Tensor | None]:
     """Gradients with a graph of their own, through operators that keep no factor either."""
     leaves = [x for x, w in zip(tensors, wanted, strict=True) if w]
@@ -160,113 +181,27 @@ def _differentiable(
 
 
 def solve_forgetfully(
-    problem: Problem, batch: tuple[int, ...], engine: Backend, pieces: int, *, check: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """`y`, status, rcond and weakest, without a factor that outlives the call."""
-    if not may_be_quick(problem.tensors):
-        y, _, *info = _ops.solve(*problem, engine.name, pieces, 0, check, batch)
-        return (y, *info)
-    y, status, rcond, weakest = _Forgetful.apply(*problem, engine, check)
-    if check:
-        raise_if_failed(problem, status, rcond, weakest, batch)
-    return y, status, rcond, weakest
-
-
-Views = tuple[Tensor, ...]
-"""`c, d, u, s`, or a part of them."""
-
-
-def _known_parts(
-    signature: Signature, tensors: Views, rest: Any
-) -> Iterator[tuple[slice, Signature, Views]]:
-    """Slices of the batch, what is known of such a part, and the part of each tensor."""
-    problem, engine = signature.fit(tensors), signature.engine
-    for part in _parts(problem, engine):
-        views = tuple(x[part] for x in problem.tensors[:4])
-        key = layout_of(views, rest)
-        known = None if key is None else remembered(key)
-        if known is None:
-            piece = _cut(problem, part)
-            known = Signature(piece, piece.y_shape[:1], engine, _pieces(piece, engine))
-            if key is not None:
-                remember(key, views, known)
-                known = remembered(key) or known
-        yield part, known, views
-
-
-class _QuickForgetful(torch.autograd.Function):
-    """As `_Forgetful`, from the caller's own `c, d, u, s` on; tells all but `y` aside."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, c: Tensor, d: Tensor, u: Tensor, s: Tensor, signature: Signature, rest: Any,
-        check: bool, aside: list[Any],
-    ) -> Tensor:  # fmt: skip
-        """`y`; `aside` receives status, rcond and weakest."""
-        tensors = c, d, u, s
-        ctx.save_for_backward(*tensors)
-        ctx.signature, ctx.rest = signature, rest
-        ctx.set_materialize_grads(False)
-        if _whole(signature):
-            found = _solved_like(signature, tensors, check=check)
-            aside += found.status, found.rcond, found.weakest
-            return found.y
-        all_of = _Gathered(signature.fit(tensors))
-        for part, known, views in _known_parts(signature, tensors, rest):
-            all_of.put(part, _solved_like(known, views, check=check))
-        aside += all_of.status, all_of.rcond, all_of.weakest
-        return all_of.y
-
-    @staticmethod
-    def backward(ctx: Any, gy: Tensor | None) -> tuple[Tensor | None, ...]:
-        """As without this option, part by part."""
-        wanted, signature = list(ctx.needs_input_grad[:4]), ctx.signature
-        if gy is None or not any(wanted):
-            return (None,) * 8
-        kept = zip(ctx.saved_tensors, signature.kept[:4], strict=True)
-        tensors = tuple(laid_out(x, *like) for x, like in kept)
-        grads: list[Tensor | None]
-        if torch.is_grad_enabled():
-            problem = signature.fit(tensors)
-            grads = _differentiable(problem, signature.engine, tensors, gy, wanted)
-        elif _whole(signature):
-            y, factor, _ = solve_like(signature, tensors)
-            grads = derivative(signature, (*tensors, y, factor), gy, wanted)
-        else:
-            grads = _room(signature.fit(tensors).tensors[:4], wanted)
-            for part, known, views in _known_parts(signature, tensors, ctx.rest):
-                y, factor, _ = solve_like(known, views)
-                _put(grads, part, known.gradients([*views], y, factor, gy[part], wanted))
-                del y, factor
-            grads = [
-                None if g is None else summed(g, x, signature.batch)
-                for g, x in zip(grads, tensors, strict=True)
-            ]
-        return (*grads, None, None, None, None)
-
-
-def _whole(signature: Signature) -> bool:
-    """Whether all samples are one part."""
-    return _size(signature.problem, signature.engine) >= signature.problem.y_shape[0]
-
-
-def _solved_like(signature: Signature, tensors: Views, *, check: bool) -> Solved:
-    y, factor, told = solve_like(signature, tensors)
-    sure = isinstance(told, Verdict) and told.fine
-    status, rcond, weakest = told.tensors() if isinstance(told, Verdict) else told
-    if check and not sure:
-        problem, engine = signature.fit(tensors), signature.engine
-        status = engine.look_again(problem, signature.pieces, factor, status, rcond, weakest)
-    return Solved(y, factor, rcond, weakest, status)
-
-
-def solve_forgetfully_like(
-    signature: Signature, tensors: Views, rest: Any, *, check: bool
+    signature: Signature, tensors: Tensors, rest: Any, *, check: bool
 ) -> tuple[Tensor, list[Tensor]]:
-    """As `solve_forgetfully`, for tensors of a remembered layout."""
+    """`y`; status, rcond and weakest; and no factor that outlives the call.
+
+    Args:
+        signature: Of the whole batch.
+        tensors: See there. `c, d, u, s` lie in memory as the signature says.
+        rest: What the signature is remembered by, besides the tensors; `None` for all seven.
+        check: Raise if a sample has no unique finite solution.
+    """
+    batch, engine = signature.batch, signature.engine
     aside: list[Tensor] = []
-    y = _QuickForgetful.apply(*tensors, signature, rest, check, aside)
-    status, rcond, weakest = aside
+    if rest is None and not may_be_quick(tensors):
+        how = engine.name, signature.pieces, 0, check, batch
+        y, _, *aside = _ops.solve(*signature.problem, *how)
+        return y, aside
+    problem, known = signature.problem, None if rest is None else signature
+    size = _size(problem, engine)
+    call = _Call(engine, problem.scheme, problem.y_shape, batch, known, rest, size)
+    y = _Forgetful.apply(*tensors, call, check, aside)
     if check:
-        raise_if_failed(signature.fit(tensors), status, rcond, weakest, signature.batch)
+        status, rcond, weakest = aside
+        raise_if_failed(call.problem(tensors), status, rcond, weakest, batch)
     return y, aside

@@ -26,7 +26,7 @@ from smnn._factorize import factorize as factorize
 from smnn._look import SolveInfo as SolveInfo
 from smnn._look import engine_for, refuse_noise, with_condition
 from smnn._problem import Problem, Weight, make_problem
-from smnn._recompute import solve_forgetfully, solve_forgetfully_like
+from smnn._recompute import solve_forgetfully
 from smnn._rows import central_rows, governing, initial, taylor_rows
 from smnn._status import Verdict, few_initial_values
 
@@ -227,21 +227,28 @@ def _solve(
         remember(key, tensors, signature)
         if (known := remembered(key)) is not None:
             return again(known, tensors, rest, check, condition)
-    look = condition or (check and not _amply_started(c, u, w_init))
+    started = not check or _amply_started(c, u, w_init)
     if keep_factor:
         y, factor, *info = solve_problem(problem, batch, engine, pieces, check=check)
+        if condition or not started:
+            y, info = _look(problem, signature, factor, y, info, condition)
     else:
-        y, *info = solve_forgetfully(problem, batch, engine, pieces, check=check)
-        look = condition or (look and may_be_quick(problem.tensors) and few_initial_values(problem))
-        factor = _factor(problem, signature) if look else y
-    if look:
-        y, info = _look(problem, signature, factor, y, info, condition)
+        y, info = solve_forgetfully(signature, problem.tensors, None, check=check)
+        started = started or not may_be_quick(problem.tensors)
+        y, info = _look_without(problem, signature, y, info, condition, started)
     return _shaped(y, batch).to(c.dtype), info, batch
 
 
-def _factor(problem: Problem, signature: Signature) -> Tensor:
+def _look_without(
+    problem: Problem, signature: Signature, y: Tensor, info: list[Tensor], condition: bool,
+    started: bool,
+) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
+    """As `_look`, where no factor was kept, and if there is a reason to."""
+    if not (condition or (not started and few_initial_values(problem))):
+        return y, info
     with torch.no_grad():
-        return signature.engine.solve(problem, signature.pieces).factor
+        factor = signature.engine.solve(problem, signature.pieces).factor
+    return _look(problem, signature, factor, y, info, condition)
 
 
 def _solve_again(
@@ -257,13 +264,11 @@ def _solve_again_forgetfully(
     signature: Signature, tensors: tuple[Tensor, ...], rest: Any, check: bool, condition: bool
 ) -> tuple[Tensor, Told, tuple[int, ...]]:
     """The same with `keep_factor=False`."""
-    y, info = solve_forgetfully_like(signature, tensors, rest, check=check)
-    problem = signature.fit(tensors)
-    look = check and not _amply_started(tensors[0], tensors[2], rest[0][1])
-    if condition or (look and few_initial_values(problem)):
-        factor = _factor(problem, signature)
-        y, info = _look(problem, signature, factor, y, info, condition)
-    return _shaped(y, signature.batch), info, signature.batch
+    y, info = solve_forgetfully(signature, tensors, rest, check=check)
+    started = not check or _amply_started(tensors[0], tensors[2], rest[0][1])
+    problem, batch = signature.fit(tensors), signature.batch
+    y, info = _look_without(problem, signature, y, info, condition, started)
+    return _shaped(y, batch), info, batch
 
 
 def _judged(

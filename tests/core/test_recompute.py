@@ -167,3 +167,21 @@ def test_inside_a_transform() -> None:
         smnn.solve(c, x := d.clone().requires_grad_(), u, s).square().sum(), x
     )
     torch.testing.assert_close(torch.func.grad(loss)(d), want[0])
+
+
+@pytest.mark.parametrize("weight", [1.0, torch.tensor(1.0, dtype=torch.float64)])
+def test_an_empty_batch(weight: Any, backend: str, device: str) -> None:
+    c, d, u, s = (x[:0] for x in random_problem(2, T=5, batch=(3,), device=device).args)
+    leaf = d.clone().requires_grad_()
+    weight = weight.to(device) if isinstance(weight, Tensor) else weight
+    y, info = smnn.solve_ex(c, leaf, u, s, w_gov=weight, backend=backend, keep_factor=False)
+    assert y.shape[0] == info.status.shape[0] == info.rcond.shape[0] == 0
+    assert torch.autograd.grad(y.sum(), leaf)[0].shape == d.shape
+
+
+def test_a_wrong_shape_is_told() -> None:
+    c, d, u, s = random_problem(2, T=5, batch=(3,)).args
+    for _ in range(2):
+        smnn.solve(c, d, u, s, keep_factor=False)
+        with pytest.raises(smnn.ShapeError, match="u: got"):
+            smnn.solve(c, d, u[..., :0, :], s, keep_factor=False)

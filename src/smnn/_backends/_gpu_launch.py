@@ -205,9 +205,9 @@ class Program:
         if call is not None:
             call(*[bases[name] for name in self._places])
             return
-        places = [bases[name] for name in self._places]
-        known = [x.data_ptr() if isinstance(x, Tensor) else x for x in places]
-        addresses = dict(zip(self._places, known, strict=True))
+        addresses = {
+            name: x.data_ptr() if isinstance(x, Tensor) else x for name, x in bases.items()
+        }
         stream = torch._C._cuda_getCurrentRawStream(device)
         for launch in self.launches:
             launch.run(addresses, device, stream)
