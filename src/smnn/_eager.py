@@ -132,14 +132,15 @@ class Signature(NamedTuple):
         return engine.out_of_memory(self.problem, self.pieces, device)
 
     def gradients(
-        self, tensors: list[Tensor], y: Tensor, factor: Tensor, gy: Tensor, wanted: Sequence[bool]
-    ) -> list[Tensor | None]:
+        self, tensors: list[Tensor], y: Tensor, factor: Tensor, gy: Tensor, wanted: Sequence[bool],
+        into: Sequence[Tensor | None] | None = None,
+    ) -> list[Tensor | None]:  # fmt: skip
         """By the four tensors, in their broadcast form if that is larger.
 
-        And, if `wanted` goes on, by the weights.
+        And, if `wanted` goes on, by the weights. `into` is contiguous memory that may be used.
         """
         if self.prepared is not None:
-            return self.prepared.gradients(tensors, y, factor, gy, wanted)
+            return self.prepared.gradients(tensors, y, factor, gy, wanted, into)
         problem = self.fit(tuple(tensors))
         every = [*wanted, *[False] * (7 - len(wanted))]
         found = self.engine.gradients(problem, factor, y, gy, self.pieces, every)

@@ -9,7 +9,7 @@ out once for each size (`_eager.py`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -84,30 +84,20 @@ class _Call(NamedTuple):
             return
         for start in range(0, max(B, 1), self.size):
             part = slice(start, min(start + self.size, B))
-            piece = Problem.of([x[part] for x in problem.tensors], self.scheme)
-            yield part, self._of_part(piece), piece.tensors[:4]
+            views = tuple(x[part] for x in problem.tensors[:4])
+            yield part, self._of_part(views, problem, part), views
 
-    def _of_part(self, piece: Problem) -> Signature:
-        views = piece.tensors[:4]
+    def _of_part(self, views: Tensors, problem: Problem, part: slice) -> Signature:
         key = None if self.known is None else layout_of(views, self.rest)
         if key is not None and (known := remembered(key)) is not None:
             return known
+        weights = [x[part] for x in problem.tensors[4:]]
+        piece = Problem.of([*views, *weights], self.scheme)
         fresh = Signature(piece, piece.y_shape[:1], self.engine, _pieces(piece, self.engine))
         if key is None:
             return fresh
         remember(key, views, fresh)
         return remembered(key) or fresh
-
-
-def _together(whole: Tensor | None, part: slice, found: Tensor, shape: Sequence[int]) -> Tensor:
-    """What was found for a part, among the others; itself if there are no others."""
-    if part == slice(0, shape[0]):
-        return found
-    if whole is None:
-        whole = found.new_empty(shape)
-    here = whole[part]
-    here.copy_(found.reshape(here.shape))
-    return whole
 
 
 class _Forgetful(torch.autograd.Function):
@@ -120,16 +110,20 @@ class _Forgetful(torch.autograd.Function):
         ctx.save_for_backward(*tensors)
         ctx.call = call
         ctx.set_materialize_grads(False)
-        every: list[Any] = [None] * 4
+        whole: Tensor | None = None
+        every: list[list[Tensor]] = []
         for part, known, views in call.parts(tuple(tensors)):
-            found = _solved(known, views, check=check)
-            every = [
-                _together(x, part, own, call.shape[: own.ndim])
-                for x, own in zip(every, found, strict=True)
-            ]
-        y, *told = every
-        aside += told
-        return y
+            y, *told = _solved(known, views, check=check)
+            every.append(told)
+            if part == slice(0, call.shape[0]):
+                whole = y
+                break
+            if whole is None:
+                whole = y.new_empty(call.shape)
+            whole[part] = y
+        aside += every[0] if len(every) == 1 else map(torch.cat, zip(*every, strict=True))
+        assert whole is not None
+        return whole
 
     @staticmethod
     def backward(ctx: Any, gy: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -149,11 +143,18 @@ class _Forgetful(torch.autograd.Function):
             return (*grads, None, None, None)
         for part, known, views in call.parts(tensors):
             y, factor, _ = solve_like(known, views)
-            each = known.gradients([*views], y, factor, gy[part], wanted)
+            if part == slice(0, call.shape[0]):
+                grads = known.gradients([*views], y, factor, gy, wanted)
+                break
+            if part.start == 0:
+                like = zip(problem.tensors, wanted, strict=False)
+                grads = [y.new_empty(x.shape) if w else None for x, w in like]
+            into = [None if g is None else g[part] for g in grads]
+            found = known.gradients([*views], y, factor, gy[part], wanted, into)
             del y, factor  # before the next part asks for them
-            for i, g in enumerate(each):
-                if g is not None:
-                    grads[i] = _together(grads[i], part, g, problem.tensors[i].shape)
+            for here, g in zip(into, found, strict=True):
+                if here is not None and g is not None and g is not here:
+                    here.copy_(g.reshape(here.shape))
         pairs = zip(grads, tensors, strict=True)
         grads = [None if g is None else summed(g, x, call.batch) for g, x in pairs]
         return (*grads, None, None, None)

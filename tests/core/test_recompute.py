@@ -11,6 +11,7 @@ import smnn
 from helpers import random_problem
 from smnn import _recompute
 from smnn._backends.registry import backend_named
+from smnn._eager import Signature
 
 SCHEMES = ("smnn", "central")
 
@@ -84,6 +85,29 @@ def test_one_factor_at_a_time(
     torch.autograd.grad(y.sum(), leaves)
     assert forward > 2
     assert len(factors) == 2 * forward
+
+
+def test_gradients_are_written_where_they_belong(
+    fast_backend: str, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not beside it first, with a copy for each part."""
+    if fast_backend == "torch":
+        pytest.skip("has no kernels of its own")
+    monkeypatch.setattr(_recompute, "PART", 10**4)
+    parts = []
+    gradients = Signature.gradients
+
+    def watched(self: Signature, *args: Any) -> list[Tensor | None]:
+        found = gradients(self, *args)
+        parts.append([g is here for g, here in zip(found, args[-1], strict=True)])
+        return found
+
+    monkeypatch.setattr(Signature, "gradients", watched)
+    leaves = _leaves(random_problem(3, T=9, V=1, Q=1, R=2, batch=(40,), device=device).args)
+    y = smnn.solve(*leaves, backend=fast_backend, keep_factor=False)
+    torch.autograd.grad(y.sum(), leaves)
+    assert len(parts) > 2
+    assert all(all(each) for each in parts)
 
 
 @pytest.mark.parametrize("part", [1, 10**4, 2**26])

@@ -125,10 +125,15 @@ def compare(scheme: str, case: tuple) -> dict[str, object]:
     wanted = [True] * 7
     mine = gpu.row_gradients(problem, z, theirs.y, wanted)
     other = judge.row_gradients(problem, z, theirs.y, wanted)
+    both = mine
+    if pieces != gpu_backend.REDUCED and plans.together(gpu_backend._levels(problem, pieces)):
+        both = gpu.gradients(problem, ours.factor, ours.y, g, pieces, wanted)
     return {
         "y": relative(ours.y, theirs.y),
         "adjoint": relative(x, z),
-        "gradients": max(relative(a, b) for a, b in zip(mine, other, strict=True)),
+        "gradients": max(
+            relative(a, b) for x in (mine, both) for a, b in zip(x, other, strict=True)
+        ),
         "rcond": relative(ours.rcond, rcond),
         "weakest": bool((ours.weakest == weakest).all()),
         "status": ours.status.tolist(),
@@ -220,6 +225,24 @@ def odd_gradients() -> list[float]:
     return [float(t.abs().max()) for t in found]
 
 
+def some_gradients() -> list[float]:
+    """Largest difference of gradients to the same among all others, by which are wanted."""
+    f64 = {"dtype": torch.float64}
+    c, d = torch.randn(3, 6, 2, 1, 3, **f64), torch.randn(3, 6, 2, **f64)
+    u, s = torch.randn(3, 2, 1, 2, **f64), torch.rand(3, 5, 1, **f64) + 0.3
+    problem, _ = make_problem(c, d, u, s, w_gov=torch.rand(3, 6, 2, **f64) + 0.5)
+    gpu = backend_named("gpu")
+    y, factor, *_ = gpu.solve(problem, 1)
+    g, out = torch.randn_like(y), []
+    every = gpu.gradients(problem, factor, y, g, 1, [True] * 7)
+    for wanted in ({0}, {1, 2}, {3}, {0, 1, 2, 3}, {4}, {5}, {6}, set(range(7)) - {3, 6}):
+        flags = [i in wanted for i in range(7)]
+        found = gpu.gradients(problem, factor, y, g, 1, flags)
+        assert [x.numel() > 0 for x in found] == flags
+        out.append(max(relative(found[i], every[i]) for i in wanted))
+    return out
+
+
 def panels() -> dict[str, object]:
     """The same of rows that lie in memory."""
     plans.LARGEST_IN_REGISTERS = 32
@@ -252,7 +275,7 @@ def others() -> dict[str, object]:
     ways = [way for way in WAYS if way not in PARTS]
     found = {"shapes": CASES, "cases": result, "failures": failures(ways)}
     found |= {"long": long_and_singular(), "uneven": uneven(ways), "short": short()}
-    return found | {"odd gradients": odd_gradients()}
+    return found | {"odd gradients": odd_gradients(), "some gradients": some_gradients()}
 
 
 if __name__ == "__main__":

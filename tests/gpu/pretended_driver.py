@@ -18,7 +18,7 @@ from torch import Tensor
 from smnn._backends import _gpu_native
 
 PLACES = {name: i for i, name in enumerate(_gpu_native.PLACES)}
-SOLVE, ADJOINT, ROWS = 1, 2, 3
+SOLVE, ADJOINT, ROWS, BACKWARD = 1, 2, 3, 4
 N = 6
 LAUNCH = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_void_p, *[ctypes.c_uint] * 7, ctypes.c_void_p,
@@ -40,12 +40,15 @@ class Machine:
         code: int = 0,
         strides: tuple[int, ...] = (1, 1, 1, 1),
         scratch: int = 5,
+        *,
+        together: bool = False,
     ) -> None:
         self.calls: list[Any] = []
         self.asked: list[int] = []
         self.twice: list[Any] = []
         self.contexts: dict[int, int] = {}  # of each thread that CUDA knows
         self.code, self.strides, self.scratch = code, (*strides[:3], 0), scratch
+        self.together = together
         self._functions: dict[str, Any] = {
             "launch": LAUNCH(self._run),
             "stream": STREAM(self._current),
@@ -70,6 +73,7 @@ class Machine:
                 "scratch_size": scratch,
                 "adjoint_scratch": scratch,
                 "verdicts": 1,
+                "together": together,
                 "program_for": self._program_for,
                 "differentiable": self._differentiable,
             },
@@ -84,8 +88,10 @@ class Machine:
         if mask == _gpu_native.ADJOINT:
             return [self._describe(ADJOINT, ["g", "lam", "scratch"])]
         self.asked.append(mask)
-        names = ["lam", "c", "d", "u", "s", "gc", "gd", "gu", "gs"]
-        return [self._describe(ROWS, names)]
+        names = ["c", "d", "u", "s", "gc", "gd", "gu", "gs"]
+        if self.together:
+            return [self._describe(BACKWARD, ["g", *names, "scratch"])]
+        return [self._describe(ROWS, ["lam", *names])]
 
     def _differentiable(self, tensors: list[Tensor], gy: Tensor, mask: int) -> list[Any]:
         self.twice.append(mask)
@@ -113,7 +119,7 @@ class Machine:
         return 0
 
     def _run(self, which, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra):  # type: ignore[no-untyped-def]
-        count = {SOLVE: 10, ADJOINT: 4, ROWS: 10}[which]
+        count = {SOLVE: 10, ADJOINT: 4, ROWS: 10, BACKWARD: 11}[which]
         values = [
             ctypes.cast(parameters[i], ctypes.POINTER(ctypes.c_int64))[0] for i in range(count + 8)
         ]
@@ -146,6 +152,8 @@ class Machine:
             array(2)[:] = array(1)
             array(3, self.scratch)[:] = np.nan
         else:
+            if which == BACKWARD:
+                array(10, self.scratch)[:] = np.nan
             lam, (c, d, u, s) = array(1), (strided(i) for i in range(2, 6))
             for i, g in enumerate((lam * d, lam * c, lam * s, lam * u)):
                 if values[6 + i]:

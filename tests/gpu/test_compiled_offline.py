@@ -37,7 +37,7 @@ def compiled(kernel: Any, width: int) -> dict[str, Any]:
 
 
 def kernels() -> dict[str, tuple[Any, int]]:
-    from smnn._backends import _gpu_launch as launch
+    from smnn._backends import _gpu_kernels as kernel_of
     from smnn._backends import _gpu_reduction_plan as reduction
     from smnn._backends._gpu_large import shape
     from smnn._backends._gpu_panel import form
@@ -51,40 +51,44 @@ def kernels() -> dict[str, tuple[Any, int]]:
         return Spec(1, 3, 1, 2, scheme, False, False)._replace(**changes)
 
     def large(scheme: str, V: int, m: int, Q: int) -> tuple[Any, int]:
-        kernel = launch.large_solve_kernel(spec(scheme, V=V, m=m, Q=Q))
+        kernel = kernel_of.large_solve_kernel(spec(scheme, V=V, m=m, Q=Q))
         return kernel, 32 * shape(V * m).warps
 
     def panels(scheme: str, V: int, m: int) -> tuple[Any, int]:
-        kernel = launch.panel_solve_kernel(spec(scheme, V=V, m=m, Q=V))
+        kernel = kernel_of.panel_solve_kernel(spec(scheme, V=V, m=m, Q=V))
         return kernel, 32 * form(V * m).warps
 
     return {
-        "whole": (launch.solve_kernel(spec("smnn")), 32),
-        "from both ends": (launch.solve_kernel(spec("smnn", pairs=True)), 32),
-        "whole, weights by order": (launch.solve_kernel(spec("central", varying=True)), 32),
-        "pieces": (launch.solve_kernel(spec("smnn", left=True)), 32),
-        "chain": (launch.chain_kernel(3, False, 1), 32),
-        "chain in pieces": (launch.chain_kernel(3, True, 1), 32),
-        "back": (launch.back_kernel(3, 1, 3, True), 32),
-        "adjoint": (launch.adjoint_kernel(3, 1, 0, False, 3), 32),
-        "row gradients": (launch.rows_kernel(1, 3, 1, 2, "central", (True,) * 7), 128),
-        "warp": (launch.wide_solve_kernel(spec("smnn", V=2), 32), 32),
-        "warps from both ends": (launch.wide_solve_kernel(spec("smnn", V=3, pairs=True), 32), 64),
-        "warps from both ends, adjoint": (launch.wide_adjoint_kernel(9, 1, 32, 3), 64),
-        "warp, central": (launch.wide_solve_kernel(spec("central", V=2, varying=True), 32), 32),
-        "warp, adjoint": (launch.wide_adjoint_kernel(6, 2, 32, 0), 32),
-        "team": (launch.wide_solve_kernel(spec("smnn", V=3), 16), 32),
-        "team, central": (launch.wide_solve_kernel(spec("central", V=2, varying=True), 8), 32),
-        "team, adjoint": (launch.wide_adjoint_kernel(6, 2, 8, 0), 32),
+        "whole": (kernel_of.solve_kernel(spec("smnn")), 32),
+        "from both ends": (kernel_of.solve_kernel(spec("smnn", pairs=True)), 32),
+        "whole, weights by order": (kernel_of.solve_kernel(spec("central", varying=True)), 32),
+        "pieces": (kernel_of.solve_kernel(spec("smnn", left=True)), 32),
+        "chain": (kernel_of.chain_kernel(3, False, 1), 32),
+        "chain in pieces": (kernel_of.chain_kernel(3, True, 1), 32),
+        "back": (kernel_of.back_kernel(3, 1, 3, True), 32),
+        "adjoint": (kernel_of.adjoint_kernel(3, 1, 0, False, 3), 32),
+        "backward": (kernel_of.backward_kernel(1, 3, 1, 2, "smnn", 3, (True,) * 7), 32),
+        "row gradients": (kernel_of.rows_kernel(1, 3, 1, 2, "central", (True,) * 7), 128),
+        "warp": (kernel_of.wide_solve_kernel(spec("smnn", V=2), 32), 32),
+        "warps from both ends": (
+            kernel_of.wide_solve_kernel(spec("smnn", V=3, pairs=True), 32),
+            64,
+        ),
+        "warps from both ends, adjoint": (kernel_of.wide_adjoint_kernel(9, 1, 32, 3), 64),
+        "warp, central": (kernel_of.wide_solve_kernel(spec("central", V=2, varying=True), 32), 32),
+        "warp, adjoint": (kernel_of.wide_adjoint_kernel(6, 2, 32, 0), 32),
+        "team": (kernel_of.wide_solve_kernel(spec("smnn", V=3), 16), 32),
+        "team, central": (kernel_of.wide_solve_kernel(spec("central", V=2, varying=True), 8), 32),
+        "team, adjoint": (kernel_of.wide_adjoint_kernel(6, 2, 8, 0), 32),
         "tiles of a warp": large("smnn", 9, 3, 20),
         "tiles of a warp, central": large("central", 9, 3, 9),
-        "tiles of a warp, adjoint": (launch.large_adjoint_kernel(27, 1), 32),
+        "tiles of a warp, adjoint": (kernel_of.large_adjoint_kernel(27, 1), 32),
         "tiles of four warps": large("smnn", 10, 4, 40),
         "tiles of four warps, central": large("central", 10, 4, 10),
-        "tiles, adjoint": (launch.large_adjoint_kernel(40, 2), 32),
+        "tiles, adjoint": (kernel_of.large_adjoint_kernel(40, 2), 32),
         "panels": panels("smnn", 17, 2),
         "panels, central": panels("central", 11, 3),
-        "panels, adjoint": (launch.large_adjoint_kernel(66, 1), 32),
+        "panels, adjoint": (kernel_of.large_adjoint_kernel(66, 1), 32),
         "reduction, sizes": (reduction.row_kernels()[0], 128),
         "reduction, rows": (reduction.row_kernels()[1], 128),
         "reduction, forward": (reduction.substitution_kernels(1)[0], 32),
@@ -92,15 +96,18 @@ def kernels() -> dict[str, tuple[Any, int]]:
         "triangles of few rows": triangle(50),
         "triangles": triangle(500),
         "triangles of many rows": triangle(2000),
-        "tiles, gradients by equations": (launch.equations_kernel(10, 4, 10, (True,) * 7), 32),
-        "tiles, other gradients": (launch.variables_kernel(10, 4, 2, "central", (True,) * 7), 128),
+        "tiles, gradients by equations": (kernel_of.equations_kernel(10, 4, 10, (True,) * 7), 32),
+        "tiles, other gradients": (
+            kernel_of.variables_kernel(10, 4, 2, "central", (True,) * 7),
+            128,
+        ),
     }
 
 
 @pytest.mark.parametrize(
     "name",
     ["whole", "from both ends", "whole, weights by order", "pieces", "chain", "chain in pieces",
-     "back", "adjoint", "row gradients", "warp", "warp, central", "warp, adjoint",
+     "back", "adjoint", "backward", "row gradients", "warp", "warp, central", "warp, adjoint",
      "warps from both ends", "warps from both ends, adjoint",
      "team", "team, central", "team, adjoint",
      "tiles of a warp", "tiles of a warp, central", "tiles of a warp, adjoint",

@@ -74,3 +74,7 @@ def test_a_single_time_takes_no_detour(interpreted: dict[str, Any]) -> None:
 
 def test_gradients_without_memory_of_their_own(interpreted: dict[str, Any]) -> None:
     assert interpreted["odd gradients"] == [0, 0, 0]
+
+
+def test_gradients_that_are_wanted_alone(interpreted: dict[str, Any]) -> None:
+    assert max(interpreted["some gradients"]) == 0

@@ -9,7 +9,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from gpu.pretended_driver import ADJOINT, PLACES, ROWS, SOLVE, Machine, N, expected, tensors
+from gpu.pretended_driver import (
+    ADJOINT,
+    BACKWARD,
+    PLACES,
+    ROWS,
+    SOLVE,
+    Machine,
+    N,
+    expected,
+    tensors,
+)
 from smnn._backends import _gpu_native
 from smnn._backends._native import ALL, INFO, SOLUTION
 
@@ -36,26 +46,29 @@ def test_values_and_verdicts(module: ModuleType) -> None:
     assert machine.calls == [SOLVE] * 2
 
 
+@pytest.mark.parametrize("together", [False, True])
 @pytest.mark.parametrize("wanted", ["cdus", "c", "s", "du"])
-def test_gradients(module: ModuleType, wanted: str) -> None:
-    machine, g = Machine(module), torch.randn(N, dtype=torch.float64)
+def test_gradients(module: ModuleType, wanted: str, together: bool) -> None:
+    machine, g = Machine(module, together=together), torch.randn(N, dtype=torch.float64)
     for _ in range(2):
         x = tensors(wanted)
         leaves = [t for t in x if t.requires_grad]
         ours = torch.autograd.grad(machine.plan(*x)[0], leaves, g)
         theirs = torch.autograd.grad(expected(*x), leaves, g)
         torch.testing.assert_close(ours, theirs)  # that by s is summed over what it was spread to
-    assert machine.calls == [SOLVE, ADJOINT, ROWS] * 2
+    backward = [BACKWARD] if together else [ADJOINT, ROWS]
+    assert machine.calls == [SOLVE, *backward] * 2
     assert len(machine.asked) == 1  # the launch of the row gradients is made once
 
 
+@pytest.mark.parametrize("together", [False, True])
 @pytest.mark.parametrize("scratch", [1, 600_000])
 @pytest.mark.parametrize("want", [SOLUTION, ALL])
 def test_memory_is_shared_by_what_does_not_overlap(
-    module: ModuleType, scratch: int, want: int
+    module: ModuleType, scratch: int, want: int, together: bool
 ) -> None:
     """Where little is needed it is asked for once, for several things."""
-    machine, x = Machine(module, scratch=scratch), tensors()
+    machine, x = Machine(module, scratch=scratch, together=together), tensors()
     y, *told = found if isinstance(found := machine.plan(*x, want), tuple) else (found,)
     torch.testing.assert_close(y, expected(*x))
     if told:

@@ -47,11 +47,29 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
+def test_many_sequences_have_kernels_of_their_own_for_the_rows() -> None:
+    """Which fill the bandwidth of the memory; a launch more costs little there."""
+    from smnn._backends import _gpu_plan as plans
+
+    def one_launch(B: int, T: int, V: int, m: int, reach: int = 1, pieces: int = 1) -> bool:
+        return plans.together(plans.plan(B, T, pieces, V, m, reach))
+
+    assert one_launch(512, 50, 1, 3)
+    assert one_launch(64, 1, 1, 2)
+    assert one_launch(8192, 10, 1, 5)
+    assert not one_launch(12960, 208, 1, 3)
+    assert not one_launch(512, 50, 2, 3)
+    assert not one_launch(512, 50, 1, 3, reach=2)
+    assert not one_launch(512, 500, 1, 3, pieces=8)
+    assert not one_launch(512, 50, 1, 3, pieces=0)
+
+
 @pytest.mark.parametrize("wanted", ["cdus", "c", "du", "s"])
 @pytest.mark.parametrize(
     ("V", "T", "solve", "adjoint", "rows"),
     [
-        (1, 20, ["solve_whole"], ["adjoint_whole"], ROWS),
+        (1, 20, ["solve_whole"], [], {"cdus": "backward_whole"}),
+        (2, 20, ["solve_whole"], ["adjoint_whole"], ROWS),
         (1, 400, ["eliminate_pieces", "chain_whole", "back_pieces"],
          ["forward_pieces", "adjoint_whole", "back_pieces"], ROWS),
         (5, 20, ["solve_wide"], ["adjoint_wide"], ROWS),
@@ -60,7 +78,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         (22, 5, ["solve_panels"], ["adjoint_large"],
          {"cd": "equation_gradients", "us": "variable_gradients"}),
     ],
-    ids=["whole", "pieces", "a team for each", "tiles", "panels"],
+    ids=["whole", "larger blocks", "pieces", "a team for each", "tiles", "panels"],
 )  # fmt: skip
 def test_launches_of_a_step(
     launched: list[str], V: int, T: int, solve: list[str], adjoint: list[str],

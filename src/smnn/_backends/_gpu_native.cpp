@@ -54,7 +54,8 @@ Driver driver_of(const py::dict &functions) {
 enum Place { C, D, U, S, Y, FACTOR, SCRATCH, RCOND, WEAKEST, STATUS, G, LAMBDA, GC, GD, GU, GS, PLACES };
 using Bases = std::array<int64_t, PLACES>;
 
-constexpr int ADJOINT = 16; // which program of the backward; those below are row gradients
+// Which program of the backward; those below are row gradients, alone or with the adjoint solve.
+constexpr int ADJOINT = 16;
 
 // Memory is asked for once if there is little of it: that takes half as long as a launch.
 constexpr int64_t LITTLE = 1 << 22; // bytes
@@ -110,6 +111,7 @@ struct Plan : PlanBase {
   // Made when first needed: row gradients by which of them are wanted, then the adjoint.
   mutable std::array<std::atomic<Program *>, 17> backward{};
   int64_t factor_size, scratch_size, adjoint_scratch, verdicts;
+  bool together; // adjoint solve and row gradients are one program
   PyObject *program_for, *differentiable; // callables
 
   ~Plan() override {
@@ -230,22 +232,24 @@ struct SolveOnGpu : torch::autograd::Function<SolveOnGpu> {
       gy = at::zeros(gy.sizes(), y.options());
     else if (gy.is_neg() || !gy.is_contiguous())
       gy = gy.resolve_neg().contiguous();
-    const int64_t little = make_little(plan, wanted, y.numel() + plan.adjoint_scratch, out);
+    const int64_t words = plan.together ? 0 : y.numel(); // of the adjoint solution
+    const int64_t little = make_little(plan, wanted, words + plan.adjoint_scratch, out);
     c10::DataPtr lam, scratch;
     if (!little) {
-      lam = plan.memory->allocate(8 * y.numel());
+      lam = plan.memory->allocate(8 * words);
       scratch = plan.memory->allocate(8 * plan.adjoint_scratch);
     }
     Bases bases{};
     bases[G] = address(gy), bases[FACTOR] = address(factor), bases[Y] = address(y);
     bases[LAMBDA] = little ? little : address(lam);
-    bases[SCRATCH] = little ? little + 8 * y.numel() : address(scratch);
-    plan.run(plan.needed(ADJOINT), bases, y.device());
-    if (!little) {
+    bases[SCRATCH] = little ? little + 8 * words : address(scratch);
+    if (!plan.together) {
+      plan.run(plan.needed(ADJOINT), bases, y.device());
       scratch.clear(); // its memory can serve the gradients: one stream, so they come after
+    }
+    if (!little)
       for (int i = 0; i < 4; i++)
         if (wanted >> i & 1) out[i] = made(plan, plan.shapes[i]);
-    }
     for (int i = 0; i < 4; i++) {
       bases[C + i] = address(saved[i]);
       if (out[i].defined()) bases[GC + i] = address(out[i]);
@@ -293,6 +297,7 @@ py::object make(const py::dict &x) {
   plan->scratch_size = x["scratch_size"].cast<int64_t>();
   plan->adjoint_scratch = x["adjoint_scratch"].cast<int64_t>();
   plan->verdicts = x["verdicts"].cast<int64_t>();
+  plan->together = x["together"].cast<bool>();
   plan->program_for = plan->hold(x["program_for"]);
   plan->differentiable = plan->hold(x["differentiable"]);
   return callable(Handle{plan, token_of(plan)});

@@ -26,7 +26,8 @@ PLACES = (
 )  # fmt: skip
 """As `enum Place` numbers them."""
 ADJOINT = 16
-"""Which program of the backward; those below are the row gradients by which are wanted."""
+"""Which program of the backward; those below are the row gradients by which are wanted, alone or
+with the adjoint solve."""
 
 _extension = Extension(NAME, SOURCE)
 compiled_file, compile_command = _extension.compiled_file, _extension.compile_command

@@ -16,6 +16,10 @@ LONG_PIECE = 40
 """Times per piece of a sequence that is cut into hundreds."""
 LARGEST_ROW_IN_A_LANE = 16
 """Unknowns per time up to which a lane computes all gradients by what is given for a time."""
+LARGEST_TOGETHER = 5
+"""Unknowns per time up to which a lane has registers for an adjoint solve and row gradients."""
+LITTLE = 2**20
+"""Unknowns in all up to which to launch a kernel takes longer than what it could do apart."""
 WARPS_FOR_TEAMS = 2048
 """Warps for sequences, or for both ends of each, from which on several sequences share one."""
 
@@ -176,18 +180,9 @@ def _offsets(sizes: list[int]) -> list[int]:
 @functools.lru_cache(maxsize=256)
 def solve_program(levels, spec, strides):  # type: ignore[no-untyped-def]
     """Launches of a solve, and the scratch they need."""
+    from smnn._backends import _gpu_kernels as kernels
     from smnn._backends import _gpu_large, _gpu_panel
-    from smnn._backends._gpu_launch import (
-        Launch,
-        Program,
-        Slot,
-        back_kernel,
-        chain_kernel,
-        large_solve_kernel,
-        panel_solve_kernel,
-        solve_kernel,
-        wide_solve_kernel,
-    )
+    from smnn._backends._gpu_launch import Launch, Program, Slot
 
     first, scratch = levels[0], _Layout()
     factor_at = _offsets([level.factor_size for level in levels])
@@ -207,17 +202,21 @@ def solve_program(levels, spec, strides):  # type: ignore[no-untyped-def]
         values = common(0) | inputs | {"y_ptr": Slot("y"), "status_ptr": Slot("status")}
         if first.large:
             if first.panels:
-                made, form = panel_solve_kernel(spec), _gpu_panel.form(first.n)
+                made, form = kernels.panel_solve_kernel(spec), _gpu_panel.form(first.n)
                 scratch.take(first.B * _gpu_panel.area(first.n, spec.V, first.reach).words)
             else:
-                made, form = large_solve_kernel(spec), _gpu_large.shape(first.n)
+                made, form = kernels.large_solve_kernel(spec), _gpu_large.shape(first.n)
             width = first.width * form.warps
             return Program([Launch(made, first.B * width, width, values)]), scratch.size
-        kernel = wide_solve_kernel(spec, first.team) if first.team else solve_kernel(spec)
+        kernel = (
+            kernels.wide_solve_kernel(spec, first.team)
+            if first.team
+            else kernels.solve_kernel(spec)
+        )
         return Program([Launch(kernel, first.lanes, first.program, values)]), scratch.size
     coupling = scratch.take(first.coupling_size)
     values = common(0) | inputs | {"coupling_ptr": Slot("scratch", coupling)}
-    launches = [Launch(solve_kernel(spec), first.lanes, first.width, values)]
+    launches = [Launch(kernels.solve_kernel(spec), first.lanes, first.width, values)]
     cuts: dict[str, int] = {"n0": first.n}
     for depth, level in enumerate(levels[1:], 1):
         below = levels[depth - 1]
@@ -232,7 +231,7 @@ def solve_program(levels, spec, strides):  # type: ignore[no-untyped-def]
         else:
             answer = scratch.take(level.B * level.N * level.n)
             values["y_ptr"] = Slot("scratch", answer)
-        kernel = chain_kernel(level.n, level.P > 1, depth)
+        kernel = kernels.chain_kernel(level.n, level.P > 1, depth)
         launches.append(Launch(kernel, level.lanes, level.width, values))
     verdict = Slot("rcond", first.B * ratio_at[-2])
     for depth in range(len(levels) - 2, -1, -1):
@@ -242,7 +241,7 @@ def solve_program(levels, spec, strides):  # type: ignore[no-untyped-def]
             target = Slot("scratch", scratch.take(level.B * level.N * level.n))
         values = common(depth) | {"sep_ptr": Slot("scratch", answer), "y_ptr": target}
         values |= {"rcond_ptr": verdict, "status_ptr": Slot("status")}
-        kernel = back_kernel(level.n, level.reach, level.k, depth == 0)
+        kernel = kernels.back_kernel(level.n, level.reach, level.k, depth == 0)
         launches.append(Launch(kernel, level.lanes, level.width, values))
         answer = target.offset
     return Program(launches), scratch.size
@@ -251,15 +250,8 @@ def solve_program(levels, spec, strides):  # type: ignore[no-untyped-def]
 @functools.lru_cache(maxsize=256)
 def adjoint_program(levels):  # type: ignore[no-untyped-def]
     """Launches of an adjoint solve, and the scratch they need."""
-    from smnn._backends._gpu_launch import (
-        Launch,
-        Program,
-        Slot,
-        adjoint_kernel,
-        back_kernel,
-        large_adjoint_kernel,
-        wide_adjoint_kernel,
-    )
+    from smnn._backends import _gpu_kernels as kernels
+    from smnn._backends._gpu_launch import Launch, Program, Slot
 
     scratch = _Layout()
     factor_at = _offsets([level.factor_size for level in levels])
@@ -283,11 +275,11 @@ def adjoint_program(levels):  # type: ignore[no-untyped-def]
                 answer = Slot("scratch", scratch.take(level.B * level.N * level.n))
             values["y_ptr"] = answer
         if level.large:
-            kernel = large_adjoint_kernel(level.n, level.reach)
+            kernel = kernels.large_adjoint_kernel(level.n, level.reach)
         elif level.team:
-            kernel = wide_adjoint_kernel(level.n, level.reach, level.team, level.orders)
+            kernel = kernels.wide_adjoint_kernel(level.n, level.reach, level.team, level.orders)
         else:
-            kernel = adjoint_kernel(level.n, level.reach, level.k, depth > 0, level.orders)
+            kernel = kernels.adjoint_kernel(level.n, level.reach, level.k, depth > 0, level.orders)
         launches.append(Launch(kernel, level.lanes, level.program, values))
     for depth in range(len(levels) - 2, -1, -1):
         level = levels[depth]
@@ -295,37 +287,62 @@ def adjoint_program(levels):  # type: ignore[no-untyped-def]
         if depth:
             target = Slot("scratch", scratch.take(level.B * level.N * level.n))
         values = common(depth) | {"sep_ptr": answer, "y_ptr": target}
-        kernel = back_kernel(level.n, level.reach, level.k, False)
+        kernel = kernels.back_kernel(level.n, level.reach, level.k, False)
         launches.append(Launch(kernel, level.lanes, level.width, values))
         answer = target
     return Program(launches), scratch.size
 
 
+def together(levels: tuple[Level, ...]) -> bool:
+    """Whether a backward is one launch: small blocks that one or two lanes take from end to end.
+
+    Many sequences fill the memory's bandwidth sooner with a lane for each time.
+    """
+    first = levels[0]
+    alone = len(levels) == 1 and not first.team and first.reach == 1
+    return alone and first.n <= LARGEST_TOGETHER and first.B * first.N * first.n <= LITTLE
+
+
+@functools.lru_cache(maxsize=256)
+def backward_program(levels, spec, strides, wanted):  # type: ignore[no-untyped-def]
+    """The launch of an adjoint solve with its row gradients, and the scratch it needs."""
+    from smnn._backends import _gpu_kernels as kernels
+    from smnn._backends._gpu_launch import Launch, Program, Slot
+
+    level = levels[0]
+    values = _of_rows(strides) | level.sizes() | {"g_ptr": Slot("g")}
+    values |= {"factor_ptr": Slot("factor"), "z_ptr": Slot("scratch")}
+    V, m, Q, m_init, scheme = spec[:5]
+    kernel = kernels.backward_kernel(V, m, Q, m_init, scheme, level.orders, wanted)
+    return Program([Launch(kernel, level.lanes, level.width, values)]), level.z_size
+
+
+def _of_rows(strides):  # type: ignore[no-untyped-def]
+    """Arguments of row gradients besides the adjoint solution and the sizes."""
+    from smnn._backends._gpu_launch import Slot
+
+    tensors = [name for name, _ in INPUTS]
+    tensors += ["y", "gc", "gd", "gu", "gs", "gwg", "gwi", "gws"]
+    return _strides(strides) | {f"{name}_ptr": Slot(name) for name in tensors}
+
+
 @functools.lru_cache(maxsize=256)
 def rows_program(shape, spec, strides, wanted):  # type: ignore[no-untyped-def]
     """The launches of the row gradients."""
-    from smnn._backends._gpu_launch import (
-        Launch,
-        Program,
-        Slot,
-        equations_kernel,
-        rows_kernel,
-        variables_kernel,
-    )
+    from smnn._backends import _gpu_kernels as kernels
+    from smnn._backends._gpu_launch import Launch, Program, Slot
 
     B, T, V, m = shape
-    values = {f"{name}_ptr": Slot(name) for name, _ in INPUTS} | _strides(strides)
-    values |= {"B": B, "T": T, "y_ptr": Slot("y"), "lam_ptr": Slot("lam")}
-    values |= {f"{name}_ptr": Slot(name) for name in ("gc", "gd", "gu", "gs", "gwg", "gwi", "gws")}
+    values = _of_rows(strides) | {"B": B, "T": T, "lam_ptr": Slot("lam")}
     if V * m <= LARGEST_ROW_IN_A_LANE:
-        kernel = rows_kernel(V, m, spec.Q, spec.m_init, spec.scheme, wanted)
+        kernel = kernels.rows_kernel(V, m, spec.Q, spec.m_init, spec.scheme, wanted)
         return Program([Launch(kernel, B * T, 128, values)])
     c, d, u, s, wg, wi, ws = wanted
     launches = []
     if c or d or wg:
-        kernel = equations_kernel(V, m, spec.Q, wanted)
+        kernel = kernels.equations_kernel(V, m, spec.Q, wanted)
         launches.append(Launch(kernel, 32 * B * T, 32, values))
     if u or s or wi or ws:
-        kernel = variables_kernel(V, m, spec.m_init, spec.scheme, wanted)
+        kernel = kernels.variables_kernel(V, m, spec.m_init, spec.scheme, wanted)
         launches.append(Launch(kernel, B * T * V, 128, values))
     return Program(launches)

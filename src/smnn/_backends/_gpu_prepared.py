@@ -38,6 +38,7 @@ class Prepared:
         self._shape, self._shapes = problem.y_shape, [x.shape for x in problem.tensors[:4]]
         program, self._scratch = plans.solve_program(levels, spec, strides)
         self._solve = program.bound(self._fixed)
+        self._together = plans.together(levels)
         adjoint, self._adjoint_scratch = plans.adjoint_program(levels)
         self._adjoint = adjoint.bound({})
         self._rows: dict[tuple[bool, ...], Program] = {}
@@ -63,35 +64,41 @@ class Prepared:
         return Solved(y, factor, rcond, told[2 * count - 1], told[-1])
 
     def gradients(
-        self, tensors: list[Tensor], y: Tensor, factor: Tensor, gy: Tensor, wanted: Sequence[bool]
-    ) -> list[Tensor | None]:
-        """Gradients by the four tensors, in the broadcast form."""
+        self, tensors: list[Tensor], y: Tensor, factor: Tensor, gy: Tensor, wanted: Sequence[bool],
+        into: Sequence[Tensor | None] | None = None,
+    ) -> list[Tensor | None]:  # fmt: skip
+        """Gradients by the four tensors, in the broadcast form; `into` those, where given."""
         kind: dict[str, Any] = {"dtype": torch.float64, "device": y.device}
-        lam, scratch = torch.empty_like(y), torch.empty(self._adjoint_scratch, **kind)
+        scratch = torch.empty(self._adjoint_scratch, **kind)
         gy, index = in_memory(gy), y.device.index
         bases = {
-            "g": gy.data_ptr(), "factor": factor.data_ptr(), "y": lam.data_ptr(),
-            "scratch": scratch.data_ptr(),
+            "g": gy.data_ptr(), "factor": factor.data_ptr(), "scratch": scratch.data_ptr(),
         }  # fmt: skip
-        self._adjoint.launch(bases, index)
-        del scratch  # its memory can serve the gradients: one stream, so they come after
-        out = [
-            torch.empty(shape, **kind) if w else None
-            for shape, w in zip(self._shapes, wanted, strict=True)
-        ]
-        bases = {
+        if not self._together:
+            lam = torch.empty_like(y)
+            self._adjoint.launch(bases | {"y": lam.data_ptr()}, index)
+            bases = {"lam": lam.data_ptr()}
+            del scratch  # its memory can serve the gradients: one stream, so they come after
+        if into is None:
+            shapes = zip(self._shapes, wanted, strict=True)
+            into = [torch.empty(shape, **kind) if w else None for shape, w in shapes]
+        out = [*into]
+        bases |= {
             name: 0 if x is None else x.data_ptr() for name, x in zip(GRADIENTS, out, strict=True)
         }
         bases |= {name: x.data_ptr() for name, x in zip("cdus", tensors, strict=True)}
-        bases |= {"y": y.data_ptr(), "lam": lam.data_ptr()}
-        self._row_program(tuple(wanted)).launch(bases, index)
+        self._row_program(tuple(wanted)).launch(bases | {"y": y.data_ptr()}, index)
         return out
 
     def _row_program(self, wanted: tuple[bool, ...]) -> Program:
-        """The launch of the row gradients that are wanted."""
+        """The launch of the row gradients that are wanted, alone or with the adjoint solve."""
         if wanted not in self._rows:
             full = (*wanted, False, False, False)
-            rows = plans.rows_program(self._shape, self._spec, self._strides, full)
+            if self._together:
+                levels = self._levels
+                rows, _ = plans.backward_program(levels, self._spec, self._strides, full)
+            else:
+                rows = plans.rows_program(self._shape, self._spec, self._strides, full)
             self._rows[wanted] = rows.bound(self._fixed | {"gwg": 0, "gwi": 0, "gws": 0})
         return self._rows[wanted]
 
@@ -148,6 +155,7 @@ class Prepared:
             "factor_size": self._factor,
             "scratch_size": self._scratch,
             "adjoint_scratch": self._adjoint_scratch,
+            "together": self._together,
             "verdicts": self._verdicts,
             "program_for": program_for,
             "differentiable": twice,

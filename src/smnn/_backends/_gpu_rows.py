@@ -1,12 +1,37 @@
-"""Triton source of the row gradients: one lane per (sequence, time). See `_rows.py` for the maths."""
+"""Triton source of the row gradients. See `_rows.py` for the maths.
+
+A kernel of its own has one lane per (sequence, time), or per (sequence, time, variable). Where an
+adjoint solve is short, its lanes write them as they go (`_gpu_together.py`).
+"""
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from smnn._backends._gpu_emit import Source
 
 TENSORS = ("c", "d", "u", "s", "wg", "wi", "ws")
+
+
+class Spot(NamedTuple):
+    """The time `t` of sequence `b` at which a lane is; all are names of variables."""
+
+    row: str = "lane"
+    """`b * T + t`"""
+    here: str = "valid"
+    """Whether there is such a time, and its gradients are for this lane to write."""
+    link: str = "t"
+    """Number of a step that begins or ends here."""
+    linked: str = "linked"
+    """Whether there is such a step."""
+
+
+class Ends(NamedTuple):
+    """Orders of a variable at both ends of a step: of the solution, and of the adjoint solution."""
+
+    y: tuple[list[str], list[str]]
+    lam: tuple[list[str], list[str]]
 
 
 def _taylor(out: Source, before: list[str], after: list[str], r: int, sign: int) -> str:
@@ -18,178 +43,201 @@ def _taylor(out: Source, before: list[str], after: list[str], r: int, sign: int)
     return out.new(f"{there[r]} - ({' + '.join(terms)})")
 
 
+class RowGradients:
+    """Writes gradients of every kind that is wanted.
+
+    Args:
+        out: The kernel.
+        V: Variables.
+        m: Orders of each.
+        Q: Equations.
+        m_init: Orders with initial values.
+        scheme: Of the steps.
+        wanted: In the order of `TENSORS`.
+        spot: Where a lane is.
+    """
+
+    def __init__(
+        self, out: Source, V: int, m: int, Q: int, m_init: int, scheme: str,
+        wanted: tuple[bool, ...], spot: Spot,
+    ) -> None:  # fmt: skip
+        self.out, self.spot, self.scheme = out, spot, scheme
+        self.V, self.m, self.n, self.Q, self.m_init = V, m, V * m, Q, m_init
+        self.want = dict(zip(TENSORS, wanted, strict=True))
+
+    @property
+    def of_equations(self) -> bool:
+        """Whether `equation` writes anything."""
+        return self.want["c"] or self.want["d"] or self.want["wg"]
+
+    @property
+    def of_steps(self) -> bool:
+        """Whether `step` writes anything."""
+        return self.want["s"] or self.want["ws"]
+
+    def equation(self, q: int, c: list[str], d: str, y: list[str], lam: list[str]) -> None:
+        """By an equation, and by its weight."""
+        out, n, Q, (row, here, _, _) = self.out, self.n, self.Q, self.spot
+        w = out.new(
+            f"tl.load(wg_ptr + b * wg_sb + t * wg_st + {q} * wg_sq, mask={here}, other=0.0)"
+        )
+        a = out.new(" + ".join(f"{x} * {z}" for x, z in zip(c, lam, strict=True)))
+        rho = out.new(" + ".join(f"{x} * {z}" for x, z in zip(c, y, strict=True)) + f" - {d}")
+        wa, wr = out.new(f"{w} * {w} * {a}"), out.new(f"{w} * {w} * {rho}")
+        if self.want["wg"]:
+            out(f"tl.store(gwg_ptr + {row} * {Q} + {q}, -2.0 * {w} * {a} * {rho}, mask={here})")
+        if self.want["d"]:
+            out(f"tl.store(gd_ptr + {row} * {Q} + {q}, {wa}, mask={here})")
+        if self.want["c"]:
+            for i in range(n):
+                value = f"-({wa} * {y[i]} + {wr} * {lam[i]})"
+                out(f"tl.store(gc_ptr + {row} * {Q * n} + {q * n + i}, {value}, mask={here})")
+
+    def initial(self, v: str, y: list[str], lam: list[str]) -> None:
+        """By the initial values of a variable, whose orders are given, and by their weights."""
+        out, m_init = self.out, self.m_init
+        if not (self.want["u"] or self.want["wi"]) or not m_init:
+            return
+        early = out.new(f"{self.spot.here} & (t < T_init)")
+        at = out.new(f"(b * T_init + t) * {self.V * m_init} + {v} * {m_init}")
+        for r in range(m_init):
+            where = f"b * wi_sb + t * wi_st + {v} * wi_sv + {r} * wi_sr"
+            w = out.new(f"tl.load(wi_ptr + {where}, mask={early}, other=0.0)")
+            if self.want["u"]:
+                out(f"tl.store(gu_ptr + {at} + {r}, {w} * {w} * {lam[r]}, mask={early})")
+            if self.want["wi"]:
+                where = f"b * u_sb + t * u_st + {v} * {m_init} + {r}"
+                u = out.new(f"tl.load(u_ptr + {where}, mask={early}, other=0.0)")
+                value = f"-2.0 * {w} * {lam[r]} * ({y[r]} - {u})"
+                out(f"tl.store(gwi_ptr + {at} + {r}, {value}, mask={early})")
+
+    def step(self, v: str, s: str, ends: Ends) -> None:
+        """By a step, and by the weights of its rows."""
+        out, V, m, (_, _, link, linked) = self.out, self.V, self.m, self.spot
+        top = m - 1 if self.scheme == "central" else m
+        powers = ["1.0"]
+        for _ in range(1, m):
+            powers.append(out.new(f"{powers[-1]} * {s}"))
+        # Both ends times powers of the step, then what these change by with it, times the step.
+        scaled = []
+        for both_ends in (ends.lam, ends.y):
+            x = [[out.new(f"{powers[j]} * {end[j]}") for j in range(m)] for end in both_ends]
+            slopes = [[out.new(f"{float(j)!r} * {end[j]}") for j in range(m)] for end in x]
+            scaled.append((*x, *slopes))
+        (la, lb, dla, dlb), (ya, yb, dya, dyb) = scaled
+        total = "0.0"
+        for r in range(m):
+            where = f"b * ws_sb + {link} * ws_st + {v} * ws_sv + {r} * ws_sr"
+            weight = out.new(f"tl.load(ws_ptr + {where}, mask={linked}, other=0.0)")
+            both = "0.0"
+            if r < top:
+                change = "0.0"
+                for sign in (1, -1):
+                    f, df = _taylor(out, la, lb, r, sign), _taylor(out, dla, dlb, r, sign)
+                    g, dg = _taylor(out, ya, yb, r, sign), _taylor(out, dya, dyb, r, sign)
+                    both = out.new(f"{both} + {f} * {g}")
+                    change = out.new(f"{change} + {df} * {g} + {f} * {dg}")
+                total = out.new(f"{total} + {weight} * {weight} * {change}")
+            if self.want["ws"] and (r < top or self.scheme != "central"):
+                where = f"((b * (T - 1) + {link}) * {V} + {v}) * {m} + {r}"
+                out(f"tl.store(gws_ptr + {where}, -2.0 * {weight} * {both}, mask={linked})")
+        total = out.new(f"{total} / {s}")
+        if self.scheme == "central":
+            total = self._central(v, total)
+        if self.want["s"]:
+            where = f"(b * (T - 1) + {link}) * {V} + {v}"
+            out(f"tl.store(gs_ptr + {where}, -({total}), mask={linked})")
+
+    def _central(self, v: str, total: str) -> str:
+        """Add the two central rows that contain step `t`: around time `t + 1` and around time `t`."""
+        out, V, m, n, R, row = self.out, self.V, self.m, self.n, self.m - 1, self.spot.row
+        for shift in (0, 1):
+            known = out.new(f"{self.spot.linked} & (t >= {shift}) & (t - {shift} + 2 < T)")
+            steps = [
+                f"tl.load(s_ptr + b * s_sb + (t - {shift} + {i}) * s_st + {v} * s_sv,"
+                f" mask={known}, other=1.0)"
+                for i in (0, 1)
+            ]
+            H = out.new(" + ".join(steps))
+            where = f"b * ws_sb + (t - {shift}) * ws_st + {v} * ws_sv + {R} * ws_sr"
+            w = out.new(f"tl.load(ws_ptr + {where}, mask={known}, other=0.0)")
+            power = out.new(
+                f"1.0 / {H}" if R == 1 else " * ".join(["1.0", *[H] * (R - 2)]) + f" + 0.0 * {H}"
+            )
+            values = []
+            for pointer in ("lam_ptr", "y_ptr"):
+                first, top, last = (
+                    out.new(
+                        f"tl.load({pointer} + ({row} - {shift} + {step}) * {n} + {v} * {m}"
+                        f" + {column}, mask={known}, other=0.0)"
+                    )
+                    for step, column in ((0, R - 1), (1, R), (2, R - 1))
+                )
+                value = out.new(f"{power} * ({last} - {first} - {H} * {top})")
+                slope = out.new(f"{float(R - 2)!r} * {value} / {H} - {power} * {top}")
+                values.append((value, slope))
+            (a, da), (rho, drho) = values
+            total = out.new(f"{total} + {w} * {w} * ({da} * {rho} + {a} * {drho})")
+            if shift == 0 and self.want["ws"]:
+                where = f"((b * (T - 1) + t) * {V} + {v}) * {m} + {R}"
+                value = f"tl.where({known}, -2.0 * {w} * {a} * {rho}, 0.0)"
+                out(f"tl.store(gws_ptr + {where}, {value}, mask={self.spot.linked})")
+        return total
+
+    def variable(self, v: str, y: list[str], lam: list[str]) -> None:
+        """By all that is given for a variable, whose orders are given at this time."""
+        self.initial(v, y, lam)
+        if self.of_steps:
+            out, linked = self.out, self.spot.linked
+            where = f"s_ptr + b * s_sb + t * s_st + {v} * s_sv"
+            s = out.new(f"tl.load({where}, mask={linked}, other=1.0)")
+            after = [self.loaded(x, v, 1, linked) for x in ("y", "lam")]
+            self.step(v, s, Ends((y, after[0]), (lam, after[1])))
+
+    def loaded(self, x: str, v: str, later: int, mask: str) -> list[str]:
+        """Orders of a variable, some times later."""
+        where = f"{x}_ptr + ({self.spot.row} + {later}) * {self.n} + {v} * {self.m}"
+        return [
+            self.out.new(f"tl.load({where} + {j}, mask={mask}, other=0.0)") for j in range(self.m)
+        ]
+
+
 def rows_body(
     out: Source, V: int, m: int, Q: int, m_init: int, scheme: str, wanted: tuple[bool, ...]
 ) -> None:
-    """Gradients of every kind that is wanted, in the order of `TENSORS`."""
-    n = V * m
-    want = dict(zip(TENSORS, wanted, strict=True))
+    """All gradients, with a lane per (sequence, time)."""
+    n, rows = V * m, RowGradients(out, V, m, Q, m_init, scheme, wanted, Spot())
     out("lane = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)")
     out("valid = lane < B * T")
-    out("b = lane // T")
-    out("t = lane % T")
-    y = [out.new(f"tl.load(y_ptr + lane * {n} + {i}, mask=valid, other=0.0)") for i in range(n)]
-    lam = [out.new(f"tl.load(lam_ptr + lane * {n} + {i}, mask=valid, other=0.0)") for i in range(n)]
-    if want["c"] or want["d"] or want["wg"]:
-        for q in range(Q):
-            w = out.new(
-                f"tl.load(wg_ptr + b * wg_sb + t * wg_st + {q} * wg_sq, mask=valid, other=0.0)"
-            )
-            c = [
-                out.new(
-                    f"tl.load(c_ptr + b * c_sb + t * c_st + {q * n + i}, mask=valid, other=0.0)"
-                )
-                for i in range(n)
-            ]
-            d = out.new(f"tl.load(d_ptr + b * d_sb + t * d_st + {q}, mask=valid, other=0.0)")
-            a = out.new(" + ".join(f"{x} * {z}" for x, z in zip(c, lam, strict=True)))
-            rho = out.new(" + ".join(f"{x} * {z}" for x, z in zip(c, y, strict=True)) + f" - {d}")
-            wa, wr = out.new(f"{w} * {w} * {a}"), out.new(f"{w} * {w} * {rho}")
-            if want["wg"]:
-                out(f"tl.store(gwg_ptr + lane * {Q} + {q}, -2.0 * {w} * {a} * {rho}, mask=valid)")
-            if want["d"]:
-                out(f"tl.store(gd_ptr + lane * {Q} + {q}, {wa}, mask=valid)")
-            if want["c"]:
-                for i in range(n):
-                    value = f"-({wa} * {y[i]} + {wr} * {lam[i]})"
-                    out(f"tl.store(gc_ptr + lane * {Q * n} + {q * n + i}, {value}, mask=valid)")
+    _where(out)
+    y, lam = (
+        [x for v in range(V) for x in rows.loaded(name, str(v), 0, "valid")]
+        for name in ("y", "lam")
+    )
+    for q in range(Q if rows.of_equations else 0):
+        where = f"c_ptr + b * c_sb + t * c_st + {q * n}"
+        c = [out.new(f"tl.load({where} + {i}, mask=valid, other=0.0)") for i in range(n)]
+        d = out.new(f"tl.load(d_ptr + b * d_sb + t * d_st + {q}, mask=valid, other=0.0)")
+        rows.equation(q, c, d, y, lam)
     for v in range(V):
         own = slice(v * m, v * m + m)
-        _of_variable(out, y[own], lam[own], str(v), V, m, m_init, scheme, want)
+        rows.variable(str(v), y[own], lam[own])
 
 
 def variables_body(
     out: Source, V: int, m: int, m_init: int, scheme: str, wanted: tuple[bool, ...]
 ) -> None:
     """All gradients but those by the equations, with a lane per (sequence, time, variable)."""
-    n = V * m
     out("which = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)")
     out(f"valid = which < B * T * {V}")
     out(f"lane = which // {V}")
     out(f"v = which % {V}")
+    _where(out)
+    rows = RowGradients(out, V, m, 0, m_init, scheme, wanted, Spot())
+    rows.variable("v", *(rows.loaded(x, "v", 0, "valid") for x in ("y", "lam")))
+
+
+def _where(out: Source) -> None:
     out("b = lane // T")
     out("t = lane % T")
-    y, lam = (
-        [
-            out.new(f"tl.load({x}_ptr + lane * {n} + v * {m} + {i}, mask=valid, other=0.0)")
-            for i in range(m)
-        ]
-        for x in ("y", "lam")
-    )
-    want = dict(zip(TENSORS, wanted, strict=True))
-    _of_variable(out, y, lam, "v", V, m, m_init, scheme, want)
-
-
-def _of_variable(
-    out: Source,
-    y: list[str],
-    lam: list[str],
-    v: str,
-    V: int,
-    m: int,
-    m_init: int,
-    scheme: str,
-    want: dict[str, bool],
-) -> None:
-    """Initial values, steps, and the weights of their rows; `y` and `lam` of this variable."""
-    if (want["u"] or want["wi"]) and m_init:
-        out("early = valid & (t < T_init)")
-        out(f"first = (b * T_init + t) * {V * m_init} + {v} * {m_init}")
-        for r in range(m_init):
-            where = f"b * wi_sb + t * wi_st + {v} * wi_sv + {r} * wi_sr"
-            w = out.new(f"tl.load(wi_ptr + {where}, mask=early, other=0.0)")
-            if want["u"]:
-                out(f"tl.store(gu_ptr + first + {r}, {w} * {w} * {lam[r]}, mask=early)")
-            if want["wi"]:
-                where = f"b * u_sb + t * u_st + {v} * {m_init} + {r}"
-                u = out.new(f"tl.load(u_ptr + {where}, mask=early, other=0.0)")
-                value = f"-2.0 * {w} * {lam[r]} * ({y[r]} - {u})"
-                out(f"tl.store(gwi_ptr + first + {r}, {value}, mask=early)")
-    if want["s"] or want["ws"]:
-        out("step = valid & (t < T - 1)")
-        _smooth(out, y, lam, v, V, m, scheme, want)
-
-
-def _smooth(
-    out: Source,
-    y: list[str],
-    lam: list[str],
-    v: str,
-    V: int,
-    m: int,
-    scheme: str,
-    want: dict[str, bool],
-) -> None:
-    n, R, top = V * m, m - 1, m - 1 if scheme == "central" else m
-    s = out.new(f"tl.load(s_ptr + b * s_sb + t * s_st + {v} * s_sv, mask=step, other=1.0)")
-    powers = ["1.0"]
-    for _ in range(1, m):
-        powers.append(out.new(f"{powers[-1]} * {s}"))
-    scaled = {}
-    for name, pointer, here in (("y", "y_ptr", y), ("lam", "lam_ptr", lam)):
-        before = [out.new(f"{powers[j]} * {here[j]}") for j in range(m)]
-        after = []
-        for j in range(m):
-            x = out.new(
-                f"tl.load({pointer} + (lane + 1) * {n} + {v} * {m} + {j}, mask=step, other=0.0)"
-            )
-            after.append(out.new(f"{powers[j]} * {x}"))
-        slopes = [[out.new(f"{float(j)!r} * {x[j]}") for j in range(m)] for x in (before, after)]
-        scaled[name] = before, after, slopes[0], slopes[1]
-    total = "0.0"
-    for r in range(m):
-        weight = out.new(
-            f"tl.load(ws_ptr + b * ws_sb + t * ws_st + {v} * ws_sv + {r} * ws_sr, mask=step, other=0.0)"
-        )
-        both = "0.0"
-        if r < top:
-            change = "0.0"
-            for sign in (1, -1):
-                (la, lb, dla, dlb), (ya, yb, dya, dyb) = scaled["lam"], scaled["y"]
-                f, df = _taylor(out, la, lb, r, sign), _taylor(out, dla, dlb, r, sign)
-                g, dg = _taylor(out, ya, yb, r, sign), _taylor(out, dya, dyb, r, sign)
-                both = out.new(f"{both} + {f} * {g}")
-                change = out.new(f"{change} + {df} * {g} + {f} * {dg}")
-            total = out.new(f"{total} + {weight} * {weight} * {change}")
-        if want["ws"] and (r < top or scheme != "central"):
-            where = f"((b * (T - 1) + t) * {V} + {v}) * {m} + {r}"
-            out(f"tl.store(gws_ptr + {where}, -2.0 * {weight} * {both}, mask=step)")
-    total = out.new(f"{total} / {s}")
-    if scheme == "central":
-        total = _central(out, v, V, m, R, total, want)
-    if want["s"]:
-        out(f"tl.store(gs_ptr + (b * (T - 1) + t) * {V} + {v}, -({total}), mask=step)")
-
-
-def _central(out: Source, v: str, V: int, m: int, R: int, total: str, want: dict[str, bool]) -> str:
-    """Add the two central rows that contain step `t`: around time `t + 1` and around time `t`."""
-    n = V * m
-    for shift in (0, 1):
-        out(f"row = step & (t >= {shift}) & (t - {shift} + 2 < T)")
-        H = out.new(
-            f"tl.load(s_ptr + b * s_sb + (t - {shift}) * s_st + {v} * s_sv, mask=row, other=1.0)"
-            f" + tl.load(s_ptr + b * s_sb + (t - {shift} + 1) * s_st + {v} * s_sv, mask=row, other=1.0)"
-        )
-        where = f"b * ws_sb + (t - {shift}) * ws_st + {v} * ws_sv + {R} * ws_sr"
-        w = out.new(f"tl.load(ws_ptr + {where}, mask=row, other=0.0)")
-        power = out.new(
-            f"1.0 / {H}" if R == 1 else " * ".join(["1.0", *[H] * (R - 2)]) + f" + 0.0 * {H}"
-        )
-        values = []
-        for pointer in ("lam_ptr", "y_ptr"):
-            first, top, last = (
-                out.new(
-                    f"tl.load({pointer} + (lane - {shift} + {step}) * {n} + {v} * {m} + {column}, mask=row, other=0.0)"
-                )
-                for step, column in ((0, R - 1), (1, R), (2, R - 1))
-            )
-            value = out.new(f"{power} * ({last} - {first} - {H} * {top})")
-            values.append((value, out.new(f"{float(R - 2)!r} * {value} / {H} - {power} * {top}")))
-        (a, da), (rho, drho) = values
-        total = out.new(f"{total} + {w} * {w} * ({da} * {rho} + {a} * {drho})")
-        if shift == 0 and want["ws"]:
-            where = f"((b * (T - 1) + t) * {V} + {v}) * {m} + {R}"
-            out(
-                f"tl.store(gws_ptr + {where}, tl.where(row, -2.0 * {w} * {a} * {rho}, 0.0), mask=step)"
-            )
-    return total
+    out("linked = valid & (t < T - 1)")

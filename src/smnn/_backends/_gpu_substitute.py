@@ -7,6 +7,7 @@ from collections.abc import Callable
 from smnn._backends._gpu_clock import Clock
 from smnn._backends._gpu_emit import Source, far_load
 from smnn._backends._gpu_source import at_step, factor_cells, names, store
+from smnn._backends._gpu_together import Together
 
 AHEAD = 64
 """Numbers that a lane asks for in advance: the memory answers while it computes."""
@@ -67,8 +68,11 @@ class _Ahead:
         return values[: self._cells], values[self._cells :]
 
 
-def back_body(clock: Clock, n: int, reach: int, k: int) -> None:
-    """Solve `R y = z` from the last time to the first; separators are known, `poison` is NaN or 0."""
+def back_body(clock: Clock, n: int, reach: int, k: int, together: Together | None = None) -> None:
+    """Solve `R y = z` from the last time to the first; separators are known, `poison` is NaN or 0.
+
+    What is found is stored, or goes into the row gradients (`together`).
+    """
     out = clock.out
     cells = factor_cells(n, reach, k)
     window = names("y", (reach + 1) * n)
@@ -87,9 +91,11 @@ def back_body(clock: Clock, n: int, reach: int, k: int) -> None:
         out,
         cells,
         lambda i: f"tl.maximum({end} - {1 + i}, 0)" if i else f"{end} - 1",
-        [_cell("z_ptr", n, j) for j in range(n)],
+        [*(_cell("z_ptr", n, j) for j in range(n)), *(together.reads() if together else [])],
         backwards=True,
     )
+    if together:
+        together.start()
     with out.block(f"for turn in range(0, {end}):"):
         out(f"step = {end} - 1 - turn")
         clock.read("step")
@@ -105,7 +111,9 @@ def back_body(clock: Clock, n: int, reach: int, k: int) -> None:
             for i, other in [*others[n - 1 - j :], *reversed(others[: n - 1 - j])]:
                 total = out.new(f"{total} - {factor[i]} * {other}")
             out(f"y{j} = {total} * {factor[at]}")
-        for j in range(n):
+        if together:
+            together.write(right[n:])
+        for j in range(0 if together else n):
             value = clock.turned(f"y{j}", j)
             out(f"tl.store(y_ptr + (b * T + t) * {n} + {j}, {value}, mask=valid & own)")
 

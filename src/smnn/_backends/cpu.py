@@ -198,7 +198,7 @@ class Prepared:
 
     def gradients(
         self, tensors: Sequence[Tensor], y: Tensor, factor: Tensor, gy: Tensor,
-        wanted: Sequence[bool],
+        wanted: Sequence[bool], into: Sequence[Tensor | None] | None = None,
     ) -> list[Tensor | None]:  # fmt: skip
         """By `c, d, u, s` and, if `wanted` goes on, the weights; `None` where not wanted.
 
@@ -210,13 +210,12 @@ class Prepared:
             factor: As `brief` gave it.
             gy: Gradient by the solution.
             wanted: Which gradients to compute.
+            into: Contiguous memory for them, of the shapes of `tensors`; else it is made.
         """
-        phases = phase.LOAD | phase.SEPARATE | phase.ROWS
-        if not self._central(wanted):
-            return self._rows(phases, tensors, y, factor, gy, None, wanted)
-        return self._rows(
-            phases | phase.CENTRAL, tensors, y, factor, gy, _made(self._shape), wanted
-        )
+        phases, lam = phase.LOAD | phase.SEPARATE | phase.ROWS, None
+        if self._central(wanted):
+            phases, lam = phases | phase.CENTRAL, _made(self._shape)
+        return self._rows(phases, tensors, y, factor, gy, lam, wanted, into)
 
     def row_gradients(
         self, tensors: Sequence[Tensor], y: Tensor, lam: Tensor, wanted: Sequence[bool]
@@ -231,16 +230,16 @@ class Prepared:
 
     def _rows(
         self, phases: int, tensors: Sequence[Tensor], y: Tensor, factor: Tensor | None, gy: Tensor,
-        lam: Tensor | None, wanted: Sequence[bool],
+        lam: Tensor | None, wanted: Sequence[bool], into: Sequence[Tensor | None] | None = None,
     ) -> list[Tensor | None]:  # fmt: skip
         """Without a factor, `lam` is known."""
         if self._own is None:
             found = [_own(x, shape) for x, shape in zip(tensors, self._shapes, strict=False)]
             self._own = [*found, *self._shapes[4:]]
-        grads = [
+        grads = [*into] if into is not None else [
             None if not w else _made(own) if own else torch.empty_like(x)
             for w, own, x in zip(wanted, self._own, (*tensors, *self._weights), strict=False)
-        ]
+        ]  # fmt: skip
         c, d, u, s = tensors
         inputs = c.data_ptr(), d.data_ptr(), u.data_ptr(), s.data_ptr(), y.data_ptr()
         refuse_zeros(tensors)
