@@ -31,8 +31,8 @@ from smnn._problem import Problem
 from smnn._status import Verdict, raise_if_failed
 
 PART = 64 * 2**20
-"""Bytes of factor that are held at a time, or half of those of the solution if that is more; one
-sample's in any case."""
+"""Bytes of factor that are held at a time, or half of those of the solution if that is more; but
+those of as many samples as keep the device busy, or of a quarter of all; and of one in any case."""
 
 Tensors = tuple[Tensor, ...]
 """`c, d, u, s`, as the caller has them where weights are numbers; else all seven of a problem."""
@@ -46,13 +46,15 @@ def _pieces(problem: Problem, engine: Backend) -> int:
 
 def _size(problem: Problem, engine: Backend) -> int:
     """Samples whose factors are held at a time."""
-    size, limit = problem.y_shape[0], max(PART, 4 * math.prod(problem.y_shape))
-    while size > 1:  # fewer samples may be cut into more pieces, and those keep more for each
+    B, _, V, m = problem.y_shape
+    size, limit = B, max(PART, 4 * math.prod(problem.y_shape))
+    least = max(1, min(engine.busy(V * m), -(-B // 4)))
+    while size > least:  # fewer samples may be cut into more pieces, and those keep more for each
         some = problem._replace(c=problem.c[:size])  # from which its sizes are known
         needed = 8 * engine.factor_size(some, _pieces(some, engine))
         if needed <= limit:
             break
-        size = max(1, min(size - 1, size * limit // needed))
+        size = max(least, min(size - 1, size * limit // needed))
     return max(size, 1)
 
 

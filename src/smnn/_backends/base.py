@@ -164,6 +164,11 @@ class Backend(ABC):
         del B, T, n, reach
         return 1
 
+    def busy(self, n: int) -> int:
+        """Samples with blocks of `n` unknowns; fewer of them at a time take nearly as long."""
+        del n
+        return 1
+
     def prepare(self, problem: Problem, pieces: int) -> Any:
         """A shorter way for many calls with tensors of one layout, or `None`."""
         del problem, pieces

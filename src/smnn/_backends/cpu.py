@@ -315,6 +315,11 @@ class CpuBackend(Backend):
             return 1
         return max(1, min(lanes // max(B, 1), T // shortest))
 
+    def busy(self, n: int) -> int:
+        """All lanes of all threads."""
+        del n
+        return W * _threads()
+
     def factor_size(self, problem: Problem, pieces: int) -> int:
         """Lanes first, then the chain of separators."""
         return Plan(problem.y_shape, problem.scheme, pieces).factor

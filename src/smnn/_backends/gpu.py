@@ -27,6 +27,8 @@ LANES_WANTED = 32768
 """Lanes that keep a large GPU busy; fewer sequences than that are cut into pieces."""
 LARGEST_BLOCK = 256
 """Unknowns per time up to which eight warps have room for the rows of 32 columns in registers."""
+SMALL_BLOCK = 6
+"""Unknowns per time up to which pieces of a sequence are worth their overhead at once."""
 LARGEST_IN_A_LANE = 12
 """Unknowns per time that fit into the registers of one of its lanes."""
 REDUCED = -1
@@ -78,6 +80,12 @@ class GpuBackend(Backend):
         # Columns of a separator that ride along cost little with few unknowns only.
         worth = 3 if n <= 3 or reach > 1 else 12
         return cut if cut >= worth and B < LANES_WANTED // 4 else 1
+
+    def busy(self, n: int) -> int:
+        """Small blocks fill a device with pieces of a few sequences; others need one for a warp."""
+        if n <= SMALL_BLOCK:
+            return 1
+        return 2048 if n <= plans.LARGEST_IN_A_WARP else 512
 
     def factor_size(self, problem: Problem, pieces: int) -> int:
         """Every level's factor, one behind the other."""
