@@ -7,7 +7,10 @@ for every problem, and costs nothing.
 
 from __future__ import annotations
 
+import ast
+import re
 import struct
+import textwrap
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -16,6 +19,8 @@ import torch
 from smnn._backends._gpu_mode import interpreted
 
 Row = dict[str, str]
+_FUNCTION = re.compile(r"add\d+(max\d+)?|part_\d+")
+"""Names of functions: those that combine numbers (`_gpu_launch.py`), and parts of a kernel."""
 
 
 class Source:
@@ -25,6 +30,8 @@ class Source:
         self.lines: list[str] = []
         self._depth = 1
         self._count = 0
+        self._letter = "x"
+        self._parts: dict[str, str] = {}  # lines, and a call of what they are put into
 
     def __call__(self, line: str) -> None:
         """Add a line."""
@@ -33,7 +40,7 @@ class Source:
     def new(self, expression: str) -> str:
         """Assign an expression to a fresh variable and return its name."""
         self._count += 1
-        name = f"x{self._count}"
+        name = f"{self._letter}{self._count}"
         self(f"{name} = {expression}")
         return name
 
@@ -45,11 +52,59 @@ class Source:
         yield
         self._depth -= 1
 
+    @contextmanager
+    def apart(self, *found: str) -> Iterator[None]:
+        """Lines that become a function, and a call of it here.
+
+        They may change memory, and make the variables `found`. Triton goes twice through a loop to
+        find what it changes, and so eight times through the innermost of three; through a function
+        once. The compiler puts it back in its place.
+        """
+        around = self.lines, self._depth, self._count, self._letter
+        # Names of its own, so that the same lines elsewhere are the same function.
+        self.lines, self._depth, self._count, self._letter = [], 1, 0, self._letter + "x"
+        yield
+        if found:
+            self(f"return {', '.join(found)}")
+        body = "\n".join(self.lines)
+        self.lines, self._depth, self._count, self._letter = around
+        call = self._parts.setdefault(body, f"part_{len(self._parts)}({', '.join(_needed(body))})")
+        self((f"{', '.join(found)} = " if found else "") + call)
+
     def function(self, name: str, free: list[str], parameters: Iterable[str]) -> str:
         """The whole kernel; one compiled version serves all values of the `free` parameters."""
         head = [f"@triton.jit(do_not_specialize={free!r})", f"def {name}("]
         head += [f"    {p}," for p in parameters]
-        return "\n".join([*head, "):", *self.lines, ""])
+        parts = [f"@triton.jit\ndef {call}:\n{body}\n\n\n" for body, call in self._parts.items()]
+        return "".join(parts) + "\n".join([*head, "):", *self.lines, ""])
+
+
+class _Needed(ast.NodeVisitor):
+    """Variables that lines use before they make them."""
+
+    def __init__(self) -> None:
+        self.found: set[str] = set()
+        self._made = {"tl", "range", "float"}
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        """What is on the right is there before what is on the left."""
+        self.visit(node.value)
+        for target in node.targets:
+            self.visit(target)
+
+    def visit_Name(self, node: ast.Name) -> None:
+        """Used or made."""
+        if isinstance(node.ctx, ast.Store):
+            self._made.add(node.id)
+        elif node.id not in self._made and not _FUNCTION.fullmatch(node.id):
+            self.found.add(node.id)
+
+
+def _needed(body: str) -> list[str]:
+    """Variables that indented lines have to be given, in the order of the alphabet."""
+    visitor = _Needed()
+    visitor.visit(ast.parse(textwrap.dedent(body)))
+    return sorted(visitor.found)
 
 
 def _approximate(out: Source, operation: str, x: str) -> str:

@@ -66,24 +66,32 @@ def _subtract(out: Source, own: list[int], column: list[str], x: str) -> None:
 def _coupled(out: Source, n: int, own: list[int], r: int, p: int) -> None:
     """Subtract what columns of the `r`-th later time bring, those of chunk `p`."""
     count, together = min(LANES, n - p * LANES), _at_once(n)
-    with out.block(f"for group in range(0, {-(-count // together)}):"):
+    out(f"later = y{r}_{p}")
+    out(f"first = {r * n + p * LANES} + b * 0")
+    with (
+        out.block(f"for group in range(0, {-(-count // together)}):"),
+        out.apart(*(f"z{k}" for k in own)),
+    ):
         out(f"at = group * {together}")
         columns = [
             _column(
-                out, own, f"({r * n + p * LANES + i} + at)",
+                out, own, f"(first + {i} + at)",
                 f"(ROW < {n}) & (lane * 0 + at + {i} < {count})",
             )
             for i in range(together)
         ]  # fmt: skip
         for i, column in enumerate(columns):
-            _subtract(out, own, column, out.new(f"tl.gather(y{r}_{p}, lane * 0 + (at + {i}), 0)"))
+            _subtract(out, own, column, out.new(f"tl.gather(later, lane * 0 + (at + {i}), 0)"))
 
 
 def _triangle(out: Source, n: int, own: list[int], p: int) -> None:
     """Unknowns of chunk `p`, from the last to the first."""
     together = _at_once(n)
     groups = -(-min(LANES, n - p * LANES) // together)
-    with out.block(f"for group in range(0, {groups}):"):
+    with (
+        out.block(f"for group in range(0, {groups}):"),
+        out.apart(*(f"z{k}" for k in own)),
+    ):
         out(f"at = {groups * together - 1} - group * {together}")
         which = [f"(at + {p * LANES - i})" for i in range(together)]
         columns = [_column(out, own, j, f"(ROW < {j}) & (lane * 0 + {j} < {n})") for j in which]
@@ -110,7 +118,11 @@ def adjoint_body(out: Source, n: int, reach: int) -> None:
         for p in own:
             count = min(LANES, n - p * LANES)
             reached = [(r, k) for r, k in keys if r or k >= p]
-            with out.block(f"for group in range(0, {-(-count // together)}):"):
+            changed = [f"z{p}", *(f"load{r}_{k}" for r, k in reached)]
+            with (
+                out.block(f"for group in range(0, {-(-count // together)}):"),
+                out.apart(*changed),
+            ):
                 rows = []
                 for i in range(together):
                     out(f"j = group * {together} + {p * LANES + i} + b * 0")

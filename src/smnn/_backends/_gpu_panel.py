@@ -66,6 +66,18 @@ class Stage(NamedTuple):
     """Whether its rows are finished with that, and keep the reciprocals of their pivots."""
 
 
+class Panel(NamedTuple):
+    """Columns of a triangle; numbers, or names of variables."""
+
+    number: str
+    low: str
+    """The first of its columns."""
+    high: str
+    """Behind its last."""
+    chunk: str
+    """Where they are in working memory."""
+
+
 class Panels(Tiles):
     """Rows in working memory, and how reflections go over them."""
 
@@ -94,15 +106,30 @@ class Panels(Tiles):
 
     def take_in(self, stage: Stage) -> None:
         """All rows of a stage go into its triangle."""
+        count, first = len(stage.groups), self.chunk(stage.blocks[0], 0)
+        if count > 1 and not stage.own and all(x == stage.groups[0] for x in stage.groups):
+            with self.out.block(f"for p in range(0, {count}):"):
+                low = f"(p * {LANES})"  # of a variable, the interpreter would make a tensor
+                last = f"p // {count - 1} * {count * LANES - self.n}"
+                panel = Panel("p", low, f"{low} + {LANES} - {last}", f"({first} + p)")
+                self._take_panel(stage, panel, stage.groups[0])
+            return
         for p, groups in enumerate(stage.groups):
-            low, high = p * LANES, min((p + 1) * LANES, self.n)
-            self._panel(stage, p, low, high, groups)
-            first = self.chunk(stage.blocks[0], p + 1)
-            if first < self.area.chunks:
-                with self.out.block(
-                    f"for chunk in range({first}, {self.area.chunks}, {len(TOGETHER)}):"
-                ):
-                    self._pass_by(stage, p, low, high, groups)
+            high = min((p + 1) * LANES, self.n)
+            panel = Panel(str(p), str(p * LANES), str(high), str(first + p))
+            self._take_panel(stage, panel, groups, followed=first + p + 1 < self.area.chunks)
+
+    def _take_panel(
+        self, stage: Stage, panel: Panel, groups: list[int], *, followed: bool = True
+    ) -> None:
+        """And the columns behind it, if there can be any."""
+        out, each = self.out, len(TOGETHER)
+        with out.apart(*(f"normal{g}" for g in groups), "heads", "scales", "swaps", "swapped"):
+            self._panel(stage, panel, groups)
+        if followed:
+            loop = f"for chunk in range({panel.chunk} + 1, {self.area.chunks}, {each}):"
+            with out.apart(), out.block(loop):
+                self._pass_by(stage, panel, groups)
 
     def _top(self, stage: Stage, i: int, j: str, *, panel: bool = False) -> str:
         """Of row `j` of the triangle, the `i`-th chunk that passes by, or its own."""
@@ -149,17 +176,18 @@ class Panels(Tiles):
         """Products of the rows with the normal, before they are added up."""
         return total(self.out, [f"tip{g} * {rows}{g}" for g in groups])
 
-    def _panel(self, stage: Stage, p: int, low: int, high: int, groups: list[int]) -> None:
+    def _panel(self, stage: Stage, panel: Panel, groups: list[int]) -> None:
         """Reflect the columns of a panel to zero, and remember how."""
-        out, chunk = self.out, str(self.chunk(stage.blocks[0], p))
+        out, chunk, p = self.out, panel.chunk, panel.number
         for g in groups:
             out(f"normal{g} = tl.load({self.place(g, chunk)})")
         for name in ("heads", "scales"):
             out(f"{name} = zero")
         out("swaps = lane * 0 - 1")
         self._where(stage, 0, chunk)
-        out(f"ahead0 = {self._top(stage, 0, str(low), panel=True)}")
-        with self.columns(low, high):
+        out(f"ahead0 = {self._top(stage, 0, panel.low, panel=True)}")
+        changed = [*(f"normal{g}" for g in groups), "heads", "scales", "swaps", "ahead0"]
+        with self.columns(panel.low, panel.high), out.apart(*changed):
             self._next(stage, 0, panel=True)
             if stage.own:
                 chosen = out.new("(row[:, None] == inside) & (lane[None, :] >= inside)")
@@ -193,15 +221,17 @@ class Panels(Tiles):
                 out(f"{name} = tl.where(lane == here, {x}, {name})")
         out("swapped = tl.sum(tl.where(swaps >= 0, (lane * 0 + 1) << lane, 0), axis=0)")
 
-    def _pass_by(self, stage: Stage, p: int, low: int, high: int, groups: list[int]) -> None:
+    def _pass_by(self, stage: Stage, panel: Panel, groups: list[int]) -> None:
         """Apply what is remembered to some chunks, from number `chunk` on."""
-        out = self.out
+        out, p = self.out, panel.number
         for i in TOGETHER:
             for g in groups:
                 out(f"tile{i}_{g} = tl.load({self.place(g, f'(chunk + {i})')})")
             self._where(stage, i, f"(chunk + {i})")
-            out(f"ahead{i} = {self._top(stage, i, str(low))}")
-        with self.columns(low, high):
+            out(f"ahead{i} = {self._top(stage, i, panel.low)}")
+        changed = [f"ahead{i}" for i in TOGETHER]
+        changed += [f"tile{i}_{g}" for i in TOGETHER for g in groups]
+        with self.columns(panel.low, panel.high), out.apart(*changed):
             self._tips(groups)
             values = {}
             for i in TOGETHER:
@@ -212,7 +242,7 @@ class Panels(Tiles):
                     out(f"{mine} = tl.where(row[:, None] == inside, 0.0, {mine})")
                 values[f"dots{i}"] = self._dots(groups, f"tile{i}_")
             together(out, values)
-            with out.block(f"if ((swapped >> (j - {low})) & 1) != 0:"):
+            with out.block(f"if ((swapped >> (j - {panel.low})) & 1) != 0:"):
                 self._exchange_too(groups)
             head, scale = (out.new(f"tl.gather({x}, here, 0)") for x in ("heads", "scales"))
             for i in TOGETHER:
