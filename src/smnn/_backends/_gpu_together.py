@@ -49,7 +49,7 @@ class Together:
             link = f"({t} - p)" if self._clock.orders else t
             for v in range(rows.V):
                 where = f"s_ptr + b * s_sb + {link} * s_st + {v} * s_sv"
-                found.append(far_load(where, f"({here} & (STEP < L - 1))", 1.0))
+                found.append(far_load(where, f"({here} & (lane * 0 + STEP < L - 1))", 1.0))
         return found
 
     def start(self) -> None:
@@ -74,7 +74,7 @@ class Together:
         if not rows.of_steps:
             return
         out(f"link = {'t - p' if clock.orders else 't'}")
-        out("follows = valid & here & (step < L - 1)")
+        out("follows = valid & here & (lane * 0 + step < L - 1)")
         y = [out.new(clock.turned(x, j)) for j, x in enumerate(y)]
         for v in range(rows.V):
             columns = range(v * m, v * m + m)
