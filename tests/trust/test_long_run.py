@@ -95,7 +95,7 @@ def test_ways_are_those_of_the_plan(B: int, T: int, V: int, m: int, scheme: str,
 @pytest.mark.parametrize(
     ("B", "T", "n", "reduced"),
     [
-        (1, 1000, 12, False),  # pieces of lanes
+        (1, 1000, 6, False),  # pieces of lanes
         (1, 799, 13, False),
         (1, 800, 13, True),
         (48, 300, 24, True),
@@ -109,6 +109,15 @@ def test_ways_are_those_of_the_plan(B: int, T: int, V: int, m: int, scheme: str,
 def test_few_long_sequences_are_reduced(B: int, T: int, n: int, reduced: bool) -> None:
     for reach in (1, 2):
         assert (GpuBackend().pieces(B, T, n, reach) == REDUCED) == reduced
+
+
+@pytest.mark.parametrize(
+    ("B", "n", "reach", "pieces"),
+    [(1, 12, 1, 256), (1, 6, 2, 256), (1, 7, 2, REDUCED), (64, 7, 2, 0), (9000, 7, 2, 1)],
+)
+def test_kernels_for_pieces_compile_in_time(B: int, n: int, reach: int, pieces: int) -> None:
+    """The central scheme has two times between pieces: with 18 unknowns it took many minutes."""
+    assert GpuBackend().pieces(B, 10_000, n, reach) == pieces
 
 
 def test_what_would_not_fit_is_not_reduced(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,8 @@ SMALL_BLOCK = 6
 """Unknowns per time up to which pieces of a sequence are worth their overhead at once."""
 LARGEST_IN_A_LANE = 12
 """Unknowns per time that fit into the registers of one of its lanes."""
+LARGEST_SEPARATOR = 12
+"""Unknowns between two pieces beyond which their unrolled kernels compile for many minutes."""
 REDUCED = -1
 """In place of a number of pieces: odd-even reduction (`_gpu_reduction.py`)."""
 
@@ -65,21 +67,23 @@ class GpuBackend(Backend):
         (`_gpu_large.py`): blocks that are too large for one lane, and those of medium size as long
         as the sequences alone do not fill the device. Long ones are better cut, unless there are
         many. One is a whole sequence, from both its ends at once if the scheme allows that.
-        `REDUCED` asks for odd-even reduction: blocks too large for a lane of few long sequences,
-        and blocks too large for the registers of a few warps.
+        `REDUCED` asks for odd-even reduction: blocks too large for a lane or for pieces, of few
+        long sequences, and blocks too large for the registers of a few warps.
         """
-        if n > LARGEST_BLOCK or (n > LARGEST_IN_A_LANE and _few(B, T, n, reach)):
+        cuttable = n <= LARGEST_IN_A_LANE and (reach * n <= LARGEST_SEPARATOR or interpreted())
+        if n > LARGEST_BLOCK or (not cuttable and _few(B, T, n, reach)):
             return REDUCED
         # Where the ways cross on a large GPU; a pair of lanes moves the crossing up.
         few = n >= 6 and 10 * n**3 >= B if reach > 1 else n >= 7 and 7 * n**3 >= 5 * B
-        if n > LARGEST_IN_A_LANE or (few and T <= 500 + 8 * B and not interpreted()):
+        short = T <= 500 + 8 * B and not interpreted()
+        if n > LARGEST_IN_A_LANE or (few and (short or not cuttable)):
             return 0
         # Thousands of short pieces cost a digit.
         shortest = max(plans.SHORTEST_PIECE, 2 * n, 4 * reach, min(T // 256, plans.LONG_PIECE))
         cut = min(-(-LANES_WANTED // max(B, 1)), T // shortest)
         # Columns of a separator that ride along cost little with few unknowns only.
         worth = 3 if n <= 3 or reach > 1 else 12
-        return cut if cut >= worth and B < LANES_WANTED // 4 else 1
+        return cut if cut >= worth and cuttable and B < LANES_WANTED // 4 else 1
 
     def busy(self, n: int) -> int:
         """Small blocks fill a device with pieces of a few sequences; others need one for a warp."""
