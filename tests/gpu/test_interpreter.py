@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gpu.interpreter_runs import agrees, run
+from smnn._status import OK, SINGULAR
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="Triton is not installed"
@@ -49,8 +50,8 @@ def test_failed_samples_are_named_and_disturb_no_other(
 
 @pytest.mark.parametrize("way", ["whole", "pieces", "warps", "teams", "tiles"])
 def test_rows_of_very_different_size(interpreted: dict[str, Any], way: str) -> None:
-    """Reflections that do not put the largest row first lose six digits here."""
-    assert interpreted["uneven"][way] < 1e-10
+    """Reflections that do not put the largest row first lose a digit or two more here."""
+    assert interpreted["uneven"][way] < 5e-12
 
 
 def test_blocks_of_more_than_32_columns(interpreted: dict[str, Any]) -> None:
@@ -63,8 +64,9 @@ def test_blocks_of_more_than_32_columns(interpreted: dict[str, Any]) -> None:
 
 
 def test_a_check_looks_again_where_pivots_cannot_decide(interpreted: dict[str, Any]) -> None:
-    assert interpreted["long"].startswith("[0, 0] 2 of 2 samples")
-    assert "singular" in interpreted["long"]
+    at_first, closer = interpreted["long"]
+    assert at_first == [OK, OK]
+    assert closer == [SINGULAR, SINGULAR]
 
 
 def test_a_single_time_takes_no_detour(interpreted: dict[str, Any]) -> None:
