@@ -26,7 +26,7 @@ def test_lines_apart_are_given_what_they_use_and_give_what_is_asked_for() -> Non
     with out.block("for i in range(0, 4):"), out.apart("total", "last"):
         out("step = i * factor")
         with out.block("if step > 3:"):
-            out("total = total + step")
+            out("total += step")
         out(f"last = {out.new('step + total')}")
     with out.apart():
         out("seen['total'] = total")

@@ -92,6 +92,12 @@ class _Needed(ast.NodeVisitor):
         for target in node.targets:
             self.visit(target)
 
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        """What is changed was there."""
+        assert isinstance(node.target, ast.Name)
+        self.visit(ast.Name(node.target.id, ast.Load()))
+        self.visit(node.value)
+
     def visit_Name(self, node: ast.Name) -> None:
         """Used or made."""
         if isinstance(node.ctx, ast.Store):

@@ -106,11 +106,13 @@ class Tiles:
         return found
 
     @contextmanager
-    def columns(self, low: str, high: str) -> Iterator[None]:
-        """The loop over columns `j` of one chunk; `here` and `inside` say where it is in there."""
+    def columns(self, low: str, high: str, edge: str) -> Iterator[None]:
+        """The loop over columns `j` of one chunk; `here` and `inside` say where it is in there.
+
+        The chunk begins with column `edge`.
+        """
         out = self.out
         with out.block(f"for j in range({low}, {high}):"):
-            edge = str(int(low) // LANES * LANES) if low.isdecimal() else low
             out(f"here = lane * 0 + (j - {edge})")
             out("inside = row[:, None] * 0 + here[None, :]")
             yield

@@ -150,7 +150,7 @@ def _triangle(tiles: Tiles, rows: list[Tile], *, further: bool = False) -> None:
     for low, high in _segments(tiles.n, LANES):
         at = "c", low // LANES
         reached = [key for key in tiles.block("c") if key >= at]
-        with tiles.columns(str(low), str(high)):
+        with tiles.columns(str(low), str(high), str(at[1] * LANES)):
             tiles.reflect(tops.take() if tops else None, rows, at, reached)
             _keep(tiles, "c", "t", "(lane >= 0)", None, at[1])
 
@@ -169,7 +169,7 @@ def _eliminate(
         reached += [key for block in blocks[1:] for key in tiles.block(block)]
         # A link has nothing before its own column, and no reflection before that one touches it.
         some = [*rows, *links[: tiles.groups(high)]]
-        with tiles.columns(str(low), str(high)):
+        with tiles.columns(str(low), str(high), str(at[1] * LANES)):
             top = tops.take()
             inverse = tiles.reflect(top, some, at, reached)
             if final:

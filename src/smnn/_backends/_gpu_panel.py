@@ -187,7 +187,7 @@ class Panels(Tiles):
         self._where(stage, 0, chunk)
         out(f"ahead0 = {self._top(stage, 0, panel.low, panel=True)}")
         changed = [*(f"normal{g}" for g in groups), "heads", "scales", "swaps", "ahead0"]
-        with self.columns(panel.low, panel.high), out.apart(*changed):
+        with self.columns(panel.low, panel.high, panel.low), out.apart(*changed):
             self._next(stage, 0, panel=True)
             if stage.own:
                 chosen = out.new("(row[:, None] == inside) & (lane[None, :] >= inside)")
@@ -231,7 +231,7 @@ class Panels(Tiles):
             out(f"ahead{i} = {self._top(stage, i, panel.low)}")
         changed = [f"ahead{i}" for i in TOGETHER]
         changed += [f"tile{i}_{g}" for i in TOGETHER for g in groups]
-        with self.columns(panel.low, panel.high), out.apart(*changed):
+        with self.columns(panel.low, panel.high, panel.low), out.apart(*changed):
             self._tips(groups)
             values = {}
             for i in TOGETHER:

@@ -18,7 +18,7 @@ LARGEST_ROW_IN_A_LANE = 16
 """Unknowns per time up to which a lane computes all gradients by what is given for a time."""
 LARGEST_TOGETHER = 5
 """Unknowns per time up to which a lane has registers for an adjoint solve and row gradients."""
-LITTLE = 2**20
+MOST_TOGETHER = 2**20
 """Unknowns in all up to which to launch a kernel takes longer than what it could do apart."""
 WARPS_FOR_TEAMS = 2048
 """Warps for sequences, or for both ends of each, from which on several sequences share one."""
@@ -29,6 +29,8 @@ INPUTS = (
     ("scale", "btv"), ("wt", "btv"), ("ws", "btvr"), ("K", "btv"), ("KF", "btv"),
 )  # fmt: skip
 """Tensors that the kernels read, and their axes whose strides they take."""
+GRADIENTS = ("gc", "gd", "gu", "gs", "gwg", "gwi", "gws")
+"""Those that they write, in the order of a problem's tensors."""
 
 
 class Level(NamedTuple):
@@ -300,7 +302,7 @@ def together(levels: tuple[Level, ...]) -> bool:
     """
     first = levels[0]
     alone = len(levels) == 1 and not first.team and first.reach == 1
-    return alone and first.n <= LARGEST_TOGETHER and first.B * first.N * first.n <= LITTLE
+    return alone and first.n <= LARGEST_TOGETHER and first.B * first.N * first.n <= MOST_TOGETHER
 
 
 @functools.lru_cache(maxsize=256)
@@ -321,8 +323,7 @@ def _of_rows(strides):  # type: ignore[no-untyped-def]
     """Arguments of row gradients besides the adjoint solution and the sizes."""
     from smnn._backends._gpu_launch import Slot
 
-    tensors = [name for name, _ in INPUTS]
-    tensors += ["y", "gc", "gd", "gu", "gs", "gwg", "gwi", "gws"]
+    tensors = [*(name for name, _ in INPUTS), "y", *GRADIENTS]
     return _strides(strides) | {f"{name}_ptr": Slot(name) for name in tensors}
 
 

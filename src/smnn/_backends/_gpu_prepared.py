@@ -14,7 +14,7 @@ from smnn._backends._gpu_launch import Program
 from smnn._backends.base import Solved, in_memory, refuse_zeros
 from smnn._problem import Problem
 
-GRADIENTS = ("gc", "gd", "gu", "gs")
+GRADIENTS = plans.GRADIENTS[:4]
 Differentiable = Callable[[Any, list[Tensor], Tensor, tuple[bool, ...]], list[Tensor | None]]
 
 
@@ -99,7 +99,7 @@ class Prepared:
                 rows, _ = plans.backward_program(levels, self._spec, self._strides, full)
             else:
                 rows = plans.rows_program(self._shape, self._spec, self._strides, full)
-            self._rows[wanted] = rows.bound(self._fixed | {"gwg": 0, "gwi": 0, "gws": 0})
+            self._rows[wanted] = rows.bound(self._fixed | dict.fromkeys(plans.GRADIENTS[4:], 0))
         return self._rows[wanted]
 
     def native(

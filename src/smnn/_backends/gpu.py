@@ -199,11 +199,10 @@ class GpuBackend(Backend):
 
 def _room(problem: Problem, y: Tensor, wanted: list[bool]) -> dict[str, Tensor]:
     """Memory for gradients, by the names that kernels know; none for those that nobody wants."""
-    names = ("gc", "gd", "gu", "gs", "gwg", "gwi", "gws")
     none = y.new_empty(0)
     return {
         name: y.new_empty(x.shape) if w else none.view((0,) * x.ndim)
-        for name, x, w in zip(names, problem[:7], wanted, strict=True)
+        for name, x, w in zip(plans.GRADIENTS, problem[:7], wanted, strict=True)
     }
 
 
