@@ -222,14 +222,10 @@ def case(
     return row
 
 
-def floor() -> dict[str, float]:
-    """What PyTorch takes for forward + backward of a single multiplication, in milliseconds."""
-    x = torch.ones(512, 5, dtype=torch.float64, device="cuda").requires_grad_()
-    g = torch.ones_like(x)
-
-    def step() -> None:
-        torch.autograd.grad(2 * x, [x], g)
-
+def floor(function: Callable[..., Tensor], count: int) -> dict[str, float]:
+    """Milliseconds that PyTorch takes for a function of so many tensors, forward + backward."""
+    x = [torch.ones(512, 5, dtype=torch.float64, device="cuda") for _ in range(count)]
+    step = trainer(function, x, x[0])
     out = {"ms": measure(step, 200)["ms"]}
     with torch.autograd.set_multithreading_enabled(False):
         return out | {"one_thread_ms": measure(step, 200)["ms"]}
@@ -299,12 +295,14 @@ def main() -> None:
         "python": platform.python_version(),
         "native": _gpu_native.absent_because() or "compiled",
         "copy_bytes_per_s": copy,
-        "multiplication": floor(),
+        "multiplication": floor(lambda x: 2 * x, 1),
+        "addcmul": floor(torch.addcmul, 3),
         "runs": 1,
         "cases": [],
         "lengths": [],
     }
-    print(f"{result['device']}, copy {copy / 1e12:.2f} TB/s, {result['multiplication']}")
+    floors = result["multiplication"], result["addcmul"]
+    print(f"{result['device']}, copy {copy / 1e12:.2f} TB/s, {floors}")
     if args.resume:
         result = resumed(json.loads(args.out.read_text()), result)
     done = {case["name"] for case in result["cases"]}

@@ -97,6 +97,13 @@ def test_gpu() -> None:
     page = tables.gpu(record | {"other_runs": others, "notes": ["A word on it."]})
     assert "(a, b): 30, 2.5 where a multiplication took 0.5 ms; 32, 2.5 where" in page
     assert "\n\nA word on it.\n\n" in page
+    assert "bound by PyTorch" not in page
+    record["multiplication"] = {"ms": 0.125, "one_thread_ms": 0.0625}
+    page = tables.gpu(record)
+    assert "multiplication take 0.125 ms (0.0625 on one thread)." in page
+    record["addcmul"] = {"ms": 0.25, "one_thread_ms": 0.1875}
+    page = tables.gpu(record)
+    assert "on one thread), of `torch.addcmul` with its three gradients 0.25 ms (0.188" in page
     later = record | {"cases": [case, alone | {"name": "other", "run": 2}]}
     page = tables.gpu(later)
     assert "Of a second run: *other*." in page

@@ -141,7 +141,7 @@ def gpu(record: dict[str, Any]) -> str:
             "to the `torch` backend, of values and gradients. *Memory* beyond the inputs: with the "
             "factor kept, with `keep_factor=False`, and that of the published solver.",
             table(head, [[row[title] for title in head] for row in rows]),
-            *floor(record.get("multiplication")),
+            *floor(record.get("multiplication"), record.get("addcmul")),
             *other_runs(record.get("other_runs", [])),
             *later_runs(record["cases"]),
             *record.get("notes", []),
@@ -171,12 +171,17 @@ def later_runs(cases: list[dict[str, Any]]) -> list[str]:
     return [f"Of a second run: {', '.join(later)}."] if later else []
 
 
-def floor(multiplication: dict[str, float] | None) -> list[str]:
-    """What no solver can go below."""
+def floor(multiplication: dict[str, float] | None, addcmul: dict[str, float] | None) -> list[str]:
+    """What PyTorch takes for next to nothing."""
     if multiplication is None:
         return []
+
+    def times(found: dict[str, float]) -> str:
+        ms, alone = milliseconds(found["ms"]), milliseconds(found["one_thread_ms"])
+        return f"{ms} ms ({alone} on one thread)"
+
+    three = f", of `torch.addcmul` with its three gradients {times(addcmul)}" if addcmul else ""
     return [
-        "The small cases are bound by PyTorch itself: forward and backward of a single "
-        f"multiplication take {milliseconds(multiplication['ms'])} ms in the same run, "
-        f"{milliseconds(multiplication['one_thread_ms'])} on one thread."
+        "The small cases are bound by PyTorch itself: in the same run, forward and backward of a "
+        f"single multiplication take {times(multiplication)}{three}."
     ]
