@@ -33,6 +33,8 @@ LARGEST_IN_A_LANE = 12
 """Unknowns per time that fit into the registers of one of its lanes."""
 LARGEST_SEPARATOR = 12
 """Unknowns between two pieces beyond which their unrolled kernels compile for many minutes."""
+LARGEST_CUT_ALONE = 9
+"""Unknowns between two pieces up to which few sequences are sooner done in them than reduced."""
 REDUCED = -1
 """In place of a number of pieces: odd-even reduction (`_gpu_reduction.py`)."""
 
@@ -67,11 +69,11 @@ class GpuBackend(Backend):
         (`_gpu_large.py`): blocks that are too large for one lane, and those of medium size as long
         as the sequences alone do not fill the device. Long ones are better cut, unless there are
         many. One is a whole sequence, from both its ends at once if the scheme allows that.
-        `REDUCED` asks for odd-even reduction: blocks too large for a lane or for pieces, of few
-        long sequences, and blocks too large for the registers of a few warps.
+        `REDUCED` asks for odd-even reduction: few long sequences of all but small blocks, whose
+        kernels also compile in seconds, and blocks too large for the registers of a few warps.
         """
         cuttable = n <= LARGEST_IN_A_LANE and (reach * n <= LARGEST_SEPARATOR or interpreted())
-        if n > LARGEST_BLOCK or (not cuttable and _few(B, T, n, reach)):
+        if n > LARGEST_BLOCK or (reach * n > LARGEST_CUT_ALONE and _few(B, T, n, reach)):
             return REDUCED
         # Where the ways cross on a large GPU; a pair of lanes moves the crossing up.
         few = n >= 6 and 10 * n**3 >= B if reach > 1 else n >= 7 and 7 * n**3 >= 5 * B
