@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Iterator
+from typing import ClassVar
 
 import pytest
 import torch
 from short_runs import run, settings
 from torch import Tensor
 from torch.utils.data import TensorDataset
-from training_cases import Line, RandomSamples, encoder, small_data
+from training_cases import Line, RandomSamples, encoder, line_data, small_data
 
 from smnn.training import Damping, TrainConfig, evaluate, fit, oscillations
 from smnn.training._processes import Processes
@@ -111,3 +112,37 @@ def test_clipping_bounds_the_gradient_and_reports_what_it_was() -> None:
     assert norm.item() == pytest.approx(1e-3, rel=1e-3)  # torch adds 1e-6 to the norm
     assert values[-1] > 0.1
     assert step.names == ["loss", "damping", "grad_norm"]
+
+
+class Where(torch.autograd.Function):
+    """Notes how its backward is run."""
+
+    found: ClassVar[list[bool]] = []
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def setup_context(ctx: object, inputs: tuple[Tensor], output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: object, g: Tensor) -> Tensor:
+        Where.found.append(torch._C._is_multithreading_enabled())
+        return g
+
+
+class Noting(Line):
+    """Its backward passes by."""
+
+    def losses(self, batch: list[Tensor]) -> dict[str, Tensor]:
+        return {"loss": Where.apply(super().losses(batch)["loss"])}
+
+
+def test_gradients_are_computed_where_they_are_asked_for() -> None:
+    """Without a way to another thread and back, as autograd has it for a GPU."""
+    Where.found.clear()
+    fit(Noting(), line_data(), settings(max_steps=2), progress=False)
+    assert Where.found == [False, False]
+    assert torch._C._is_multithreading_enabled()

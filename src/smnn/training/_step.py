@@ -138,7 +138,9 @@ class Step:
         # Gradients are averaged over the processes, and shares need not be of equal size.
         factor = weight * self._processes.world
         loss = found["loss"].reshape(())
-        (loss if factor == 1 else loss * factor).backward()
+        # Autograd has a thread for each GPU; the way there and back is long for a small model.
+        with torch.autograd.set_multithreading_enabled(False):
+            (loss if factor == 1 else loss * factor).backward()
         values = torch.stack([found[n].detach().double().reshape(()) for n in names[:-1]])
         return values if weight == 1 else values * weight
 
