@@ -108,26 +108,39 @@ def trainer(solve: Callable[..., Tensor], tensors: list[Tensor], g: Tensor) -> C
 
 
 class Stopwatch:
-    """Times of one contender, in milliseconds, and its peak memory beyond what was there, in MB."""
+    """Times of one contender, in milliseconds, and its peak memory beyond what was there, in MB.
 
-    def __init__(self, step: Callable[[], Any], repeats: int, warm: int) -> None:
-        self._step, self._repeats, self._warm = step, repeats, warm
+    Two calls come first. What the contender keeps of them counts as its memory in all turns.
+    """
+
+    def __init__(self, step: Callable[[], Any]) -> None:
+        self._step = step
         self.times: list[float] = []
         self.peak = 0.0
+        self._kept, before = 0, torch.cuda.memory_allocated()
+        self._watched(1)
+        self.seconds = self._watched(1)[0]
+        self._kept = torch.cuda.memory_allocated() - before
+        self._watched(1)
 
-    def turn(self) -> None:
-        """Warm up, then measure."""
-        for _ in range(self._warm):
-            self._step()
+    def _watched(self, repeats: int) -> list[float]:
+        """Seconds of each; the largest memory is remembered."""
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        for _ in range(self._repeats):
+        before, found = torch.cuda.memory_allocated() - self._kept, []
+        for _ in range(repeats):
             start = time.perf_counter()
             self._step()
             torch.cuda.synchronize()
-            self.times.append((time.perf_counter() - start) * 1e3)
+            found.append(time.perf_counter() - start)
         self.peak = max(self.peak, (torch.cuda.max_memory_allocated() - before) / 1e6)
+        return found
+
+    def turn(self, repeats: int, warm: int) -> None:
+        """Warm up, then measure."""
+        for _ in range(warm):
+            self._step()
+        self.times += [1e3 * x for x in self._watched(repeats)]
 
     def result(self) -> dict[str, float]:
         """Median and quartiles."""
@@ -137,36 +150,27 @@ class Stopwatch:
 
 def measure(step: Callable[[], Any], repeats: int) -> dict[str, float]:
     """One contender alone."""
-    watch = Stopwatch(step, repeats, 10)
-    watch.turn()
+    watch = Stopwatch(step)
+    watch.turn(repeats, 10)
     return watch.result()
-
-
-def seconds(step: Callable[[], Any]) -> float:
-    """Of a second call, roughly."""
-    step()
-    torch.cuda.synchronize()
-    start = time.perf_counter()
-    step()
-    torch.cuda.synchronize()
-    return time.perf_counter() - start
 
 
 def in_turns(
     mine: Callable[[], Any], theirs: Callable[[], Any] | None
 ) -> tuple[dict[str, float], dict[str, float] | None]:
     """Two contenders, or one. What takes long takes fewer turns, and is less often repeated."""
-    contenders = [Stopwatch(mine, 20, 10)] if seconds(mine) < 0.002 else [Stopwatch(mine, 4, 3)]
+    ours = Stopwatch(mine)
+    contenders = [(ours, 20, 10) if ours.seconds < 0.002 else (ours, 4, 3)]
     if theirs is not None:
-        contenders.append(Stopwatch(theirs, 3, 3))
-    least = TURNS if theirs is None or seconds(theirs) < 0.15 else 1
+        contenders.append((Stopwatch(theirs), 3, 3))
+    least = 1 if contenders[-1][0].seconds > 0.15 and theirs is not None else TURNS
     taken, start = 0, time.perf_counter()
     while taken < least or (least > 1 and time.perf_counter() - start < SECONDS):
-        for watch in contenders:
-            watch.turn()
+        for watch, repeats, warm in contenders:
+            watch.turn(repeats, warm)
         taken += 1
-    ours, *others = [watch.result() for watch in contenders]
-    return ours, others[0] if others else None
+    found = [watch.result() for watch, *_ in contenders]
+    return found[0], found[1] if theirs is not None else None
 
 
 def device_time(step: Callable[[], Any]) -> float:
@@ -206,9 +210,10 @@ def case(
     row["error"] = dict(zip(("y", "c", "d", "u", "s"), map(relative, a, b), strict=True))
     mine, theirs = trainer(ours, tensors, g), None
     if published is not None and B * T < 1e7:
-        row["error_published"] = relative(published.ode_forward(*part).detach(), a[0])
         theirs = trainer(published.ode_forward, tensors, g)
     row["ours"], other = in_turns(mine, theirs)
+    if published is not None and theirs is not None:  # it keeps memory from its first call on
+        row["error_published"] = relative(published.ode_forward(*part).detach(), a[0])
     with torch.autograd.set_multithreading_enabled(False):  # a tip of docs/benchmarks.md
         alone, other_alone = in_turns(mine, theirs)
     row["ours"]["one_thread_ms"] = alone["ms"]
