@@ -49,6 +49,8 @@ class Machine:
         self.contexts: dict[int, int] = {}  # of each thread that CUDA knows
         self.code, self.strides, self.scratch = code, (*strides[:3], 0), scratch
         self.together = together
+        self.fails = 0
+        """Which launch the driver refuses."""
         self._functions: dict[str, Any] = {
             "launch": LAUNCH(self._run),
             "stream": STREAM(self._current),
@@ -129,8 +131,8 @@ class Machine:
         assert (gx, gy, gz, bx, by, bz, shared, stream, extra) == (7, 1, 1, 32, 1, 1, 0, 1234, None)
         assert values[count:] == [0] * 8  # room for what Triton appends
         self.calls.append(which)
-        if self.code:
-            return self.code
+        if self.code or which == self.fails:
+            return self.code or 700
 
         def array(i: int, size: int = N, kind: Any = ctypes.c_double) -> np.ndarray:
             return np.ctypeslib.as_array((kind * size).from_address(values[i]))

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 import smnn
+from smnn._backends import _gpu_native
 from smnn._backends.gpu import REDUCED
 from smnn._backends.registry import backend_named
 
@@ -133,6 +134,26 @@ def test_views_and_expanded_tensors() -> None:
     one = solve(c[:1].expand_as(c), d, u, s)
     torch.testing.assert_close(one, solve(c[:1], d, u, s))
     torch.testing.assert_close(solve(c[::2], d[::2], u[::2], s[::2]), y[::2])
+
+
+def test_a_factor_is_given_back_before_the_gradients_are_made() -> None:
+    """Unless the graph is retained. Launched from C++: Python has no way to let go of it."""
+    if reason := _gpu_native.wait():
+        pytest.skip(reason)
+    B, T = 20_000, 60
+    x = tensors(B, T)
+    size = 8 * B * T * 3  # of a solution; the gradients are 5 / 3 as large
+    extra = []
+    for retained in (True, False, True, False):
+        y = smnn.solve(*x, check=False)
+        g = torch.ones_like(y)
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        torch.autograd.grad(y, x, g, retain_graph=retained)
+        extra.append((torch.cuda.max_memory_allocated() - before) / size)
+        del y
+    assert extra[2:] == [pytest.approx(1 + 5 / 3, abs=0.1), pytest.approx(2, abs=0.1)]
 
 
 def test_many_shapes_leave_no_memory_behind() -> None:

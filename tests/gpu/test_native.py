@@ -125,6 +125,50 @@ def test_retained_and_released_graphs(module: ModuleType) -> None:
         torch.autograd.grad(y, x)
 
 
+class Box:
+    """Notes how many launches there had been when nobody kept it any more."""
+
+    def __init__(self, x: Tensor, machine: Machine, found: list[int]) -> None:
+        self.x, self._machine, self._found = x, machine, found
+
+    def __del__(self) -> None:
+        self._found.append(len(self._machine.calls))
+
+
+@pytest.mark.parametrize(("scratch", "launches"), [(1, 3), (600_000, 2)])
+def test_what_is_kept_is_given_back_before_much_is_asked_for(
+    module: ModuleType, scratch: int, launches: int
+) -> None:
+    """Unless the graph is retained."""
+    found: list[int] = []
+    machine, x = Machine(module, scratch=scratch), tensors()
+    want = torch.autograd.grad(expected(*x).sum(), x)
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda t: Box(t, machine, found), lambda box: box.x
+    ):
+        y = machine.plan(*x, SOLUTION).sum()
+    for _ in range(2):
+        torch.testing.assert_close(torch.autograd.grad(y, x, retain_graph=True), want)
+    torch.testing.assert_close(y.grad_fn.next_functions[0][0](torch.ones(N).double()), want)
+    assert found == []
+    machine.calls[1:] = []
+    torch.testing.assert_close(torch.autograd.grad(y, x), want)
+    assert found[:6] == [launches] * 6
+    with pytest.raises(RuntimeError, match="second time"):
+        torch.autograd.grad(y, x)
+
+
+def test_a_failed_backward_may_have_given_all_back(module: ModuleType) -> None:
+    machine, x = Machine(module, scratch=600_000), tensors()
+    y = machine.plan(*x, SOLUTION).sum()
+    machine.fails = ROWS
+    with pytest.raises(RuntimeError, match="could not be launched: CUDA driver error 700"):
+        torch.autograd.grad(y, x)
+    machine.fails = 0
+    with pytest.raises(RuntimeError, match=r"given back when it failed before.*retain_graph=True"):
+        torch.autograd.grad(y, x)
+
+
 def test_saved_tensor_hooks_see_what_is_kept(module: ModuleType) -> None:
     machine, x, seen = Machine(module), tensors(), []
 

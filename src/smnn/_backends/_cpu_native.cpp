@@ -109,14 +109,15 @@ bool plain(const Tensor &x, const Plan &plan) {
 }
 
 struct SolveOnCpu : torch::autograd::Function<SolveOnCpu> {
-  static variable_list backward(AutogradContext *ctx, const variable_list &grads) {
+  static variable_list backward(AutogradContext *ctx, const variable_list &grads,
+                                const Release & = {}) { // all is needed to the end
     variable_list out(4);
     int wanted = 0;
     for (int i = 0; i < 4; i++) wanted |= ctx->needs_input_grad(i) << i;
     const Tensor &g = grads[0];
     if (!g.defined() || !wanted) return out;
     const Plan &plan = plan_of<Plan>(ctx->saved_data["plan"]);
-    const variable_list saved = ctx->get_saved_variables();
+    const variable_list saved = kept(*ctx);
     bool usual = !at::GradMode::is_enabled() && plain(g, plan);
     for (int i = 0; i < 6; i++) usual = usual && lies(saved[i], plan.strides[i]);
     if (usual)

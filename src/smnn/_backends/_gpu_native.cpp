@@ -208,14 +208,15 @@ int64_t make_little(const Plan &plan, int wanted, int64_t more, variable_list &o
 }
 
 struct SolveOnGpu : torch::autograd::Function<SolveOnGpu> {
-  static variable_list backward(AutogradContext *ctx, const variable_list &grads) {
+  static variable_list backward(AutogradContext *ctx, const variable_list &grads,
+                                const Release &release = {}) {
     variable_list out(4);
     int wanted = 0;
     for (int i = 0; i < 4; i++) wanted |= ctx->needs_input_grad(i) << i;
     Tensor gy = grads[0];
     if (!gy.defined() || !wanted) return out;
     const Plan &plan = plan_of<Plan>(ctx->saved_data["plan"]);
-    variable_list saved = ctx->get_saved_variables();
+    variable_list saved = kept(*ctx);
     if (at::GradMode::is_enabled()) {
       py::gil_scoped_acquire gil;
       py::list tensors;
@@ -226,7 +227,7 @@ struct SolveOnGpu : torch::autograd::Function<SolveOnGpu> {
       return out;
     }
     for (int i = 0; i < 4; i++) saved[i] = laid_out(saved[i], plan.layouts[i].second);
-    const Tensor &y = saved[4], &factor = saved[5];
+    const Tensor &y = saved[4];
     c10::OptionalDeviceGuard guard(y.device());
     if (gy._is_zerotensor())
       gy = at::zeros(gy.sizes(), y.options());
@@ -240,12 +241,13 @@ struct SolveOnGpu : torch::autograd::Function<SolveOnGpu> {
       scratch = plan.memory->allocate(8 * plan.adjoint_scratch);
     }
     Bases bases{};
-    bases[G] = address(gy), bases[FACTOR] = address(factor), bases[Y] = address(y);
+    bases[G] = address(gy), bases[FACTOR] = address(saved[5]), bases[Y] = address(y);
     bases[LAMBDA] = little ? little : address(lam);
     bases[SCRATCH] = little ? little + 8 * words : address(scratch);
     if (!plan.together) {
       plan.run(plan.needed(ADJOINT), bases, y.device());
       scratch.clear(); // its memory can serve the gradients: one stream, so they come after
+      if (release && !little) release(), saved[5].reset(); // that of the factor too
     }
     if (!little)
       for (int i = 0; i < 4; i++)

@@ -8,11 +8,13 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -99,16 +101,32 @@ Tensor made(c10::IntArrayRef sizes, c10::Allocator *memory, c10::DispatchKey key
   return at::detail::empty_generic(sizes, memory, c10::DispatchKeySet(key), kind, std::nullopt);
 }
 
+// What `solve_followed` keeps. Once that is released PyTorch knows, unless the backward then failed.
+variable_list kept(const AutogradContext &ctx) {
+  variable_list saved = ctx.get_saved_variables();
+  TORCH_CHECK(saved.size() == 6, "what smnn kept for this derivative was given back when it failed ",
+              "before. Solve again, or pass retain_graph=True.");
+  return saved;
+}
+
 bool followed(const Inputs &x) {
   return at::GradMode::is_enabled() && (x[0]->requires_grad() || x[1]->requires_grad() ||
                                         x[2]->requires_grad() || x[3]->requires_grad());
 }
 
+// Gives back all that autograd keeps for a backward; empty if there may be another one.
+using Release = std::function<void()>;
+
 // What autograd keeps of a solve. `Solve`, a `torch::autograd::Function`, has its backward.
 template <class Solve> struct SolveNode : torch::autograd::CppNode<Solve> {
   variable_list apply(variable_list &&grads) override {
     std::lock_guard<std::mutex> lock(this->mutex_);
-    return Solve::backward(&this->ctx_, grads);
+    if (torch::autograd::get_current_graph_task_keep_graph())
+      return Solve::backward(&this->ctx_, grads);
+    return Solve::backward(&this->ctx_, grads, [this] {
+      this->ctx_.save_for_backward({});
+      this->save_variables_to_ctx();
+    });
   }
   std::string name() const override {
     static const std::string found = c10::demangle(typeid(Solve).name());
