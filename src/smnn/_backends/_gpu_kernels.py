@@ -122,17 +122,16 @@ def back_kernel(n: int, reach: int, k: int, judge: bool) -> Kernel:
 
 @functools.cache
 def adjoint_kernel(n: int, reach: int, k: int, paired: bool, orders: int) -> Kernel:
-    """`R^T z = g`; for whole sequences followed by `R y = z`, in the memory of `y`."""
+    """`R^T z = g`; for whole sequences followed by `R y = z`."""
     out = Source()
     clock = Clock(out, orders)
-    in_place = not k and not paired
-    forward_body(clock, n, reach, k, paired=paired, in_place=in_place)
+    forward_body(clock, n, reach, k, paired=paired)
     arguments = [*SIZES, "factor_ptr", "z_ptr", "g_ptr"]
     if k:
         return Kernel("forward_pieces", out, [*arguments, "sep_ptr"])
     out("poison = zero")
     out("tl.debug_barrier()")
-    back_body(clock, n, reach, 0, in_place=in_place)
+    back_body(clock, n, reach, 0)
     return Kernel("adjoint_whole", out, [*arguments, "y_ptr"])
 
 

@@ -109,16 +109,6 @@ class Level(NamedTuple):
         return self.L * self.n * self.padded
 
     @property
-    def adjoint_z_size(self) -> int:
-        """Those of an adjoint solve: of whole sequences they lie where the answer will be.
-
-        But for those of the time at which a pair of lanes meets.
-        """
-        if self.P > 1 or self.team:
-            return self.z_size
-        return self.n * self.padded if self.twin else 0
-
-    @property
     def coupling_size(self) -> int:
         """What the pieces hand to the chain."""
         return (self.k * (self.k + 1) + self.k**2 + 4 * self.k) * self.padded
@@ -267,10 +257,7 @@ def adjoint_program(levels):  # type: ignore[no-untyped-def]
 
     scratch = _Layout()
     factor_at = _offsets([level.factor_size for level in levels])
-    z = [
-        scratch.take(level.adjoint_z_size if not i else level.z_size)
-        for i, level in enumerate(levels)
-    ]
+    z = [scratch.take(level.z_size) for level in levels]
     launches, load = [], Slot("g")
 
     def common(depth: int) -> dict[str, int | Slot]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from smnn._backends._gpu_clock import Clock
 from smnn._backends._gpu_emit import Source, far_load
-from smnn._backends._gpu_source import at_cell, at_step, factor_cells, names, store
+from smnn._backends._gpu_source import at_step, factor_cells, names, store
 from smnn._backends._gpu_together import Together
 
 AHEAD = 64
@@ -32,23 +32,20 @@ class _Ahead:
         steps: The first steps in the order they are taken, as a function of how many come before.
         right: How a step's right-hand sides are read; `STEP` stands for it.
         backwards: Whether the last numbers of the factor are needed first.
-        meeting: How those of the first step are read, if otherwise.
     """
 
     def __init__(
         self, out: Source, cells: int, steps: Callable[[int], str], right: list[str], *,
-        backwards: bool, meeting: list[str] | None = None,
+        backwards: bool,
     ) -> None:  # fmt: skip
         self.depth = max(1, min(DEEPEST, AHEAD // (cells + len(right))))
         self._places = [_cell("factor_ptr", cells, i) for i in range(cells)] + right
         self._cells = cells
         order = range(cells - 1, -1, -1) if backwards else range(cells)
         self._early = sorted([*range(cells, cells + len(right)), *order][:AHEAD])
-        first = [*self._places[:cells], *(meeting or right)]
         for turn in range(self.depth):
             for i in self._early:
-                place = self._places[i] if turn else first[i]
-                out(f"f{turn}_{i} = {place.replace('STEP', f'({steps(turn)})')}")
+                out(f"f{turn}_{i} = {self._load(steps(turn), i)}")
 
     def _load(self, step: str, i: int) -> str:
         return self._places[i].replace("STEP", f"({step})")
@@ -71,25 +68,10 @@ class _Ahead:
         return values[: self._cells], values[self._cells :]
 
 
-def _where(clock: Clock, n: int, j: int) -> tuple[str, str]:
-    """Where the answer of a step will be, and whether there is one."""
-    time, there = clock.when("STEP")
-    return f"y_ptr + (b * T + {time}) * {n} + {j}", there
-
-
-def _at_meeting(pointer: str, n: int, j: int) -> str:
-    """Of each lane's own numbers for the time at which a pair meets: the first place is not both's."""
-    return at_cell(pointer, "program", n, j)
-
-
-def back_body(
-    clock: Clock, n: int, reach: int, k: int, together: Together | None = None, *,
-    in_place: bool = False,
-) -> None:  # fmt: skip
+def back_body(clock: Clock, n: int, reach: int, k: int, together: Together | None = None) -> None:
     """Solve `R y = z` from the last time to the first; separators are known, `poison` is NaN or 0.
 
-    What is found is stored, or goes into the row gradients (`together`). With `in_place`, `z` lies
-    where it is stored.
+    What is found is stored, or goes into the row gradients (`together`).
     """
     out = clock.out
     cells = factor_cells(n, reach, k)
@@ -105,19 +87,12 @@ def back_body(
     for i in range(k):
         out(f"left{i} = tl.load(sep_ptr + (safe - 1) * {k} + {i}, mask=p > 0, other=0.0)")
     end = f"L - {reach}" if k else "L"
-    right, meeting = [_cell("z_ptr", n, j) for j in range(n)], None
-    if in_place:
-        places = [_where(clock, n, j) for j in range(n)]
-        right = [f"tl.load({where}, mask={there}, other=0.0)" for where, there in places]
-        if clock.orders:
-            meeting = [f"tl.load({_at_meeting('z_ptr', n, j)})" for j in range(n)]
     ahead = _Ahead(
         out,
         cells,
         lambda i: f"tl.maximum({end} - {1 + i}, 0)" if i else f"{end} - 1",
-        [*right, *(together.reads() if together else [])],
+        [*(_cell("z_ptr", n, j) for j in range(n)), *(together.reads() if together else [])],
         backwards=True,
-        meeting=meeting,
     )
     if together:
         together.start()
@@ -143,13 +118,10 @@ def back_body(
             out(f"tl.store(y_ptr + (b * T + t) * {n} + {j}, {value}, mask=valid & own)")
 
 
-def forward_body(
-    clock: Clock, n: int, reach: int, k: int, *, paired: bool, in_place: bool = False
-) -> None:
+def forward_body(clock: Clock, n: int, reach: int, k: int, *, paired: bool) -> None:
     """Solve `R^T z = g` from the first time to the last; the rest falls on the separators.
 
     With `paired`, the load of a chain's node is the sum of two: `g[node, 0]` and `g[node + 1, 1]`.
-    With `in_place`, `z` goes where the answer will be.
     """
     out = clock.out
     cells = factor_cells(n, reach, k)
@@ -182,11 +154,7 @@ def forward_body(
             live[f"g{j}"] = out.new(f"{live[f'g{j}']} + {g[j]}")
         for j in range(n):
             z = out.new(f"{live[f'g{j}']} * {factor[at]}")
-            if in_place:
-                where, there = (x.replace("STEP", "step") for x in _where(clock, n, j))
-                store(out, where, z, f"valid & {there}")
-            else:
-                store(out, at_step("z_ptr", "step", n, j), z)
+            store(out, at_step("z_ptr", "step", n, j), z)
             for i, other in enumerate([*window[j + 1 :], *names("gl", k)]):
                 live[other] = out.new(f"{live[other]} - {factor[at + 1 + i]} * {z}")
             at += (1 + reach) * n - j + k
@@ -204,14 +172,13 @@ def forward_body(
         sums = [out.new(f"{x} + {clock.other(x, j)}") for j, x in enumerate(sums)]
         at = 0
         for j in range(n):
-            z = out.new(f"{sums[j]} * {_factor_there(cells, at)}")
-            place = _at_meeting("z_ptr", n, j) if in_place else at_step("z_ptr", "L - 1", n, j)
-            store(out, place, z)
+            z = out.new(f"{sums[j]} * {_at_meeting(cells, at)}")
+            store(out, at_step("z_ptr", "L - 1", n, j), z)
             for i in range(j + 1, n):
-                sums[i] = out.new(f"{sums[i]} - {_factor_there(cells, at + i - j)} * {z}")
+                sums[i] = out.new(f"{sums[i]} - {_at_meeting(cells, at + i - j)} * {z}")
             at += 2 * n - j
 
 
-def _factor_there(cells: int, cell: int) -> str:
+def _at_meeting(cells: int, cell: int) -> str:
     """Of the factor, where the two lanes of a pair meet."""
     return _cell("factor_ptr", cells, cell).replace("STEP", "(L - 1)")
