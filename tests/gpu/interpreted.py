@@ -263,7 +263,15 @@ def reduced() -> dict[str, object]:
     return found | {"products": {x: compare(x.split(",")[0], REDUCED[x]) for x in some}}
 
 
-PARTS = {"panels": panels, "reduced": reduced}
+def within_memory() -> dict[str, object]:
+    """What is prepared for tensors of one layout."""
+    from gpu import guarded
+
+    plans.LARGEST_IN_REGISTERS = 32
+    return guarded.run()
+
+
+PARTS = {"panels": panels, "reduced": reduced, "guarded": within_memory}
 
 
 def others() -> dict[str, object]:

@@ -305,6 +305,12 @@ def together(levels: tuple[Level, ...]) -> bool:
     return alone and first.n <= LARGEST_TOGETHER and first.B * first.N * first.n <= MOST_TOGETHER
 
 
+def backward_scratch(levels: tuple[Level, ...]) -> int:
+    """What a backward needs besides the adjoint solution, in one launch or in several."""
+    scratch: int = levels[0].z_size if together(levels) else adjoint_program(levels)[1]
+    return scratch
+
+
 @functools.lru_cache(maxsize=256)
 def backward_program(levels, spec, strides, wanted):  # type: ignore[no-untyped-def]
     """The launch of an adjoint solve with its row gradients, and the scratch it needs."""
@@ -316,7 +322,7 @@ def backward_program(levels, spec, strides, wanted):  # type: ignore[no-untyped-
     values |= {"factor_ptr": Slot("factor"), "z_ptr": Slot("scratch")}
     V, m, Q, m_init, scheme = spec[:5]
     kernel = kernels.backward_kernel(V, m, Q, m_init, scheme, level.orders, wanted)
-    return Program([Launch(kernel, level.lanes, level.width, values)]), level.z_size
+    return Program([Launch(kernel, level.lanes, level.width, values)]), backward_scratch(levels)
 
 
 def _of_rows(strides):  # type: ignore[no-untyped-def]

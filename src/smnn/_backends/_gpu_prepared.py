@@ -39,8 +39,8 @@ class Prepared:
         program, self._scratch = plans.solve_program(levels, spec, strides)
         self._solve = program.bound(self._fixed)
         self._together = plans.together(levels)
-        adjoint, self._adjoint_scratch = plans.adjoint_program(levels)
-        self._adjoint = adjoint.bound({})
+        self._adjoint_scratch = plans.backward_scratch(levels)
+        self._adjoint = plans.adjoint_program(levels)[0].bound({})
         self._rows: dict[tuple[bool, ...], Program] = {}
         self._factor = sum(level.factor_size for level in levels)
         self._verdicts = plans.verdicts(levels)
