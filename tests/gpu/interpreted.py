@@ -265,7 +265,7 @@ def reduced() -> dict[str, object]:
 
 def within_memory() -> dict[str, object]:
     """What is prepared for tensors of one layout."""
-    from gpu import guarded
+    import guarded  # beside this script
 
     plans.LARGEST_IN_REGISTERS = 32
     return guarded.run()
