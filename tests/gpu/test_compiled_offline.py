@@ -63,6 +63,11 @@ def kernels() -> dict[str, tuple[Any, int]]:
         "from both ends": (kernel_of.solve_kernel(spec("smnn", pairs=True)), 32),
         "whole, weights by order": (kernel_of.solve_kernel(spec("central", varying=True)), 32),
         "pieces": (kernel_of.solve_kernel(spec("smnn", left=True)), 32),
+        # Triton compared what looked alike in these without end.
+        "pieces, central, no initial values": (
+            kernel_of.solve_kernel(spec("central", m=4, m_init=0, left=True)),
+            32,
+        ),
         "chain": (kernel_of.chain_kernel(3, False, 1), 32),
         "chain in pieces": (kernel_of.chain_kernel(3, True, 1), 32),
         "back": (kernel_of.back_kernel(3, 1, 3, True), 32),
@@ -106,7 +111,8 @@ def kernels() -> dict[str, tuple[Any, int]]:
 
 @pytest.mark.parametrize(
     "name",
-    ["whole", "from both ends", "whole, weights by order", "pieces", "chain", "chain in pieces",
+    ["whole", "from both ends", "whole, weights by order", "pieces",
+     "pieces, central, no initial values", "chain", "chain in pieces",
      "back", "adjoint", "backward", "row gradients", "warp", "warp, central", "warp, adjoint",
      "warps from both ends", "warps from both ends, adjoint",
      "team", "team, central", "team, adjoint",

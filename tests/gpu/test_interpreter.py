@@ -21,7 +21,7 @@ def interpreted() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("scheme", ["smnn", "central"])
-@pytest.mark.parametrize("case", range(22))
+@pytest.mark.parametrize("case", range(25))
 def test_kernels_agree_with_other_backends(
     interpreted: dict[str, Any], scheme: str, case: int
 ) -> None:
@@ -52,6 +52,10 @@ def test_failed_samples_are_named_and_disturb_no_other(
 def test_rows_of_very_different_size(interpreted: dict[str, Any], way: str) -> None:
     """Reflections that do not put the largest row first lose a digit or two more here."""
     assert interpreted["uneven"][way] < 5e-12
+
+
+def test_every_case_is_looked_at(interpreted: dict[str, Any]) -> None:
+    assert len(interpreted["shapes"]) == 25
 
 
 def test_blocks_of_more_than_32_columns(interpreted: dict[str, Any]) -> None:

@@ -264,10 +264,15 @@ class Triangle:
             for column in [*self.columns[i:], *self.tail]:
                 yield i, column, f"{self.name}_{i}_{column}"
 
-    def start(self, out: Source, *, unit: bool) -> None:
-        """Before the loop: the unit matrix, or nothing."""
-        for i, column, name in self._names():
-            out(f"{name} = zero + 1.0" if unit and column == self.columns[i] else f"{name} = zero")
+    def start(self, out: Source, *, unit: bool, unlike: bool = False) -> None:
+        """Before the loop: the unit matrix, or nothing.
+
+        Triton looks for values that are the same in every iteration, in a time that grows
+        exponentially with those that look alike to begin with; `unlike` are zeros that do not.
+        """
+        for i, (row, column, name) in enumerate(self._names()):
+            nothing = f"(lane.to(tl.float64) + {i + 1}.0) * 0.0" if unlike else "zero"
+            out(f"{name} = {nothing}{' + 1.0' if unit and column == self.columns[row] else ''}")
 
     def rows(self) -> list[Row]:
         """The rows as they are at the head of an iteration."""

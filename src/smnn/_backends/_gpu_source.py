@@ -275,10 +275,11 @@ def eliminate_body(clock: Clock, spec: Spec) -> None:
     last, before_last = Triangle("last", b, tail), Triangle("prior", a, [*b, *tail])
     left = Triangle("left", names("L", k), ["r"])
     norms = Norms(n, reach, k)
-    last.start(out, unit=True)
+    unlike = reach == 2 and spec.left and not spec.m_init
+    last.start(out, unit=True, unlike=unlike)
     if reach == 2:
-        before_last.start(out, unit=True)
-    left.start(out, unit=False)
+        before_last.start(out, unit=True, unlike=unlike)
+    left.start(out, unit=False, unlike=unlike)
     norms.start(out)
     out("bad_step = lane < 0")
     _ask_steps(clock, spec, "0")
