@@ -121,7 +121,6 @@ class Stopwatch:
         self._watched(1)
         self.seconds = self._watched(1)[0]
         self._kept = torch.cuda.memory_allocated() - before
-        self._watched(1)
 
     def _watched(self, repeats: int) -> list[float]:
         """Seconds of each; the largest memory is remembered."""
