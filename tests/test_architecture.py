@@ -37,7 +37,8 @@ LAYERS = [
 BACKEND_LAYERS = [
     {"_layout", "base", "_gpu_mode", "_native"},
     {"_simd", "_gpu_emit", "_gpu_native", "_cpu_native"},
-    {"_lanes", "_gpu_clock", "_gpu_norms", "_gpu_rows", "_gpu_launch"},
+    {"_lanes", "_gpu_clock", "_gpu_norms", "_gpu_launch"},
+    {"_gpu_rows"},
     {"_gpu_source", "_gpu_together", "_gpu_wide", "_gpu_triangle", "_gpu_reduction_source"},
     {"_pieces", "_gpu_chain", "_gpu_substitute", "_gpu_wide_substitute", "_gpu_large"},
     {"_addresses", "_gpu_large_rows", "_gpu_large_substitute", "_gpu_tile_rows", "_gpu_panel"},

@@ -22,7 +22,8 @@ from smnn._problem import Problem, make_problem
 KINDS = [  # name, scheme, B, T, V, R, pieces (0: several lanes, -1: reduction), weights by order
     ("two lanes", "smnn", 5, 9, 1, 2, 1, False),
     ("two lanes, weights by order", "smnn", 5, 8, 2, 1, 1, True),
-    ("a lane", "central", 5, 9, 1, 2, 1, False),
+    ("two lanes, two launches", "smnn", 37, 9, 2, 2, 1, False),
+    ("a lane", "central", 37, 9, 1, 2, 1, False),
     ("a single time", "smnn", 5, 1, 1, 2, 1, False),
     ("pieces", "smnn", 5, 41, 1, 2, 7, False),
     ("pieces of pieces", "smnn", 3, 400, 1, 1, 97, False),

@@ -25,8 +25,9 @@ MARK = 7.25e77
 CASES = {  # B, T, V, R, pieces, scheme
     "one launch": (3, 7, 1, 2, 1, "smnn"),
     "one launch, several warps": (37, 6, 1, 1, 1, "smnn"),
-    "two launches": (5, 6, 2, 2, 1, "smnn"),
-    "a lane": (3, 5, 1, 2, 1, "central"),
+    "two launches": (19, 9, 2, 2, 1, "smnn"),
+    "two launches, even": (5, 6, 2, 2, 1, "smnn"),
+    "a lane": (33, 5, 1, 2, 1, "central"),
     "pieces": (3, 12, 1, 2, 4, "smnn"),
     "pieces of pieces": (2, 30, 1, 1, 9, "smnn"),
     "pieces, central": (2, 13, 1, 1, 3, "central"),

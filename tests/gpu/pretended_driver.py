@@ -19,6 +19,8 @@ from smnn._backends import _gpu_native
 
 PLACES = {name: i for i, name in enumerate(_gpu_native.PLACES)}
 SOLVE, ADJOINT, ROWS, BACKWARD = 1, 2, 3, 4
+APART, HELD, TOGETHER = WAYS = "apart", "held", "together"
+"""Of a backward: the adjoint solution in memory of its own, in the scratch, or in no memory."""
 N = 6
 LAUNCH = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_void_p, *[ctypes.c_uint] * 7, ctypes.c_void_p,
@@ -41,14 +43,14 @@ class Machine:
         strides: tuple[int, ...] = (1, 1, 1, 1),
         scratch: int = 5,
         *,
-        together: bool = False,
+        way: str = APART,
     ) -> None:
         self.calls: list[Any] = []
         self.asked: list[int] = []
         self.twice: list[Any] = []
         self.contexts: dict[int, int] = {}  # of each thread that CUDA knows
         self.code, self.strides, self.scratch = code, (*strides[:3], 0), scratch
-        self.together = together
+        self.together = way == TOGETHER
         self.fails = 0
         """Which launch the driver refuses."""
         self._functions: dict[str, Any] = {
@@ -75,7 +77,8 @@ class Machine:
                 "scratch_size": scratch,
                 "adjoint_scratch": scratch,
                 "verdicts": 1,
-                "together": together,
+                "together": way == TOGETHER,
+                "held": way == HELD,
                 "program_for": self._program_for,
                 "differentiable": self._differentiable,
             },
@@ -151,8 +154,8 @@ class Machine:
         elif which == ADJOINT:
             if not values[1]:
                 return 700  # what a device says of memory that is not there
-            array(2)[:] = array(1)
             array(3, self.scratch)[:] = np.nan
+            array(2)[:] = array(1)
         else:
             if which == BACKWARD:
                 array(10, self.scratch)[:] = np.nan

@@ -15,6 +15,8 @@ from gpu.pretended_driver import (
     PLACES,
     ROWS,
     SOLVE,
+    TOGETHER,
+    WAYS,
     Machine,
     N,
     expected,
@@ -46,29 +48,29 @@ def test_values_and_verdicts(module: ModuleType) -> None:
     assert machine.calls == [SOLVE] * 2
 
 
-@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("wanted", ["cdus", "c", "s", "du"])
-def test_gradients(module: ModuleType, wanted: str, together: bool) -> None:
-    machine, g = Machine(module, together=together), torch.randn(N, dtype=torch.float64)
+def test_gradients(module: ModuleType, wanted: str, way: str) -> None:
+    machine, g = Machine(module, scratch=N, way=way), torch.randn(N, dtype=torch.float64)
     for _ in range(2):
         x = tensors(wanted)
         leaves = [t for t in x if t.requires_grad]
         ours = torch.autograd.grad(machine.plan(*x)[0], leaves, g)
         theirs = torch.autograd.grad(expected(*x), leaves, g)
         torch.testing.assert_close(ours, theirs)  # that by s is summed over what it was spread to
-    backward = [BACKWARD] if together else [ADJOINT, ROWS]
+    backward = [BACKWARD] if way == TOGETHER else [ADJOINT, ROWS]
     assert machine.calls == [SOLVE, *backward] * 2
     assert len(machine.asked) == 1  # the launch of the row gradients is made once
 
 
-@pytest.mark.parametrize("together", [False, True])
-@pytest.mark.parametrize("scratch", [1, 600_000])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("scratch", [N, 600_000])
 @pytest.mark.parametrize("want", [SOLUTION, ALL])
 def test_memory_is_shared_by_what_does_not_overlap(
-    module: ModuleType, scratch: int, want: int, together: bool
+    module: ModuleType, scratch: int, want: int, way: str
 ) -> None:
     """Where little is needed it is asked for once, for several things."""
-    machine, x = Machine(module, scratch=scratch, together=together), tensors()
+    machine, x = Machine(module, scratch=scratch, way=way), tensors()
     y, *told = found if isinstance(found := machine.plan(*x, want), tuple) else (found,)
     torch.testing.assert_close(y, expected(*x))
     if told:

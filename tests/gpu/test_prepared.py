@@ -69,7 +69,7 @@ def test_many_sequences_have_kernels_of_their_own_for_the_rows() -> None:
     ("V", "T", "solve", "adjoint", "rows"),
     [
         (1, 20, ["solve_whole"], [], {"cdus": "backward_whole"}),
-        (2, 20, ["solve_whole"], ["adjoint_whole"], ROWS),
+        (2, 20, ["solve_whole"], ["adjoint_held"], ROWS),
         (1, 400, ["eliminate_pieces", "chain_whole", "back_pieces"],
          ["forward_pieces", "adjoint_whole", "back_pieces"], ROWS),
         (5, 20, ["solve_wide"], ["adjoint_wide"], ROWS),

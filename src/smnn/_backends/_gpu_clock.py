@@ -11,6 +11,9 @@ from __future__ import annotations
 
 from smnn._backends._gpu_emit import Row, Source
 
+WARP = 32
+"""Lanes whose numbers of a step lie side by side."""
+
 ALL = """
 program = tl.program_id(0).to(tl.int64)
 thread = tl.arange(0, LANES)
@@ -43,6 +46,22 @@ back = p == 1
 pad = p * (L - T + T // 2)
 flip = tl.where(back, zero - 1.0, 1.0)
 """.strip().splitlines()
+
+
+def holder(out: Source, time: str, lanes: int) -> tuple[str, str]:
+    """The lane that has worked on a time of the whole sequence `b`, and the line of its step.
+
+    Args:
+        out: The kernel.
+        time: An expression.
+        lanes: One, or two of a pair.
+    """
+    if lanes == 1:
+        return "b", f"b // {WARP} * T + {time}"
+    out(f"later_half = ({time}) > T // 2")
+    lane = out.new("2 * b + later_half.to(tl.int64)")
+    step = f"tl.where(later_half, T // 2 * 2 - ({time}), {time})"
+    return lane, out.new(f"{lane} // {WARP} * (T // 2 + 1) + {step}")
 
 
 class Clock:

@@ -121,8 +121,10 @@ def back_kernel(n: int, reach: int, k: int, judge: bool) -> Kernel:
 
 
 @functools.cache
-def adjoint_kernel(n: int, reach: int, k: int, paired: bool, orders: int) -> Kernel:
-    """`R^T z = g`; for whole sequences followed by `R y = z`."""
+def adjoint_kernel(
+    n: int, reach: int, k: int, paired: bool, orders: int, held: bool = False
+) -> Kernel:
+    """`R^T z = g`; for whole sequences followed by `R y = z`, where `z` was if `held`."""
     out = Source()
     clock = Clock(out, orders)
     forward_body(clock, n, reach, k, paired=paired)
@@ -131,7 +133,9 @@ def adjoint_kernel(n: int, reach: int, k: int, paired: bool, orders: int) -> Ker
         return Kernel("forward_pieces", out, [*arguments, "sep_ptr"])
     out("poison = zero")
     out("tl.debug_barrier()")
-    back_body(clock, n, reach, 0)
+    back_body(clock, n, reach, 0, held=held)
+    if held:
+        return Kernel("adjoint_held", out, arguments)
     return Kernel("adjoint_whole", out, [*arguments, "y_ptr"])
 
 
@@ -194,11 +198,11 @@ def wide_adjoint_kernel(n: int, reach: int, team: int, orders: int) -> Kernel:
 
 @functools.cache
 def rows_kernel(
-    V: int, m: int, Q: int, m_init: int, scheme: str, wanted: tuple[bool, ...]
+    V: int, m: int, Q: int, m_init: int, scheme: str, wanted: tuple[bool, ...], held: int = 0
 ) -> Kernel:
-    """Gradients by everything that is wanted."""
+    """Gradients by everything that is wanted; the adjoint solution is `held` by so many lanes."""
     out = Source()
-    rows_body(out, V, m, Q, m_init, scheme, wanted)
+    rows_body(out, V, m, Q, m_init, scheme, wanted, held)
     return _rows_kernel("row_gradients", out)
 
 

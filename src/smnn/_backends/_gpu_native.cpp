@@ -112,6 +112,7 @@ struct Plan : PlanBase {
   mutable std::array<std::atomic<Program *>, 17> backward{};
   int64_t factor_size, scratch_size, adjoint_scratch, verdicts;
   bool together; // adjoint solve and row gradients are one program
+  bool held;     // the adjoint solution stays in the scratch
   PyObject *program_for, *differentiable; // callables
 
   ~Plan() override {
@@ -233,7 +234,7 @@ struct SolveOnGpu : torch::autograd::Function<SolveOnGpu> {
       gy = at::zeros(gy.sizes(), y.options());
     else if (gy.is_neg() || !gy.is_contiguous())
       gy = gy.resolve_neg().contiguous();
-    const int64_t words = plan.together ? 0 : y.numel(); // of the adjoint solution
+    const int64_t words = plan.together || plan.held ? 0 : y.numel(); // of the adjoint solution
     const int64_t little = make_little(plan, wanted, words + plan.adjoint_scratch, out);
     c10::DataPtr lam, scratch;
     if (!little) {
@@ -242,12 +243,13 @@ struct SolveOnGpu : torch::autograd::Function<SolveOnGpu> {
     }
     Bases bases{};
     bases[G] = address(gy), bases[FACTOR] = address(saved[5]), bases[Y] = address(y);
-    bases[LAMBDA] = little ? little : address(lam);
     bases[SCRATCH] = little ? little + 8 * words : address(scratch);
+    bases[LAMBDA] = plan.held ? bases[SCRATCH] : little ? little : address(lam);
     if (!plan.together) {
       plan.run(plan.needed(ADJOINT), bases, y.device());
-      scratch.clear(); // its memory can serve the gradients: one stream, so they come after
-      if (release && !little) release(), saved[5].reset(); // that of the factor too
+      // Memory that can serve the gradients: one stream, so they come after.
+      if (!plan.held) scratch.clear();
+      if (release && !little) release(), saved[5].reset();
     }
     if (!little)
       for (int i = 0; i < 4; i++)
@@ -300,6 +302,7 @@ py::object make(const py::dict &x) {
   plan->adjoint_scratch = x["adjoint_scratch"].cast<int64_t>();
   plan->verdicts = x["verdicts"].cast<int64_t>();
   plan->together = x["together"].cast<bool>();
+  plan->held = x["held"].cast<bool>();
   plan->program_for = plan->hold(x["program_for"]);
   plan->differentiable = plan->hold(x["differentiable"]);
   return callable(Handle{plan, token_of(plan)});

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from typing import NamedTuple
+
+from smnn._backends._gpu_clock import WARP
+from smnn._backends._gpu_rows import TILE
 
 LARGEST_IN_A_WARP = 15
 """Unknowns per time of which the registers of a warp hold all triangles."""
@@ -81,7 +85,7 @@ class Level(NamedTuple):
     @property
     def width(self) -> int:
         """Lanes per warp, the unit that a multiprocessor can place anywhere."""
-        return 32
+        return WARP
 
     @property
     def program(self) -> int:
@@ -250,8 +254,8 @@ def solve_program(levels, spec, strides):  # type: ignore[no-untyped-def]
 
 
 @functools.lru_cache(maxsize=256)
-def adjoint_program(levels):  # type: ignore[no-untyped-def]
-    """Launches of an adjoint solve, and the scratch they need."""
+def adjoint_program(levels, held=False):  # type: ignore[no-untyped-def]
+    """Launches of an adjoint solve, and the scratch they need; whose first words it is `held` in."""
     from smnn._backends import _gpu_kernels as kernels
     from smnn._backends._gpu_launch import Launch, Program, Slot
 
@@ -281,7 +285,9 @@ def adjoint_program(levels):  # type: ignore[no-untyped-def]
         elif level.team:
             kernel = kernels.wide_adjoint_kernel(level.n, level.reach, level.team, level.orders)
         else:
-            kernel = kernels.adjoint_kernel(level.n, level.reach, level.k, depth > 0, level.orders)
+            kernel = kernels.adjoint_kernel(
+                level.n, level.reach, level.k, depth > 0, level.orders, held
+            )
         launches.append(Launch(kernel, level.lanes, level.program, values))
     for depth in range(len(levels) - 2, -1, -1):
         level = levels[depth]
@@ -303,6 +309,18 @@ def together(levels: tuple[Level, ...]) -> bool:
     first = levels[0]
     alone = len(levels) == 1 and not first.team and first.reach == 1
     return alone and first.n <= LARGEST_TOGETHER and first.B * first.N * first.n <= MOST_TOGETHER
+
+
+def held(levels: tuple[Level, ...]) -> int:
+    """Lanes per sequence that hold its adjoint solution until the launch of the row gradients.
+
+    It then needs no memory besides that of the right-hand sides, and its lanes, far apart in the
+    layout of a solution, need not write it there. Zero: it does lie like a solution.
+    """
+    first = levels[0]
+    if len(levels) > 1 or first.team or together(levels):
+        return 0
+    return 2 if first.twin else 1
 
 
 def backward_scratch(levels: tuple[Level, ...]) -> int:
@@ -334,16 +352,17 @@ def _of_rows(strides):  # type: ignore[no-untyped-def]
 
 
 @functools.lru_cache(maxsize=256)
-def rows_program(shape, spec, strides, wanted):  # type: ignore[no-untyped-def]
-    """The launches of the row gradients."""
+def rows_program(shape, spec, strides, wanted, held=0):  # type: ignore[no-untyped-def]
+    """The launches of the row gradients; the adjoint solution is `held` by so many lanes."""
     from smnn._backends import _gpu_kernels as kernels
     from smnn._backends._gpu_launch import Launch, Program, Slot
 
     B, T, V, m = shape
     values = _of_rows(strides) | {"B": B, "T": T, "lam_ptr": Slot("lam")}
     if V * m <= LARGEST_ROW_IN_A_LANE:
-        kernel = kernels.rows_kernel(V, m, spec.Q, spec.m_init, spec.scheme, wanted)
-        return Program([Launch(kernel, B * T, 128, values)])
+        kernel = kernels.rows_kernel(V, m, spec.Q, spec.m_init, spec.scheme, wanted, held)
+        lanes = -(-B // TILE[0]) * -(-T // TILE[1]) * math.prod(TILE) if held else B * T
+        return Program([Launch(kernel, lanes, 128, values)])
     c, d, u, s, wg, wi, ws = wanted
     launches = []
     if c or d or wg:

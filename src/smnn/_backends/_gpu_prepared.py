@@ -40,7 +40,8 @@ class Prepared:
         self._solve = program.bound(self._fixed)
         self._together = plans.together(levels)
         self._adjoint_scratch = plans.backward_scratch(levels)
-        self._adjoint = plans.adjoint_program(levels)[0].bound({})
+        self._held = plans.held(levels)
+        self._adjoint = plans.adjoint_program(levels, self._held > 0)[0].bound({})
         self._rows: dict[tuple[bool, ...], Program] = {}
         self._factor = sum(level.factor_size for level in levels)
         self._verdicts = plans.verdicts(levels)
@@ -75,7 +76,7 @@ class Prepared:
             "g": gy.data_ptr(), "factor": factor.data_ptr(), "scratch": scratch.data_ptr(),
         }  # fmt: skip
         if not self._together:
-            lam = torch.empty_like(y)
+            lam = scratch if self._held else torch.empty_like(y)
             self._adjoint.launch(bases | {"y": lam.data_ptr()}, index)
             bases = {"lam": lam.data_ptr()}
             del scratch  # its memory can serve the gradients: one stream, so they come after
@@ -98,7 +99,8 @@ class Prepared:
                 levels = self._levels
                 rows, _ = plans.backward_program(levels, self._spec, self._strides, full)
             else:
-                rows = plans.rows_program(self._shape, self._spec, self._strides, full)
+                shape, spec, strides = self._shape, self._spec, self._strides
+                rows = plans.rows_program(shape, spec, strides, full, self._held)
             self._rows[wanted] = rows.bound(self._fixed | dict.fromkeys(plans.GRADIENTS[4:], 0))
         return self._rows[wanted]
 
@@ -156,6 +158,7 @@ class Prepared:
             "scratch_size": self._scratch,
             "adjoint_scratch": self._adjoint_scratch,
             "together": self._together,
+            "held": self._held > 0,
             "verdicts": self._verdicts,
             "program_for": program_for,
             "differentiable": twice,

@@ -9,8 +9,11 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from smnn._backends._gpu_clock import WARP, holder
 from smnn._backends._gpu_emit import Source
 
+TILE = 16, 8
+"""Sequences and times of a program where lanes hold the adjoint solution."""
 TENSORS = ("c", "d", "u", "s", "wg", "wi", "ws")
 
 
@@ -55,13 +58,15 @@ class RowGradients:
         scheme: Of the steps.
         wanted: In the order of `TENSORS`.
         spot: Where a lane is.
+        held: Lanes per sequence that hold its adjoint solution; zero: it lies like a solution.
     """
 
     def __init__(
         self, out: Source, V: int, m: int, Q: int, m_init: int, scheme: str,
-        wanted: tuple[bool, ...], spot: Spot,
+        wanted: tuple[bool, ...], spot: Spot, held: int = 0,
     ) -> None:  # fmt: skip
-        self.out, self.spot, self.scheme = out, spot, scheme
+        self.out, self.spot, self.scheme, self._held = out, spot, scheme, held
+        self._lines: dict[int, tuple[str, str]] = {}
         self.V, self.m, self.n, self.Q, self.m_init = V, m, V * m, Q, m_init
         self.want = dict(zip(TENSORS, wanted, strict=True))
 
@@ -150,7 +155,7 @@ class RowGradients:
 
     def _central(self, v: str, total: str) -> str:
         """Add the two central rows that contain step `t`: around time `t + 1` and around time `t`."""
-        out, V, m, n, R, row = self.out, self.V, self.m, self.n, self.m - 1, self.spot.row
+        out, V, m, R = self.out, self.V, self.m, self.m - 1
         for shift in (0, 1):
             known = out.new(f"{self.spot.linked} & (t >= {shift}) & (t - {shift} + 2 < T)")
             steps = [
@@ -165,11 +170,11 @@ class RowGradients:
                 f"1.0 / {H}" if R == 1 else " * ".join(["1.0", *[H] * (R - 2)]) + f" + 0.0 * {H}"
             )
             values = []
-            for pointer in ("lam_ptr", "y_ptr"):
+            for x in ("lam", "y"):
                 first, top, last = (
                     out.new(
-                        f"tl.load({pointer} + ({row} - {shift} + {step}) * {n} + {v} * {m}"
-                        f" + {column}, mask={known}, other=0.0)"
+                        f"tl.load({self._at(x, step - shift, f'{v} * {m} + {column}')},"
+                        f" mask={known}, other=0.0)"
                     )
                     for step, column in ((0, R - 1), (1, R), (2, R - 1))
                 )
@@ -196,20 +201,44 @@ class RowGradients:
 
     def loaded(self, x: str, v: str, later: int, mask: str) -> list[str]:
         """Orders of a variable, some times later."""
-        where = f"{x}_ptr + ({self.spot.row} + {later}) * {self.n} + {v} * {self.m}"
-        return [
-            self.out.new(f"tl.load({where} + {j}, mask={mask}, other=0.0)") for j in range(self.m)
-        ]
+        places = [self._at(x, later, f"{v} * {self.m} + {j}") for j in range(self.m)]
+        return [self.out.new(f"tl.load({where}, mask={mask}, other=0.0)") for where in places]
+
+    def _at(self, x: str, later: int, column: str) -> str:
+        """Where an unknown of the solution or of the adjoint solution is, some times later."""
+        if x == "y" or not self._held:
+            return f"{x}_ptr + ({self.spot.row} + {later}) * {self.n} + {column}"
+        if later not in self._lines:
+            lane, line = holder(self.out, f"t + {later}", self._held)
+            self._lines[later] = f"({line}) * {self.n}", f"{lane} % {WARP}"
+        line, lane = self._lines[later]
+        return f"lam_ptr + ({line} + {column}) * {WARP} + {lane}"
 
 
 def rows_body(
-    out: Source, V: int, m: int, Q: int, m_init: int, scheme: str, wanted: tuple[bool, ...]
-) -> None:
-    """All gradients, with a lane per (sequence, time)."""
-    n, rows = V * m, RowGradients(out, V, m, Q, m_init, scheme, wanted, Spot())
-    out("lane = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)")
-    out("valid = lane < B * T")
-    _where(out)
+    out: Source, V: int, m: int, Q: int, m_init: int, scheme: str, wanted: tuple[bool, ...],
+    held: int,
+) -> None:  # fmt: skip
+    """All gradients, with a lane per (sequence, time).
+
+    Times are neighbours in memory, sequences are where lanes hold the adjoint solution: a program
+    then takes some of both.
+    """
+    n, rows = V * m, RowGradients(out, V, m, Q, m_init, scheme, wanted, Spot(), held)
+    if held:
+        sequences, times = TILE
+        out("program = tl.program_id(0).to(tl.int64)")
+        out("thread = tl.arange(0, LANES)")
+        out(f"tiles = (T + {times - 1}) // {times}")
+        out(f"b = program // tiles * {sequences} + thread // {times}")
+        out(f"t = program % tiles * {times} + thread % {times}")
+        out("valid = (b < B) & (t < T)")
+        out("lane = b * T + t")
+        out("linked = valid & (t < T - 1)")
+    else:
+        out("lane = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)")
+        out("valid = lane < B * T")
+        _where(out)
     y, lam = (
         [x for v in range(V) for x in rows.loaded(name, str(v), 0, "valid")]
         for name in ("y", "lam")

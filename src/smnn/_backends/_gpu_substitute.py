@@ -68,10 +68,14 @@ class _Ahead:
         return values[: self._cells], values[self._cells :]
 
 
-def back_body(clock: Clock, n: int, reach: int, k: int, together: Together | None = None) -> None:
+def back_body(
+    clock: Clock, n: int, reach: int, k: int, together: Together | None = None, *,
+    held: bool = False,
+) -> None:  # fmt: skip
     """Solve `R y = z` from the last time to the first; separators are known, `poison` is NaN or 0.
 
-    What is found is stored, or goes into the row gradients (`together`).
+    What is found is stored, or goes into the row gradients (`together`), or stays with the lane in
+    the place of `z` (`held`).
     """
     out = clock.out
     cells = factor_cells(n, reach, k)
@@ -115,7 +119,10 @@ def back_body(clock: Clock, n: int, reach: int, k: int, together: Together | Non
             together.write(right[n:])
         for j in range(0 if together else n):
             value = clock.turned(f"y{j}", j)
-            out(f"tl.store(y_ptr + (b * T + t) * {n} + {j}, {value}, mask=valid & own)")
+            if held:
+                store(out, at_step("z_ptr", "step", n, j), value)
+            else:
+                store(out, f"y_ptr + (b * T + t) * {n} + {j}", value, "valid & own")
 
 
 def forward_body(clock: Clock, n: int, reach: int, k: int, *, paired: bool) -> None:

@@ -188,14 +188,23 @@ class GpuBackend(Backend):
     ) -> list[Tensor]:  # fmt: skip
         """As the two, in one launch where that is quicker."""
         levels = () if pieces == REDUCED else _levels(problem, pieces)
-        if not levels or not plans.together(levels):
+        held = plans.held(levels) if levels else 0
+        if not held and not (levels and plans.together(levels)):
             return super().gradients(problem, factor, y, gy, pieces, wanted)
+        scratch = factor.new_empty(plans.backward_scratch(levels))
+        adjoint = {"g": in_memory(gy), "factor": factor, "scratch": scratch}
+        if held and y.shape[0]:
+            plans.adjoint_program(levels, True)[0].run(adjoint)
+            adjoint = {"lam": scratch}
         out = _room(problem, y, wanted)
         if y.shape[0]:
             spec, tensors, strides = _inputs(problem)
-            program, scratch = plans.backward_program(levels, spec, strides, tuple(wanted))
-            tensors |= {"g": in_memory(gy), "factor": factor, "y": y.contiguous()}
-            program.run(tensors | out | {"scratch": factor.new_empty(scratch)})
+            program = (
+                plans.rows_program(y.shape, spec, strides, tuple(wanted), held)
+                if held
+                else plans.backward_program(levels, spec, strides, tuple(wanted))[0]
+            )
+            program.run(tensors | adjoint | out | {"y": y.contiguous()})
         return [*out.values()]
 
 
