@@ -1,5 +1,7 @@
 """A GPU that is too small: what is said about it."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -31,3 +33,41 @@ def test_lack_of_memory_is_explained(
     message = rf"not enough GPU memory for 8 samples of 50 times: .* of 1\.0 free\. {advice}"
     with pytest.raises(smnn.BackendError, match=message):
         gpu.GpuBackend().solve(problem, pieces)
+
+
+class Loaded:
+    """As a kernel that Triton has compiled; there is room for it only the second time."""
+
+    def __init__(self, said: str) -> None:
+        self.said = said
+        self.function: int | None = None
+
+    def __getitem__(self, grid: tuple[int, int, int]) -> None:
+        if self.said:
+            said, self.said = self.said, ""
+            raise RuntimeError(said)
+        self.function = 1
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "message"),
+    [
+        ("Triton Error [CUDA]: out of memory", torch.OutOfMemoryError, "no room for nothing"),
+        ("Triton Error [CUDA]: device kernel image is invalid", RuntimeError, "image is invalid"),
+    ],
+)
+def test_a_kernel_that_could_not_be_loaded_is_loaded_later(
+    said: str, kind: type[Exception], message: str
+) -> None:
+    pytest.importorskip("triton")
+    from smnn._backends import _gpu_launch as launch
+
+    source = launch.Source()
+    source("pass")
+    kernel = launch.Kernel("nothing", source, ["B"])
+    loaded = Loaded(said)
+    kernel.jit = SimpleNamespace(warmup=lambda *args, **kw: loaded)
+    with pytest.raises(kind, match=message):
+        kernel.on(0, 32)
+    assert kernel.on(0, 32) is loaded
+    assert loaded.function == 1

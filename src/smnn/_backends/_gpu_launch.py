@@ -96,11 +96,15 @@ class Kernel:
             "__name__": __name__,
         }
         exec(compile(text, file, "exec"), scope)
-        self.text, self.arguments, self.jit = text, arguments, scope[name]
+        self.name, self.text, self.arguments, self.jit = name, text, arguments, scope[name]
         self._compiled: dict[tuple[int, int], Any] = {}
 
     def on(self, device: int, width: int) -> Any:
-        """The compiled kernel for the current device, which must be `device`."""
+        """The compiled kernel for the current device, which must be `device`.
+
+        Raises:
+            torch.OutOfMemoryError: The device has no room for its code.
+        """
         key = device, width
         if key not in self._compiled:
             kinds = [
@@ -109,7 +113,16 @@ class Kernel:
             ]
             kernel = self.jit.warmup(*kinds, LANES=width, num_warps=max(1, width // 32), grid=(1,))
             kernel = kernel.result() if hasattr(kernel, "result") else kernel
-            _ = kernel.run  # loads it onto the device: before that it has no `function`
+            try:
+                # Loads it onto the device: before that it has no `function`. Once that has failed,
+                # `kernel.run` would not try again.
+                _ = kernel[1, 1, 1]
+            except RuntimeError as error:
+                if "out of memory" not in str(error):
+                    raise
+                raise torch.OutOfMemoryError(
+                    f"CUDA out of memory: no room for {self.name}"
+                ) from error
             self._compiled[key] = kernel
         return self._compiled[key]
 
