@@ -319,7 +319,7 @@ def test_who_launches_in_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 
 
 class Loaded:
-    """Stands in for a compiled kernel: no `function` before something has asked for `run`."""
+    """Stands in for a compiled kernel: no `function` before it is loaded."""
 
     metadata = SimpleNamespace(num_warps=1, shared=0)
     function: int | None = None
