@@ -34,6 +34,9 @@ CASES = {  # B, T, V, R, pieces, scheme
     "teams": (6, 4, 2, 1, 0, "smnn"),
     "tiles": (1, 2, 9, 1, 0, "smnn"),
     "panels": (1, 2, 17, 1, 0, "smnn"),
+    "reduction": (2, 9, 1, 1, gpu.REDUCED, "smnn"),
+    "reduction, eight warps": (1, 3, 11, 1, gpu.REDUCED, "smnn"),
+    "reduction, central": (2, 5, 1, 1, gpu.REDUCED, "central"),
 }
 
 
@@ -97,10 +100,8 @@ def guarded(B: int, T: int, V: int, R: int, pieces: int, scheme: str) -> dict[st
     c, d = torch.randn(B, T, V, V, R + 1, **f64), torch.randn(B, T, V, **f64)
     u, s = torch.randn(B, 1, V, R, **f64), torch.rand(B, T - 1, **f64) + 0.3
     problem, _ = make_problem(c, d, u, s, scheme=scheme)
-    levels = gpu._levels(problem, pieces)
-    spec, tensors, strides = gpu._inputs(problem, levels[0])
     memory = Memory()
-    memory.lend(*tensors.values())
+    memory.lend(*problem.tensors, *gpu._unit_link(R, scheme, c.device))
 
     def launch(self: Program, bases: dict[str, int], device: int | None) -> None:
         for one in self.launches:
@@ -111,10 +112,10 @@ def guarded(B: int, T: int, V: int, R: int, pieces: int, scheme: str) -> dict[st
     g = torch.randn_like(theirs.y)
     memory.lend(g)
     want = judge.gradients(problem, theirs.factor, theirs.y, g, 1, [True] * 7)[:4]
-    short = prepared.Prepared(levels, problem, spec, tensors, strides)
+    short = gpu.prepared(problem, pieces)
     errors = []
     with mock.patch.object(prepared, "torch", memory), mock.patch.object(Program, "launch", launch):
-        four = [tensors[name] for name in "cdus"]
+        four = [*problem.tensors[:4]]
         solved = short.solve(*four)
         y = solved.y
         for wanted in ([True] * 4, [True, False, False, True], [False, True, True, False]):

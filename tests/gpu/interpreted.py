@@ -19,9 +19,11 @@ import smnn._backends._gpu_plan as plans
 import smnn._backends._gpu_reduction as reduction
 import smnn._backends._gpu_triangle as triangle
 import smnn._backends.gpu as gpu_backend
+from smnn._backends._gpu_reduction_levels import Sizes
 from smnn._backends.reference import dense_rows
 from smnn._backends.registry import backend_named
 from smnn._problem import Problem, make_problem
+from smnn._rows import normal_residual
 
 plans.SHORTEST_PIECE = 2  # so that short sequences have several levels of pieces
 plans.WARPS_FOR_TEAMS = WARPS = 5  # so that a few sequences share one
@@ -68,13 +70,18 @@ PANELS = {  # rows that lie in memory, here for smaller blocks too; more equatio
 REDUCED = {  # odd-even reduction; lengths that leave one block over at several levels, or none
     "smnn, 1 time": (2, 1, 3, 1, 2, 1, 3, -1, "one"),
     "smnn, 7 times": (2, 7, 1, 1, 2, 1, 2, -1, "rows"),
-    "smnn, 12 times": (2, 12, 2, 2, 1, 2, 2, -1, "orders"),
+    "smnn, 9 times": (2, 9, 2, 2, 1, 2, 2, -1, "orders"),
+    "smnn, 12 unknowns": (1, 5, 4, 4, 2, 1, 2, -1, "rows"),
     "smnn, 18 unknowns": (1, 5, 20, 6, 2, 1, 2, -1, "one"),
     "smnn, 33 unknowns": (1, 3, 11, 11, 2, 1, 1, -1, "rows"),
+    "smnn, 70 unknowns": (1, 2, 35, 35, 1, 1, 1, -1, "orders"),
     "central, 2 times": (2, 2, 1, 2, 1, 2, 2, -1, "rows"),
     "central, 13 times": (2, 13, 2, 1, 1, 0, 1, -1, "orders"),
+    "central, 18 times": (1, 18, 1, 1, 1, 3, 1, -1, "orders"),
     "central, 6 unknowns": (1, 8, 1, 2, 2, 1, 2, -1, "one"),
 }
+BY_LAUNCHES = ["smnn, 9 times", "central, 18 times", "smnn, 33 unknowns"]
+"""Levels that take several launches each, of these also if registers had room for them."""
 WAYS = {  # variables and times of the smallest problems that go this way; pieces
     "teams": (1, 12, 0), "warps": (1, 11, 0), "whole": (1, 12, 1), "pieces": (1, 12, 3),
     "tiles": (6, 2, 0), "panels": (6, 2, 0), "reduced": (1, 5, -1),
@@ -98,9 +105,9 @@ def from_both_ends(problem: Problem) -> tuple[Tensor, Tensor]:
     return rcond, order[at]
 
 
-def compare(scheme: str, case: tuple) -> dict[str, object]:
-    """Values, adjoint and every gradient of one case."""
-    B, T, Q, V, R, T_init, m_init, pieces, kind = case
+def problem_of(scheme: str, case: tuple) -> Problem:
+    """Random numbers of a case."""
+    B, T, Q, V, R, T_init, m_init, _, kind = case
     f64 = {"dtype": torch.float64}
     c, d = torch.randn(B, T, Q, V, R + 1, **f64), torch.randn(B, T, Q, **f64)
     u, s = torch.randn(B, T_init, V, m_init, **f64), torch.rand(B, T - 1, V, **f64) + 0.3
@@ -111,7 +118,12 @@ def compare(scheme: str, case: tuple) -> dict[str, object]:
         weights["w_smooth"] = torch.rand(B, T - 1, V, 1, **f64) + 0.5
     if kind == "orders":
         weights["w_smooth"] = torch.rand(B, T - 1, V, R + 1, **f64) + 0.5
-    problem, _ = make_problem(c, d, u, s, scheme=scheme, **weights)
+    return make_problem(c, d, u, s, scheme=scheme, **weights)[0]
+
+
+def compare(scheme: str, case: tuple) -> dict[str, object]:
+    """Values, adjoint and every gradient of one case."""
+    problem, pieces = problem_of(scheme, case), case[7]
     gpu, judge = backend_named("gpu"), backend_named("torch")
     ours, theirs = gpu.solve(problem, pieces), judge.solve(problem, 1)
     g = torch.randn_like(theirs.y)
@@ -254,11 +266,39 @@ def panels() -> dict[str, object]:
     return {"cases": cases, "failures": failures(ways), "uneven": uneven(ways)}
 
 
+def refined(name: str) -> list[float]:
+    """Errors: of what the rows leave at any `y`; of that `y`, corrected; and if a correction
+    overflows."""
+    problem = problem_of(name.split(",")[0], REDUCED[name])
+    right = backend_named("gpu").solve(problem, gpu_backend.REDUCED)
+    _, tensors, strides = gpu_backend._inputs(problem, links=True)
+    sizes = reduction.sizes_of(problem)
+    B, N, M, _ = sizes.shape
+    new, y = problem.c.new_empty, torch.randn(problem.y_shape, dtype=torch.float64)
+    tensors |= {"link": new((N + 1) * B * sizes.slots * (2 * M + 2)), "y": y.clone()}
+    tensors |= {"local": new(N * B * sizes.own * (M + 2)), "z": new(N * B * M)}
+    tensors |= {name: new(size) for name, size in reduction.finishing(sizes.shape).items()}
+    tensors |= right._asdict() | {"y": y.clone()}
+    reduction.blocks_program(sizes, strides).run(tensors)
+    launches = reduction.refine_program(sizes, strides).launches[len(sizes.levels) :]
+    for launch in launches:
+        launch.interpret(tensors)
+    errors = [relative(tensors["residual"].view_as(y), normal_residual(problem, y))]
+    errors.append(relative(tensors["y"], right.y))
+    tensors["better"].fill_(torch.inf)
+    for launch in launches[-2:]:  # status and solution
+        launch.interpret(tensors)
+    return [*errors, relative(tensors["y"], right.y)]
+
+
 def reduced() -> dict[str, object]:
     """The same of odd-even reduction; and once more with products of matrices."""
     ways = ["reduced"]
     cases = {name: compare(name.split(",")[0], case) for name, case in REDUCED.items()}
     found = {"cases": cases, "failures": failures(ways), "uneven": uneven(ways)}
+    found["refined"] = {name: refined(name) for name in BY_LAUNCHES}
+    Sizes.at_once = False
+    found["launches"] = {x: compare(x.split(",")[0], REDUCED[x]) for x in BY_LAUNCHES}
     reduction.MANY, reduction.ROOM, triangle.WIDE_BLOCK = 0, 1, 16
     some = ["smnn, 18 unknowns", "central, 6 unknowns"]
     return found | {"products": {x: compare(x.split(",")[0], REDUCED[x]) for x in some}}
@@ -291,4 +331,5 @@ def others() -> dict[str, object]:
 
 if __name__ == "__main__":
     torch.manual_seed(0)
+    torch.use_deterministic_algorithms(True)  # memory that nobody has written holds no numbers
     json.dump(PARTS[sys.argv[1]]() if sys.argv[1:] else others(), sys.stdout)

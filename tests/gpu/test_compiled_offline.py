@@ -38,14 +38,21 @@ def compiled(kernel: Any, width: int) -> dict[str, Any]:
 
 def kernels() -> dict[str, tuple[Any, int]]:
     from smnn._backends import _gpu_kernels as kernel_of
-    from smnn._backends import _gpu_reduction_plan as reduction
+    from smnn._backends import _gpu_reduction_kernels as reduction
+    from smnn._backends._gpu_blocks_source import Kind
     from smnn._backends._gpu_large import shape
+    from smnn._backends._gpu_level_source import form_for as form_at_once
     from smnn._backends._gpu_panel import form
     from smnn._backends._gpu_source import Spec
     from smnn._backends._gpu_triangle import form_for
 
     def triangle(count: int) -> tuple[Any, int]:
         return reduction.triangle_kernel(form_for(count)), 32 * form_for(count).warps
+
+    def level(M: int, rows: int) -> tuple[Any, int]:
+        form = form_at_once(M, rows)
+        assert form is not None
+        return reduction.level_kernel(form), 32 * form.warps
 
     def spec(scheme: str, **changes: Any) -> Spec:
         return Spec(1, 3, 1, 2, scheme, False, False)._replace(**changes)
@@ -94,6 +101,16 @@ def kernels() -> dict[str, tuple[Any, int]]:
         "panels": panels("smnn", 17, 2),
         "panels, central": panels("central", 11, 3),
         "panels, adjoint": (kernel_of.large_adjoint_kernel(66, 1), 32),
+        "reduction, blocks": (reduction.block_kernels(Kind(3, 3, 2, 1))[0], 128),
+        "reduction, links": (reduction.block_kernels(Kind(3, 3, 0, 1))[1], 128),
+        "reduction, blocks, central": (reduction.block_kernels(Kind(2, 3, 2, 2))[0], 128),
+        "reduction, links, central": (reduction.block_kernels(Kind(2, 3, 2, 2))[1], 128),
+        "reduction, level": level(9, 39),
+        "reduction, level of eight warps": level(24, 104),
+        "reduction, residual": (reduction.residual_kernel(), 128),
+        "reduction, ratios": (reduction.verdict_kernels()[0], 128),
+        "reduction, verdict": (reduction.verdict_kernels()[1], 1024),
+        "reduction, solution": (reduction.verdict_kernels()[2], 128),
         "reduction, sizes": (reduction.row_kernels()[0], 128),
         "reduction, rows": (reduction.row_kernels()[1], 128),
         "reduction, forward": (reduction.substitution_kernels(1)[0], 32),
@@ -119,6 +136,9 @@ def kernels() -> dict[str, tuple[Any, int]]:
      "tiles of a warp", "tiles of a warp, central", "tiles of a warp, adjoint",
      "tiles of four warps", "tiles of four warps, central", "tiles, adjoint",
      "panels", "panels, central", "panels, adjoint",
+     "reduction, blocks", "reduction, links", "reduction, blocks, central",
+     "reduction, links, central", "reduction, level", "reduction, level of eight warps",
+     "reduction, residual", "reduction, ratios", "reduction, verdict", "reduction, solution",
      "reduction, sizes", "reduction, rows", "reduction, forward", "reduction, back",
      "triangles of few rows", "triangles", "triangles of many rows",
      "tiles, gradients by equations", "tiles, other gradients"],

@@ -22,7 +22,8 @@ def found() -> dict[str, Any]:
 @pytest.mark.parametrize(
     "case",
     ["one launch", "one launch, several warps", "two launches", "two launches, even", "a lane",
-     "pieces", "pieces of pieces", "pieces, central", "teams", "tiles", "panels"],
+     "pieces", "pieces of pieces", "pieces, central", "teams", "tiles", "panels",
+     "reduction", "reduction, eight warps", "reduction, central"],
 )  # fmt: skip
 def test_answers_and_guards(found: dict[str, Any], case: str) -> None:
     """What is read beyond is a number that no answer survives."""
@@ -31,4 +32,4 @@ def test_answers_and_guards(found: dict[str, Any], case: str) -> None:
 
 
 def test_every_case_is_looked_at(found: dict[str, Any]) -> None:
-    assert len(found) == 11
+    assert len(found) == 14

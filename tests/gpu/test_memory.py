@@ -27,7 +27,6 @@ def test_lack_of_memory_is_explained(
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
     monkeypatch.setattr(gpu, "_inputs", full)
-    monkeypatch.setattr(gpu.Reduction, "solve", full)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 2**30))
     problem, _ = make_problem(*random_problem(0, T=50, V=1, Q=1, R=2, batch=(8,)).args)
     message = rf"not enough GPU memory for 8 samples of 50 times: .* of 1\.0 free\. {advice}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -9,18 +11,25 @@ from torch import Tensor
 from gpu import reduction_stand_ins
 from helpers import random_problem
 from smnn._backends import _gpu_reduction as reduction
-from smnn._backends._gpu_reduction_plan import Shape, levels
+from smnn._backends._gpu_level_source import LANES, Form
+from smnn._backends._gpu_level_source import form_for as form_at_once
+from smnn._backends._gpu_reduction_levels import Shape, Sizes, levels
 from smnn._backends._gpu_triangle import form_for, turns
+from smnn._backends.base import Solved
 from smnn._backends.registry import backend_named
 from smnn._problem import Problem, make_problem
-from smnn._rows import normal_residual
-from smnn._taylor import link_rows
 
 
 @pytest.fixture(autouse=True)
 def _stand_ins(monkeypatch: pytest.MonkeyPatch) -> None:
     for function in reduction_stand_ins.ALL:
         monkeypatch.setattr(reduction, function.__name__, function)
+    monkeypatch.setattr(Sizes, "at_once", False)
+
+
+def solve(problem: Problem) -> Solved:
+    given: Any = {"problem": problem}
+    return reduction.solve(problem, given, None)
 
 
 def relative(a: Tensor, b: Tensor) -> float:
@@ -34,15 +43,14 @@ def test_answers_are_those_of_another_backend(scheme: str, T: int, T_init: int) 
     """Lengths that leave a block over at the first level, at later ones, or at none."""
     case = random_problem(T, T=T, V=2, Q=8, R=2, T_init=min(T, T_init), batch=(3,), limit=None)
     problem, _ = make_problem(*case.args, scheme=scheme)
-    engine, judge = reduction.Reduction(link_rows), backend_named("cpu")
-    found, expected = engine.solve(problem, -1), judge.solve(problem, 1)
-    assert found.factor.numel() == engine.factor_size(problem, -1)
+    judge = backend_named("cpu")
+    found, expected = solve(problem), judge.solve(problem, 1)
     assert not found.status.any()
     assert relative(found.y, expected.y) < 1e-10
     g = torch.randn_like(found.y)
     x, z = (
-        e.adjoint(problem, s.factor, g, p)
-        for e, s, p in ((engine, found, -1), (judge, expected, 1))
+        reduction.adjoint(problem, found.factor, g),
+        judge.adjoint(problem, expected.factor, g, 1),
     )
     assert relative(x, z) < 1e-9
     assert found.y.is_contiguous()  # as torch.compile takes it to be
@@ -54,7 +62,7 @@ def test_no_equations(scheme: str) -> None:
     """A state that is given, carried on by the smoothness of its course alone."""
     case = random_problem(0, T=7, V=2, Q=0, R=1, T_init=1, R_init=1, batch=(3,))
     problem, _ = make_problem(*case.args, scheme=scheme)
-    found = reduction.Reduction(link_rows).solve(problem, -1)
+    found = solve(problem)
     assert not found.status.any()
     assert relative(found.y, backend_named("cpu").solve(problem, 1).y) < 1e-10
 
@@ -70,44 +78,21 @@ def small_steps() -> Problem:
 
 def lost(problem: Problem) -> float:
     """Error of the solution, relative to rotations one time after the other."""
-    found = reduction.Reduction(link_rows).solve(problem, -1).y
+    found = solve(problem).y
     return relative(found[..., 0], backend_named("cpu").solve(problem, 1).y[..., 0])
 
 
 def test_many_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """What reduction loses there, one refinement wins back."""
     assert lost(small_steps()) < 1e-11
-    monkeypatch.setattr(reduction, "_residual", lambda local, link, y: torch.zeros_like(y))
+    nothing = lambda problem, y: torch.zeros_like(y)  # noqa: E731
+    monkeypatch.setattr(reduction_stand_ins.refine_program, "residual", nothing)
     assert lost(small_steps()) > 1e-10
-
-
-def test_a_residual_that_overflows_spoils_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reduction, "_residual", lambda local, link, y: y * torch.inf)
-    assert lost(small_steps()) < 1e-6
-
-
-@pytest.mark.parametrize("scheme", ["smnn", "central"])
-@pytest.mark.parametrize(("T", "T_init"), [(1, 1), (6, 1), (7, 3), (7, 0)])
-def test_residual_of_the_rows(
-    scheme: str, T: int, T_init: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """That of the blocks is that of the problem, at any `y`; also if it is computed in parts."""
-    monkeypatch.setattr(reduction, "AT_ONCE", 4)
-    case = random_problem(0, T=T, V=2, Q=3, R=2, T_init=T_init, batch=(3,), limit=None)
-    problem, _ = make_problem(*case.args, scheme=scheme)
-    engine = reduction.Reduction(link_rows)
-    y = torch.randn(problem.y_shape, dtype=torch.float64)
-    _, N, M = engine._shape(problem)
-    blocks = torch.zeros(3, N * M, dtype=torch.float64)
-    blocks[:, : y[0].numel()] = y.flatten(1)
-    found = reduction._residual(*engine._chain(problem), blocks.view(3, N, M))
-    found = found.flatten(1)[:, : y[0].numel()].view_as(y)
-    torch.testing.assert_close(found, normal_residual(problem, y), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("N", [1, 2, 3, 4, 7, 8, 12, 37, 1000])
 def test_every_block_is_eliminated_once(N: int) -> None:
-    found = levels(Shape(3, N, 5), 5, 2)
+    found = levels(Shape(3, N, 5, 5 * N), 5, 2)
     gone = [level.step * (2 * i + 1) - 1 for level in found for i in range(level.blocks)]
     assert sorted(gone) == list(range(N))
     assert [level.left for level in found] == [N >> i for i in range(N.bit_length())]
@@ -115,10 +100,30 @@ def test_every_block_is_eliminated_once(N: int) -> None:
 
 def test_rows_do_not_grow() -> None:
     """Of a link there are at most two rows for each of its unknowns, at any level."""
-    for level in levels(Shape(1, 4095, 24), 24, 8):
+    for level in levels(Shape(1, 4095, 24, 4095 * 24), 24, 8):
         assert max(level.slots, level.apart) <= 48
         assert level.columns in (24, 72)
-    assert levels(Shape(1, 4095, 24), 24, 8)[0].columns == 24
+    assert levels(Shape(1, 4095, 24, 4095 * 24), 24, 8)[0].columns == 24
+
+
+@pytest.mark.parametrize(
+    ("M", "rows", "form"),
+    [
+        (3, 13, Form(3, 4, 2)),
+        (9, 39, Form(9, 4, 5)),
+        (24, 104, Form(24, 8, 7)),
+        (24, 107, None),
+        (32, 80, Form(32, 8, 5)),
+        (42, 180, None),
+    ],
+)
+def test_matrices_that_have_room_in_registers(M: int, rows: int, form: Form | None) -> None:
+    assert form_at_once(M, rows) == form
+    if form is not None:
+        assert form.groups * form.rows >= rows
+        assert form.chunks * LANES > 3 * M
+        # Two numbers of a tile in each thread, of which 255 registers hold 127 at most.
+        assert 2 * form.groups * form.chunks <= 44
 
 
 @pytest.mark.parametrize("count", [5, 100, 160, 161, 416, 700, 2304, 9000])

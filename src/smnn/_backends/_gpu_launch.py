@@ -69,7 +69,16 @@ class Slot(NamedTuple):
     offset: int = 0
 
 
-LOOP_BOUNDS = {"L", "T_init", "low", "high", "stop", "few"}
+LOOP_BOUNDS = {
+    "L",
+    "T_init",
+    "low",
+    "high",
+    "stop",
+    "few",
+    "turns",
+    *(f"stop{i}" for i in range(8)),
+}
 """Arguments that the interpreter can only take as constants."""
 INTEGERS = ("weakest_ptr", "weakest_below_ptr", "status_ptr")
 

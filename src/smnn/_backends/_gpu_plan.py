@@ -5,10 +5,13 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from smnn._backends._gpu_clock import WARP
 from smnn._backends._gpu_rows import TILE
+
+if TYPE_CHECKING:
+    from smnn._backends._gpu_launch import Slot
 
 LARGEST_IN_A_WARP = 15
 """Unknowns per time of which the registers of a warp hold all triangles."""
@@ -158,18 +161,18 @@ def plan(B: int, T: int, pieces: int, V: int, m: int, reach: int) -> tuple[Level
     return tuple(levels)
 
 
-class _Layout:
-    """Hands out parts of one buffer."""
+class Layout:
+    """Hands out parts of one buffer, from a word on."""
 
-    def __init__(self) -> None:
-        self.size = 0
+    def __init__(self, start: int = 0) -> None:
+        self.size = start
 
     def take(self, words: int) -> int:
         start, self.size = self.size, self.size + words
         return start
 
 
-def _strides(strides):  # type: ignore[no-untyped-def]
+def numbers(strides):  # type: ignore[no-untyped-def]
     """Arguments for the strides of all inputs."""
     T_init, *each = strides
     values = {"T_init": T_init}
@@ -177,6 +180,13 @@ def _strides(strides):  # type: ignore[no-untyped-def]
         short = "k" if name == "K" else name
         values |= {f"{short}_s{a}": x for a, x in zip(axes, numbers, strict=True)}
     return values
+
+
+def slots_of(*names: str) -> dict[str, Slot]:
+    """Arguments for the addresses of tensors."""
+    from smnn._backends._gpu_launch import Slot
+
+    return {f"{name}_ptr": Slot(name) for name in names}
 
 
 def _offsets(sizes: list[int]) -> list[int]:
@@ -190,10 +200,10 @@ def solve_program(levels, spec, strides):  # type: ignore[no-untyped-def]
     from smnn._backends import _gpu_large, _gpu_panel
     from smnn._backends._gpu_launch import Launch, Program, Slot
 
-    first, scratch = levels[0], _Layout()
+    first, scratch = levels[0], Layout()
     factor_at = _offsets([level.factor_size for level in levels])
     ratio_at = _offsets([level.P for level in levels])
-    inputs = {f"{name}_ptr": Slot(name) for name, _ in INPUTS} | _strides(strides)
+    inputs = slots_of(*(name for name, _ in INPUTS)) | numbers(strides)
     z = [scratch.take(level.z_size) for level in levels]
 
     def common(depth: int) -> dict[str, int | Slot]:
@@ -259,7 +269,7 @@ def adjoint_program(levels, held=False):  # type: ignore[no-untyped-def]
     from smnn._backends import _gpu_kernels as kernels
     from smnn._backends._gpu_launch import Launch, Program, Slot
 
-    scratch = _Layout()
+    scratch = Layout()
     factor_at = _offsets([level.factor_size for level in levels])
     z = [scratch.take(level.z_size) for level in levels]
     launches, load = [], Slot("g")
@@ -345,10 +355,7 @@ def backward_program(levels, spec, strides, wanted):  # type: ignore[no-untyped-
 
 def _of_rows(strides):  # type: ignore[no-untyped-def]
     """Arguments of row gradients besides the adjoint solution and the sizes."""
-    from smnn._backends._gpu_launch import Slot
-
-    tensors = [*(name for name, _ in INPUTS), "y", *GRADIENTS]
-    return _strides(strides) | {f"{name}_ptr": Slot(name) for name in tensors}
+    return numbers(strides) | slots_of(*(name for name, _ in INPUTS), "y", *GRADIENTS)
 
 
 @functools.lru_cache(maxsize=256)

@@ -11,6 +11,7 @@ from torch import Tensor
 from smnn._backends import _gpu_native
 from smnn._backends import _gpu_plan as plans
 from smnn._backends._gpu_launch import Program
+from smnn._backends._gpu_work import Work
 from smnn._backends.base import Solved, in_memory, refuse_zeros
 from smnn._problem import Problem
 
@@ -22,37 +23,28 @@ class Prepared:
     """Forward and first derivative by `c, d, u, s`, with the weights of one problem.
 
     Args:
-        levels: How sequences are cut.
         problem: Whose weights are used, and the shapes of whose tensors.
-        spec: What the source is written for.
+        work: What is launched.
         tensors: All that the kernels read; those of the caller only lend their layout.
-        strides: Of these tensors.
     """
 
-    def __init__(self, levels, problem: Problem, spec, tensors, strides) -> None:  # type: ignore[no-untyped-def]
+    def __init__(self, problem: Problem, work: Work, tensors: dict[str, Tensor]) -> None:
         self._keep = problem  # the programs hold addresses of its weights
         self._fixed = {
             name: x.data_ptr() for name, x in tensors.items() if name not in ("c", "d", "u", "s")
         }
-        self._levels, self._spec, self._strides = levels, spec, strides
+        self._work = work
         self._shape, self._shapes = problem.y_shape, [x.shape for x in problem.tensors[:4]]
-        program, self._scratch = plans.solve_program(levels, spec, strides)
-        self._solve = program.bound(self._fixed)
-        self._together = plans.together(levels)
-        self._adjoint_scratch = plans.backward_scratch(levels)
-        self._held = plans.held(levels)
-        self._adjoint = plans.adjoint_program(levels, self._held > 0)[0].bound({})
+        self._solve, self._adjoint = work.solve.bound(self._fixed), work.adjoint.bound({})
         self._rows: dict[tuple[bool, ...], Program] = {}
-        self._factor = sum(level.factor_size for level in levels)
-        self._verdicts = plans.verdicts(levels)
 
     def solve(self, c: Tensor, d: Tensor, u: Tensor, s: Tensor) -> Solved:
         """As `GpuBackend.solve`."""
         refuse_zeros((c, d, u, s))
         kind: dict[str, Any] = {"dtype": torch.float64, "device": c.device}
-        y, factor = torch.empty(self._shape, **kind), torch.empty(self._factor, **kind)
-        scratch = torch.empty(self._scratch, **kind)
-        B, count = self._shape[0], self._verdicts
+        y, factor = torch.empty(self._shape, **kind), torch.empty(self._work.factor, **kind)
+        scratch = torch.empty(self._work.scratch, **kind)
+        B, count = self._shape[0], self._work.verdicts
         told = torch.empty((2 * count + 1, B), dtype=torch.int64, device=c.device)
         start = told.data_ptr()
         bases = {
@@ -70,13 +62,13 @@ class Prepared:
     ) -> list[Tensor | None]:  # fmt: skip
         """Gradients by the four tensors, in the broadcast form; `into` those, where given."""
         kind: dict[str, Any] = {"dtype": torch.float64, "device": y.device}
-        scratch = torch.empty(self._adjoint_scratch, **kind)
+        scratch = torch.empty(self._work.adjoint_scratch, **kind)
         gy, index = in_memory(gy), y.device.index
         bases = {
             "g": gy.data_ptr(), "factor": factor.data_ptr(), "scratch": scratch.data_ptr(),
         }  # fmt: skip
-        if not self._together:
-            lam = scratch if self._held else torch.empty_like(y)
+        if not self._work.together:
+            lam = scratch if self._work.held else torch.empty_like(y)
             self._adjoint.launch(bases | {"y": lam.data_ptr()}, index)
             bases = {"lam": lam.data_ptr()}
             del scratch  # its memory can serve the gradients: one stream, so they come after
@@ -94,13 +86,7 @@ class Prepared:
     def _row_program(self, wanted: tuple[bool, ...]) -> Program:
         """The launch of the row gradients that are wanted, alone or with the adjoint solve."""
         if wanted not in self._rows:
-            full = (*wanted, False, False, False)
-            if self._together:
-                levels = self._levels
-                rows, _ = plans.backward_program(levels, self._spec, self._strides, full)
-            else:
-                shape, spec, strides = self._shape, self._spec, self._strides
-                rows = plans.rows_program(shape, spec, strides, full, self._held)
+            rows = self._work.rows((*wanted, False, False, False))
             self._rows[wanted] = rows.bound(self._fixed | dict.fromkeys(plans.GRADIENTS[4:], 0))
         return self._rows[wanted]
 
@@ -154,12 +140,12 @@ class Prepared:
             "solve": numbers(self._solve),
             "y_shape": list(self._shape),
             "batch": list(signature.batch),
-            "factor_size": self._factor,
-            "scratch_size": self._scratch,
-            "adjoint_scratch": self._adjoint_scratch,
-            "together": self._together,
-            "held": self._held > 0,
-            "verdicts": self._verdicts,
+            "factor_size": self._work.factor,
+            "scratch_size": self._work.scratch,
+            "adjoint_scratch": self._work.adjoint_scratch,
+            "together": self._work.together,
+            "held": self._work.held > 0,
+            "verdicts": self._work.verdicts,
             "program_for": program_for,
             "differentiable": twice,
         }

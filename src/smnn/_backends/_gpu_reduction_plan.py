@@ -1,164 +1,257 @@
-"""Levels of odd-even reduction (`_gpu_reduction.py`), and the launches that work them off."""
+"""The launches that work off an odd-even reduction (`_gpu_reduction.py`)."""
 
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from smnn._backends import _gpu_reduction_source as source
+from smnn._backends import _gpu_level_source as matrices
 from smnn._backends import _gpu_triangle as triangle
+from smnn._backends._gpu_blocks_source import LANES
+from smnn._backends._gpu_plan import Layout, numbers, slots_of
+from smnn._backends._gpu_reduction_levels import Level, Shape, Sizes, levels
 
 if TYPE_CHECKING:
-    from smnn._backends._gpu_launch import Kernel, Launch, Program, Slot
+    from smnn._backends._gpu_launch import Launch, Program, Slot
 
 LARGEST_OF_A_WARP = 64
 """Unknowns of a block that one warp substitutes."""
+Place = Callable[[str], "Slot"]
+"""Where what is known by a name lies."""
 
 
-class Shape(NamedTuple):
-    """The chain of blocks of all sequences."""
-
-    B: int
-    N: int
-    """Blocks."""
-    M: int
-    """Unknowns of a block."""
-
-
-class Level(NamedTuple):
-    """Blocks that are eliminated at once, and where the rows of their matrices come from."""
-
-    step: int
-    """Blocks from one that is left to the next."""
-    left: int
-    blocks: int
-    """How many of those that are left go."""
-    links: int
-    """Links whose rows lie where the level before has left them; one more may be apart."""
-    slots: int
-    """Rows of each of these."""
-    apart: int
-    """Rows of that one."""
-    height: int
-    """Rows of the matrices that the level before has left them in."""
-    own: int
-    """Rows on a block alone."""
-    M: int
-
-    @property
-    def rows(self) -> int:
-        """Of a matrix."""
-        return max(self.M, 2 * max(self.slots, self.apart) + self.own)
-
-    @property
-    def columns(self) -> int:
-        """Columns to be taken to a triangle.
-
-        Rows beyond the block's own may be few enough as they are, or nobody wants them.
-        """
-        return self.M if self.rows <= 3 * self.M or self.left == 1 else 3 * self.M
-
-    @property
-    def rest(self) -> int:
-        """Rows that are left of a matrix for the blocks beside it."""
-        return min(self.rows, 3 * self.M) - self.M
-
-
-@functools.lru_cache(maxsize=1024)
-def levels(shape: Shape, slots: int, own: int) -> tuple[Level, ...]:
-    """All levels; `slots` rows of each link and `own` rows of each block are there to begin with."""
-    _, left, M = shape
-    out, step, links, apart, height = [], 1, left + 1, 0, slots
-    while left:
-        level = Level(step, left, (left + 1) // 2, links, slots, apart, height, own, M)
-        out.append(level)
-        # The link behind the last block stays if that block does. At first it is empty.
-        if left % 2:
-            apart = 0
-        elif step > 1 and not apart and links > left:
-            apart = slots
-        step, left, links = 2 * step, left // 2, level.blocks
-        slots, height = level.rest, level.rows
-    return tuple(out)
-
-
-def words(B: int, T: int, n: int, reach: int) -> int:
-    """Of memory that a solve takes, roughly: the factor, links, and the matrices of two levels."""
-    return 5 * 3 * B * T * n * n * reach
-
-
-def _parts(x: int, size: int = source.LANES) -> int:
+def _parts(x: int, size: int = LANES) -> int:
     return -(-x // size)
 
 
-@functools.cache
-def row_kernels() -> tuple[Kernel, Kernel]:
-    """How large rows are; and the rows, in that order."""
-    from smnn._backends._gpu_emit import Source
-    from smnn._backends._gpu_launch import Kernel
+def _block_launches(sizes: Sizes, strides: Any, place: Place) -> list[Launch]:
+    from smnn._backends import _gpu_reduction_kernels as kernels
+    from smnn._backends._gpu_launch import Launch
 
-    sizes, ordered = Source(), Source()
-    source.rows_body(sizes, ordered=False)
-    source.rows_body(ordered, ordered=True)
-    return (
-        Kernel("reduction_sizes", sizes, source.ROW_ARGUMENTS),
-        Kernel("reduction_rows", ordered, [*source.ROW_ARGUMENTS, "a_ptr"]),
-    )
-
-
-@functools.cache
-def substitution_kernels(warps: int) -> tuple[Kernel, Kernel]:
-    """Forward and back, for the blocks of a level, with so many warps for each."""
-    from smnn._backends._gpu_emit import Source
-    from smnn._backends._gpu_launch import Kernel
-
-    forward, back = Source(), Source()
-    source.forward_body(forward, warps)
-    source.back_body(back, warps)
-    return (
-        Kernel("reduction_forward", forward, source.FORWARD_ARGUMENTS),
-        Kernel("reduction_back", back, source.BACK_ARGUMENTS),
-    )
+    B, N, M, _ = sizes.shape
+    values = numbers(strides) | slots_of("c", "d", "u", "s", "wg", "wi", "scale", "wt", "K", "KF")
+    values |= {"B": B, "N": N, "T": sizes.T, "Q": sizes.Q, "per": sizes.per, "own": sizes.own}
+    values |= {"extra": sizes.extra, "start": int(sizes.T_init == 1)}
+    values |= {"local_ptr": place("local"), "link_ptr": place("link")}
+    local, link = kernels.block_kernels(sizes.kind)
+    out = []
+    for kernel, count, rows, width in (
+        (local, N, sizes.own, M + 1),
+        (link, N + 1, sizes.slots, 2 * M + 1),
+    ):
+        lanes = 128 * B * count * _parts(rows)
+        if lanes:
+            out.append(Launch(kernel, lanes, 128, values | {"high": _parts(width)}))
+    return out
 
 
-@functools.cache
-def triangle_kernel(form: triangle.Form) -> Kernel:
-    """Reflections of some columns, on chunks of that form."""
-    from smnn._backends._gpu_emit import Source
-    from smnn._backends._gpu_launch import Kernel
+def _sources(shape: Shape, level: Level, local: Slot) -> dict[str, int | Slot]:
+    """Where a level finds the rows of its blocks."""
+    line = shape.M + 2
+    per_block = shape.B * level.own * line
+    return {
+        "B": shape.B, "slots": max(level.slots, level.apart), "own": level.own,
+        "links": level.links, "link_rows": level.slots, "outer_rows": level.apart,
+        "local_ptr": local._replace(offset=local.offset + (level.step - 1) * per_block),
+        "local_sb": level.own * line, "local_sk": 2 * level.step * per_block, "local_sr": line,
+    }  # fmt: skip
 
-    out = Source()
-    triangle.triangle_body(out, form)
-    return Kernel("triangle", out, triangle.ARGUMENTS)
+
+def _level_launches(sizes: Sizes, place: Place) -> list[Launch]:
+    """Every level, from what the one before has left."""
+    from smnn._backends import _gpu_reduction_kernels as kernels
+    from smnn._backends._gpu_launch import Launch
+
+    shape, every = sizes.shape, sizes.levels
+    B, _, M, _ = shape
+    line, here, out = 2 * M + 2, 0, []
+    link = outer = place("link")
+    outer_rows = 0
+    for i, level in enumerate(every):
+        form = matrices.form_for(M, level.rows)
+        assert form is not None
+        values = _sources(shape, level, place("local")) | matrices.stops(form, level.columns)
+        values |= {
+            "link_ptr": link, "link_sb": level.slots * line, "link_sk": B * level.slots * line,
+            "link_sr": line, "outer_ptr": outer, "outer_sb": outer_rows * line, "outer_sr": line,
+            "count": level.about, "stop": _parts(level.about), "few": _parts(level.about, form.rows),
+            "made_rows": level.rest if level.columns > M and not level.last else 0,
+            "kept_rows": level.rest if level.columns == M and not level.last else 0,
+            "factor_ptr": place("factor"), "z_ptr": place("z"), "rest_ptr": place(f"rest{i}"),
+            "here": here,
+        }  # fmt: skip
+        width = LANES * form.warps
+        out.append(Launch(kernels.level_kernel(form), width * B * level.blocks, width, values))
+        if not level.apart and i + 1 < len(every) and every[i + 1].apart:
+            outer_rows = level.slots
+            outer = link._replace(offset=link.offset + level.left * B * level.slots * line)
+        link = place(f"rest{i}")
+        here += B * level.blocks
+    return out
+
+
+def rest_size(shape: Shape, level: Level) -> int:
+    """Words of what a level leaves to the next."""
+    return 0 if level.last else level.blocks * shape.B * level.rest * (2 * shape.M + 2)
+
+
+def _substitution(shape: Shape, place: Place, y: Slot, g: Slot | None = None) -> list[Launch]:
+    """`R y = z` from the last level to the first; before it, `R^T z = g` the other way."""
+    from smnn._backends import _gpu_reduction_kernels as kernels
+    from smnn._backends._gpu_launch import Launch
+
+    B, N, M, wanted = shape
+    warps = 1 if M <= LARGEST_OF_A_WARP else 4
+    (forward, back), lanes = kernels.substitution_kernels(warps), LANES * warps
+    up: list[Launch] = []
+    down: list[Launch] = []
+    first = 0
+    for i, level in enumerate(levels(shape, 0, 0)):
+        values: dict[str, int | Slot] = {
+            "B": B, "N": N, "M": M, "wanted": wanted, "high": _parts(M), "few": _parts(M, lanes),
+            "turns": min(M, LANES), "first": first, "step": level.step, "below": i,
+            "stop": _parts(2 * i, lanes), "factor_ptr": place("factor"), "z_ptr": place("z"),
+            "y_ptr": y,
+        }  # fmt: skip
+        total = lanes * B * level.blocks
+        if g is not None:
+            values |= {"g_ptr": g, "spill_ptr": place("spill")}
+            up.append(Launch(forward, total, lanes, values))
+        down.append(Launch(back, total, lanes, values))
+        first += level.blocks
+    return [*up, *down[::-1]]
+
+
+def _refinement(sizes: Sizes, strides: Any, place: Place) -> list[Launch]:
+    """Solution, its correction by the residual of the rows, and a verdict."""
+    from smnn._backends import _gpu_reduction_kernels as kernels
+    from smnn._backends._gpu_launch import Launch
+
+    shape = sizes.shape
+    B, N, M, wanted = shape
+    y, better, g = (place(name) for name in ("y", "better", "residual"))
+    values = numbers(strides) | {
+        "B": B, "N": N, "M": M, "wanted": wanted, "slots": sizes.slots, "own": sizes.own,
+        "high": _parts(M), "few": _parts(sizes.slots), "stop": _parts(sizes.own), "T": sizes.T,
+        "V": sizes.V, "reach": sizes.reach, "y_ptr": y, "g_ptr": g, "better_ptr": better,
+        "ratio_ptr": place("ratio"), "where_ptr": place("where"), "size": B * wanted,
+    }  # fmt: skip
+    for name in ("link", "local", "factor", "rcond", "weakest", "status"):
+        values[f"{name}_ptr"] = place(name)
+    values |= slots_of("s")
+    n = wanted // sizes.T
+    ratios, judge, final = kernels.verdict_kernels()
+    lanes = 128 if N <= 1024 else 1024  # a program for each sequence, however long
+    per_sequence = values | {"n": n, "few": _parts(N, lanes), "high": _parts(n, lanes)}
+    return [
+        *_substitution(shape, place, y),
+        Launch(kernels.residual_kernel(), 128 * B * N, 128, values),
+        *_substitution(shape, place, better, g),
+        Launch(ratios, 128 * B * N, 128, values),
+        Launch(judge, lanes * B, lanes, per_sequence),
+        Launch(final, B * wanted, 128, values),
+    ]
+
+
+# ----------------------------------------------------------------------------------------- programs
+
+
+def _layout(sizes: Sizes) -> tuple[Place, int]:
+    """Places of a solve in one piece of scratch, and its size."""
+    from smnn._backends._gpu_launch import Slot
+
+    shape, scratch = sizes.shape, Layout()
+    B, N, M, wanted = shape
+    at = {
+        "link": scratch.take((N + 1) * B * sizes.slots * (2 * M + 2)),
+        "local": scratch.take(N * B * sizes.own * (M + 2)),
+        "z": scratch.take(N * B * M),
+    }
+    start = scratch.size
+    for i, level in enumerate(sizes.levels):
+        at[f"rest{i}"] = scratch.take(rest_size(shape, level))
+    later = Layout(start)  # when no level needs what another has left
+    for name, size in finishing(shape).items():
+        at[name] = later.take(size)
+
+    def place(name: str) -> Slot:
+        return Slot("scratch", at[name]) if name in at else Slot(name)
+
+    return place, max(scratch.size, later.size)
+
+
+def finishing(shape: Shape) -> dict[str, int]:
+    """Words of what is needed after the last level, by name."""
+    B, N, M, wanted = shape
+    each = {"better": wanted, "residual": wanted, "spill": 2 * N * M, "ratio": N, "where": N}
+    return {name: B * size for name, size in each.items()}
+
+
+@functools.lru_cache(maxsize=256)
+def solve_program(sizes: Sizes, strides: Any) -> tuple[Program, int]:
+    """Launches of a solve whose matrices have room in registers, and the scratch they need."""
+    from smnn._backends._gpu_launch import Program
+
+    place, scratch = _layout(sizes)
+    launches = _block_launches(sizes, strides, place) + _level_launches(sizes, place)
+    return Program(launches + _refinement(sizes, strides, place)), scratch
+
+
+@functools.lru_cache(maxsize=256)
+def blocks_program(sizes: Sizes, strides: Any) -> Program:
+    """Rows of blocks and links."""
+    from smnn._backends._gpu_launch import Program, Slot
+
+    return Program(_block_launches(sizes, strides, Slot))
+
+
+@functools.lru_cache(maxsize=256)
+def refine_program(sizes: Sizes, strides: Any) -> Program:
+    """All that follows the last level."""
+    from smnn._backends._gpu_launch import Program, Slot
+
+    return Program(_refinement(sizes, strides, Slot))
+
+
+@functools.lru_cache(maxsize=256)
+def adjoint_program(shape: Shape) -> tuple[Program, int]:
+    """Launches of an adjoint solve, and the scratch they need."""
+    from smnn._backends._gpu_launch import Program, Slot
+
+    scratch = Layout()
+    at = {"z": scratch.take(shape.N * shape.B * shape.M)}
+    at["spill"] = scratch.take(2 * shape.N * shape.B * shape.M)
+
+    def place(name: str) -> Slot:
+        return Slot("scratch", at[name]) if name in at else Slot(name)
+
+    return Program(_substitution(shape, place, Slot("y"), Slot("g"))), scratch.size
+
+
+# ---------------------------------------------------------- levels whose matrices take several launches
 
 
 @functools.lru_cache(maxsize=512)
 def rows_program(shape: Shape, level: Level) -> Program:
     """Put the rows of a level together, the largest first."""
+    from smnn._backends import _gpu_reduction_kernels as kernels
     from smnn._backends._gpu_launch import Launch, Program, Slot
 
-    B, N, M = shape
-    width, line, count = 3 * M + 1, M + 1, level.rows
-    at, per_row = (0, 2 * M + 1) if level.step == 1 else (M * width + M, width)
-    if level.step == 1:  # links of a sequence one behind the other, else sequences of a link
-        per_link = level.slots * per_row
-        per_sequence = (N + 1) * per_link
+    B, M = shape.B, shape.M
+    width, count = 3 * M + 1, level.rows
+    if level.step == 1:
+        at, per_row, per_sequence = 0, 2 * M + 2, level.slots * (2 * M + 2)
     else:
-        per_sequence = level.height * width
-        per_link = B * per_sequence
-    values: dict[str, int | Slot] = {
-        "B": B, "M": M, "high": _parts(width), "stop": _parts(count), "own": level.own,
-        "slots": max(level.slots, level.apart), "count": count, "width": width,
-        "links": level.links, "link_rows": level.slots, "link_ptr": Slot("link", at),
-        "link_sb": per_sequence, "link_sk": per_link, "link_sr": per_row,
-        "outer_ptr": Slot("outer"), "outer_rows": level.apart,
-        "outer_sb": level.apart * (2 * M + 1), "outer_sr": 2 * M + 1,
-        "local_ptr": Slot("local", (level.step - 1) * level.own * line),
-        "local_sb": N * level.own * line, "local_sk": 2 * level.step * level.own * line,
-        "local_sr": line, "sizes_ptr": Slot("sizes"), "a_ptr": Slot("a"),
+        at, per_row, per_sequence = M * width + M, width, level.height * width
+    values = _sources(shape, level, Slot("local")) | {
+        "M": M, "high": _parts(width), "stop": _parts(count), "count": count, "width": width,
+        "link_ptr": Slot("link", at), "link_sb": per_sequence, "link_sk": B * per_sequence,
+        "link_sr": per_row, "outer_ptr": Slot("outer"), "outer_sb": level.apart * (2 * M + 1),
+        "outer_sr": 2 * M + 1, "sizes_ptr": Slot("sizes"), "a_ptr": Slot("a"),
     }  # fmt: skip
     lanes = 128 * B * level.blocks * _parts(count)
-    return Program([Launch(kernel, lanes, 128, values) for kernel in row_kernels()])
+    return Program([Launch(kernel, lanes, 128, values) for kernel in kernels.row_kernels()])
 
 
 def kept(alone: bool) -> int:
@@ -168,9 +261,10 @@ def kept(alone: bool) -> int:
 
 @functools.lru_cache(maxsize=512)
 def triangle_programs(
-    matrices: int, count: int, width: int, columns: int, alone: bool
+    count_of: int, count: int, width: int, columns: int, alone: bool
 ) -> list[tuple[int, int, Program]]:
-    """From which column to which one, and how: block by block if they are on their own."""
+    """For so many matrices, from which column to which one, and how: block by block if `alone`."""
+    from smnn._backends import _gpu_reduction_kernels as kernels
     from smnn._backends._gpu_launch import Launch, Program, Slot
 
     block = triangle.WIDE_BLOCK if alone else columns
@@ -180,34 +274,10 @@ def triangle_programs(
         "a_ptr": Slot("a"), "v_ptr": Slot("normals"), "w_ptr": Slot("scales"),
     }  # fmt: skip
     for turn in triangle.turns(count, width, columns, alone=alone):
-        lanes = source.LANES * turn.form.warps
+        lanes = LANES * turn.form.warps
         own = values | dict(zip(turn._fields[1:], turn[1:], strict=True))
         start = min(turn.high, columns - 1) // block * block
         found.setdefault(start, []).append(
-            Launch(triangle_kernel(turn.form), lanes * matrices * turn.chunks, lanes, own)
+            Launch(kernels.triangle_kernel(turn.form), lanes * count_of * turn.chunks, lanes, own)
         )
     return [(x, min(x + block, columns), Program(launches)) for x, launches in found.items()]
-
-
-@functools.lru_cache(maxsize=256)
-def substitution(shape: Shape, *, adjoint: bool) -> Program:
-    """`R y = z` from the last level to the first; before it, `R^T z = g` the other way."""
-    from smnn._backends._gpu_launch import Launch, Program, Slot
-
-    B, N, M = shape
-    warps = 1 if M <= LARGEST_OF_A_WARP else 4
-    (forward, back), lanes = substitution_kernels(warps), source.LANES * warps
-    up: list[Launch] = []
-    down: list[Launch] = []
-    first = 0
-    for i, level in enumerate(levels(shape, 0, 0)):
-        values: dict[str, int | Slot] = {
-            "B": B, "N": N, "M": M, "high": _parts(M), "few": _parts(M, lanes), "first": first,
-            "step": level.step, "stop": i, "factor_ptr": Slot("factor"), "z_ptr": Slot("z"),
-            "y_ptr": Slot("y"), "g_ptr": Slot("g"),
-        }  # fmt: skip
-        total = lanes * B * level.blocks
-        up.append(Launch(forward, total, lanes, values))
-        down.append(Launch(back, total, lanes, values))
-        first += level.blocks
-    return Program([*(up if adjoint else []), *down[::-1]])

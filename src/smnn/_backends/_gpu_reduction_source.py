@@ -1,57 +1,39 @@
-"""Triton source of odd-even reduction (`_gpu_reduction.py`): all but the triangles themselves.
+"""Triton source of odd-even reduction (`_gpu_reduction.py`): rows in order, and substitutions.
 
-Blocks are numbered from 0 as they come in time. Level `l` eliminates every second of those that are
-left: numbers `step (2 i + 1) - 1` with `step = 2^l`, whose neighbours are `step` away. A level has
-`B` matrices for each of its blocks, and the factor has them all in that order, level by level: of
-each, `M` rows over the block itself, the one before it and the one behind it, `M` columns each.
-Loops are over parts of 32 columns (`high`), or over as many rows as a program takes (`few`).
+A level (`_gpu_level_source.py`) has `B` matrices for each of its blocks, and the factor has them all
+in that order, level by level: of each, `M` rows over the block itself, the one before it and the one
+behind it, `M` columns each. So block `i` is number `N - N // step + (i + 1) // step // 2` there, with
+`step` the largest power of two in `i + 1`. Loops are over parts of 32 columns (`high`), or over as
+many rows as a program takes (`few`). Of the unknowns of a sequence the first `wanted` are there: a
+last block of two times may have one that is not.
 """
 
 from __future__ import annotations
 
+from smnn._backends._gpu_blocks_source import LANES, tile
 from smnn._backends._gpu_emit import Source
+from smnn._backends._gpu_level_source import PLACES, row_chunk, sources
 
-LANES = 32
-ROW_ARGUMENTS = [
-    "B", "M", "high", "stop", "slots", "own", "count", "width", "links",
-    "link_ptr", "link_sb", "link_sk", "link_sr", "link_rows",
-    "outer_ptr", "outer_sb", "outer_sr", "outer_rows",
-    "local_ptr", "local_sb", "local_sk", "local_sr", "sizes_ptr",
+ROW_ARGUMENTS = [*PLACES, "M", "high", "stop", "count", "width", "sizes_ptr"]
+BACK_ARGUMENTS = [
+    "B", "N", "M", "wanted", "high", "few", "turns", "step", "first",
+    "factor_ptr", "z_ptr", "y_ptr",
 ]  # fmt: skip
-BACK_ARGUMENTS = ["B", "N", "M", "high", "few", "step", "first", "factor_ptr", "z_ptr", "y_ptr"]
-FORWARD_ARGUMENTS = [*BACK_ARGUMENTS[:-1], "stop", "g_ptr"]
-
-
-def _tile(out: Source, rows: int = LANES) -> None:
-    out("program = tl.program_id(0).to(tl.int64)")
-    out(f"ROWS: tl.constexpr = {rows}")
-    out(f"COLUMNS: tl.constexpr = {LANES}")
-    out("row = tl.arange(0, ROWS)")
-    out("lane = tl.arange(0, COLUMNS)")
+FORWARD_ARGUMENTS = [*BACK_ARGUMENTS[:-1], "below", "stop", "g_ptr", "spill_ptr"]
 
 
 def rows_body(out: Source, *, ordered: bool) -> None:
     """The rows of a level's matrices: how large they are, or in the order of that.
 
-    Columns are those of the block itself, of the one before it and of the one behind it, and the
-    right-hand side. A program has 32 rows of a matrix.
+    A program has 32 rows of a matrix.
     """
-    _tile(out)
+    tile(out)
     out("groups = (count + 31) // 32")
     out("matrix = program // groups")
     out("which = row + ((program % groups) * 32).to(tl.int32)")
     out("i = matrix // B")
     out("b = matrix % B")
-    out("before = which < slots")
-    out("after = (which >= slots) & (which < 2 * slots)")
-    out("inner = (which >= 2 * slots) & (which < 2 * slots + own)")
-    out("r = which - tl.where(before, 0, tl.where(after, slots, 2 * slots))")
-    out("link = tl.where(before, 2 * i, 2 * i + 1)")
-    out("known = (before | after) & (link < links) & (r < link_rows)")
-    out("beyond = after & (link >= links) & (r < outer_rows)")
-    out("link_at = b * link_sb + link * link_sk + r * link_sr")
-    out("outer_at = b * outer_sb + r * outer_sr")
-    out("local_at = b * local_sb + i * local_sk + r * local_sr")
+    sources(out, "which")
     if ordered:
         out("mine = tl.load(sizes_ptr + matrix * count + which, mask=which < count, other=-1.0)")
         out("rank = which * 0")
@@ -65,7 +47,8 @@ def rows_body(out: Source, *, ordered: bool) -> None:
     else:
         out("most = row[:, None].to(tl.float64) * 0.0 + lane[None, :].to(tl.float64) * 0.0")
     with out.block("for chunk in range(0, high):"):
-        _row_chunk(out)
+        out("column = (lane + chunk * 32).to(tl.int32)")
+        row_chunk(out)
         if ordered:
             where = "a_ptr + (matrix * count + rank)[:, None] * width + column[None, :]"
             out(f"tl.store({where}, x, mask=(which < count)[:, None] & (column < width)[None, :])")
@@ -77,30 +60,9 @@ def rows_body(out: Source, *, ordered: bool) -> None:
         out("tl.store(sizes_ptr + matrix * count + which, most, mask=which < count)")
 
 
-def _row_chunk(out: Source) -> None:
-    """Some columns of the rows, `x`."""
-    out("column = (lane + chunk * 32).to(tl.int32)")
-    out("part = column // M")
-    out("k = column - part * M")
-    out("right = column == 3 * M")
-    out("first = (part == 0)[None, :] & (row >= 0)[:, None]")
-    out("second = first == before[:, None]")
-    out("source = tl.where(right[None, :], 2 * M, tl.where(second, M, 0) + k[None, :])")
-    out("beside = tl.where(before[:, None], (part == 1)[None, :], (part == 2)[None, :])")
-    out("there = first | right[None, :] | beside")
-    for name in ("link", "outer"):
-        held = "known" if name == "link" else "beyond"
-        mask = f"mask={held}[:, None] & there, other=0.0"
-        out(f"{name}_x = tl.load({name}_ptr + {name}_at[:, None] + source, {mask})")
-    out("source = tl.where(right, M, k)")
-    mask = "mask=inner[:, None] & (first | right[None, :]), other=0.0"
-    out(f"x = tl.load(local_ptr + local_at[:, None] + source[None, :], {mask})")
-    out("x = x + link_x + outer_x")
-
-
 def _block(out: Source, warps: int) -> None:
     """Which block of which sequence, and where its rows are."""
-    _tile(out, LANES * warps)
+    tile(out, LANES * warps)
     out("i = program // B")
     out("b = program % B")
     out("block = step * (2 * i + 1) - 1")
@@ -118,7 +80,7 @@ def _take_off(out: Source, values: str, entries: str) -> None:
 
 
 def _solve_diagonal(out: Source, *, transposed: bool) -> None:
-    """`w` is divided by the 32 x 32 triangle on the diagonal, or by its transpose."""
+    """`w` is divided by the triangle of `turns` unknowns on the diagonal, or by its transpose."""
     out("pivot = tl.load(own + line * (3 * M + 1), mask=line < M, other=1.0)")
     out("inverse = 1.0 / pivot")
 
@@ -129,10 +91,10 @@ def _solve_diagonal(out: Source, *, transposed: bool) -> None:
         mask = f"(line < M) & (lane {side} {j}) & (lane * 0 + {number} < M)"
         out(f"next = tl.load(own + {where}, mask={mask}, other=0.0)")
 
-    first, then = ("0", "jj") if transposed else ("31", "(31 - jj)")
-    following = "(jj + 1)" if transposed else "(30 - jj)"
+    first, then = ("0", "jj") if transposed else ("(turns - 1)", "(turns - 1 - jj)")
+    following = "(jj + 1)" if transposed else "(turns - 2 - jj)"
     ask(first)
-    with out.block("for jj in range(0, 32):"):
+    with out.block("for jj in range(0, turns):"):
         out("entries = next")
         ask(following)
         out(f"w = w - entries * tl.gather(w * inverse, lane * 0 + {then}, 0)")
@@ -142,7 +104,7 @@ def _solve_diagonal(out: Source, *, transposed: bool) -> None:
 def back_body(out: Source, warps: int) -> None:
     """`R y = z` for the blocks of a level, whose neighbours are known."""
     _block(out, warps)
-    out("y = y_ptr + b * N * M")
+    out("y = y_ptr + b * wanted")
     with out.block("for turn in range(0, high):"):
         out("p = high - 1 - turn + program * 0")
         out("line = lane + p * 32")
@@ -154,35 +116,36 @@ def back_body(out: Source, warps: int) -> None:
             # By row: in the interpreter, shared conditions mix with none.
             out("across = row * 0 + other")
             out("after = (row * 0 + part > 0) | (k >= p * 32 + 32)")
-            out("there = (k < M) & (across >= 0) & (across < N) & after")
+            out("there = (k < M) & (across >= 0) & (other * M + k < wanted) & after")
             entries = "own + line[None, :] * 3 * M + part * M + k[:, None]"
             _take_off(out, "y + other * M + k", entries)
         _solve_diagonal(out, transposed=False)
-        out("tl.store(y + block * M + line, w, mask=line < M)")
+        out("tl.store(y + block * M + line, w, mask=(line < M) & (block * M + line < wanted))")
         out("tl.debug_barrier()")
 
 
 def forward_body(out: Source, warps: int) -> None:
-    """`R^T z = g` for the blocks of level `stop`, with the blocks of all levels before it known."""
+    """`R^T z = g` for the blocks of level `below`, and what that leaves to their neighbours.
+
+    Every block of the levels below has left a `spill` to the one before it and the one behind it,
+    `M` numbers each, to be taken off.
+    """
     _block(out, warps)
     with out.block("for turn in range(0, high):"):
         out("p = turn + program * 0")
         out("line = lane + p * 32")
-        out("w = tl.load(g_ptr + (b * N + block) * M + line, mask=line < M, other=0.0)")
-        out("start = program * 0")
-        out("reach = program * 0 + 1")
-        with out.block("for level in range(0, stop):"):
-            with out.block("for item in range(0, 2 * few):"):
-                out("side = item // few + program * 0")
-                out("other = block - reach + side * 2 * reach")
-                out("there_at = (start + ((other + 1) // reach - 1) // 2) * B + b")
-                out(f"k = row + item % few * {LANES * warps}")
-                out("there = (k < M) & (row * 0 + other < N)")
-                entries = "factor_ptr + there_at * 3 * M * M + (k * 3 * M)[:, None]"
-                entries += " + ((2 - side) * M + line)[None, :]"
-                _take_off(out, "z_ptr + there_at * M + k", entries)
-            out("start = start + (N // reach + 1) // 2")
-            out("reach = reach * 2")
+        mask = "mask=(line < M) & (block * M + line < wanted), other=0.0"
+        out(f"w = tl.load(g_ptr + b * wanted + block * M + line, {mask})")
+        with out.block("for part in range(0, stop):"):
+            out(f"item = (row + part * {LANES * warps}).to(tl.int64)")
+            out("behind = item % 2")
+            out("reach = (row * 0 + 1).to(tl.int64) << (item // 2)")
+            out("other = block + tl.where(behind > 0, reach, -reach)")
+            out("there_at = (N - N // reach + (other + 1) // reach // 2) * B + b")
+            out("there = (item < 2 * below) & (other < N)")
+            where = "(there_at * 2 * M + (1 - behind) * M)[:, None] + line[None, :]"
+            mask = "mask=there[:, None] & (line < M)[None, :], other=0.0"
+            out(f"w = w - tl.sum(tl.load(spill_ptr + {where}, {mask}), axis=0)")
         with out.block("for c in range(0, few):"):
             out(f"k = row + c * {LANES * warps}")
             out("there = (k < M) & (k < p * 32)")
@@ -190,3 +153,12 @@ def forward_body(out: Source, warps: int) -> None:
         _solve_diagonal(out, transposed=True)
         out("tl.store(z + line, w, mask=line < M)")
         out("tl.debug_barrier()")
+    with out.block("for turn in range(0, 2 * high):"):
+        out("side = turn // high + program * 0")
+        out("line = lane + turn % high * 32")
+        out("w = lane.to(tl.float64) * 0.0")
+        with out.block("for c in range(0, few):"):
+            out(f"k = row + c * {LANES * warps}")
+            out("there = k < M")
+            _take_off(out, "z + k", "own + (k * 3 * M)[:, None] + ((1 + side) * M + line)[None, :]")
+        out("tl.store(spill_ptr + (here_at * 2 + side) * M + line, -w, mask=line < M)")

@@ -10,8 +10,6 @@ on blocks `i-1` and `i`; the outermost links lead to blocks that do not exist an
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -36,13 +34,9 @@ def _local_rows(problem: Problem) -> Tensor:
     return torch.cat(rows, 2)
 
 
-Links = Callable[[Tensor, str], tuple[Tensor, Tensor, Tensor]]
-"""What `_taylor.link_rows` does."""
-
-
-def _link_rows(problem: Problem, links: Links) -> Tensor:
+def _link_rows(problem: Problem) -> Tensor:
     """Smoothness rows of every step over two neighbouring times, `(B, T-1, n, 2n)`."""
-    scale, K, KF = links(problem.w_smooth, problem.scheme)
+    scale, K, KF = link_rows(problem.w_smooth, problem.scheme)
     B, steps, V, m = problem.w_smooth.shape
     powers = problem.s.unsqueeze(-1) ** torch.arange(m, device=K.device, dtype=K.dtype)
     columns = (scale.unsqueeze(-1) * powers).unsqueeze(-2)
@@ -68,12 +62,12 @@ def _central_rows(problem: Problem) -> Tensor:
     return out.reshape(B, T - 2, V, 3 * V * m)
 
 
-def chain(problem: Problem, links: Links = link_rows) -> tuple[Tensor, Tensor]:
+def chain(problem: Problem) -> tuple[Tensor, Tensor]:
     """The whole problem as `local` and `link` rows of the first level."""
     local = _local_rows(problem)
     B, T, V, m = problem.y_shape
     n = V * m
-    steps = _link_rows(problem, links) if T > 1 else local.new_zeros(B, 0, n, 2 * n)
+    steps = _link_rows(problem) if T > 1 else local.new_zeros(B, 0, n, 2 * n)
     if problem.scheme == "smnn":
         return local, pad(steps, (0, 1, 0, 0, 1, 1))
     # Two times per block; an odd last block gets a second time whose unknowns are set to zero.

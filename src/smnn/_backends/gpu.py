@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from smnn._backends import _gpu_plan as plans
+from smnn._backends import _gpu_reduction as reduction
+from smnn._backends import _gpu_work as work
 from smnn._backends._gpu_mode import interpreted
-from smnn._backends._gpu_reduction import Reduction
-from smnn._backends._gpu_reduction_plan import words
+from smnn._backends._gpu_reduction_levels import words
 from smnn._backends.base import Backend, Solved, in_memory, refuse_zeros
 from smnn._errors import BackendError
 from smnn._problem import Problem
@@ -31,10 +32,11 @@ SMALL_BLOCK = 6
 """Unknowns per time up to which pieces of a sequence are worth their overhead at once."""
 LARGEST_IN_A_LANE = 12
 """Unknowns per time that fit into the registers of one of its lanes."""
-LARGEST_SEPARATOR = 12
-"""Unknowns between two pieces beyond which their unrolled kernels compile for many minutes."""
-LARGEST_CUT_ALONE = 9
-"""Unknowns between two pieces up to which few sequences are sooner done in them than reduced."""
+LARGEST_SEPARATOR = 6
+"""Unknowns between two pieces up to which their unrolled kernels compile in seconds.
+
+With 9 it takes a minute, with 12 several, and registers have no room for them.
+"""
 REDUCED = -1
 """In place of a number of pieces: odd-even reduction (`_gpu_reduction.py`)."""
 
@@ -69,12 +71,13 @@ class GpuBackend(Backend):
         (`_gpu_large.py`): blocks that are too large for one lane, and those of medium size as long
         as the sequences alone do not fill the device. Long ones are better cut, unless there are
         many. One is a whole sequence, from both its ends at once if the scheme allows that.
-        `REDUCED` asks for odd-even reduction: few long sequences of all but small blocks, whose
-        kernels also compile in seconds, and blocks too large for the registers of a few warps.
+        `REDUCED` asks for odd-even reduction: few long sequences of all but small blocks, and
+        blocks too large for the registers of a few warps.
         """
-        cuttable = n <= LARGEST_IN_A_LANE and (reach * n <= LARGEST_SEPARATOR or interpreted())
-        if n > LARGEST_BLOCK or (reach * n > LARGEST_CUT_ALONE and _few(B, T, n, reach)):
+        small = reach * n <= LARGEST_SEPARATOR
+        if n > LARGEST_BLOCK or (not small and _few(B, T, n, reach)):
             return REDUCED
+        cuttable = n <= LARGEST_IN_A_LANE and (small or interpreted())
         # Where the ways cross on a large GPU; a pair of lanes moves the crossing up.
         few = n >= 6 and 10 * n**3 >= B if reach > 1 else n >= 7 and 7 * n**3 >= 5 * B
         short = T <= 500 + 8 * B and not interpreted()
@@ -96,7 +99,7 @@ class GpuBackend(Backend):
     def factor_size(self, problem: Problem, pieces: int) -> int:
         """Every level's factor, one behind the other."""
         if pieces == REDUCED:
-            return _reduction.factor_size(problem, pieces)
+            return reduction.sizes_of(problem).shape.factor_size
         return sum(level.factor_size for level in _levels(problem, pieces))
 
     def solve(self, problem: Problem, pieces: int) -> Solved:
@@ -130,7 +133,8 @@ class GpuBackend(Backend):
 
     def _solve(self, problem: Problem, pieces: int) -> Solved:
         if pieces == REDUCED:
-            return _reduction.solve(problem, pieces)
+            _, tensors, strides = _inputs(problem, links=True)
+            return reduction.solve(problem, tensors, strides)
         levels = _levels(problem, pieces)
         first = levels[0]
         new, B = problem.c.new_empty, first.B
@@ -147,21 +151,17 @@ class GpuBackend(Backend):
 
     def prepare(self, problem: Problem, pieces: int) -> Prepared | None:
         """What `solve` and its derivative need, for tensors that lie in memory like these."""
-        if pieces == REDUCED:
-            return None
-        levels = _levels(problem, pieces)
         whole = all(_packed(x, 2) is x for x in problem.tensors[:3])
-        if interpreted() or not whole or not levels[0].B or problem.w_smooth.stride(-1):
+        if interpreted() or not whole or not problem.c.shape[0] or problem.w_smooth.stride(-1):
             return None
-        from smnn._backends._gpu_prepared import Prepared
-
-        spec, tensors, strides = _inputs(problem, levels[0])
-        return Prepared(levels, problem, spec, tensors, strides)
+        if pieces == REDUCED and not reduction.sizes_of(problem).at_once:
+            return None
+        return prepared(problem, pieces)
 
     def adjoint(self, problem: Problem, factor: Tensor, g: Tensor, pieces: int) -> Tensor:
         """Forward substitution up the levels, back substitution down."""
         if pieces == REDUCED:
-            return _reduction.adjoint(problem, factor, g, pieces)
+            return reduction.adjoint(problem, factor, g)
         levels = _levels(problem, pieces)
         out = factor.new_empty(problem.y_shape)
         if levels[0].B:
@@ -208,6 +208,21 @@ class GpuBackend(Backend):
         return [*out.values()]
 
 
+def prepared(problem: Problem, pieces: int) -> Prepared:
+    """Everything but the addresses worked out, for tensors of this layout."""
+    from smnn._backends._gpu_prepared import Prepared
+
+    shape = problem.y_shape
+    if pieces == REDUCED:
+        spec, tensors, strides = _inputs(problem, links=True)
+        launched = work.by_reduction(reduction.sizes_of(problem), shape, spec, strides)
+    else:
+        levels = _levels(problem, pieces)
+        spec, tensors, strides = _inputs(problem, levels[0])
+        launched = work.in_pieces(levels, shape, spec, strides)
+    return Prepared(problem, launched, tensors)
+
+
 def _room(problem: Problem, y: Tensor, wanted: list[bool]) -> dict[str, Tensor]:
     """Memory for gradients, by the names that kernels know; none for those that nobody wants."""
     none = y.new_empty(0)
@@ -239,19 +254,6 @@ def _unit_link(R: int, scheme: str, device: torch.device) -> tuple[Tensor, Tenso
     return torch.from_numpy(K).to(device), torch.from_numpy(KF).to(device)
 
 
-def _links(w_smooth: Tensor, scheme: str) -> tuple[Tensor, Tensor, Tensor]:
-    """As `link_rows`, which copies constants from the host each time: no graph could hold that."""
-    m = w_smooth.shape[-1]
-    if w_smooth.stride(-1) and m > 1:
-        return link_rows(w_smooth, scheme)
-    unit = _unit_link(m - 1, scheme, w_smooth.device)
-    K, KF = (x.expand(*w_smooth.shape, m) for x in unit)
-    return w_smooth[..., 0], K, KF
-
-
-_reduction = Reduction(_links)
-
-
 @functools.cache
 def _least_memory() -> int:
     devices = range(torch.cuda.device_count())
@@ -267,18 +269,26 @@ def _memory() -> int:
 def _few(B: int, T: int, n: int, reach: int) -> bool:
     """Whether sequences are so few and long that odd-even reduction is sooner done.
 
-    Measured on an H200, where it takes some milliseconds to launch, and as long for 50 sequences as
-    they take one time after the other. It needs some ten times the memory of that.
+    It needs some ten times the memory of one time after the other. More sequences than fifty keep a
+    device busy that way, unless each is long.
     """
-    long = T >= 800 if n <= plans.LARGEST_IN_A_WARP else T * n * n >= 65_000
-    wanted = B <= 48 and long and not interpreted()
-    return wanted and 8 * words(B, T, n, reach) <= _memory() // 2
+    if n <= LARGEST_IN_A_LANE:
+        wanted = (B <= 48 and T >= 300) or (B <= 480 and T > 500 + 8 * B)
+    else:
+        wanted = B <= 48 and (T >= 300 if n <= plans.LARGEST_IN_A_WARP else T * n * n >= 65_000)
+    return wanted and not interpreted() and 8 * words(B, T, n, reach) <= _memory() // 2
 
 
 def _inputs(
-    problem: Problem, level: plans.Level | None = None
+    problem: Problem, level: plans.Level | None = None, *, links: bool = False
 ) -> tuple[object, dict[str, Tensor], object]:
-    """What the source is written for, the tensors it reads, and their strides."""
+    """What the source is written for, the tensors it reads, and their strides.
+
+    Args:
+        problem: What is to be solved.
+        level: How its sequences are cut, if they are.
+        links: Whether `K` is read from memory in any case.
+    """
     from smnn._backends._gpu_source import Spec
 
     refuse_zeros(problem.tensors[:4])
@@ -290,7 +300,7 @@ def _inputs(
         K, KF = _packed(K, 3), _packed(KF, 3)
         if K.stride() != KF.stride():
             K, KF = K.contiguous(), KF.contiguous()
-    elif V * m > plans.LARGEST_IN_A_WARP:
+    elif links or V * m > plans.LARGEST_IN_A_WARP:
         unit = _unit_link(m - 1, problem.scheme, scale.device)
         K, KF = (x.expand(*scale.shape, m, m) for x in unit)
     u = _packed(problem.u, 2)

@@ -1,0 +1,82 @@
+"""The kernels of odd-even reduction (`_gpu_reduction.py`), and their arguments."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+from smnn._backends import _gpu_blocks_source as blocks
+from smnn._backends import _gpu_level_source as matrices
+from smnn._backends import _gpu_reduction_source as source
+from smnn._backends import _gpu_refine_source as refine
+from smnn._backends import _gpu_triangle as triangle
+from smnn._backends._gpu_emit import Source
+from smnn._backends._gpu_kernels import INPUTS, VARYING
+from smnn._backends._gpu_launch import Kernel
+
+
+def _kernel(name: str, arguments: list[str], write: Callable[..., None], *what: object) -> Kernel:
+    out = Source()
+    write(out, *what)
+    return Kernel(name, out, arguments)
+
+
+@functools.cache
+def block_kernels(kind: blocks.Kind) -> tuple[Kernel, Kernel]:
+    """Rows of blocks, and of the links between them."""
+    given = [*INPUTS, *VARYING]
+    return (
+        _kernel("block_rows", [*blocks.LOCAL_ARGUMENTS, *given], blocks.local_body, kind),
+        _kernel("link_rows", [*blocks.LINK_ARGUMENTS, *given], blocks.link_body, kind),
+    )
+
+
+@functools.cache
+def level_kernel(form: matrices.Form) -> Kernel:
+    """A level whose matrices have room in registers."""
+    return _kernel("reduction_level", matrices.arguments(form), matrices.level_body, form)
+
+
+@functools.cache
+def row_kernels() -> tuple[Kernel, Kernel]:
+    """How large rows are; and the rows, in that order."""
+    arguments, write = source.ROW_ARGUMENTS, functools.partial(source.rows_body, ordered=False)
+    return (
+        _kernel("reduction_sizes", arguments, write),
+        _kernel(
+            "reduction_rows",
+            [*arguments, "a_ptr"],
+            functools.partial(source.rows_body, ordered=True),
+        ),
+    )
+
+
+@functools.cache
+def substitution_kernels(warps: int) -> tuple[Kernel, Kernel]:
+    """Forward and back, for the blocks of a level, with so many warps for each."""
+    return (
+        _kernel("reduction_forward", source.FORWARD_ARGUMENTS, source.forward_body, warps),
+        _kernel("reduction_back", source.BACK_ARGUMENTS, source.back_body, warps),
+    )
+
+
+@functools.cache
+def triangle_kernel(form: triangle.Form) -> Kernel:
+    """Reflections of some columns, on chunks of that form."""
+    return _kernel("triangle", triangle.ARGUMENTS, triangle.triangle_body, form)
+
+
+@functools.cache
+def residual_kernel() -> Kernel:
+    """What a solution leaves of the rows."""
+    return _kernel("reduction_residual", refine.RESIDUAL_ARGUMENTS, refine.residual_body)
+
+
+@functools.cache
+def verdict_kernels() -> tuple[Kernel, Kernel, Kernel]:
+    """The smallest pivot of each block; of each sequence; and its solution, if it has one."""
+    return (
+        _kernel("reduction_ratios", refine.RATIO_ARGUMENTS, refine.ratio_body),
+        _kernel("reduction_judge", refine.JUDGE_ARGUMENTS, refine.judge_body),
+        _kernel("reduction_final", refine.FINAL_ARGUMENTS, refine.final_body),
+    )
