@@ -153,6 +153,26 @@ def gpu(record: dict[str, Any]) -> str:
     )
 
 
+def compile_times(record: dict[str, Any]) -> str:
+    """The table of first calls: how long the kernels for a shape compile."""
+    rows = [
+        [case["name"], str(case["kernels"]), f"{case['seconds']:.1f}",
+         f"{case['longest_seconds']:.1f}"]
+        for case in record["cases"]
+    ]  # fmt: skip
+    arch = f"compute capability {record['capability'] / 10:.1f}"
+    return "\n\n".join(
+        [
+            "Seconds until all kernels of a solve and its gradients are compiled for "
+            f"{arch}, one after the other, without a GPU; Triton {record['triton']}. "
+            "The first call with tensors of a shape waits for that, on any machine once.",
+            table(["unknowns per time, and sizes", "kernels", "in all, s", "longest, s"], rows),
+            f"{machine(record)} Written by `python tools/tables.py --compile` from "
+            f"`{record['command']}`.",
+        ]
+    )
+
+
 def other_runs(runs: list[dict[str, Any]]) -> list[str]:
     """How far the ratios that the host decides move from run to run."""
     if not runs:

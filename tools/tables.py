@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from experiment_tables import discovery_bench, kdv, kdv_step, lorenz_step
-from solver_tables import bench, gpu, standalone
+from solver_tables import bench, compile_times, gpu, standalone
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -31,6 +31,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--standalone", type=Path, help="JSON of `smnn reproduce standalone`")
     parser.add_argument("--gpu", type=Path, help="JSON of benchmarks/bench_gpu.py")
+    parser.add_argument("--compile", type=Path, help="JSON of benchmarks/bench_compile.py")
     parser.add_argument("--bench", type=Path, help="bench.json of `make bench`")
     parser.add_argument("--lorenz-step", type=Path, help="JSON of benchmarks/bench_lorenz_step.py")
     parser.add_argument("--discovery-bench", type=Path, help="JSON of the discovery bench")
@@ -55,6 +56,10 @@ def main() -> int:
     if options.gpu:
         page = ROOT / "docs" / "generated" / "gpu.md"
         page.write_text(gpu(json.loads(options.gpu.read_text())) + "\n")
+        print(f"Written: {page.relative_to(ROOT)}")
+    if options.compile:
+        page = ROOT / "docs" / "generated" / "compile.md"
+        page.write_text(compile_times(json.loads(options.compile.read_text())) + "\n")
         print(f"Written: {page.relative_to(ROOT)}")
     if options.lorenz_step:
         page = ROOT / "docs" / "generated" / "lorenz_step.md"

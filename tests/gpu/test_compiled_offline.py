@@ -17,23 +17,11 @@ pytestmark = pytest.mark.skipif(
 def compiled(kernel: Any, width: int) -> dict[str, Any]:
     """What the compiler makes of it for compute capability 9.0."""
     import triton
-    from triton.backends.compiler import GPUTarget
 
-    from smnn._backends._gpu_launch import INTEGERS
-
-    gluon = pytest.importorskip("triton.experimental.gluon._runtime")
+    pytest.importorskip("triton.experimental.gluon._runtime")
     if "nvidia" not in triton.backends.backends:
         pytest.skip("this Triton has no backend for NVIDIA")
-    names = kernel.jit.arg_names
-    kinds = {
-        name: "constexpr" if name == "LANES"
-        else ("*i64" if name in INTEGERS else "*fp64") if name.endswith("_ptr")
-        else "i64"
-        for name in names
-    }  # fmt: skip
-    source = gluon.GluonASTSource(kernel.jit, kinds, {(names.index("LANES"),): width})
-    options = {"num_warps": max(1, width // 32)}
-    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm
+    return kernel.compiled_for(90, width).asm
 
 
 def kernels() -> dict[str, tuple[Any, int]]:

@@ -229,8 +229,12 @@ def test_failed_samples_of_large_blocks(V: int, R: int, scheme: str) -> None:
 
 @pytest.mark.parametrize("scheme", ["smnn", "central"])
 @pytest.mark.parametrize(
-    ("B", "T", "V", "R"), [(1, 801, 5, 2), (3, 130, 8, 2), (40, 35, 16, 2), (2, 5, 129, 1)]
-)
+    ("B", "T", "V", "R"),
+    [
+        (1, 301, 3, 2), (50, 1000, 2, 3), (1, 301, 5, 2), (3, 130, 8, 2),
+        (40, 35, 16, 2), (2, 5, 129, 1),
+    ],
+)  # fmt: skip
 def test_odd_even_reduction(B: int, T: int, V: int, R: int, scheme: str) -> None:
     """Few long sequences, and blocks of more than 256 unknowns."""
     x = tensors(B=B, T=T, V=V, R=R)

@@ -80,6 +80,8 @@ LOOP_BOUNDS = {
     *(f"stop{i}" for i in range(8)),
 }
 """Arguments that the interpreter can only take as constants."""
+FUSED = {"enable_fp_fusion": True}
+"""Products and sums in one instruction, also where a Triton to come has another mind."""
 INTEGERS = ("weakest_ptr", "weakest_below_ptr", "status_ptr")
 
 
@@ -108,6 +110,27 @@ class Kernel:
         self.name, self.text, self.arguments, self.jit = name, text, arguments, scope[name]
         self._compiled: dict[tuple[int, int], Any] = {}
 
+    def compiled_for(self, capability: int, width: int) -> Any:
+        """What compiler and assembler make of it for a GPU of that capability, which need none.
+
+        Raises:
+            RuntimeError: This Triton has no Gluon, or no backend for NVIDIA.
+        """
+        if gluon is None or "nvidia" not in triton.backends.backends:
+            raise RuntimeError("this Triton has no Gluon, or no backend for NVIDIA")
+        from triton.backends.compiler import GPUTarget
+        from triton.experimental.gluon._runtime import GluonASTSource
+
+        kinds = {
+            name: ("*i64" if name in INTEGERS else "*fp64") if name.endswith("_ptr") else "i64"
+            for name in self.arguments
+        }
+        source = GluonASTSource(
+            self.jit, kinds | {"LANES": "constexpr"}, {(len(self.arguments),): width}
+        )
+        options = FUSED | {"num_warps": max(1, width // 32)}
+        return triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
+
     def on(self, device: int, width: int) -> Any:
         """The compiled kernel for the current device, which must be `device`.
 
@@ -120,7 +143,8 @@ class Kernel:
                 (torch.int64 if a in INTEGERS else torch.float64) if a.endswith("_ptr") else 1
                 for a in self.arguments
             ]
-            kernel = self.jit.warmup(*kinds, LANES=width, num_warps=max(1, width // 32), grid=(1,))
+            warps = max(1, width // 32)
+            kernel = self.jit.warmup(*kinds, LANES=width, num_warps=warps, grid=(1,), **FUSED)
             kernel = kernel.result() if hasattr(kernel, "result") else kernel
             try:
                 # Loads it onto the device: before that it has no `function`. Once that has failed,
