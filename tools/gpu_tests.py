@@ -1,0 +1,145 @@
+"""Run the tests of a GPU in many processes at a time, and write down which of them ran.
+
+    python tools/gpu_tests.py --out gpu_tests.json [--processes 8] [--seconds 600] [-- PYTEST ...]
+
+Most of the time goes into compiling kernels, on cores that a single process leaves idle. Tests are
+handed out a few of one file at a time. When the time is over, what has not come to its end counts
+as not run, and the rest stands. What follows `--` is for pytest; without it, `-m gpu`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from smnn._files import OutputError, write_json
+from smnn._machine import describe_machine
+
+TOGETHER = 10
+"""Tests that are handed out at once: to start a process takes seconds."""
+WRONG = ("failed", "error", "crashed")
+VERDICT = re.compile(r"^(\S+?\.py::.+?) (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\b")
+
+
+def pytest_command(*words: str) -> list[str]:
+    """Without plugins that run tests elsewhere, or leave files."""
+    return [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *words]
+
+
+def collected(words: list[str]) -> list[str]:
+    """The tests that these words select.
+
+    Raises:
+        SystemExit: pytest found none, or an error; it says what.
+    """
+    done = subprocess.run(
+        pytest_command("--collect-only", "-q", *words), capture_output=True, text=True, check=False
+    )
+    found = [line for line in done.stdout.splitlines() if re.match(r"\S+\.py::", line)]
+    if done.returncode or not found:
+        sys.exit(f"gpu_tests: pytest selects no test with {words}:\n{done.stdout[-1000:]}")
+    return found
+
+
+def shared_out(tests: list[str]) -> list[list[str]]:
+    """A few tests of one file at a time."""
+    parts = []
+    for _, own in groupby(tests, key=lambda name: name.split("::")[0]):
+        together = [*own]
+        parts += [together[i : i + TOGETHER] for i in range(0, len(together), TOGETHER)]
+    return parts
+
+
+class Runs:
+    """Processes at work, until a time.
+
+    Args:
+        end: On the clock of `time.monotonic`.
+    """
+
+    def __init__(self, end: float) -> None:
+        self._end, self._lock = end, threading.Lock()
+        self.verdicts: dict[str, str] = {}
+        self.outputs: list[str] = []
+        """What processes with a failed test have said."""
+
+    def run(self, tests: list[str]) -> None:
+        """Some tests, in a process of their own."""
+        left = self._end - time.monotonic()
+        if left <= 0:
+            return
+        with tempfile.TemporaryFile("w+") as out:
+            process = subprocess.Popen(
+                pytest_command("-v", "-rN", "--tb=short", *tests), stdout=out,
+                stderr=subprocess.STDOUT, env=os.environ | {"PYTHONUNBUFFERED": "1"},
+                start_new_session=True,
+            )  # fmt: skip
+            try:
+                process.wait(left)
+                ended = True
+            except subprocess.TimeoutExpired:
+                ended = False
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            out.seek(0)
+            self._read(tests, out.read(), ended=ended)
+
+    def _read(self, tests: list[str], said: str, *, ended: bool) -> None:
+        matches = [VERDICT.match(line) for line in said.splitlines()]
+        found = {m[1]: m[2].lower() for m in matches if m and m[1] in tests}
+        open_ones = [name for name in tests if name not in found]
+        if ended and open_ones:  # the process has ended in this one
+            found[open_ones[0]] = "crashed"
+        with self._lock:
+            self.verdicts |= found
+            if {*WRONG} & {*found.values()}:
+                self.outputs.append(said[-4000:])
+            counts = Counter(self.verdicts.values())
+        print(", ".join(f"{n} {kind}" for kind, n in sorted(counts.items())), flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--out", type=Path, required=True, help="JSON with every test's verdict")
+    parser.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 2) - 1))
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("pytest", nargs="*", help="after --: what to select")
+    options = parser.parse_args()
+    words = options.pytest or ["-m", "gpu"]
+    start = time.monotonic()
+    tests = collected(words)
+    runs = Runs(start + options.seconds)
+    with ThreadPoolExecutor(options.processes) as pool:
+        list(pool.map(runs.run, shared_out(tests)))
+    counts = Counter(runs.verdicts.get(name, "not run") for name in tests)
+    record: dict[str, Any] = {
+        "machine": describe_machine(), "command": f"pytest {' '.join(words)}",
+        "seconds": time.monotonic() - start, "counts": dict(counts),
+        "tests": {name: runs.verdicts.get(name, "not run") for name in tests},
+    }  # fmt: skip
+    for said in runs.outputs:
+        print(said)
+    try:
+        write_json(options.out, record)
+    except OutputError as error:
+        print(error, file=sys.stderr)
+        return 1
+    passed, failed = counts["passed"], sum(counts[kind] for kind in WRONG)
+    print(f"{passed} passed, {failed} failed, {counts['not run']} not run of {len(tests)}")
+    return int(failed > 0 or not passed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
