@@ -271,7 +271,7 @@ def refined(name: str) -> list[float]:
     overflows."""
     problem = problem_of(name.split(",")[0], REDUCED[name])
     right = backend_named("gpu").solve(problem, gpu_backend.REDUCED)
-    _, tensors, strides = gpu_backend._inputs(problem, links=True)
+    _, tensors, strides = gpu_backend._inputs(problem)
     sizes = reduction.sizes_of(problem)
     B, N, M, _ = sizes.shape
     new, y = problem.c.new_empty, torch.randn(problem.y_shape, dtype=torch.float64)

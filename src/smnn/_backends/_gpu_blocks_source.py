@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from smnn._backends._gpu_emit import Source
+from smnn._taylor import unit_link
 
 LANES = 32
 SIZES = ["B", "N", "T", "Q", "high"]
@@ -25,6 +26,8 @@ class Kind(NamedTuple):
     m: int
     m_init: int
     reach: int
+    varying: bool = False
+    """Whether `K` differs between steps (weights that depend on the order)."""
 
     @property
     def n(self) -> int:
@@ -92,27 +95,51 @@ class _Steps:
     """Rows `scale (K D y_{t+1} - K F D y_t)`: those `there`, of the step `time`, number `r`."""
 
     def __init__(self, out: Source, kind: Kind, there: str, time: str, r: str) -> None:
-        self._out, self._m, self._there = out, kind.m, there
-        self._v = out.new(f"{r} // {kind.m}")
+        self._out, self._kind, self._there = out, kind, there
+        self._v, self._order = out.new(f"{r} // {kind.m}"), out.new(f"{r} % {kind.m}")
         where = f"b * s_sb + ({time}) * s_st + {self._v} * s_sv"
         self._s = out.new(f"tl.load(s_ptr + {where}, mask={there}, other=1.0)")
         where = f"b * scale_sb + ({time}) * scale_st + {self._v} * scale_sv"
         self._w = out.new(f"tl.load(scale_ptr + {where}, mask={there}, other=0.0)")
-        own = f"{self._v} * k_sv + {r} % {kind.m} * {kind.m}"
-        self._at = out.new(f"b * k_sb + ({time}) * k_st + {own}")
+        if kind.varying:
+            own = f"{self._v} * k_sv + {self._order} * {kind.m}"
+            self._at = out.new(f"b * k_sb + ({time}) * k_st + {own}")
 
     def entries(self, before: str, after: str) -> str:
         """Of columns `k`, where these belong to the time before the step, or after it."""
-        out, m = self._out, self._m
+        out, m = self._out, self._kind.m
         out(f"j = k % {m}")
         mine = out.new(f"{self._there}[:, None] & ((k // {m})[None, :] == {self._v}[:, None])")
         power = out.new("blank + 1.0")
         for q in range(1, m):
             power = out.new(f"tl.where((j >= {q})[None, :], {power} * {self._s}[:, None], {power})")
+        new, old = out.new(f"{mine} & ({after})[None, :]"), out.new(f"{mine} & ({before})[None, :]")
+        found = self._loaded(new, old) if self._kind.varying else self._known(new, old)
+        return out.new(f"{self._w}[:, None] * {power} * {found}")
+
+    def _loaded(self, new: str, old: str) -> str:
+        """`K`, less `K F`, where these are asked for."""
+        out = self._out
         where = out.new(f"{self._at}[:, None] + j[None, :]")
-        new = f"tl.load(K_ptr + {where}, mask={mine} & ({after})[None, :], other=0.0)"
-        old = f"tl.load(KF_ptr + {where}, mask={mine} & ({before})[None, :], other=0.0)"
-        return out.new(f"{self._w}[:, None] * {power} * ({new} - {old})")
+        loads = [
+            f"tl.load({name}_ptr + {where}, mask={mask}, other=0.0)"
+            for name, mask in (("K", new), ("KF", old))
+        ]
+        return out.new(" - ".join(loads))
+
+    def _known(self, new: str, old: str) -> str:
+        """The same for weights of one: constants, of which a triangle is not zero."""
+        out, m = self._out, self._kind.m
+        K, KF = unit_link(m - 1, "central" if self._kind.reach == 2 else "smnn")
+        found = "blank"
+        for i in range(m):
+            for j in range(i, m):
+                here = out.new(f"({self._order} == {i})[:, None] & (j == {j})[None, :]")
+                for x, sign, mask in ((K, 1.0, new), (KF, -1.0, old)):
+                    found = out.new(
+                        f"tl.where({here} & {mask}, {sign * float(x[i][j])!r}, {found})"
+                    )
+        return found
 
 
 def _columns(out: Source, n: int) -> None:

@@ -67,7 +67,8 @@ def sizes_of(problem: Problem) -> Sizes:
     """What the launches for a problem depend on."""
     B, T, Q, V, m = problem.c.shape
     T_init, m_init = problem.u.shape[1], problem.u.shape[3]
-    return Sizes(B, T, Q, V, m, T_init, m_init, 2 if problem.scheme == "central" else 1)
+    varying = m > 1 and problem.w_smooth.stride(-1) != 0
+    return Sizes(B, T, Q, V, m, T_init, m_init, 2 if problem.scheme == "central" else 1, varying)
 
 
 def solve(problem: Problem, tensors: dict[str, Tensor], strides: Any) -> Solved:

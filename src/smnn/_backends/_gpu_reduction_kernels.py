@@ -24,7 +24,7 @@ def _kernel(name: str, arguments: list[str], write: Callable[..., None], *what: 
 @functools.cache
 def block_kernels(kind: blocks.Kind) -> tuple[Kernel, Kernel]:
     """Rows of blocks, and of the links between them."""
-    given = [*INPUTS, *VARYING]
+    given = [*INPUTS, *(VARYING if kind.varying else [])]
     return (
         _kernel("block_rows", [*blocks.LOCAL_ARGUMENTS, *given], blocks.local_body, kind),
         _kernel("link_rows", [*blocks.LINK_ARGUMENTS, *given], blocks.link_body, kind),

@@ -37,11 +37,13 @@ class Sizes(NamedTuple):
     T_init: int
     m_init: int
     reach: int
+    varying: bool = False
+    """Whether weights of the steps depend on the order."""
 
     @property
     def kind(self) -> Kind:
         """What its rows are like."""
-        return Kind(self.V, self.m, self.m_init if self.T_init else 0, self.reach)
+        return Kind(self.V, self.m, self.m_init if self.T_init else 0, self.reach, self.varying)
 
     @property
     def shape(self) -> Shape:

@@ -133,7 +133,7 @@ class GpuBackend(Backend):
 
     def _solve(self, problem: Problem, pieces: int) -> Solved:
         if pieces == REDUCED:
-            _, tensors, strides = _inputs(problem, links=True)
+            _, tensors, strides = _inputs(problem)
             return reduction.solve(problem, tensors, strides)
         levels = _levels(problem, pieces)
         first = levels[0]
@@ -214,7 +214,7 @@ def prepared(problem: Problem, pieces: int) -> Prepared:
 
     shape = problem.y_shape
     if pieces == REDUCED:
-        spec, tensors, strides = _inputs(problem, links=True)
+        spec, tensors, strides = _inputs(problem)
         launched = work.by_reduction(reduction.sizes_of(problem), shape, spec, strides)
     else:
         levels = _levels(problem, pieces)
@@ -280,15 +280,9 @@ def _few(B: int, T: int, n: int, reach: int) -> bool:
 
 
 def _inputs(
-    problem: Problem, level: plans.Level | None = None, *, links: bool = False
+    problem: Problem, level: plans.Level | None = None
 ) -> tuple[object, dict[str, Tensor], object]:
-    """What the source is written for, the tensors it reads, and their strides.
-
-    Args:
-        problem: What is to be solved.
-        level: How its sequences are cut, if they are.
-        links: Whether `K` is read from memory in any case.
-    """
+    """What the source is written for, the tensors it reads, and their strides."""
     from smnn._backends._gpu_source import Spec
 
     refuse_zeros(problem.tensors[:4])
@@ -300,7 +294,7 @@ def _inputs(
         K, KF = _packed(K, 3), _packed(KF, 3)
         if K.stride() != KF.stride():
             K, KF = K.contiguous(), KF.contiguous()
-    elif links or V * m > plans.LARGEST_IN_A_WARP:
+    elif V * m > plans.LARGEST_IN_A_WARP:
         unit = _unit_link(m - 1, problem.scheme, scale.device)
         K, KF = (x.expand(*scale.shape, m, m) for x in unit)
     u = _packed(problem.u, 2)
