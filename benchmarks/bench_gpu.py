@@ -3,9 +3,10 @@
     python benchmarks/bench_gpu.py --out bench_gpu.json [--published PATH/TO/ScalableMNN]
 
 Every case first checks values and gradients, in float64, against the `torch` backend (on a part of
-the batch) and then times forward + backward in eager mode: median of repeats, synchronised. The two
-take turns for three seconds, five each at least (one where a call takes long), with a few calls to
-warm up before each turn: the speed of a host changes within seconds.
+the batch) and then times forward + backward in eager mode: median of repeats, synchronised after
+each call; and of calls in a row, synchronised before the first and after the last, as training and
+`torch.utils.benchmark` do. The two take turns for three seconds, five each at least (one where a
+call takes long), with a few calls to warm up before each: a host's speed changes within seconds.
 """
 
 from __future__ import annotations
@@ -116,6 +117,7 @@ class Stopwatch:
     def __init__(self, step: Callable[[], Any]) -> None:
         self._step = step
         self.times: list[float] = []
+        self.in_a_row: list[float] = []
         self.peak = 0.0
         self._kept, before = 0, torch.cuda.memory_allocated()
         self._watched(1)
@@ -140,11 +142,17 @@ class Stopwatch:
         for _ in range(warm):
             self._step()
         self.times += [1e3 * x for x in self._watched(repeats)]
+        start = time.perf_counter()
+        for _ in range(repeats):
+            self._step()
+        torch.cuda.synchronize()
+        self.in_a_row.append(1e3 * (time.perf_counter() - start) / repeats)
 
     def result(self) -> dict[str, float]:
-        """Median and quartiles."""
+        """Median and quartiles; and the median of calls in a row."""
         low, middle, high = statistics.quantiles(self.times, n=4)
-        return {"ms": middle, "low": low, "high": high, "peak_mb": self.peak}
+        found = {"ms": middle, "low": low, "high": high, "peak_mb": self.peak}
+        return found | {"in_a_row_ms": statistics.median(self.in_a_row)}
 
 
 def measure(step: Callable[[], Any], repeats: int) -> dict[str, float]:
@@ -222,6 +230,7 @@ def case(
     if other is not None and other_alone is not None:
         row["published"] = other | {"one_thread_ms": other_alone["ms"]}
         row["speedup"] = other["ms"] / row["ours"]["ms"]
+        row["speedup_in_a_row"] = other["in_a_row_ms"] / row["ours"]["in_a_row_ms"]
         row["speedup_one_thread"] = other_alone["ms"] / alone["ms"]
     return row
 
@@ -263,10 +272,11 @@ def show(out: dict[str, Any], copy: float) -> None:
     mine, theirs = out["ours"], out.get("published", {})
     alone, moved = mine["device_ms"], out["bytes_per_s"]
     print(
-        f"{out['name']:29s} {mine['ms']:8.3f} ms (one thread {mine['one_thread_ms']:.3f}, device "
-        f"{alone:7.3f}), published {theirs.get('ms', float('nan')):7.2f} = "
-        f"{out.get('speedup', float('nan')):.0f}x (one thread "
-        f"{out.get('speedup_one_thread', float('nan')):.0f}x), memory {mine['peak_mb']:.0f} / "
+        f"{out['name']:29s} {mine['ms']:8.3f} ms (in a row {mine['in_a_row_ms']:.3f}, one thread "
+        f"{mine['one_thread_ms']:.3f}, device {alone:7.3f}), published "
+        f"{theirs.get('ms', float('nan')):7.2f} = {out.get('speedup', float('nan')):.1f}x (in a "
+        f"row {out.get('speedup_in_a_row', float('nan')):.1f}x, one thread "
+        f"{out.get('speedup_one_thread', float('nan')):.1f}x), memory {mine['peak_mb']:.0f} / "
         f"{mine['peak_mb_factor_forgotten']:.0f} / {theirs.get('peak_mb', 0):.0f} MB, "
         f"{100 * moved / copy:.0f}% of copy, errors "
         + " ".join(f"{k} {v:.0e}" for k, v in out["error"].items()),

@@ -90,6 +90,11 @@ def test_gpu() -> None:
     brief = alone | {"ours": {k: v for k, v in case["ours"].items() if k != "ms_factor_forgotten"}}
     assert "factor twice" in page.splitlines()[2]
     assert "factor twice" not in tables.gpu(record | {"cases": [brief]}).splitlines()[2]
+    assert "in a row" not in page
+    rows = case | {"ours": case["ours"] | {"in_a_row_ms": 0.4375}, "speedup_in_a_row": 45.0}
+    with_rows = tables.gpu(record | {"cases": [rows]})
+    assert "| some case | 0.5 | 0.438 | 0.375 | 0.25 | 0.75 | 20.8 | 42 | 45 | 55 |" in with_rows
+    assert "*in a row* is the same for calls that are not waited for" in with_rows
     assert "second run" not in page
     assert "cut into pieces of time:" in page
     assert "Other runs" not in page

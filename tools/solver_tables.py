@@ -111,11 +111,13 @@ def gpu(record: dict[str, Any]) -> str:
             {
                 "case": case["name"],
                 "eager, ms": milliseconds(ours["ms"]),
+                "in a row, ms": milliseconds(ours.get("in_a_row_ms")),
                 "one thread, ms": milliseconds(ours.get("one_thread_ms")),
                 "device, ms": milliseconds(ours["device_ms"]),
                 "factor twice, ms": milliseconds(ours.get("ms_factor_forgotten")),
                 "published, ms": milliseconds(published.get("ms")),
                 "ratio": ratio(case.get("speedup")),
+                "ratio, in a row": ratio(case.get("speedup_in_a_row")),
                 "ratio, one thread": ratio(case.get("speedup_one_thread")),
                 "memory, MB": memory,
                 "of copy": f"{100 * rate / record['copy_bytes_per_s']:.0f} %" if rate else "",
@@ -123,8 +125,12 @@ def gpu(record: dict[str, Any]) -> str:
             }
         )
     head = [title for title in rows[0] if any(row[title] for row in rows)]
-    measured = "factor twice, ms" in head  # older records have no such time
-    twice = "; *factor twice* is eager with `keep_factor=False`" if measured else ""
+    # Older records lack some of the times.
+    twice = "; *factor twice* is eager with `keep_factor=False`" * ("factor twice, ms" in head)
+    in_a_row = (
+        "*in a row* is the same for calls that are not waited for one by one, as in training, and "
+        "has a ratio of its own; "
+    ) * ("in a row, ms" in head)
     lengths = [
         [f"{row['T']:,}", milliseconds(row["ms"]), milliseconds(row["device_ms"])]
         for row in record["lengths"]
@@ -132,7 +138,7 @@ def gpu(record: dict[str, Any]) -> str:
     return "\n\n".join(
         [
             "Forward and backward, float64, gradients by `c`, `d`, `u` and `s`. *Eager* is what a "
-            "program sees, and the ratio is to that; *one thread* is the same inside "
+            f"program sees, and the ratio is to that; {in_a_row}*one thread* is the same inside "
             "`torch.autograd.set_multithreading_enabled(False)`, which saves autograd the way to "
             "its own thread and back, and its ratio is to the published solver inside the same; "
             f"*device* is the replay of a captured graph{twice}. *Of copy* "
