@@ -101,62 +101,79 @@ def per_time(cases: list[dict[str, Any]]) -> list[str]:
 
 def gpu(record: dict[str, Any]) -> str:
     """The page on the GPU: forward and backward beside the published solver, and long sequences."""
-    rows = []
-    for case in record["cases"]:
-        ours, published = case["ours"], case.get("published", {})
-        peaks = [ours["peak_mb"], ours.get("peak_mb_factor_forgotten"), published.get("peak_mb")]
-        memory = " / ".join("–" if x is None else f"{x:,.0f}" for x in peaks)
-        rate = case["bytes_per_s"]
-        rows.append(
-            {
-                "case": case["name"],
-                "eager, ms": milliseconds(ours["ms"]),
-                "in a row, ms": milliseconds(ours.get("in_a_row_ms")),
-                "one thread, ms": milliseconds(ours.get("one_thread_ms")),
-                "device, ms": milliseconds(ours["device_ms"]),
-                "factor twice, ms": milliseconds(ours.get("ms_factor_forgotten")),
-                "published, ms": milliseconds(published.get("ms")),
-                "ratio": ratio(case.get("speedup")),
-                "ratio, in a row": ratio(case.get("speedup_in_a_row")),
-                "ratio, one thread": ratio(case.get("speedup_one_thread")),
-                "memory, MB": memory,
-                "of copy": f"{100 * rate / record['copy_bytes_per_s']:.0f} %" if rate else "",
-                "error": error(max(case["error"].values())),
-            }
-        )
-    head = [title for title in rows[0] if any(row[title] for row in rows)]
-    # Older records lack some of the times.
-    twice = "; *factor twice* is eager with `keep_factor=False`" * ("factor twice, ms" in head)
-    in_a_row = (
-        "*in a row* is the same for calls that are not waited for one by one, as in training, and "
-        "has a ratio of its own; "
-    ) * ("in a row, ms" in head)
+    cases = record["cases"]
     lengths = [
         [f"{row['T']:,}", milliseconds(row["ms"]), milliseconds(row["device_ms"])]
         for row in record["lengths"]
     ]
+    in_a_row = (
+        "; *in a row* is the same for calls that are not waited for one by one, as in training"
+    ) * any("in_a_row_ms" in case["ours"] for case in cases)  # older records have no such time
     return "\n\n".join(
         [
-            "Forward and backward, float64, gradients by `c`, `d`, `u` and `s`. *Eager* is what a "
-            f"program sees, and the ratio is to that; {in_a_row}*one thread* is the same inside "
+            "Forward and backward, float64, gradients by `c`, `d`, `u` and `s`, in milliseconds, "
+            "and how many times as fast as the published solver in the same run and manner. "
+            f"*Eager* is what a program sees{in_a_row}; *one thread* is the same inside "
             "`torch.autograd.set_multithreading_enabled(False)`, which saves autograd the way to "
-            "its own thread and back, and its ratio is to the published solver inside the same; "
-            f"*device* is the replay of a captured graph{twice}. *Of copy* "
-            "is the rate of the bytes that must move, against a measured copy "
-            f"({record['copy_bytes_per_s'] / 1e12:.2f} TB/s). *Error* is the largest difference "
-            "to the `torch` backend, of values and gradients. *Memory* beyond the inputs: with the "
-            "factor kept, with `keep_factor=False`, and that of the published solver.",
-            table(head, [[row[title] for title in head] for row in rows]),
+            "its own thread and back; *device* is the replay of a captured graph.",
+            _filled([_times(case) for case in cases]),
             *floor(record.get("multiplication"), record.get("addcmul")),
             *other_runs(record.get("other_runs", [])),
-            *later_runs(record["cases"]),
+            *later_runs(cases),
             *record.get("notes", []),
+            "Memory beyond the inputs, in MB: with the factor kept, with `keep_factor=False`, and "
+            "that of the published solver. *Factor twice* is the time with `keep_factor=False`. "
+            "*Of copy* is the rate of the bytes that must move, against a measured copy "
+            f"({record['copy_bytes_per_s'] / 1e12:.2f} TB/s). *Error* is the largest difference to "
+            "the `torch` backend, of values and gradients.",
+            _filled([_memory(case, record["copy_bytes_per_s"]) for case in cases]),
             "One sequence of order 2, cut into pieces of time:",
             table(["T", "eager, ms", "device, ms"], lengths),
             f"{record['device']}, torch {record['torch']}, Python {record['python']}. "
             "Written by `python tools/tables.py --gpu benchmarks/results/gpu_h200.json`.",
         ]
     )
+
+
+def _filled(rows: list[dict[str, str]]) -> str:
+    """A table without the columns that are empty in every row."""
+    head = [title for title in rows[0] if any(row[title] for row in rows)]
+    return table(head, [[row[title] for title in head] for row in rows])
+
+
+def _times(case: dict[str, Any]) -> dict[str, str]:
+    """A case of the GPU page: times, and ratios where there is something to compare with."""
+    ours = case["ours"]
+
+    def both(ms: float | None, speedup: float | None) -> str:
+        return milliseconds(ms) + (f" ({ratio(speedup)}×)" if speedup else "")
+
+    return {
+        "case": case["name"],
+        "published": milliseconds(case.get("published", {}).get("ms")),
+        "eager": both(ours["ms"], case.get("speedup")),
+        "in a row": both(ours.get("in_a_row_ms"), case.get("speedup_in_a_row")),
+        "one thread": both(ours.get("one_thread_ms"), case.get("speedup_one_thread")),
+        "device": milliseconds(ours["device_ms"]),
+    }
+
+
+def _memory(case: dict[str, Any], copy: float) -> dict[str, str]:
+    """A case of the GPU page: memory, bandwidth and error."""
+    ours, rate = case["ours"], case["bytes_per_s"]
+
+    def megabytes(found: float | None) -> str:
+        return "" if found is None else f"{found:,.0f}"
+
+    return {
+        "case": case["name"],
+        "kept": megabytes(ours["peak_mb"]),
+        "not kept": megabytes(ours.get("peak_mb_factor_forgotten")),
+        "published": megabytes(case.get("published", {}).get("peak_mb")),
+        "factor twice, ms": milliseconds(ours.get("ms_factor_forgotten")),
+        "of copy": f"{100 * rate / copy:.0f} %" if rate else "",
+        "error": error(max(case["error"].values())),
+    }
 
 
 def compile_times(record: dict[str, Any]) -> str:

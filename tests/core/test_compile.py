@@ -75,7 +75,7 @@ def test_compile_once_for_several_batch_sizes(fast_backend: str, device: str) ->
 def operator_arguments(scheme: str, backend: str, device: str) -> dict[str, tuple[Any, ...]]:
     # A factor for the GPU has a place for every thread of a warp: with fewer samples, some are
     # never written, and an operator's outputs are compared as a whole.
-    batch = (32,) if device == "cuda" else (2,)
+    batch = (32,) if backend == "gpu" else (2,)
     case = differentiable(device=device, T=4, V=1, scheme=scheme, batch=batch)
     whole, batch = make_problem(*case.args, **case.kw)
     tensors = [x.detach().clone() for x in whole[:7]]

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from smnn._backends._gpu_reduction_levels import Sizes
+from smnn._backends._gpu_reduction_levels import Shape, Sizes, chain_of
 from smnn._backends._gpu_reduction_plan import (
     adjoint_program,
     blocks_program,
@@ -61,6 +61,11 @@ def _part_to_triangles(a: Tensor, columns: int, *, alone: bool) -> None:
             rest = a[:, low:, behind:]
             along = torch.linalg.solve_triangular(L, V @ rest, upper=False)
             rest.baddbmm_(V.mT, along, alpha=-1)
+
+
+def shape_of(problem: Problem) -> Shape:
+    """The chain of blocks of a problem; its `d` and `u` do not matter."""
+    return chain_of(*problem.y_shape, 2 if problem.scheme == "central" else 1)
 
 
 def sizes_of(problem: Problem) -> Sizes:
@@ -132,7 +137,7 @@ def adjoint(problem: Problem, factor: Tensor, g: Tensor) -> Tensor:
     """`R^T z = g` up the levels, `R x = z` back down."""
     out = torch.empty_like(g, memory_format=torch.contiguous_format)
     if g.numel():
-        program, scratch = adjoint_program(sizes_of(problem).shape)
+        program, scratch = adjoint_program(shape_of(problem))
         tensors = {"g": in_memory(g), "factor": factor, "y": out}
         program.run(tensors | {"scratch": factor.new_empty(scratch)})
     return out

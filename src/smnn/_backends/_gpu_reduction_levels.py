@@ -26,6 +26,12 @@ class Shape(NamedTuple):
         return self.B * self.N * 3 * self.M**2
 
 
+def chain_of(B: int, T: int, V: int, m: int, reach: int) -> Shape:
+    """Blocks of a time each, or of two where rows reach over three."""
+    n = V * m
+    return Shape(B, (T + reach - 1) // reach, reach * n, T * n)
+
+
 class Sizes(NamedTuple):
     """Of a problem."""
 
@@ -48,8 +54,7 @@ class Sizes(NamedTuple):
     @property
     def shape(self) -> Shape:
         """Its chain of blocks."""
-        n = self.V * self.m
-        return Shape(self.B, -(-self.T // self.reach), self.reach * n, self.T * n)
+        return chain_of(self.B, self.T, self.V, self.m, self.reach)
 
     @property
     def slots(self) -> int:

@@ -99,7 +99,7 @@ class GpuBackend(Backend):
     def factor_size(self, problem: Problem, pieces: int) -> int:
         """Every level's factor, one behind the other."""
         if pieces == REDUCED:
-            return reduction.sizes_of(problem).shape.factor_size
+            return reduction.shape_of(problem).factor_size
         return sum(level.factor_size for level in _levels(problem, pieces))
 
     def solve(self, problem: Problem, pieces: int) -> Solved:
