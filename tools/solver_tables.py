@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from table_text import error, machine, mebibytes, milliseconds, ratio, table
+from table_text import error, filled, machine, mebibytes, milliseconds, ratio, table
 
 
 def standalone(record: dict[str, Any]) -> str:
@@ -75,7 +75,7 @@ def bench(record: dict[str, Any]) -> str:
                 ]
                 for r in case["results"]
             ]
-        parts.append(table(head, rows))
+        parts.append(filled(head, rows))
         parts += per_time([c for c in record["cases"] if c["group"] == group])
     parts.append(f"{machine(record)} Written by `make bench tables` from `{record['command']}`.")
     return "\n\n".join(parts) + "\n"
@@ -116,7 +116,7 @@ def gpu(record: dict[str, Any]) -> str:
             f"*Eager* is what a program sees{in_a_row}; *one thread* is the same inside "
             "`torch.autograd.set_multithreading_enabled(False)`, which saves autograd the way to "
             "its own thread and back; *device* is the replay of a captured graph.",
-            _filled([_times(case) for case in cases]),
+            _titled([_times(case) for case in cases]),
             *floor(record.get("multiplication"), record.get("addcmul")),
             *other_runs(record.get("other_runs", [])),
             *later_runs(cases),
@@ -126,7 +126,7 @@ def gpu(record: dict[str, Any]) -> str:
             "*Of copy* is the rate of the bytes that must move, against a measured copy "
             f"({record['copy_bytes_per_s'] / 1e12:.2f} TB/s). *Error* is the largest difference to "
             "the `torch` backend, of values and gradients.",
-            _filled([_memory(case, record["copy_bytes_per_s"]) for case in cases]),
+            _titled([_memory(case, record["copy_bytes_per_s"]) for case in cases]),
             "One sequence of order 2, cut into pieces of time:",
             table(["T", "eager, ms", "device, ms"], lengths),
             f"{record['device']}, torch {record['torch']}, Python {record['python']}. "
@@ -135,10 +135,9 @@ def gpu(record: dict[str, Any]) -> str:
     )
 
 
-def _filled(rows: list[dict[str, str]]) -> str:
-    """A table without the columns that are empty in every row."""
-    head = [title for title in rows[0] if any(row[title] for row in rows)]
-    return table(head, [[row[title] for title in head] for row in rows])
+def _titled(rows: list[dict[str, str]]) -> str:
+    """A table of rows that know their titles."""
+    return filled([*rows[0]], [[*row.values()] for row in rows])
 
 
 def _times(case: dict[str, Any]) -> dict[str, str]:

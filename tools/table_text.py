@@ -12,6 +12,12 @@ def table(head: list[str], rows: Iterable[list[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
+def filled(head: list[str], rows: list[list[str]]) -> str:
+    """A table without the columns that are empty in every row."""
+    kept = [i for i in range(len(head)) if any(row[i] for row in rows)]
+    return table([head[i] for i in kept], [[row[i] for i in kept] for row in rows])
+
+
 def error(value: float | None) -> str:
     return "" if value is None else f"{value:.1e}"
 
