@@ -67,10 +67,11 @@ class Runs:
 
     Args:
         end: On the clock of `time.monotonic`.
+        options: Words for every process.
     """
 
-    def __init__(self, end: float) -> None:
-        self._end, self._lock = end, threading.Lock()
+    def __init__(self, end: float, options: list[str]) -> None:
+        self._end, self._options, self._lock = end, options, threading.Lock()
         self.verdicts: dict[str, str] = {}
         self.outputs: list[str] = []
         """What processes with a failed test have said."""
@@ -82,7 +83,7 @@ class Runs:
             return
         with tempfile.TemporaryFile("w+") as out:
             process = subprocess.Popen(
-                pytest_command("-v", "-rN", "--tb=short", *tests), stdout=out,
+                pytest_command("-v", "-rN", "--tb=short", *self._options, *tests), stdout=out,
                 stderr=subprocess.STDOUT, env=os.environ | {"PYTHONUNBUFFERED": "1"},
                 start_new_session=True,
             )  # fmt: skip
@@ -120,7 +121,8 @@ def main() -> int:
     words = options.pytest or ["-m", "gpu"]
     start = time.monotonic()
     tests = collected(words)
-    runs = Runs(start + options.seconds)
+    where = [word for word in words if Path(word.split("::")[0]).exists()]
+    runs = Runs(start + options.seconds, [word for word in words if word not in where])
     with ThreadPoolExecutor(options.processes) as pool:
         list(pool.map(runs.run, shared_out(tests)))
     counts = Counter(runs.verdicts.get(name, "not run") for name in tests)

@@ -8,6 +8,10 @@ from pathlib import Path
 TOOL = Path(__file__).resolve().parents[2] / "tools" / "gpu_tests.py"
 FILES = {
     "pytest.ini": "[pytest]\n",
+    "conftest.py": """
+def pytest_addoption(parser):
+    parser.addoption("--told", action="store_true")
+""",
     "test_a.py": """
 import pytest
 
@@ -15,6 +19,7 @@ import pytest
 def test_fine(name): pass
 def test_wrong(): assert 1 == 2
 def test_left_out(): pytest.skip("why")
+def test_options(request): assert request.config.getoption("--told")
 """,
     "test_b.py": """
 import os
@@ -43,13 +48,14 @@ def run(folder: Path, *words: str) -> tuple[int, str]:
 def test_every_verdict(tmp_path: Path) -> None:
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
-    code, said = run(tmp_path, "--seconds", "15", "--processes", "3", "--", ".")
+    code, said = run(tmp_path, "--seconds", "15", "--processes", "3", "--", ".", "--told")
     assert code == 1
-    assert "4 passed, 2 failed, 2 not run of 9" in said
+    assert "5 passed, 2 failed, 2 not run of 10" in said
     assert "assert 1 == 2" in said
     assert json.loads((tmp_path / "found.json").read_text())["tests"] == {
         "test_a.py::test_fine[two words]": "passed", "test_a.py::test_fine[[x]]": "passed",
         "test_a.py::test_wrong": "failed", "test_a.py::test_left_out": "skipped",
+        "test_a.py::test_options": "passed",
         "test_b.py::test_before": "passed", "test_b.py::test_dies": "crashed",
         "test_b.py::test_behind": "not run",
         "test_c.py::test_short": "passed", "test_c.py::test_endless": "not run",
