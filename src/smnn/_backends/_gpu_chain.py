@@ -44,7 +44,10 @@ def _place(out: Source, row: Row, k: int, *, left: bool) -> Row:
 
 
 def _unknown(depth: int) -> str:
-    """Which unknown of the sequence a node's first entry is: through `depth` levels of pieces."""
+    """Which unknown of the sequence a node's first entry is: through `depth` levels of pieces.
+
+    With as many nodes as pieces, a level has the same numbers as the one above.
+    """
     node = "(t - 1)"
     for level in range(depth - 1, 0, -1):
         node = f"(({node} + 1) * (N{level} // P{level}) + tl.minimum({node} + 1, N{level} % P{level}) - 1)"

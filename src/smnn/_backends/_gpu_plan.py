@@ -27,6 +27,8 @@ LARGEST_TOGETHER = 5
 """Unknowns per time up to which a lane has registers for an adjoint solve and row gradients."""
 MOST_TOGETHER = 2**20
 """Unknowns in all up to which to launch a kernel takes longer than what it could do apart."""
+FEWEST_LEVELS = 4
+"""Levels below a chain that its kernel knows of, so that chains of all levels have the same one."""
 WARPS_FOR_TEAMS = 2048
 """Warps for sequences, or for both ends of each, from which on several sequences share one."""
 
@@ -233,7 +235,9 @@ def solve_program(levels, spec, strides):  # type: ignore[no-untyped-def]
     coupling = scratch.take(first.coupling_size)
     values = common(0) | inputs | {"coupling_ptr": Slot("scratch", coupling)}
     launches = [Launch(kernels.solve_kernel(spec), first.lanes, first.width, values)]
-    cuts: dict[str, int] = {"n0": first.n}
+    known = max(len(levels) - 1, FEWEST_LEVELS)
+    # A level that is not there has one node for each of the level above.
+    cuts = {"n0": first.n} | {f"{letter}{i}": 1 for i in range(known) for letter in "NP"}
     for depth, level in enumerate(levels[1:], 1):
         below = levels[depth - 1]
         cuts |= {f"N{depth - 1}": below.N, f"P{depth - 1}": below.P}
@@ -247,7 +251,7 @@ def solve_program(levels, spec, strides):  # type: ignore[no-untyped-def]
         else:
             answer = scratch.take(level.B * level.N * level.n)
             values["y_ptr"] = Slot("scratch", answer)
-        kernel = kernels.chain_kernel(level.n, level.P > 1, depth)
+        kernel = kernels.chain_kernel(level.n, level.P > 1, known)
         launches.append(Launch(kernel, level.lanes, level.width, values))
     verdict = Slot("rcond", first.B * ratio_at[-2])
     for depth in range(len(levels) - 2, -1, -1):
