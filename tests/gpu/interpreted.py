@@ -17,6 +17,7 @@ from torch import Tensor
 import smnn
 import smnn._backends._gpu_plan as plans
 import smnn._backends._gpu_reduction as reduction
+import smnn._backends._gpu_reduction_source as reduction_source
 import smnn._backends._gpu_triangle as triangle
 import smnn._backends.gpu as gpu_backend
 from smnn._backends._gpu_reduction_levels import Sizes
@@ -308,6 +309,7 @@ def refined(name: str) -> list[float]:
 
 def reduced() -> dict[str, object]:
     """The same of odd-even reduction; and once more with products of matrices."""
+    reduction_source.SMALL_ROWS = 2  # so that what is gathered takes several turns
     ways = ["reduced"]
     cases = {name: compare(name.split(",")[0], case) for name, case in REDUCED.items()}
     found = {"cases": cases, "failures": failures(ways), "uneven": uneven(ways)}

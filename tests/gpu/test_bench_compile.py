@@ -31,7 +31,7 @@ def bench() -> Any:
         (("smnn", 12960, 208, 1, 2), {"solve_whole", "adjoint_held", "row_gradients"}),
         (
             ("smnn", 1, 1_000_000, 3, 2),
-            {"block_rows", "link_rows", "reduction_level", "reduction_back", "reduction_forward",
+            {"block_rows", "link_rows", "reduction_level", "small_back", "small_forward",
              "reduction_residual", "reduction_ratios", "reduction_judge", "reduction_final",
              "row_gradients"},
         ),

@@ -102,6 +102,8 @@ def kernels() -> dict[str, tuple[Any, int]]:
         "reduction, solution": (reduction.verdict_kernels()[2], 128),
         "reduction, sizes": (reduction.row_kernels()[0], 128),
         "reduction, rows": (reduction.row_kernels()[1], 128),
+        "reduction, small forward": (reduction.small_substitution_kernels(9)[0], 32),
+        "reduction, small back": (reduction.small_substitution_kernels(32)[1], 32),
         "reduction, forward": (reduction.substitution_kernels(1)[0], 32),
         "reduction, back": (reduction.substitution_kernels(4)[1], 128),
         "triangles of few rows": triangle(50),
@@ -128,7 +130,8 @@ def kernels() -> dict[str, tuple[Any, int]]:
      "reduction, blocks", "reduction, links", "reduction, blocks, central",
      "reduction, links, central", "reduction, level", "reduction, level of eight warps",
      "reduction, residual", "reduction, ratios", "reduction, verdict", "reduction, solution",
-     "reduction, sizes", "reduction, rows", "reduction, forward", "reduction, back",
+     "reduction, sizes", "reduction, rows", "reduction, small forward",
+     "reduction, small back", "reduction, forward", "reduction, back",
      "triangles of few rows", "triangles", "triangles of many rows",
      "tiles, gradients by equations", "tiles, other gradients"],
 )  # fmt: skip

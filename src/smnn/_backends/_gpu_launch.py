@@ -76,7 +76,6 @@ LOOP_BOUNDS = {
     "high",
     "stop",
     "few",
-    "turns",
     *(f"stop{i}" for i in range(8)),
 }
 """Arguments that the interpreter can only take as constants."""

@@ -69,7 +69,7 @@ def stops(form: Form, columns: int) -> dict[str, int]:
 
 def arguments(form: Form) -> list[str]:
     """Of a level's kernel."""
-    made = ["count", "stop", "few", "made_rows", "kept_rows", *stops(form, 0)]
+    made = ["count", "made_rows", "kept_rows", *stops(form, 0)]
     return [*PLACES, *made, "factor_ptr", "z_ptr", "rest_ptr", "here"]
 
 
@@ -124,26 +124,28 @@ def _sizes(out: Source, name: str, which: str) -> None:
         out(f"{name} = tl.maximum(tl.maximum(link_size, outer_size), local_size)")
 
 
-def _order(out: Source, groups: range) -> None:
+def _order(out: Source, form: Form) -> None:
     """Which rows go where, as `from0..`: the largest first."""
+    groups, parts = range(form.groups), range(-(-form.groups * form.rows // LANES))
+    # All sizes are asked for before one is needed.
     for g in groups:
+        _sizes(out, f"size{g}", f"line{g}")
         out(f"from{g} = row * 0")
-    with out.block("for part in range(0, stop):"):
-        out("mine = (lane + part * 32).to(tl.int32)")
-        _sizes(out, "size", "mine")
+    for part in parts:
+        out(f"other{part} = lane + {part * LANES}")
+        _sizes(out, f"other_size{part}", f"other{part}")
+    for part in parts:
         out("larger = row[:, None] * 0 + lane[None, :] * 0")
-        with out.block("for turn in range(0, few):"):
-            out("other = (row + turn * ROWS).to(tl.int32)")
-            _sizes(out, "other_size", "other")
-            more = "other_size[:, None] > size[None, :]"
-            same = "(other_size[:, None] == size[None, :]) & (other[:, None] < mine[None, :])"
-            out(f"ahead = ({more}) | ({same})")
-            out("larger = larger + (ahead & (other < count)[:, None]).to(tl.int32)")
-        out("rank = tl.sum(larger, axis=0)")
         for g in groups:
-            out(f"here_is = (rank[None, :] == line{g}[:, None]) & (mine < count)[None, :]")
-            found = "tl.sum(tl.where(here_is, row[:, None] * 0 + mine[None, :], 0), axis=1)"
-            out(f"from{g} = from{g} + {found}")
+            size, other = f"size{g}[:, None]", f"other_size{part}[None, :]"
+            same = f"({size} == {other}) & (line{g}[:, None] < other{part}[None, :])"
+            out(f"ahead = (({size} > {other}) | ({same})) & (line{g} < count)[:, None]")
+            out("larger = larger + ahead.to(tl.int32)")
+        out("rank = tl.sum(larger, axis=0)")
+        out(f"which = row[:, None] * 0 + other{part}[None, :]")
+        for g in groups:
+            out(f"here_is = (rank[None, :] == line{g}[:, None]) & (which < count)")
+            out(f"from{g} = from{g} + tl.sum(tl.where(here_is, which, 0), axis=1)")
 
 
 def level_body(out: Source, form: Form) -> None:
@@ -163,7 +165,7 @@ def level_body(out: Source, form: Form) -> None:
     out(f"rest = rest_ptr + program * (made_rows + kept_rows) * {2 * M + 2}")
     for g in groups:
         out(f"line{g} = row + {g * form.rows}")
-    _order(out, groups)
+    _order(out, form)
     for g in groups:
         sources(out, f"from{g}")
         for name in ("known", "beyond", "inner"):

@@ -61,6 +61,15 @@ def substitution_kernels(warps: int) -> tuple[Kernel, Kernel]:
 
 
 @functools.cache
+def small_substitution_kernels(M: int) -> tuple[Kernel, Kernel]:
+    """The same with a lane for each of at most 32 unknowns."""
+    return (
+        _kernel("small_forward", source.SMALL_FORWARD_ARGUMENTS, source.small_forward_body, M),
+        _kernel("small_back", source.SMALL_BACK_ARGUMENTS, source.small_back_body, M),
+    )
+
+
+@functools.cache
 def triangle_kernel(form: triangle.Form) -> Kernel:
     """Reflections of some columns, on chunks of that form."""
     return _kernel("triangle", triangle.ARGUMENTS, triangle.triangle_body, form)

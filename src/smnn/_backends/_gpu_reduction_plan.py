@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from smnn._backends import _gpu_level_source as matrices
+from smnn._backends import _gpu_reduction_source as source
 from smnn._backends import _gpu_triangle as triangle
 from smnn._backends._gpu_blocks_source import LANES
 from smnn._backends._gpu_plan import Layout, numbers, slots_of
@@ -75,7 +76,7 @@ def _level_launches(sizes: Sizes, place: Place) -> list[Launch]:
         values |= {
             "link_ptr": link, "link_sb": level.slots * line, "link_sk": B * level.slots * line,
             "link_sr": line, "outer_ptr": outer, "outer_sb": outer_rows * line, "outer_sr": line,
-            "count": level.about, "stop": _parts(level.about), "few": _parts(level.about, form.rows),
+            "count": level.about,
             "made_rows": level.rest if level.columns > M and not level.last else 0,
             "kept_rows": level.rest if level.columns == M and not level.last else 0,
             "factor_ptr": place("factor"), "z_ptr": place("z"), "rest_ptr": place(f"rest{i}"),
@@ -103,16 +104,19 @@ def _substitution(shape: Shape, place: Place, y: Slot, g: Slot | None = None) ->
 
     B, N, M, wanted = shape
     warps = 1 if M <= LARGEST_OF_A_WARP else 4
-    (forward, back), lanes = kernels.substitution_kernels(warps), LANES * warps
+    lanes, small = LANES * warps, M <= LANES
+    forward, back = (
+        kernels.small_substitution_kernels(M) if small else kernels.substitution_kernels(warps)
+    )
     up: list[Launch] = []
     down: list[Launch] = []
     first = 0
     for i, level in enumerate(levels(shape, 0, 0)):
         values: dict[str, int | Slot] = {
             "B": B, "N": N, "M": M, "wanted": wanted, "high": _parts(M), "few": _parts(M, lanes),
-            "turns": min(M, LANES), "first": first, "step": level.step, "below": i,
-            "stop": _parts(2 * i, lanes), "factor_ptr": place("factor"), "z_ptr": place("z"),
-            "y_ptr": y,
+            "first": first, "step": level.step, "below": i,
+            "stop": _parts(2 * i, source.SMALL_ROWS if small else lanes),
+            "factor_ptr": place("factor"), "z_ptr": place("z"), "y_ptr": y,
         }  # fmt: skip
         total = lanes * B * level.blocks
         if g is not None:

@@ -15,11 +15,14 @@ from smnn._backends._gpu_emit import Source
 from smnn._backends._gpu_level_source import PLACES, row_chunk, sources
 
 ROW_ARGUMENTS = [*PLACES, "M", "high", "stop", "count", "width", "sizes_ptr"]
-BACK_ARGUMENTS = [
-    "B", "N", "M", "wanted", "high", "few", "turns", "step", "first",
-    "factor_ptr", "z_ptr", "y_ptr",
-]  # fmt: skip
-FORWARD_ARGUMENTS = [*BACK_ARGUMENTS[:-1], "below", "stop", "g_ptr", "spill_ptr"]
+SMALL_ROWS = 16
+"""Spills that are asked for at once, where a lane has room for so many: those of eight levels."""
+_BLOCK = ["B", "N", "wanted", "step", "first", "factor_ptr", "z_ptr"]
+_FORWARD = ["below", "stop", "g_ptr", "spill_ptr"]
+BACK_ARGUMENTS = [*_BLOCK, "M", "high", "few", "y_ptr"]
+FORWARD_ARGUMENTS = [*_BLOCK, "M", "high", "few", *_FORWARD]
+SMALL_BACK_ARGUMENTS = [*_BLOCK, "y_ptr"]
+SMALL_FORWARD_ARGUMENTS = [*_BLOCK, *_FORWARD]
 
 
 def rows_body(out: Source, *, ordered: bool) -> None:
@@ -60,9 +63,9 @@ def rows_body(out: Source, *, ordered: bool) -> None:
         out("tl.store(sizes_ptr + matrix * count + which, most, mask=which < count)")
 
 
-def _block(out: Source, warps: int) -> None:
-    """Which block of which sequence, and where its rows are."""
-    tile(out, LANES * warps)
+def _block(out: Source, rows: int) -> None:
+    """Which block of which sequence, and where its rows are; tiles have so many rows."""
+    tile(out, rows)
     out("i = program // B")
     out("b = program % B")
     out("block = step * (2 * i + 1) - 1")
@@ -80,7 +83,7 @@ def _take_off(out: Source, values: str, entries: str) -> None:
 
 
 def _solve_diagonal(out: Source, *, transposed: bool) -> None:
-    """`w` is divided by the triangle of `turns` unknowns on the diagonal, or by its transpose."""
+    """`w` is divided by the 32 x 32 triangle on the diagonal, or by its transpose."""
     out("pivot = tl.load(own + line * (3 * M + 1), mask=line < M, other=1.0)")
     out("inverse = 1.0 / pivot")
 
@@ -91,10 +94,10 @@ def _solve_diagonal(out: Source, *, transposed: bool) -> None:
         mask = f"(line < M) & (lane {side} {j}) & (lane * 0 + {number} < M)"
         out(f"next = tl.load(own + {where}, mask={mask}, other=0.0)")
 
-    first, then = ("0", "jj") if transposed else ("(turns - 1)", "(turns - 1 - jj)")
-    following = "(jj + 1)" if transposed else "(turns - 2 - jj)"
+    first, then = ("0", "jj") if transposed else ("31", "(31 - jj)")
+    following = "(jj + 1)" if transposed else "(30 - jj)"
     ask(first)
-    with out.block("for jj in range(0, turns):"):
+    with out.block("for jj in range(0, 32):"):
         out("entries = next")
         ask(following)
         out(f"w = w - entries * tl.gather(w * inverse, lane * 0 + {then}, 0)")
@@ -103,7 +106,7 @@ def _solve_diagonal(out: Source, *, transposed: bool) -> None:
 
 def back_body(out: Source, warps: int) -> None:
     """`R y = z` for the blocks of a level, whose neighbours are known."""
-    _block(out, warps)
+    _block(out, LANES * warps)
     out("y = y_ptr + b * wanted")
     with out.block("for turn in range(0, high):"):
         out("p = high - 1 - turn + program * 0")
@@ -124,28 +127,34 @@ def back_body(out: Source, warps: int) -> None:
         out("tl.debug_barrier()")
 
 
+def _take_off_spills(out: Source, rows: int) -> None:
+    """What blocks of the levels below have left for columns `line` of this one."""
+    with out.block("for part in range(0, stop):"):
+        out(f"item = (row + part * {rows}).to(tl.int64)")
+        out("behind = item % 2")
+        out("power = item // 2")
+        out("reach = (row * 0 + 1).to(tl.int64) << power")
+        out("other = block + tl.where(behind > 0, reach, -reach)")
+        out("there_at = (N - (N >> power) + ((other + 1) >> (power + 1))) * B + b")
+        out("there = (item < 2 * below) & (other < N)")
+        where = "(there_at * 2 * M + (1 - behind) * M)[:, None] + line[None, :]"
+        mask = "mask=there[:, None] & (line < M)[None, :], other=0.0"
+        out(f"w = w - tl.sum(tl.load(spill_ptr + {where}, {mask}), axis=0)")
+
+
 def forward_body(out: Source, warps: int) -> None:
     """`R^T z = g` for the blocks of level `below`, and what that leaves to their neighbours.
 
     Every block of the levels below has left a `spill` to the one before it and the one behind it,
     `M` numbers each, to be taken off.
     """
-    _block(out, warps)
+    _block(out, LANES * warps)
     with out.block("for turn in range(0, high):"):
         out("p = turn + program * 0")
         out("line = lane + p * 32")
         mask = "mask=(line < M) & (block * M + line < wanted), other=0.0"
         out(f"w = tl.load(g_ptr + b * wanted + block * M + line, {mask})")
-        with out.block("for part in range(0, stop):"):
-            out(f"item = (row + part * {LANES * warps}).to(tl.int64)")
-            out("behind = item % 2")
-            out("reach = (row * 0 + 1).to(tl.int64) << (item // 2)")
-            out("other = block + tl.where(behind > 0, reach, -reach)")
-            out("there_at = (N - N // reach + (other + 1) // reach // 2) * B + b")
-            out("there = (item < 2 * below) & (other < N)")
-            where = "(there_at * 2 * M + (1 - behind) * M)[:, None] + line[None, :]"
-            mask = "mask=there[:, None] & (line < M)[None, :], other=0.0"
-            out(f"w = w - tl.sum(tl.load(spill_ptr + {where}, {mask}), axis=0)")
+        _take_off_spills(out, LANES * warps)
         with out.block("for c in range(0, few):"):
             out(f"k = row + c * {LANES * warps}")
             out("there = (k < M) & (k < p * 32)")
@@ -162,3 +171,67 @@ def forward_body(out: Source, warps: int) -> None:
             out("there = k < M")
             _take_off(out, "z + k", "own + (k * 3 * M)[:, None] + ((1 + side) * M + line)[None, :]")
         out("tl.store(spill_ptr + (here_at * 2 + side) * M + line, -w, mask=line < M)")
+
+
+# -------------------------------------------------------------- blocks that a lane has a column of
+
+
+def _small_block(out: Source, M: int) -> None:
+    """As `_block`, with a lane for each unknown."""
+    out(f"M: tl.constexpr = {M}")
+    _block(out, SMALL_ROWS)
+    out("line = lane")
+    out("inside = lane < M")
+    out("inverse = 1.0 / tl.load(own + lane * (3 * M + 1), mask=inside, other=1.0)")
+
+
+def _column(out: Source, where: str, mask: str = "inside") -> str:
+    """Numbers of all lanes. What is asked for before it is needed takes no longer than one."""
+    return out.new(f"tl.load(own + {where}, mask={mask}, other=0.0)")
+
+
+def _one(out: Source, value: str, j: int) -> str:
+    """That of lane `j`, for all."""
+    return out.new(f"tl.gather({value}, lane * 0 + {j}, 0)")
+
+
+def small_back_body(out: Source, M: int) -> None:
+    """As `back_body`, for at most 32 unknowns."""
+    _small_block(out, M)
+    out("y = y_ptr + b * wanted")
+    out("w = tl.load(z + lane, mask=inside, other=0.0)")
+    beside = []
+    for part, shift in ((1, "-step"), (2, "+step")):
+        out(f"other = block {shift}")
+        out("there = inside & (lane * 0 + other >= 0) & (other * M + lane < wanted)")
+        known = out.new("tl.load(y + other * M + lane, mask=there, other=0.0)")
+        beside.append((known, [_column(out, f"lane * {3 * M} + {part * M + k}") for k in range(M)]))
+    above = [_column(out, f"lane * {3 * M} + {j}", f"lane < {j}") for j in range(M)]
+    for known, columns in beside:
+        for k, column in enumerate(columns):
+            out(f"w = w - {column} * {_one(out, known, k)}")
+    for j in range(M - 1, 0, -1):
+        out(f"w = w - {above[j]} * {_one(out, out.new('w * inverse'), j)}")
+    out("mask = inside & (block * M + lane < wanted)")
+    out("tl.store(y + block * M + lane, w * inverse, mask=mask)")
+
+
+def small_forward_body(out: Source, M: int) -> None:
+    """As `forward_body`, for at most 32 unknowns."""
+    _small_block(out, M)
+    mask = "mask=inside & (block * M + lane < wanted), other=0.0"
+    out(f"w = tl.load(g_ptr + b * wanted + block * M + lane, {mask})")
+    behind = [_column(out, f"{j * 3 * M} + lane", f"inside & (lane > {j})") for j in range(M)]
+    beside = [[_column(out, f"{j * 3 * M + part * M} + lane") for j in range(M)] for part in (1, 2)]
+    _take_off_spills(out, SMALL_ROWS)
+    spills = [out.new("lane.to(tl.float64) * 0.0") for _ in beside]
+    for j in range(M):
+        found = _one(out, out.new("w * inverse"), j)
+        out(f"w = w - {behind[j]} * {found}")
+        spills = [
+            out.new(f"{spill} + {columns[j]} * {found}")
+            for spill, columns in zip(spills, beside, strict=True)
+        ]
+    out("tl.store(z + lane, w * inverse, mask=inside)")
+    for side, spill in enumerate(spills):
+        out(f"tl.store(spill_ptr + (here_at * 2 + {side}) * M + lane, {spill}, mask=inside)")
