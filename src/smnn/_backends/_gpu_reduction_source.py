@@ -82,25 +82,28 @@ def _take_off(out: Source, values: str, entries: str) -> None:
     out("w = w - tl.sum(tile * v[:, None], axis=0)")
 
 
-def _solve_diagonal(out: Source, *, transposed: bool) -> None:
-    """`w` is divided by the 32 x 32 triangle on the diagonal, or by its transpose."""
+def _one(out: Source, value: str, j: int) -> str:
+    """That of lane `j`, for all."""
+    return out.new(f"tl.gather({value}, lane * 0 + {j}, 0)")
+
+
+def _ask_diagonal(out: Source, *, transposed: bool) -> list[str]:
+    """The columns of the 32 x 32 triangle on the diagonal, or its rows, before they are needed."""
     out("pivot = tl.load(own + line * (3 * M + 1), mask=line < M, other=1.0)")
-    out("inverse = 1.0 / pivot")
-
-    def ask(j: str) -> None:
-        number = f"(p * 32 + {j})"
+    found = []
+    for j in range(LANES):
+        number, side = f"(p * 32 + {j})", ">" if transposed else "<"
         where = f"{number} * 3 * M + line" if transposed else f"line * 3 * M + {number}"
-        side = ">" if transposed else "<"
         mask = f"(line < M) & (lane {side} {j}) & (lane * 0 + {number} < M)"
-        out(f"next = tl.load(own + {where}, mask={mask}, other=0.0)")
+        found.append(out.new(f"tl.load(own + {where}, mask={mask}, other=0.0)"))
+    return found
 
-    first, then = ("0", "jj") if transposed else ("31", "(31 - jj)")
-    following = "(jj + 1)" if transposed else "(30 - jj)"
-    ask(first)
-    with out.block("for jj in range(0, 32):"):
-        out("entries = next")
-        ask(following)
-        out(f"w = w - entries * tl.gather(w * inverse, lane * 0 + {then}, 0)")
+
+def _solve_diagonal(out: Source, entries: list[str], *, transposed: bool) -> None:
+    """`w` is divided by that triangle, or by its transpose."""
+    out("inverse = 1.0 / pivot")
+    for j in range(LANES) if transposed else range(LANES - 1, -1, -1):
+        out(f"w = w - {entries[j]} * {_one(out, out.new('w * inverse'), j)}")
     out("w = w * inverse")
 
 
@@ -112,6 +115,7 @@ def back_body(out: Source, warps: int) -> None:
         out("p = high - 1 - turn + program * 0")
         out("line = lane + p * 32")
         out("w = tl.load(z + line, mask=line < M, other=0.0)")
+        triangle = _ask_diagonal(out, transposed=False)
         with out.block("for item in range(0, 3 * few):"):
             out("part = item // few + program * 0")
             out("other = block + tl.where(part == 0, 0, tl.where(part == 1, -step, step))")
@@ -122,7 +126,7 @@ def back_body(out: Source, warps: int) -> None:
             out("there = (k < M) & (across >= 0) & (other * M + k < wanted) & after")
             entries = "own + line[None, :] * 3 * M + part * M + k[:, None]"
             _take_off(out, "y + other * M + k", entries)
-        _solve_diagonal(out, transposed=False)
+        _solve_diagonal(out, triangle, transposed=False)
         out("tl.store(y + block * M + line, w, mask=(line < M) & (block * M + line < wanted))")
         out("tl.debug_barrier()")
 
@@ -154,12 +158,13 @@ def forward_body(out: Source, warps: int) -> None:
         out("line = lane + p * 32")
         mask = "mask=(line < M) & (block * M + line < wanted), other=0.0"
         out(f"w = tl.load(g_ptr + b * wanted + block * M + line, {mask})")
+        triangle = _ask_diagonal(out, transposed=True)
         _take_off_spills(out, LANES * warps)
         with out.block("for c in range(0, few):"):
             out(f"k = row + c * {LANES * warps}")
             out("there = (k < M) & (k < p * 32)")
             _take_off(out, "z + k", "own + k[:, None] * 3 * M + line[None, :]")
-        _solve_diagonal(out, transposed=True)
+        _solve_diagonal(out, triangle, transposed=True)
         out("tl.store(z + line, w, mask=line < M)")
         out("tl.debug_barrier()")
     with out.block("for turn in range(0, 2 * high):"):
@@ -188,11 +193,6 @@ def _small_block(out: Source, M: int) -> None:
 def _column(out: Source, where: str, mask: str = "inside") -> str:
     """Numbers of all lanes. What is asked for before it is needed takes no longer than one."""
     return out.new(f"tl.load(own + {where}, mask={mask}, other=0.0)")
-
-
-def _one(out: Source, value: str, j: int) -> str:
-    """That of lane `j`, for all."""
-    return out.new(f"tl.gather({value}, lane * 0 + {j}, 0)")
 
 
 def small_back_body(out: Source, M: int) -> None:
