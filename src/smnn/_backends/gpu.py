@@ -270,7 +270,8 @@ def _few(B: int, T: int, n: int, reach: int) -> bool:
     """Whether sequences are so few and long that odd-even reduction is sooner done.
 
     It needs some ten times the memory of one time after the other. More sequences than fifty keep a
-    device busy that way, unless each is long.
+    device busy that way, unless each is long. Where the ways cross is estimated from what steps and
+    rounds take on an H200; `benchmarks/bench_ways.py` measures it.
     """
     if n <= LARGEST_IN_A_LANE:
         wanted = (B <= 48 and T >= 300) or (B <= 480 and T > 500 + 8 * B)
