@@ -48,7 +48,7 @@ def run(folder: Path, *words: str) -> tuple[int, str]:
 def test_every_verdict(tmp_path: Path) -> None:
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
-    code, said = run(tmp_path, "--seconds", "15", "--processes", "3", "--", ".", "--told")
+    code, said = run(tmp_path, "--seconds", "25", "--processes", "3", "--", ".", "--told")
     assert code == 1
     assert "5 passed, 2 failed, 2 not run of 10" in said
     assert "assert 1 == 2" in said

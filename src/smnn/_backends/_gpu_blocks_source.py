@@ -14,9 +14,8 @@ from smnn._backends._gpu_emit import Source
 from smnn._taylor import unit_link
 
 LANES = 32
-SIZES = ["B", "N", "T", "Q", "high"]
-LOCAL_ARGUMENTS = [*SIZES, "per", "extra", "own", "local_ptr"]
-LINK_ARGUMENTS = [*SIZES, "start", "link_ptr"]
+LOCAL_ARGUMENTS = ["B", "T", "Q", "high", "per", "extra", "own", "local_ptr"]
+LINK_ARGUMENTS = ["B", "N", "T", "high", "start", "link_ptr"]
 
 
 class Kind(NamedTuple):

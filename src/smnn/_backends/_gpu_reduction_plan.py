@@ -92,7 +92,7 @@ def _level_launches(sizes: Sizes, place: Place) -> list[Launch]:
     return out
 
 
-def rest_size(shape: Shape, level: Level) -> int:
+def _rest_size(shape: Shape, level: Level) -> int:
     """Words of what a level leaves to the next."""
     return 0 if level.last else level.blocks * shape.B * level.rest * (2 * shape.M + 2)
 
@@ -174,7 +174,7 @@ def _layout(sizes: Sizes) -> tuple[Place, int]:
     }
     start = scratch.size
     for i, level in enumerate(sizes.levels):
-        at[f"rest{i}"] = scratch.take(rest_size(shape, level))
+        at[f"rest{i}"] = scratch.take(_rest_size(shape, level))
     later = Layout(start)  # when no level needs what another has left
     for name, size in finishing(shape).items():
         at[name] = later.take(size)
