@@ -12,6 +12,7 @@ import sys
 os.environ["TRITON_INTERPRET"] = "1"
 
 import torch
+from races import watched  # beside this script
 from torch import Tensor
 
 import smnn
@@ -323,7 +324,7 @@ def reduced() -> dict[str, object]:
 
 def within_memory() -> dict[str, object]:
     """What is prepared for tensors of one layout."""
-    import guarded  # beside this script
+    import guarded
 
     plans.LARGEST_IN_REGISTERS = 32
     return guarded.run()
@@ -349,4 +350,6 @@ def others() -> dict[str, object]:
 if __name__ == "__main__":
     torch.manual_seed(0)
     torch.use_deterministic_algorithms(True)  # memory that nobody has written holds no numbers
-    json.dump(PARTS[sys.argv[1]]() if sys.argv[1:] else others(), sys.stdout)
+    with watched() as races:
+        found = PARTS[sys.argv[1]]() if sys.argv[1:] else others()
+    json.dump({"found": found, "races": races.found}, sys.stdout)

@@ -214,7 +214,7 @@ def substitute(tiles: Tiles) -> None:
     out, n = tiles.out, tiles.n
     out("poison = tl.where(ratio > 1e-14, 0.0, float('nan')).to(tl.float64)")
     out("tl.debug_barrier()")
-    back_body(out, n, tiles.spec.reach)
+    back_body(out, n, tiles.spec.reach, tiles.form.warps)
     wrong = " | ".join(f"((col{k} < {n}) & ~(tl.abs(y0_{k}) < float('inf')))" for _, k in tiles.own)
     out(f"finite = tl.sum(({wrong}).to(tl.int32), axis=0) == 0")
     out("code = tl.where(finite | (ratio <= 1e-14), tl.where(ratio > 1e-14, 0, 3), 2)")

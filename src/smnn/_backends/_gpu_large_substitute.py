@@ -17,10 +17,10 @@ def _at_once(n: int) -> int:
     return 4 if LANES <= n <= 48 else 16
 
 
-def back_body(out: Source, n: int, reach: int) -> None:
+def back_body(out: Source, n: int, reach: int, warps: int) -> None:
     """Solve `R y = z` from the last time to the first; lane `i` has the unknowns `i`, `i + 32`.
 
-    `poison` is NaN or 0; `z` lies where the answer goes.
+    `poison` is NaN or 0; `z` lies where the answer goes. Several warps all do the same.
     """
     own = [k for _, k in chunks("", n)]
     cells, width = factor_cells(n, reach, 0), (reach + 1) * n - 1
@@ -37,6 +37,8 @@ def back_body(out: Source, n: int, reach: int) -> None:
             mask = f"mask=col{k} < {n}, other=0.0"
             out(f"z{k} = tl.load(y_ptr + (b * T + t) * {n} + col{k}, {mask})")
             out(f"inverse{k} = tl.load(cells + start{k} + col{k}, {mask})")
+        if warps > 1:
+            out("tl.debug_barrier()")  # all have read what one will write over
         for r in range(1, reach + 1):
             for p in own:
                 _coupled(out, n, own, r, p)
@@ -149,4 +151,4 @@ def adjoint_body(out: Source, n: int, reach: int) -> None:
             out(f"load{r}_{k} = " + (f"load{r + 1}_{k}" if r < reach else "zero"))
     out("poison = zero")
     out("tl.debug_barrier()")
-    back_body(out, n, reach)
+    back_body(out, n, reach, tiles.form.warps)

@@ -133,20 +133,24 @@ def _place(g: int) -> str:
 
 
 def _apply(out: Source, form: Form, groups: range) -> None:
-    def ask(j: str) -> None:
+    def ask(j: str, some: str = "") -> None:
         out(f"slot = {j} % kept")
         for g in groups:
             # The last group alone may have rows behind the end.
-            mask = f", mask=line{g} < count, other=0.0" if g == groups[-1] else ""
+            masks = [f"(line{g} < count)"] if g == groups[-1] else []
+            masks += [f"(row * 0 + {some})"] if some else []
+            mask = f", mask={' & '.join(masks)}, other=0.0" if masks else ""
             out(f"next{g} = tl.load(first + (slot * count + {g * form.group}){mask})")
-        out("next_scale = tl.load(w_ptr + (b * kept + slot) + lane * 0)")
+        mask = f", mask=lane * 0 + {some}, other=0.0" if some else ""
+        out(f"next_scale = tl.load(w_ptr + (b * kept + slot) + lane * 0{mask})")
 
-    ask("low")
+    # None from `high` on: another program may be about to write those.
+    ask("low", "low < high")
     with out.block("for j in range(low, high):"):
         for g in groups:
             out(f"normal{g} = next{g}")
         out("scale = next_scale")
-        ask("(j + 1)")
+        ask("tl.minimum(j + 1, high - 1)")
         dots = total(out, [f"normal{g}[:, None] * tile{g}" for g in groups])
         out(f"along = tl.sum({dots}, axis=0) * scale")
         for g in groups:
