@@ -7,6 +7,7 @@ import torch
 
 import smnn
 from helpers import Case, random_problem
+from smnn._backends import gpu, registry
 from smnn._backends.registry import backend_named, choose_backend
 
 
@@ -200,6 +201,20 @@ def test_backend_on_the_wrong_device() -> None:
         choose_backend("cpu", torch.device("cuda"), 6)
     with pytest.raises(smnn.BackendError, match="got 'none'; expected one of 'auto'"):
         backend_named("none")
+
+
+def test_a_gpu_that_is_too_old_is_left_to_tensor_operations(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The assembler would say so of every kernel, in words for those who write kernels."""
+    monkeypatch.setattr(registry, "_unusable", lambda name: None)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "Tesla V100")
+    monkeypatch.setattr(gpu, "_capability", lambda index: (7, 0) if index == 1 else (7, 5))
+    assert choose_backend("auto", torch.device("cuda", 0), 6).name == "gpu"
+    assert choose_backend("auto", torch.device("cuda", 1), 6).name == "torch"
+    said = r"gpu: its kernels need compute capability 7\.5, Tesla V100 has 7\.0"
+    with pytest.raises(smnn.BackendError, match=said):
+        choose_backend("gpu", torch.device("cuda", 1), 6)
 
 
 @pytest.mark.parametrize("name", [k for k, why in smnn.available_backends().items() if why])

@@ -15,14 +15,14 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def compiled(kernel: Any, width: int) -> dict[str, Any]:
-    """What the compiler makes of it for compute capability 9.0."""
+def compiled(kernel: Any, width: int, capability: int = 90) -> dict[str, Any]:
+    """What the compiler makes of it for a compute capability."""
     import triton
 
     pytest.importorskip("triton.experimental.gluon._runtime")
     if "nvidia" not in triton.backends.backends:
         pytest.skip("this Triton has no backend for NVIDIA")
-    return kernel.compiled_for(90, width).asm
+    return kernel.compiled_for(capability, width).asm
 
 
 def kernels() -> dict[str, tuple[Any, int]]:
@@ -147,6 +147,13 @@ def test_kernel(name: str) -> None:
         assert 0 < code["ptx"].count("st.shared") < code["ptx"].count("shfl.sync") / 4
     if name.startswith("tiles of a warp"):
         assert "st.shared" not in code["ptx"]
+
+
+@pytest.mark.parametrize("capability", [75, 80, 86, 89, 100, 120])
+def test_other_devices(capability: int) -> None:
+    """From the oldest that `GpuBackend` takes on; kernels that ask the memory for most."""
+    for name in ("from both ends", "backward", "reduction, level"):
+        assert compiled(*kernels()[name], capability)["cubin"]
 
 
 @pytest.mark.parametrize("barrier", ["", "tl.debug_barrier()", "x = x + tl.sum(tile, axis=0)"])

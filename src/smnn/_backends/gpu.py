@@ -37,6 +37,8 @@ LARGEST_SEPARATOR = 6
 
 With 9 it takes a minute, with 12 several, and registers have no room for them.
 """
+OLDEST = 7, 5
+"""Compute capability from which on the assembler knows all that the kernels ask of the memory."""
 REDUCED = -1
 """In place of a number of pieces: odd-even reduction (`_gpu_reduction.py`)."""
 
@@ -58,11 +60,11 @@ class GpuBackend(Backend):
         return None
 
     def unsupported(self, device: torch.device, n: int) -> str | None:
-        """CUDA tensors, or CPU tensors in the interpreter."""
+        """CUDA tensors on a device that is not too old, or CPU tensors in the interpreter."""
         del n
         if not (device.type == "cuda" or (device.type == "cpu" and interpreted())):
             return f"the tensors are on {device}, not on a CUDA device"
-        return None
+        return _too_old(device) if device.type == "cuda" else None
 
     def pieces(self, B: int, T: int, n: int, reach: int) -> int:
         """Enough lanes to fill the device, as long as pieces stay worth their overhead.
@@ -252,6 +254,23 @@ def _unit_link(R: int, scheme: str, device: torch.device) -> tuple[Tensor, Tenso
     """`K` and `K F` for weights of one, kept: prepared launches hold their addresses."""
     K, KF = unit_link(R, scheme)
     return torch.from_numpy(K).to(device), torch.from_numpy(KF).to(device)
+
+
+@functools.cache
+def _capability(index: int) -> tuple[int, int]:
+    return torch.cuda.get_device_capability(index)
+
+
+@constant
+def _too_old(device: torch.device) -> str | None:
+    """Why kernels would not compile for a device; `None` if they would."""
+    index = torch.cuda.current_device() if device.index is None else device.index
+    found = _capability(index)
+    if found >= OLDEST or torch.version.hip is not None:
+        return None
+    name = torch.cuda.get_device_name(index)
+    needed, has = (".".join(map(str, x)) for x in (OLDEST, found))
+    return f"its kernels need compute capability {needed}, {name} has {has}"
 
 
 @functools.cache
