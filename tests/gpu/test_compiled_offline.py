@@ -154,23 +154,3 @@ def test_other_devices(capability: int) -> None:
     """From the oldest that `GpuBackend` takes on; kernels that ask the memory for most."""
     for name in ("from both ends", "backward", "reduction, level"):
         assert compiled(*kernels()[name], capability)["cubin"]
-
-
-@pytest.mark.parametrize("barrier", ["", "tl.debug_barrier()", "x = x + tl.sum(tile, axis=0)"])
-def test_what_races_are_judged_by(barrier: str) -> None:
-    """A sum over warps is a barrier, and what all warps have, one of them stores (`races.py`)."""
-    from smnn._backends._gpu_emit import Source
-    from smnn._backends._gpu_launch import Kernel
-
-    out = Source()
-    for line in (
-        "ROWS: tl.constexpr = 8", "COLUMNS: tl.constexpr = 32",
-        "row = tl.arange(0, ROWS)", "lane = tl.arange(0, COLUMNS)",
-        "tile = row[:, None].to(tl.float64) + lane[None, :].to(tl.float64)",
-        "x = tl.load(x_ptr + lane)", barrier or "x = x + 1.0", "tl.store(x_ptr + lane, x)",
-    ):  # fmt: skip
-        out(line)
-    code = compiled(Kernel("replaced", out, ["x_ptr"]), 128)["ptx"]
-    between = code[code.index("ld.global") : code.index("st.global")]
-    assert ("bar.sync" in between or "barrier.sync" in between) == bool(barrier)
-    assert re.search(r"@%p\d+ st\.global", code)  # by some threads only

@@ -1,0 +1,118 @@
+"""Runs compiled kernels without a GPU: the PTX that Triton makes, instruction by instruction.
+
+Triton's interpreter runs the source of a kernel, some of it otherwise than on a device, and in an
+order that a device need not keep. Here runs what the compiler has made of it: layouts, shuffles,
+shared memory and barriers. Warps take turns at random, and blocks come in any order. An access to
+memory that no tensor has is an error (`memory.py`), and so is an unknown instruction
+(`instructions.py`).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import numpy as np
+from torch import Tensor
+
+from gpu.emulated.code import Code, parsed
+from gpu.emulated.instructions import BARRIER, END, LANES, Registers, Step, translated
+from gpu.emulated.memory import Memory
+from smnn._backends import _gpu_prepared as prepared
+from smnn._backends._gpu_launch import Kernel, Program
+
+TURNS = 3, 40, 1 << 60
+"""Instructions that a warp may do before another has its turn, unless there is a barrier."""
+
+
+class Warp:
+    """Thirty-two threads in step."""
+
+    def __init__(self, code: Code, number: int, block: Block) -> None:
+        registers = Registers(number)
+        self._steps: list[Step] = [
+            translated(one, code.labels, registers, block, number) for one in code.instructions
+        ]
+
+    def start(self) -> None:
+        """From the first instruction."""
+        self._at, self.waiting, self.finished = 0, False, False
+
+    def run(self, most: int) -> None:
+        """Up to the next barrier or the end, or as many steps."""
+        steps, at = self._steps, self._at
+        while most:
+            most -= 1
+            following = steps[at]()
+            if following is None:
+                at += 1
+            elif following == BARRIER:
+                self.waiting = True
+                at += 1
+                break
+            elif following == END:
+                self.finished = True
+                break
+            else:
+                at = following
+        self._at = at
+
+
+class Block:
+    """The warps of one block. They serve for all blocks of a launch, one after the other."""
+
+    def __init__(self, made: Any, width: int, arguments: list[int], memory: Memory) -> None:
+        self.arguments, self.memory = arguments, memory
+        self.shared = np.empty(made.metadata.shared, np.uint8)
+        self.number = self.epoch = 0
+        """Which block, and how many barriers it has left behind."""
+        code = parsed(made.asm["ptx"])
+        self._warps = [Warp(code, i, self) for i in range(width // LANES)]
+
+    def run(self, number: int, turn: random.Random) -> None:
+        """One block, its warps in any order."""
+        self.number, self.epoch = number, 0
+        self.shared[:] = 0xFF  # no numbers
+        for warp in self._warps:
+            warp.start()
+        left = self._warps
+        while left:
+            ready = [warp for warp in left if not warp.waiting]
+            if ready:
+                turn.choice(ready).run(turn.choice(TURNS))
+            else:
+                self.epoch += 1
+                for warp in left:
+                    warp.waiting = False
+            left = [warp for warp in left if not warp.finished]
+
+
+def run(kernel: Kernel, width: int, grid: int, arguments: list[int], memory: Memory) -> None:
+    """All blocks of a launch."""
+    block = Block(kernel.compiled_for(90, width), width, arguments, memory)
+    turn = random.Random(grid)
+    with np.errstate(all="ignore"):
+        for number in turn.sample(range(grid), grid):
+            block.run(number, turn)
+    memory.end(kernel.name, kernel.text)
+
+
+@contextmanager
+def emulated() -> Iterator[Memory]:
+    """All that is launched runs on tensors of the CPU."""
+    memory = Memory()
+
+    def launch(self: Program, bases: dict[str, Tensor | int], device: int | None) -> None:
+        memory.lend(*(x for x in bases.values() if isinstance(x, Tensor)))
+        for one in self.launches:
+            *arguments, width = one.template
+            for i, name, offset in one.slots:
+                x = bases[name]
+                arguments[i] = (x.data_ptr() if isinstance(x, Tensor) else x) + 8 * offset
+            run(one.kernel, width, one.grid, arguments, memory)
+
+    with mock.patch.object(Program, "launch", launch), mock.patch.object(prepared, "torch", memory):
+        yield memory
