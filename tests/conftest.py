@@ -7,7 +7,8 @@ device. Runs on a CUDA device carry the mark `gpu`, so that
     pytest -m gpu            repeats the whole matrix on the device,
     pytest -m "not gpu"      stays on the CPU,
     pytest --device cuda     as the first, and fails where there is no device,
-    pytest -m gpu --reduced  makes the `gpu` backend take every problem by odd-even reduction.
+    pytest -m gpu --reduced  makes the `gpu` backend take every problem by odd-even reduction,
+    pytest --emulated -k gpu-cpu   runs its compiled kernels without a device (`gpu/emulated`).
 """
 
 import os
@@ -37,6 +38,19 @@ settings.load_profile("smnn")
 
 torch.set_num_threads(1)
 
+RACES = pytest.StashKey[dict[str, int]]()
+"""What an emulated device has found, if there is one."""
+
+
+@pytest.fixture(autouse=True)
+def _in_any_order(request: pytest.FixtureRequest) -> Iterator[None]:
+    """No kernel depends on an order that a device need not keep."""
+    yield
+    found = request.config.stash.get(RACES, {})
+    races = [*found]
+    found.clear()
+    assert races == []
+
 
 @pytest.fixture
 def two_threads() -> Iterator[None]:
@@ -58,9 +72,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="the gpu backend by odd-even reduction, which is else for large blocks",
     )
+    parser.addoption(
+        "--emulated",
+        action="store_true",
+        help="the gpu backend on tensors of the CPU, its compiled kernels on an emulated device",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--emulated"):
+        from trust.ways import emulate
+
+        config.stash[RACES] = emulate()
     if config.getoption("--reduced"):
         from trust.ways import always_reduce
 

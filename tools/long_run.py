@@ -305,6 +305,7 @@ def main() -> int:
     way.add_argument("--warps", action="store_true", help="a warp of a GPU for each")
     way.add_argument("--teams", action="store_true", help="a few lanes of one for each")
     way.add_argument("--reduced", action="store_true", help="odd-even reduction on a GPU")
+    parser.add_argument("--emulated", action="store_true", help="a GPU that is not there")
     parser.add_argument("--lanes", type=int, help="samples per program in Triton's interpreter")
     parser.add_argument("--table", action="store_true", help="only write the table, from RESULTS")
     parser.add_argument("--merge", type=Path, nargs="+", help="only merge these into --out")
@@ -326,6 +327,7 @@ def main() -> int:
         del given[given.index("--out") : given.index("--out") + 2]
     options.command = " ".join(["python", "tools/long_run.py", *given])
     torch.set_num_threads(1)
+    races = ways.emulate() if options.emulated else {}
     if options.lanes:
         ways.widen(options.lanes)
     if options.cut:
@@ -338,7 +340,9 @@ def main() -> int:
         ways.always_teams(share=options.teams)
     for record in run(options):
         write_json(options.out, record)
-    failures = sum(len(r["failures"]) for r in record["backends"].values())
+    failures = len(races) + sum(len(r["failures"]) for r in record["backends"].values())
+    for race in races:
+        print(race, file=sys.stderr)
     print(f"{options.out}: {failures} failures in {record['seconds']} s")
     return 1 if failures else 0
 

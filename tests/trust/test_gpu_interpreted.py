@@ -5,6 +5,9 @@ So the shapes are small and a program has more lanes than on a device, where a w
 programs number their lanes is a part of what is tried, because pieces need several of them. Where
 a warp works on one sequence, a sample is a program of its own: of those there are a dozen, and a
 few more of those that share one, and a single one of those whose blocks need tiles.
+
+What the compiler makes of the kernels runs on an emulated device, a warp at a time: some problems
+of each kind, and those of odd-even reduction.
 """
 
 import importlib.util
@@ -36,6 +39,15 @@ RUNS: dict[str, tuple[int, list[str], list[str], set[str]]] = {
     ),
     "a team for each": (24, list(BY_TEAMS), [*SMALL, "6", "--teams"], {"team of 8"}),
     "tiles": (1, ["gradients"], ["--large", "25", "--samples", "1", "--seed", "38"], {"large"}),
+    "compiled, whole": (
+        256, list(BY_TEAMS), [*SMALL, "32", "--emulated", "--whole"], {"lane", "twin"}
+    ),
+    "compiled, in pieces": (
+        64, list(BY_TEAMS), [*SMALL, "16", "--emulated", "--cut"], {"lane, pieces"}
+    ),
+    "compiled, reduced": (
+        12, list(BY_TEAMS), [*SMALL, "3", "--emulated", "--reduced"], {"reduced"}
+    ),
 }  # fmt: skip
 """Fewest problems, properties, options, ways."""
 
@@ -48,7 +60,8 @@ def test_random_problems(name: str, tmp_path: Path) -> None:
     script = ROOT / "tools" / "long_run.py"
     command = [sys.executable, "-W", "ignore", str(script), "--backends", "gpu"]
     command += ["--problems", str(fewest), "--properties", ",".join(properties), *options]
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    how = "emulated" if "--emulated" in options else "interpreted"
+    environment = {**os.environ, "TRITON_INTERPRET": str(int(how == "interpreted"))}
     run = subprocess.run(
         [*command, "--out", str(out)], env=environment, capture_output=True, text=True, check=False
     )
@@ -57,7 +70,7 @@ def test_random_problems(name: str, tmp_path: Path) -> None:
     found, seen = record["backends"]["gpu"], record["seen"]
     assert found["problems"] >= fewest
     assert found["failures"] == []
-    assert set(found["ways"]) == {f"{way}, interpreted" for way in ways}
+    assert set(found["ways"]) == {f"{way}, {how}" for way in ways}
     assert sum(found["ways"].values()) == found["problems"]
     assert set(found["properties"]) == set(properties)
     if record["shapes"] > 4:

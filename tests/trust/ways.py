@@ -23,8 +23,8 @@ WORDS = {
     "reduced": "odd-even reduction",
 }
 """Ways in the words of a table; one that is not here is called by its own name."""
-INTERPRETED = ", interpreted"
-"""Added to the way of a problem whose kernels ran without a GPU."""
+INTERPRETED, EMULATED = ", interpreted", ", emulated"
+"""Added to the way of a problem whose kernels ran without a GPU, as source or compiled."""
 
 
 def way_of(case: Case) -> str:
@@ -33,7 +33,7 @@ def way_of(case: Case) -> str:
     engine, pieces = engine_for(problem, "gpu")
     assert isinstance(engine, gpu.GpuBackend)
     way = "reduced" if pieces == gpu.REDUCED else named(gpu._levels(problem, pieces)[0])
-    return way + INTERPRETED if interpreted() else way
+    return way + (INTERPRETED if interpreted() else EMULATED if _emulated else "")
 
 
 def named(level: plans.Level) -> str:
@@ -47,10 +47,29 @@ def named(level: plans.Level) -> str:
 
 def in_words(ways: Any) -> dict[str, str]:
     """Texts for the names of these ways, the known ones first."""
-    words = WORDS | {key + INTERPRETED: text + INTERPRETED for key, text in WORDS.items()}
+    words = dict(WORDS)
+    for how in (INTERPRETED, EMULATED):
+        words |= {key + how: text + how for key, text in WORDS.items()}
     return {key: text for key, text in words.items() if key in ways} | {
         key: key for key in sorted(ways) if key not in words
     }
+
+
+_emulated: list[Any] = []
+
+
+def emulate() -> dict[str, int]:
+    """The GPU backend's compiled kernels run on an emulated device from here on.
+
+    Returns:
+        Where they depend on an order that a device need not keep, which is to stay empty.
+    """
+    from gpu.emulated.driver import driven
+
+    device = driven(None)
+    _emulated.append(device)  # else it would end
+    races: dict[str, int] = device.__enter__().memory.races
+    return races
 
 
 def widen(lanes: int) -> None:

@@ -101,9 +101,9 @@ def run(kernel: Kernel, width: int, grid: int, arguments: list[int], memory: Mem
 
 
 @contextmanager
-def emulated() -> Iterator[Memory]:
+def emulated(memory: Memory | None = None) -> Iterator[Memory]:
     """All that is launched runs on tensors of the CPU."""
-    memory = Memory()
+    memory = memory or Memory()
 
     def launch(self: Program, bases: dict[str, Tensor | int], device: int | None) -> None:
         memory.lend(*(x for x in bases.values() if isinstance(x, Tensor)))

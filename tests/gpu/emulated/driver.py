@@ -10,6 +10,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+from torch import Tensor
 
 from gpu.emulated.device import emulated, run
 from gpu.emulated.memory import Memory
@@ -27,6 +28,9 @@ class Anywhere(Memory):
     """All memory of the process: who asks PyTorch for some does not say so here."""
 
     _whole = np.ctypeslib.as_array((ctypes.c_uint64 * (2**44 - 1)).from_address(8))
+
+    def lend(self, *tensors: Tensor) -> None:
+        """Nothing to remember."""
 
     def words(self, addresses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Every word has a place."""
@@ -80,15 +84,15 @@ class Driver:
 
 
 @contextmanager
-def driven(module: ModuleType) -> Iterator[Driver]:
-    """Solves of the `gpu` backend on tensors of the CPU, launched from C++ where that is done."""
+def driven(module: ModuleType | None) -> Iterator[Driver]:
+    """Solves of the `gpu` backend on tensors of the CPU, launched from C++ if that is compiled."""
     driver = Driver()
     replaced: dict[Any, dict[str, Any]] = {
         GpuBackend: {"unusable": lambda self: None, "unsupported": lambda self, device, n: None},
         Kernel: {"on": lambda self, device, width: driver.load(self, width)},
         _gpu_native: {"native": lambda: module, "cuda_functions": driver.functions},
     }
-    with emulated():
+    with emulated(driver.memory):
         patches = [mock.patch.multiple(what, **how) for what, how in replaced.items()]
         for patch in patches:
             patch.start()
