@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -13,11 +15,15 @@ from helpers import random_problem
 from smnn._backends import _gpu_reduction as reduction
 from smnn._backends._gpu_level_source import LANES, Form
 from smnn._backends._gpu_level_source import form_for as form_at_once
+from smnn._backends._gpu_plan import INPUTS
 from smnn._backends._gpu_reduction_levels import Shape, Sizes, levels
+from smnn._backends._gpu_reduction_plan import solve_program
 from smnn._backends._gpu_triangle import form_for, turns
 from smnn._backends.base import Solved
 from smnn._backends.registry import backend_named
 from smnn._problem import Problem, make_problem
+
+NO_STRIDES = (1, *((0,) * len(axes) for _, axes in INPUTS))
 
 
 @pytest.fixture(autouse=True)
@@ -96,6 +102,59 @@ def test_every_block_is_eliminated_once(N: int) -> None:
     gone = [level.step * (2 * i + 1) - 1 for level in found for i in range(level.blocks)]
     assert sorted(gone) == list(range(N))
     assert [level.left for level in found] == [N >> i for i in range(N.bit_length())]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+@pytest.mark.parametrize("reach", [1, 2])
+@pytest.mark.parametrize(
+    ("V", "m", "Q", "T_init"), [(1, 3, 1, 1), (1, 1, 0, 2), (2, 2, 5, 2), (1, 8, 0, 0)]
+)
+@pytest.mark.parametrize("T", [*range(1, 30), 63, 64, 65, 100, 127, 200, 257, 1000])
+def test_what_a_level_reads_is_still_there(
+    T: int, V: int, m: int, Q: int, T_init: int, reach: int
+) -> None:
+    """Scratch is used again as soon as it may be: who wrote each of its words last."""
+    sizes = Sizes(2, T, Q, V, m, T_init, min(m, 2), reach)
+    program, scratch = solve_program(sizes, NO_STRIDES)
+    writer = np.full(scratch, -1)  # 0: rows of links, 1: rows of blocks, 2..: levels
+    B, N, M, _ = sizes.shape
+    line, done, behind = 2 * M + 2, 2, 0
+    links, blocks = (N + 1) * B * sizes.slots * line, N * B * sizes.own * (M + 2)
+    for launch in program.launches:
+        x = dict(zip(launch.kernel.arguments, launch.template, strict=False))
+        for i, _, offset in launch.slots:
+            x[launch.kernel.arguments[i]] = offset
+
+        def words(name: str, count: int, x: dict[str, int] = x) -> np.ndarray:
+            found = writer[x[f"{name}_ptr"] :][:count]
+            assert len(found) == count
+            return found
+
+        if launch.kernel.name == "link_rows":
+            words("link", links)[:] = 0
+        elif launch.kernel.name == "block_rows":
+            words("local", blocks)[:] = 1
+        elif launch.kernel.name == "reduction_level":
+            before = done - 1 if done > 2 else 0
+            made = words("rest", launch.grid * (x["made_rows"] + x["kept_rows"]) * line)
+            for _ in range(2):  # before and after: it writes beside what it reads
+                assert (words("link", x["links"] * x["link_sk"]) == before).all()
+                assert (words("outer", x["B"] * x["outer_rows"] * line) == behind).all()
+                made[:] = done
+            behind = behind if x["outer_rows"] else before
+            done += 1
+        elif launch.kernel.name == "reduction_residual":
+            assert (words("link", links) == 0).all()
+            assert (words("local", blocks) == 1).all()
+    assert done == 2 + len(sizes.levels)
+
+
+def test_memory_of_a_long_sequence() -> None:
+    """Rows of links and what the first level leaves of them, and little else."""
+    sizes = Sizes(1, 10_000, 3, 3, 3, 1, 2, 1)
+    _, scratch = solve_program(sizes, NO_STRIDES)
+    links, first = 9 * 20, 12 * 20 / 2
+    assert scratch < 1.01 * 10_000 * (links + first + 3 * 11 + 9)
 
 
 def test_rows_do_not_grow() -> None:

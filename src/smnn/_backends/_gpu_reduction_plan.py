@@ -161,28 +161,40 @@ def _refinement(sizes: Sizes, strides: Any, place: Place) -> list[Launch]:
 # ----------------------------------------------------------------------------------------- programs
 
 
-def _layout(sizes: Sizes) -> tuple[Place, int]:
-    """Places of a solve in one piece of scratch, and its size."""
+def _rests(sizes: Sizes, links: tuple[int, int]) -> list[tuple[int, int]]:
+    """From where to where each level's rest lies: beside the one before, which the level reads.
+
+    All else that was there has been read; for the first level that are the `links`. A link apart from
+    the others lies at the end of an earlier rest, where no later one reaches: they are fewer by half
+    each time.
+    """
+    out = [links]
+    for level in sizes.levels:
+        (low, high), size = out[-1], _rest_size(sizes.shape, level)
+        start = links[0] if links[0] + size <= low else high
+        out.append((start, start + size))
+    return out[1:]
+
+
+def _layout(sizes: Sizes) -> tuple[Place, int, bool]:
+    """Places of a solve in one piece of scratch, its size, and whether links are written over."""
     from smnn._backends._gpu_launch import Slot
 
     shape, scratch = sizes.shape, Layout()
     B, N, M, wanted = shape
-    at = {
-        "link": scratch.take((N + 1) * B * sizes.slots * (2 * M + 2)),
-        "local": scratch.take(N * B * sizes.own * (M + 2)),
-        "z": scratch.take(N * B * M),
-    }
-    start = scratch.size
-    for i, level in enumerate(sizes.levels):
-        at[f"rest{i}"] = scratch.take(_rest_size(shape, level))
-    later = Layout(start)  # when no level needs what another has left
-    for name, size in finishing(shape).items():
+    at = {"local": scratch.take(N * B * sizes.own * (M + 2)), "z": scratch.take(N * B * M)}
+    at["link"] = scratch.take((N + 1) * B * sizes.slots * (2 * M + 2))
+    links, later = (at["link"], scratch.size), Layout(scratch.size)
+    rests = _rests(sizes, links)
+    at |= {f"rest{i}": low for i, (low, _) in enumerate(rests)}
+    for name, size in finishing(shape).items():  # when no level needs what another has left
         at[name] = later.take(size)
 
     def place(name: str) -> Slot:
         return Slot("scratch", at[name]) if name in at else Slot(name)
 
-    return place, max(scratch.size, later.size)
+    most = max(later.size, *(high for _, high in rests))
+    return place, most, any(low < min(links[1], high) for low, high in rests)
 
 
 def finishing(shape: Shape) -> dict[str, int]:
@@ -197,9 +209,12 @@ def solve_program(sizes: Sizes, strides: Any) -> tuple[Program, int]:
     """Launches of a solve whose matrices have room in registers, and the scratch they need."""
     from smnn._backends._gpu_launch import Program
 
-    place, scratch = _layout(sizes)
-    launches = _block_launches(sizes, strides, place) + _level_launches(sizes, place)
-    return Program(launches + _refinement(sizes, strides, place)), scratch
+    place, scratch, again = _layout(sizes)
+    blocks = _block_launches(sizes, strides, place)
+    launches = [*blocks, *_level_launches(sizes, place)]
+    if again:
+        launches.append(blocks[-1])  # links are needed once more, by what is left of the rows
+    return Program([*launches, *_refinement(sizes, strides, place)]), scratch
 
 
 @functools.lru_cache(maxsize=256)
