@@ -97,6 +97,20 @@ def test_a_length_that_was_first_seen_in_a_graph(T: int, V: int) -> None:
     torch.testing.assert_close(captured, found)
 
 
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+@pytest.mark.parametrize(("T", "V"), [(30, 1), (400, 1), (10, 9), (330, 3)])
+def test_a_device_that_is_not_the_current_one(T: int, V: int) -> None:
+    """Solved on the second while the first is current, before and after what is prepared."""
+    x = [t.detach().to("cuda:1").requires_grad_() for t in tensors(B=4, T=T, V=V)]
+    for _ in range(3):
+        y = solve(*x)
+        g = torch.randn_like(y)
+        out = torch.autograd.grad(y, x, g)
+        assert {t.device.index for t in (y, *out)} == {1}
+        assert torch.cuda.current_device() == 0
+        close([*out], expected(x, g))
+
+
 def test_another_stream() -> None:
     x = tensors(T=200)
     g = torch.randn(40, 200, 1, 3, dtype=torch.float64, device="cuda")
