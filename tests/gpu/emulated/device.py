@@ -9,10 +9,10 @@ memory that no tensor has is an error (`memory.py`), and so is an unknown instru
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -62,10 +62,13 @@ class Warp:
 
 
 class Block:
-    """The warps of one block. They serve for all blocks of a launch, one after the other."""
+    """The warps of one block. They serve for all blocks of a kernel, one after the other."""
 
-    def __init__(self, made: Any, width: int, arguments: list[int], memory: Memory) -> None:
-        self.arguments, self.memory = arguments, memory
+    memory: Memory
+    arguments: list[int]
+
+    def __init__(self, kernel: Kernel, width: int) -> None:
+        made = kernel.compiled_for(90, width)
         self.shared = np.empty(made.metadata.shared, np.uint8)
         self.number = self.epoch = 0
         """Which block, and how many barriers it has left behind."""
@@ -90,10 +93,13 @@ class Block:
             left = [warp for warp in left if not warp.finished]
 
 
+_block = functools.lru_cache(maxsize=32)(Block)
+
+
 def run(kernel: Kernel, width: int, grid: int, arguments: list[int], memory: Memory) -> None:
     """All blocks of a launch."""
-    block = Block(kernel.compiled_for(90, width), width, arguments, memory)
-    turn = random.Random(grid)
+    block, turn = _block(kernel, width), random.Random(grid)
+    block.arguments, block.memory = arguments, memory
     with np.errstate(all="ignore"):
         for number in turn.sample(range(grid), grid):
             block.run(number, turn)

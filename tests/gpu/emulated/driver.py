@@ -43,7 +43,7 @@ class Driver:
     def __init__(self) -> None:
         self.memory, self.launched = Anywhere(), list[str]()
         self.error: Exception | None = None
-        self._kernels: list[tuple[Kernel, int]] = []
+        self._kernels: list[tuple[Kernel, int, int]] = []
         self._functions: dict[str, Any] = {
             "launch": LAUNCH(self._launch),
             "stream": STREAM(lambda index, out: self._give(out, CURRENT)),
@@ -58,8 +58,8 @@ class Driver:
 
     def load(self, kernel: Kernel, width: int) -> Any:
         """As `Kernel.on`."""
-        self._kernels.append((kernel, width))
         metadata = kernel.compiled_for(90, width).metadata
+        self._kernels.append((kernel, width, metadata.shared))
         return SimpleNamespace(function=len(self._kernels), metadata=metadata)
 
     @staticmethod
@@ -68,11 +68,11 @@ class Driver:
         return 0
 
     def _launch(self, number: int, grid: int, *rest: Any) -> int:
-        kernel, width = self._kernels[number - 1]
-        one, also, threads, y, z, shared, stream, parameters, extra = rest
+        kernel, width, shared = self._kernels[number - 1]
+        *others, parameters, extra = rest
         try:
-            assert (one, also, threads, y, z, stream, extra) == (1, 1, width, 1, 1, CURRENT, None)
-            assert shared == kernel.compiled_for(90, width).metadata.shared
+            assert others == [1, 1, width, 1, 1, shared, CURRENT]
+            assert extra is None
             words = ctypes.POINTER(ctypes.c_int64)
             values = [ctypes.cast(x, words)[0] for x in parameters[: len(kernel.arguments)]]
             run(kernel, width, grid, values, self.memory)
