@@ -49,6 +49,7 @@ CASES = {  # scheme, B, T, V, R, pieces (0: several lanes for each), weights by 
     "reduction": ("smnn", 2, 11, 3, 2, REDUCED, False),
     "reduction, a single time": ("smnn", 2, 1, 2, 1, REDUCED, False),
     "reduction, weights by order": ("central", 2, 9, 1, 2, REDUCED, True),
+    "reduction, central": ("central", 2, 5, 3, 1, REDUCED, False),
     "reduction, eight warps": ("smnn", 1, 5, 8, 2, REDUCED, False),
     "reduction, several launches a level": ("smnn", 1, 5, 12, 2, REDUCED, False),
     "reduction, products of matrices": ("smnn", 1, 3, 18, 1, REDUCED, False),
