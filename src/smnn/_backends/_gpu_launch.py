@@ -79,15 +79,20 @@ LOOP_BOUNDS = {
     *(f"stop{i}" for i in range(8)),
 }
 """Arguments that the interpreter can only take as constants."""
-FUSED = {"enable_fp_fusion": True}
-"""Products and sums in one instruction, also where a Triton to come has another mind."""
 INTEGERS = ("weakest_ptr", "weakest_below_ptr", "status_ptr")
 
 
 class Kernel:
-    """A kernel, compiled once per device and width, and the order of its arguments."""
+    """A kernel, compiled once per device and width, and the order of its arguments.
 
-    def __init__(self, name: str, source: Source, arguments: list[str]) -> None:
+    Products and sums are one instruction if they are to be `fused`, said outright because a Triton to
+    come has another mind.
+    """
+
+    def __init__(
+        self, name: str, source: Source, arguments: list[str], *, fused: bool = True
+    ) -> None:
+        self._options = {"enable_fp_fusion": fused}
         fixed = LOOP_BOUNDS if interpreted() else set()
         kinds = {a: "tl.constexpr" if a in fixed else "tl.int64" for a in arguments}
         parameters = [a if a.endswith("_ptr") else f"{a}: {kinds[a]}" for a in arguments]
@@ -127,7 +132,7 @@ class Kernel:
         source = GluonASTSource(
             self.jit, kinds | {"LANES": "constexpr"}, {(len(self.arguments),): width}
         )
-        options = FUSED | {"num_warps": max(1, width // 32)}
+        options = self._options | {"num_warps": max(1, width // 32)}
         return triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
 
     def on(self, device: int, width: int) -> Any:
@@ -143,7 +148,8 @@ class Kernel:
                 for a in self.arguments
             ]
             warps = max(1, width // 32)
-            kernel = self.jit.warmup(*kinds, LANES=width, num_warps=warps, grid=(1,), **FUSED)
+            options: dict[str, Any] = {"LANES": width, "num_warps": warps, **self._options}
+            kernel = self.jit.warmup(*kinds, grid=(1,), **options)
             kernel = kernel.result() if hasattr(kernel, "result") else kernel
             try:
                 # Loads it onto the device: before that it has no `function`. Once that has failed,

@@ -77,8 +77,13 @@ def triangle_kernel(form: triangle.Form) -> Kernel:
 
 @functools.cache
 def residual_kernel() -> Kernel:
-    """What a solution leaves of the rows."""
-    return _kernel("reduction_residual", refine.RESIDUAL_ARGUMENTS, refine.residual_body)
+    """What a solution leaves of the rows.
+
+    Terms that cancel each other do so only if each product is rounded like the other.
+    """
+    out = Source()
+    refine.residual_body(out)
+    return Kernel("reduction_residual", out, refine.RESIDUAL_ARGUMENTS, fused=False)
 
 
 @functools.cache

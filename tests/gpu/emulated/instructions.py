@@ -116,6 +116,7 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "max": np.fmax, "min": np.fmin, "shl": _shift_left, "shr": _shift_right,
     "div": _quotient, "div.rn": operator.truediv,
     "rem": lambda a, b: a - _quotient(a, b) * b,
+    "add.rn": operator.add, "sub.rn": operator.sub, "mul.rn": operator.mul,
 }  # fmt: skip
 UNARY: dict[str, Callable[[Any], Any]] = {
     "neg": operator.neg, "abs": np.abs, "not": np.invert, "mov": lambda a: a, "sqrt.rn": np.sqrt,
