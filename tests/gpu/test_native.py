@@ -333,7 +333,7 @@ def test_a_kernel_that_has_not_run_yet_can_be_described() -> None:
     from smnn._backends._gpu_launch import Kernel, Launch, Slot
 
     kernel = Kernel.__new__(Kernel)
-    kernel.arguments, kernel._compiled = ["B", "y_ptr"], {}
+    kernel.arguments, kernel._compiled, kernel._options = ["B", "y_ptr"], {}, {}
     kernel.jit = SimpleNamespace(warmup=lambda *_, **__: Loaded())
     launch = Launch(kernel, 40, 32, {"B": 40, "y_ptr": Slot("y", 3)})
     ((function, grid, threads, shared, arguments, slots),) = _gpu_native.describe([launch], 0, {})
