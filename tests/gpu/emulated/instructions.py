@@ -90,6 +90,12 @@ def _high(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.array([int(x) >> bits for x in products], dtype=object).astype(a.dtype)
 
 
+def _inserted(a: np.ndarray, b: np.ndarray, start: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """The second, with the lowest bits of the first in some of its places."""
+    places = _shift_left(~_shift_left(~(a ^ a), count), start)
+    return b & ~places | _shift_left(a, start) & places
+
+
 def _coarse(x: np.ndarray) -> np.ndarray:
     """As the device's quick functions: the upper word is right, the lower one zero."""
     return (x.view(np.uint64) & np.uint64(0xFFFFFFFF00000000)).view(np.float64)
@@ -286,6 +292,9 @@ def _arithmetic(
             registers.result(first, kind),
             lambda: _shift_right(_shift_left(a, bits - start - count), bits - count), [],
         )  # fmt: skip
+    if name == "bfi":
+        given = [registers.read(x, t) for x, t in zip(rest, (kind, kind, np.uint32, np.uint32))]
+        return _assign(registers.words(first), _inserted, given)
     if operation == "popc.b32":
         return _assign(registers.words(first), np.bitwise_count, [registers.read(rest[0], kind)])
     wide = name.endswith(".wide")
