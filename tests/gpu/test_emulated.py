@@ -32,6 +32,7 @@ CASES = {  # scheme, B, T, V, R, pieces (0: several lanes for each), weights by 
     "two lanes, several warps": ("smnn", 37, 6, 1, 1, 1, False),
     "two lanes, weights by order": ("smnn", 5, 8, 2, 1, 1, True),
     "two lanes, two launches": ("smnn", 19, 9, 2, 2, 1, False),
+    "two lanes that go different ways": ("smnn", 5, 9, 1, 0, 1, False),
     "a lane": ("central", 37, 7, 1, 2, 1, False),
     "a single time": ("smnn", 5, 1, 1, 2, 1, False),
     "pieces": ("smnn", 5, 41, 1, 2, 7, False),

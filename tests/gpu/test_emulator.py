@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ if importlib.util.find_spec("triton") is None:
 pytest.importorskip("triton.experimental.gluon._runtime")
 
 from gpu.emulated.code import Instruction, parsed
-from gpu.emulated.device import emulated
+from gpu.emulated.device import Warp, emulated
 from gpu.emulated.instructions import LANES, Registers, translated
 from gpu.emulated.memory import Memory
 from smnn._backends._gpu_emit import Source
@@ -90,12 +91,42 @@ def test_masked_lanes_touch_nothing() -> None:
     assert found["x"].nonzero().tolist() == [[99]]
 
 
+LOOP = """.entry k()
+{
+	mov.b32 %r1, %tid.x;
+	and.b32 %r2, %r1, 3;
+$again:
+	add.s32 %r3, %r3, %r1;
+	{INSIDE}
+	setp.eq.s32 %p1, %r2, 0;
+	@%p1 bra $done;
+	sub.s32 %r2, %r2, 1;
+	bra.uni $again;
+$done:
+	shfl.sync.idx.b32 %r4, %r3, 30, 31, -1;
+	ret;
+}
+"""
+"""Each lane adds up its number, once or up to four times, and is told what lane 30 has."""
+
+
 def test_lanes_that_go_different_ways() -> None:
-    registers = Registers(0)
-    registers.words("%p1")[:] = np.arange(LANES) < 3
-    step = translated(Instruction("%p1", "bra", ["there"], 0), {"there": 7}, registers, None, 0)
-    with pytest.raises(AssertionError, match="different ways"):
-        step()
+    warp = Warp(parsed(LOOP.replace("{INSIDE}", "mov.b32 %r5, %r1;")), 0, SimpleNamespace())
+    warp.start()
+    while not warp.finished:
+        warp.run(5)
+    lane = np.arange(LANES)
+    assert (warp.registers.words("%r3") == lane * (lane % 4 + 1)).all()
+    assert (warp.registers.words("%r4") == 30 * 3).all()
+
+
+@pytest.mark.parametrize("inside", ["shfl.sync.idx.b32 %r5, %r3, 30, 31, -1;", "bar.sync 0;"])
+def test_not_all_lanes_come_to_what_they_do_together(inside: str) -> None:
+    warp = Warp(parsed(LOOP.replace("{INSIDE}", inside)), 0, SimpleNamespace())
+    warp.start()
+    warp.run(5)
+    with pytest.raises(AssertionError, match="different ways to what they do together"):
+        warp.run(50)
 
 
 def test_unknown_instruction() -> None:

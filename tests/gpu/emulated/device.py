@@ -13,13 +13,14 @@ import functools
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any, NamedTuple
 from unittest import mock
 
 import numpy as np
 from torch import Tensor
 
 from gpu.emulated.code import Code, parsed
-from gpu.emulated.instructions import BARRIER, END, LANES, Registers, Step, translated
+from gpu.emulated.instructions import APART, BARRIER, END, LANES, Registers, Step, translated
 from gpu.emulated.memory import Memory
 from smnn._backends import _gpu_prepared as prepared
 from smnn._backends._gpu_launch import Kernel, Program
@@ -28,24 +29,37 @@ TURNS = 3, 40, 1 << 60
 """Instructions that a warp may do before another has its turn, unless there is a barrier."""
 
 
-class Warp:
-    """Thirty-two threads in step."""
+class Lanes(NamedTuple):
+    """Some of a warp, that wait while others go another way."""
 
-    def __init__(self, code: Code, number: int, block: Block) -> None:
-        registers = Registers(number)
+    at: int
+    lanes: np.ndarray
+    kept: dict[str, np.ndarray]
+
+
+class Warp:
+    """Thirty-two threads, in step unless they go different ways."""
+
+    def __init__(self, code: Code, number: int, block: Any) -> None:
+        self.registers = Registers(number)
+        self._code = code
         self._steps: list[Step] = [
-            translated(one, code.labels, registers, block, number) for one in code.instructions
+            translated(one, code.labels, self.registers, block, number) for one in code.instructions
         ]
 
     def start(self) -> None:
         """From the first instruction."""
         self._at, self.waiting, self.finished = 0, False, False
+        self._apart: list[Lanes] = []
+        self.registers.active[:] = True
 
     def run(self, most: int) -> None:
         """Up to the next barrier or the end, or as many steps."""
         steps, at = self._steps, self._at
         while most:
             most -= 1
+            if self._apart:
+                at = self._furthest_behind(at)
             following = steps[at]()
             if following is None:
                 at += 1
@@ -56,9 +70,39 @@ class Warp:
             elif following == END:
                 self.finished = True
                 break
+            elif following == APART:
+                at = self._divided(at)
             else:
                 at = following
         self._at = at
+
+    def _wait(self, at: int, lanes: np.ndarray) -> None:
+        self._apart.append(Lanes(at, lanes.copy(), self.registers.kept()))
+
+    def _divided(self, at: int) -> int:
+        """At a branch: lanes that do not take it wait behind it. Where the others go."""
+        branch, active = self._code.instructions[at], self.registers.active
+        taken = self.registers.follow(branch.condition)()
+        self._wait(at + 1, active & ~taken)
+        active[:] = taken
+        return self._code.labels[branch.operands[0]]
+
+    def _furthest_behind(self, at: int) -> int:
+        """Where to go on: with the first in the order of the code, and all that are there."""
+        active = self.registers.active
+        if min(x.at for x in self._apart) < at:
+            self._wait(at, active)
+            active[:] = False
+            at = min(x.at for x in self._apart)
+        for one in [x for x in self._apart if x.at == at]:
+            self.registers.put_back(one.kept, one.lanes)
+            active |= one.lanes
+        self._apart = [x for x in self._apart if x.at != at]
+        together = self._code.instructions[at].operation
+        assert not (self._apart and (".sync" in together or together == "ret")), (
+            "lanes of a warp go different ways to what they do together"
+        )
+        return at
 
 
 class Block:

@@ -16,7 +16,7 @@ import numpy as np
 from gpu.emulated.code import Instruction
 
 LANES = 32
-BARRIER, END = -1, -2
+BARRIER, END, APART = -1, -2, -3
 """In place of the number of the next instruction."""
 Step = Callable[[], int | None]
 WORDS = {"%p": np.bool_, "%rs": np.uint16, "%r": np.uint32, "%rd": np.uint64, "p": np.bool_}
@@ -34,6 +34,17 @@ class Registers:
         self._words: dict[str, np.ndarray] = {
             "%tid.x": np.arange(LANES, dtype=np.uint32) + np.uint32(LANES * warp)
         }
+        self.active = np.ones(LANES, bool)
+        """Lanes that do what is done now. The others' registers are of no meaning (`kept`)."""
+
+    def kept(self) -> dict[str, np.ndarray]:
+        """A copy of all."""
+        return {name: words.copy() for name, words in self._words.items()}
+
+    def put_back(self, kept: dict[str, np.ndarray], lanes: np.ndarray) -> None:
+        """What some lanes had."""
+        for name, words in kept.items():
+            self._words[name][lanes] = words[lanes]
 
     def words(self, name: str) -> np.ndarray:
         """As they are."""
@@ -59,6 +70,14 @@ class Registers:
             return np.full(LANES, value != 0)
         size = np.dtype(kind).itemsize
         return np.full(LANES, value & ((1 << 8 * size) - 1), f"u{size}").view(kind)
+
+    def follow(self, condition: str) -> Callable[[], np.ndarray]:
+        """Which active lanes fulfil a condition."""
+        active = self.active
+        if not condition:
+            return lambda: active
+        words = self.words(condition.lstrip("!"))
+        return lambda: (~words if condition[0] == "!" else words) & active
 
     def result(self, name: str, kind: Any) -> np.ndarray:
         """A register to be written as this type."""
@@ -178,11 +197,13 @@ def translated(
 def _branch(registers: Registers, condition: str, target: int) -> Step:
     if not condition:
         return lambda: target
-    words, opposite = registers.words(condition.lstrip("!")), condition[0] == "!"
+    following, active = registers.follow(condition), registers.active
 
     def step() -> int | None:
-        assert words.all() or not words.any(), "lanes of a warp go different ways"
-        return target if bool(words[0]) != opposite else None
+        lanes = following()
+        if not lanes.any():
+            return None
+        return target if (lanes == active).all() else APART
 
     return step
 
@@ -198,20 +219,16 @@ def _address(registers: Registers, text: str, kind: Any) -> Callable[[], np.ndar
     return lambda: start + more
 
 
-def _mask(registers: Registers, condition: str) -> np.ndarray:
-    """Lanes that fulfil it."""
-    return registers.words(condition) if condition else np.ones(LANES, bool)
-
-
 def _in_memory(one: Instruction, registers: Registers, block: Any, warp: int) -> Step:
     """A load or a store of a word by each lane that the condition lets."""
     loads, (first, second) = one.operation.startswith("ld"), one.operands
     place, value = (second, first) if loads else (first, second)
     at, words = _address(registers, place, np.uint64), registers.words(value.strip("{}"))
     assert words.dtype.itemsize == 8, one
-    mask = _mask(registers, one.condition)
+    following = registers.follow(one.condition)
 
     def step() -> None:
+        mask = following()
         if not mask.any():
             return
         where, who = at()[mask], (block.number, block.epoch, warp, one.line)
@@ -230,9 +247,10 @@ def _in_shared(one: Instruction, registers: Registers, block: Any, kind: Any) ->
     at, size = _address(registers, place, np.uint32), np.dtype(kind).itemsize
     found = re.findall(r"[^{},]+", values)
     words = [registers.words(x) if loads else registers.read(x, kind) for x in found]
-    each, mask = np.arange(size), _mask(registers, one.condition)
+    each, following = np.arange(size), registers.follow(one.condition)
 
     def step() -> None:
+        mask = following()
         start = at().astype(np.int64)[mask]
         for i, x in enumerate(words):
             places = (start + i * size)[:, None] + each
