@@ -35,6 +35,8 @@ _FORBIDDEN = {
     "socket.connect", "socket.bind", "pickle.find_class", "ctypes.dlopen", "code.__new__",
     "os.startfile", "pty.spawn", "urllib.Request",
 }  # fmt: skip
+_COUNTS_GPUS = ("libnvidia-ml.so.1",)
+"""What PyTorch opens to know whether there are any, if it was built for them."""
 
 
 def _tried(path: Path) -> str | None:
@@ -63,6 +65,8 @@ class Watch:
 
     def _hook(self, event: str, args: tuple[Any, ...]) -> None:
         if not self.active:
+            return
+        if event == "ctypes.dlopen" and args == _COUNTS_GPUS:
             return
         if event in _FORBIDDEN:
             self.seen.append(f"{event} {args!r}"[:200])

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Sequence
+from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
@@ -46,8 +47,9 @@ def test_the_page_lists_what_is_pinned() -> None:
     table = text.split(licences.BEGIN)[1].split(licences.END)[0]
     rows = [line.strip("| ").split(" | ") for line in table.strip().splitlines()[2:]]
     assert {row[0]: row[1] for row in rows} == licences.pins()
-    for name, _, stated, _ in (row for row in rows if licences.is_installed(row[0])):
-        assert stated == licences.licence(name), name
+    for name, version, stated, _ in (row for row in rows if licences.is_installed(row[0])):
+        if metadata.version(name).partition("+")[0] == version:  # others may have other licences
+            assert stated == licences.licence(name), name
 
 
 def test_every_direct_dependency_is_explained() -> None:
