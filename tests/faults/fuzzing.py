@@ -21,6 +21,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import torch
 from fuzz_targets import Target
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
@@ -35,8 +36,13 @@ _FORBIDDEN = {
     "socket.connect", "socket.bind", "pickle.find_class", "ctypes.dlopen", "code.__new__",
     "os.startfile", "pty.spawn", "urllib.Request",
 }  # fmt: skip
-_COUNTS_GPUS = ("libnvidia-ml.so.1",)
-"""What PyTorch opens to know whether there are any, if it was built for them."""
+
+
+def _of_pytorch(event: str, args: tuple[Any, ...]) -> bool:
+    """To see whether there are GPUs, if built for them; or to rename what `no_grad` wraps."""
+    if event == "ctypes.dlopen":
+        return args == ("libnvidia-ml.so.1",)
+    return event == "code.__new__" and args[1] == torch.utils._contextlib.__file__
 
 
 def _tried(path: Path) -> str | None:
@@ -66,9 +72,7 @@ class Watch:
     def _hook(self, event: str, args: tuple[Any, ...]) -> None:
         if not self.active:
             return
-        if event == "ctypes.dlopen" and args == _COUNTS_GPUS:
-            return
-        if event in _FORBIDDEN:
+        if event in _FORBIDDEN and not _of_pytorch(event, args):
             self.seen.append(f"{event} {args!r}"[:200])
         elif event == "exec":
             # Modules that are imported late come from files; text that is executed does not.
