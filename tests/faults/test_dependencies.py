@@ -52,6 +52,18 @@ def test_the_page_lists_what_is_pinned() -> None:
             assert stated == licences.licence(name), name
 
 
+TRITON_OF = {"2.13.0": "3.7.1"}
+"""By version of torch: what its builds for CUDA ask for, which most indexes have alone."""
+
+
+def test_pins_fit_every_build_of_torch() -> None:
+    """With another version of Triton, pip finds nothing to install there."""
+    pins = licences.pins()
+    assert pins["triton"] == TRITON_OF[pins["torch"]]
+    make = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert all(f'"{name}=={pins[name]}"' in make for name in ("torch", "triton"))
+
+
 def test_every_direct_dependency_is_explained() -> None:
     assert set(licences.direct()) <= set(licences.WHY)
     assert set(licences.WHY) <= set(licences.pins())
