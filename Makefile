@@ -80,10 +80,11 @@ tables: $(VENV)/stamp-run  ## Write the tables of README and docs from what demo
 		$(if $(wildcard $(STANDALONE)),--standalone $(STANDALONE)) \
 		$(if $(wildcard bench-output/bench.json),--bench bench-output/bench.json)
 
-constraints: pyproject.toml  ## Write constraints.txt anew from the newest versions that fit.
+constraints: pyproject.toml  ## Write constraints.txt anew: the newest that fit torch and triton, which stay.
 	rm -rf $(VENV)-pins
 	$(PYTHON) -m venv $(VENV)-pins
-	$(VENV)-pins/bin/python -m pip install --quiet "torch==2.13.0" "triton==3.7.1" hatchling editables
+	$(VENV)-pins/bin/python -m pip install --quiet \
+		$$(grep -E '^(torch|triton)==' constraints.txt) hatchling editables
 	$(VENV)-pins/bin/python -m pip install --quiet --no-build-isolation ".[discovery,experiments,peers,test,docs]"
 	{ sed -n '/^#/p' constraints.txt; \
 	  $(VENV)-pins/bin/python -m pip freeze --all | grep -vE '^(pip|smnn)[ =]' | sed 's/+cpu$$//'; } \

@@ -1,8 +1,10 @@
 """A few dozen spoiled inputs for every reader; tools/fuzz.py makes a hundred thousand."""
 
+import ctypes
 import os
 
 import pytest
+import torch
 from fuzz_inputs import as_json
 from fuzz_targets import Target, targets
 from fuzzing import Watch, fuzz
@@ -43,6 +45,14 @@ def test_the_fuzzer_finds_what_it_looks_for() -> None:
     def acts(value: int, folder: object) -> None:
         exec("1 + 1")
 
+    def forges(value: int, folder: object) -> None:
+        acts.__code__.replace(co_filename=torch.utils._contextlib.__file__)
+
+    def loads(value: int, folder: object) -> None:
+        ctypes.CDLL(None)
+
+    assert fed(forges)["acts"][0][0].startswith("code.__new__")
+    assert fed(loads)["acts"][0][0].startswith("ctypes.dlopen")
     assert fed(fails)["bugs"][0][0] == "ValueError: seven"
     assert "without a message" in fed(mute)["bugs"][0][0]
     assert fed(grows)["bugs"][0][0].startswith("MemoryError")

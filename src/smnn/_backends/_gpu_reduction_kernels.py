@@ -15,10 +15,16 @@ from smnn._backends._gpu_kernels import INPUTS, VARYING
 from smnn._backends._gpu_launch import Kernel
 
 
-def _kernel(name: str, arguments: list[str], write: Callable[..., None], *what: object) -> Kernel:
+def _kernel(
+    name: str,
+    arguments: list[str],
+    write: Callable[..., None],
+    *what: object,
+    fused: bool = True,
+) -> Kernel:
     out = Source()
     write(out, *what)
-    return Kernel(name, out, arguments)
+    return Kernel(name, out, arguments, fused=fused)
 
 
 @functools.cache
@@ -81,9 +87,8 @@ def residual_kernel() -> Kernel:
 
     Terms that cancel each other do so only if each product is rounded like the other.
     """
-    out = Source()
-    refine.residual_body(out)
-    return Kernel("reduction_residual", out, refine.RESIDUAL_ARGUMENTS, fused=False)
+    arguments, write = refine.RESIDUAL_ARGUMENTS, refine.residual_body
+    return _kernel("reduction_residual", arguments, write, fused=False)
 
 
 @functools.cache
