@@ -11,7 +11,7 @@ from smnn._eager import solve_problem
 from smnn._errors import mismatch
 from smnn._look import SolveInfo, condition_number, engine_for, refuse_noise
 from smnn._ops import adjoint
-from smnn._problem import Problem, Weight, fit, make_problem
+from smnn._problem import Problem, Weight, fit, make_problem, with_orders
 from smnn._rows import normal_residual
 
 
@@ -148,7 +148,10 @@ def factorize(
         backend: As in `solve`.
         check: As in `solve`.
     """
-    c, s = c.clone(), s.clone()  # what is factored must not change with the caller's tensors
+    c, s = (
+        with_orders(c, order).clone(),
+        s.clone(),
+    )  # what is factored must not change with the caller's tensors
     w_gov, w_init, w_smooth = (
         w.clone() if isinstance(w, Tensor) else w for w in (w_gov, w_init, w_smooth)
     )
@@ -156,7 +159,6 @@ def factorize(
     d = c.new_zeros((1,) * (nb + 1) + (Q,))
     u = c.new_zeros((1,) * nb + (init_shape[0], V, init_shape[1]))
     problem, batch = make_problem(
-        c, d, u, s, w_gov=w_gov, w_init=w_init, w_smooth=w_smooth,
-        order=order, scheme=scheme, n_steps=n_steps,
-    )  # fmt: skip
+        c, d, u, s, w_gov=w_gov, w_init=w_init, w_smooth=w_smooth, scheme=scheme, n_steps=n_steps
+    )
     return Factorization(problem, batch, backend, check=check, dtype=c.dtype)

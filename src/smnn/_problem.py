@@ -201,6 +201,28 @@ def _flatten(x: Tensor, batch: tuple[int, ...], tail: tuple[int, ...]) -> Tensor
     return x.expand(batch + tail).reshape((size, *tail))
 
 
+def with_orders(c: Tensor, order: int | None) -> Tensor:
+    """Coefficients padded with zeros up to derivatives of this order; `c` itself for `None`.
+
+    Done before anything else, so that later code sees only one form of a problem.
+
+    Raises:
+        ShapeError: `c` already has derivatives of a higher order.
+        TypeError: `order` is not an integer.
+    """
+    if order is None or not isinstance(c, Tensor) or c.ndim < 4:
+        return c  # `make_problem` reports what is wrong with `c`
+    if not isinstance(order, int):
+        raise TypeError(f"order: got {order!r}; expected an integer, or None.")
+    m = c.shape[-1]
+    if order < m - 1:
+        raise ShapeError(
+            f"order: got {order}; expected at least {m - 1}, the highest order c has "
+            f"(its last axis has {m} entries). order= only adds orders."
+        )
+    return torch.constant_pad_nd(c, (0, order + 1 - m)) if order >= m else c
+
+
 def make_problem(
     c: Tensor,
     d: Tensor,
@@ -210,7 +232,6 @@ def make_problem(
     w_gov: Weight = 1.0,
     w_init: Weight = 1.0,
     w_smooth: Weight = 1.0,
-    order: int | None = None,
     scheme: str = "smnn",
     n_steps: int | None = None,
 ) -> tuple[Problem, tuple[int, ...]]:
@@ -261,14 +282,6 @@ def make_problem(
         raise mismatch(
             "s", f"{s.shape[-1]} variables", f"V = {V} as c has, or 1", "s is (*B, T-1, V)."
         )
-    if order is not None:
-        if order < m - 1:
-            raise ShapeError(
-                f"order: got {order}; expected at least {m - 1}, the highest order c has "
-                f"(its last axis has {m} entries). order= only adds orders."
-            )
-        c = torch.nn.functional.pad(c, (0, order + 1 - m))
-        m = order + 1
     if scheme == "central" and m < 2:
         raise ShapeError(
             "scheme: 'central' ties the top derivative to the order below it, so R must be at "

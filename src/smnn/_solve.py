@@ -25,7 +25,7 @@ from smnn._factorize import Factorization as Factorization
 from smnn._factorize import factorize as factorize
 from smnn._look import SolveInfo as SolveInfo
 from smnn._look import engine_for, refuse_noise, with_condition
-from smnn._problem import Problem, Weight, make_problem
+from smnn._problem import Problem, Weight, make_problem, with_orders
 from smnn._recompute import solve_forgetfully
 from smnn._rows import central_rows, governing, initial, taylor_rows
 from smnn._status import Verdict, few_initial_values
@@ -106,17 +106,16 @@ def solve(
         >>> f"{y[-1, 0, 0]:.12f}"
         '0.367879441106'
     """
+    c = with_orders(c, order)
     rest = (w_gov, w_init, w_smooth), scheme, n_steps, backend
-    if order is None and keep_factor:
+    if keep_factor:
         known = solve_like_latest(c, d, u, s, rest, CHECKED if check else SOLUTION)
         if known is not None:
             found, signature = known
             if isinstance(found, Tensor):
                 return _shaped(found, signature.batch)
             return _judged((c, d, u, s), rest[0], check, False, signature, *found)[0]
-    return _solve(
-        c, d, u, s, rest, order=order, check=check, condition=False, keep_factor=keep_factor
-    )[0]
+    return _solve(c, d, u, s, rest, check=check, condition=False, keep_factor=keep_factor)[0]
 
 
 def solve_ex(
@@ -155,8 +154,9 @@ def solve_ex(
             one above 1e15 as singular. Takes some ten times as long as the solution.
         keep_factor: As in `solve`.
     """
+    c = with_orders(c, order)
     rest = (w_gov, w_init, w_smooth), scheme, n_steps, backend
-    if order is None and keep_factor and not condition:
+    if keep_factor and not condition:
         known = solve_like_latest(c, d, u, s, rest, INFO)
         if known is not None:
             (y, status, rcond, weakest), signature = known
@@ -165,7 +165,7 @@ def solve_ex(
             info = [status, rcond, weakest]
             return _shaped(y, signature.batch), _informed(info, signature.batch)
     y, told, batch = _solve(
-        c, d, u, s, rest, order=order, check=False, condition=condition, keep_factor=keep_factor
+        c, d, u, s, rest, check=False, condition=condition, keep_factor=keep_factor
     )
     return y, _informed(told.tensors() if isinstance(told, Verdict) else told, batch)
 
@@ -186,7 +186,6 @@ def _solve(
     s: Tensor,
     rest: Any,
     *,
-    order: int | None,
     check: bool,
     condition: bool,
     keep_factor: bool,
@@ -199,7 +198,6 @@ def _solve(
         u: See there.
         s: See there.
         rest: The weights, scheme, number of times, and backend.
-        order: As in `solve`.
         check: As in `solve`.
         condition: As in `solve_ex`.
         keep_factor: As in `solve`.
@@ -209,17 +207,14 @@ def _solve(
     """
     tensors = c, d, u, s
     info: list[Tensor]
-    key = None
     again = _solve_again if keep_factor else _solve_again_forgetfully
-    if order is None:
-        key = layout_of(tensors, rest)
-        if key is not None and (known := remembered(key)) is not None:
-            return again(known, tensors, rest, check, condition)
+    key = layout_of(tensors, rest)
+    if key is not None and (known := remembered(key)) is not None:
+        return again(known, tensors, rest, check, condition)
     (w_gov, w_init, w_smooth), scheme, n_steps, backend = rest
     problem, batch = make_problem(
-        c, d, u, s, w_gov=w_gov, w_init=w_init, w_smooth=w_smooth,
-        order=order, scheme=scheme, n_steps=n_steps,
-    )  # fmt: skip
+        c, d, u, s, w_gov=w_gov, w_init=w_init, w_smooth=w_smooth, scheme=scheme, n_steps=n_steps
+    )
     engine, pieces = engine_for(problem, backend)
     signature = Signature(problem, batch, engine, pieces)
     if key is not None:
@@ -348,8 +343,8 @@ def residuals(
     is too long for the order carried.
     """
     problem, batch = make_problem(
-        c, d, u, s, w_gov=w_gov, w_init=w_init, w_smooth=w_smooth,
-        order=order, scheme=scheme, n_steps=y.shape[-3],
+        with_orders(c, order), d, u, s, w_gov=w_gov, w_init=w_init, w_smooth=w_smooth,
+        scheme=scheme, n_steps=y.shape[-3],
     )  # fmt: skip
     expected = batch + problem.y_shape[1:]
     if y.shape != expected:

@@ -116,6 +116,8 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         r"s: got 3 variables; expected V = 2 as c has, or 1",
     ),
     "order": ({"order": 1}, SHAPE, r"order: got 1; expected at least 2, the highest order c has"),
+    "order as text": ({"order": "4"}, TypeError, r"order: got '4'; expected an integer, or None"),
+    "order 3.5": ({"order": 3.5}, TypeError, r"order: got 3\.5; expected an integer, or None"),
     "T_init": ({"u": zeros(2, 7, 2, 2)}, SHAPE, r"u: got T_init = 7; expected at most T = 6"),
     "R_init": (
         {"u": zeros(2, 2, 2, 4)},

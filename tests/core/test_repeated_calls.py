@@ -10,8 +10,9 @@ from torch import Tensor
 
 import smnn
 from helpers import OPTIONS, SCHEMES, Case, option, random_problem, relative, same
+from smnn import _eager
 
-PLAIN = [name for name, extra in OPTIONS.items() if "weights" not in extra and "order" not in extra]
+PLAIN = [name for name, extra in OPTIONS.items() if "weights" not in extra]
 
 
 def solve_and_differentiate(case: Case, backend: str) -> list[Tensor]:
@@ -65,6 +66,16 @@ def test_views_of_the_caller(how: str, name: str, fast_backend: str, device: str
             got.append([y, *torch.autograd.grad(y.square().sum(), leaf)])
         assert got[0][1].shape == view.shape
         assert same(got[0], got[1])
+
+
+def test_order_takes_the_fast_path() -> None:
+    """`order=` is padding, and shares the layout of coefficients that are padded beforehand."""
+    case = random_problem(1, batch=(2,), R=2)
+    padded = case.replace(c=torch.nn.functional.pad(case.args[0], (0, 2)))
+    want = padded.solve("cpu")
+    count = len(_eager._signatures)
+    assert torch.equal(case.replace(order=4).solve("cpu"), want)
+    assert len(_eager._signatures) == count
 
 
 def test_new_values_are_used(fast_backend: str, device: str) -> None:
