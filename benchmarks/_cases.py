@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from smnn.experiments._bench_cases import INPUTS as INPUTS
-from smnn.experiments._bench_cases import STEP as STEP
-from smnn.experiments._bench_cases import Case as Case
-from smnn.experiments._bench_cases import Data as Data
-from smnn.experiments._bench_cases import make_data as make_data
-from smnn.experiments._bench_cases import relative_mse as relative_mse
+from smnn.experiments.bench.cases import INPUTS as INPUTS
+from smnn.experiments.bench.cases import STEP as STEP
+from smnn.experiments.bench.cases import Case as Case
+from smnn.experiments.bench.cases import Data as Data
+from smnn.experiments.bench.cases import make_data as make_data
+from smnn.experiments.bench.cases import relative_mse as relative_mse
 
 
 def cases(quick: bool) -> list[Case]:

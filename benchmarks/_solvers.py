@@ -7,13 +7,13 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-from smnn.experiments._bench_cases import Data
-from smnn.experiments._bench_solvers import Candidate as Candidate
-from smnn.experiments._bench_solvers import scale as scale
-from smnn.experiments._bench_solvers import scipy_candidate as scipy_candidate
-from smnn.experiments._bench_solvers import smnn_candidate as smnn_candidate
-from smnn.experiments._bench_solvers import torchdiffeq_candidate as torchdiffeq_candidate
-from smnn.experiments._bench_solvers import with_gradients as with_gradients
+from smnn.experiments.bench.cases import Data as Data
+from smnn.experiments.bench.solvers import Candidate as Candidate
+from smnn.experiments.bench.solvers import scale as scale
+from smnn.experiments.bench.solvers import scipy_candidate as scipy_candidate
+from smnn.experiments.bench.solvers import smnn_candidate as smnn_candidate
+from smnn.experiments.bench.solvers import torchdiffeq_candidate as torchdiffeq_candidate
+from smnn.experiments.bench.solvers import with_gradients as with_gradients
 
 
 def load_published(checkout: Path) -> ModuleType:

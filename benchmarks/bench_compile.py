@@ -22,11 +22,11 @@ from unittest import mock
 
 import torch
 
-from smnn._backends import gpu
-from smnn._backends._gpu_launch import Kernel, Program
-from smnn._files import OutputError, write_json
-from smnn._machine import describe_machine
-from smnn._problem import make_problem
+from smnn._solver.gpu import backend as gpu
+from smnn._solver.gpu.launch import Kernel, Program
+from smnn._solver.problem import make_problem
+from smnn._util.files import OutputError, write_json
+from smnn._util.machine import describe_machine
 
 MEMORY = 140 * 2**30
 CAPABILITY = 90

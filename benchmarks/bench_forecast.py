@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from smnn._files import write_atomically, write_json
-from smnn._machine import describe_machine
+from smnn._util.files import write_atomically, write_json
+from smnn._util.machine import describe_machine
 from smnn.datasets.sst import nino
 from smnn.forecasting import Backtest, Forecaster, backtest
 from smnn.forecasting._backtest import OURS

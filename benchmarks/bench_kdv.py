@@ -30,11 +30,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from smnn._files import write_json
-from smnn._machine import describe_machine
+from smnn._util.files import write_json
+from smnn._util.machine import describe_machine
 from smnn.datasets.kdv import easy
-from smnn.experiments._kdv_task import HISTORY, KdVTask, Windows
-from smnn.experiments._kdv_window import Convolution, PaperModel
+from smnn.experiments.kdv.task import HISTORY, KdVTask, Windows
+from smnn.experiments.kdv.window import Convolution, PaperModel
 from smnn.training import GraphedStep
 
 FAST = "bf16:channels-last:compiled"

@@ -32,8 +32,8 @@ from torch import Tensor
 
 from _lorenz_model import LorenzModel, windows
 from _lorenz_solvers import KINDS, Unavailable, make
-from smnn._files import write_json
-from smnn._machine import describe_machine
+from smnn._util.files import write_json
+from smnn._util.machine import describe_machine
 
 SIZES = [(512, 50), (512, 5), (512, 500), (64, 50), (4096, 50)]
 """Batch and times of the paper's table."""

@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from _cases import INPUTS, STEP, Case, Data, make_data, relative_mse
-from smnn._files import OutputError, write_json
-from smnn._machine import describe_machine
+from smnn._util.files import OutputError, write_json
+from smnn._util.machine import describe_machine
 from smnn.baselines import mnn_dense, mnn_exact, mnn_sparse
 
 Solver = Callable[[dict[str, Tensor]], tuple[Tensor, Tensor]]

@@ -14,9 +14,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from smnn._files import OutputError, write_json
+from smnn._util.files import OutputError, write_json
 from smnn.datasets.sst import read_grid
-from smnn.experiments._sst_scaling import LENGTHS, Config, Scaling, run
+from smnn.experiments.scaling.run import LENGTHS, Config, Scaling, run
 
 
 def main() -> int:

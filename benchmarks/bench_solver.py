@@ -28,11 +28,11 @@ from _solvers import (
     smnn_candidate,
     torchdiffeq_candidate,
 )
-from smnn._backends import _cpu_native
-from smnn._files import OutputError, write_json
-from smnn._machine import describe_machine, package_versions
-from smnn.experiments._bench_solvers import Candidate
-from smnn.experiments._bench_timing import check, compare, time_all
+from smnn._solver.cpu import native as cpu_native
+from smnn._util.files import OutputError, write_json
+from smnn._util.machine import describe_machine, package_versions
+from smnn.experiments.bench.solvers import Candidate
+from smnn.experiments.bench.timing import check, compare, time_all
 
 
 def main() -> int:
@@ -68,7 +68,7 @@ def main() -> int:
 
 def run(options: argparse.Namespace, module: ModuleType | None) -> dict[str, Any]:
     """Measure every case."""
-    absent = _cpu_native.extension.wait()
+    absent = cpu_native.extension.wait()
     print(f"C++ part of the CPU backend: {absent or 'compiled'}", file=sys.stderr, flush=True)
     machine = describe_machine()
     machine["versions"] |= package_versions(("torchdiffeq",))

@@ -21,11 +21,9 @@ from unittest import mock
 import torch
 
 from bench_gpu import device_time, gradients, measure, ours, problem, relative, trainer
-from smnn import _eager
-from smnn._backends import _gpu_native
-from smnn._backends import _gpu_plan as plans
-from smnn._backends._gpu_reduction_levels import words
-from smnn._backends.gpu import (
+from smnn._solver import eager
+from smnn._solver.gpu import strategy as plans
+from smnn._solver.gpu.backend import (
     LANES_WANTED,
     LARGEST_BLOCK,
     LARGEST_IN_A_LANE,
@@ -33,8 +31,10 @@ from smnn._backends.gpu import (
     REDUCED,
     GpuBackend,
 )
-from smnn._files import OutputError, write_json
-from smnn._machine import describe_machine
+from smnn._solver.gpu.native import launcher
+from smnn._solver.gpu.reduction.levels import words
+from smnn._util.files import OutputError, write_json
+from smnn._util.machine import describe_machine
 
 SHAPES = [  # B, T, V, R
     *((1, T, 2, 2) for T in (300, 1000, 10_000, 100_000)),
@@ -71,7 +71,7 @@ def measured(B: int, T: int, V: int, R: int) -> Iterator[dict[str, Any]]:
     expected, chosen = gradients(ours, tensors, g), GpuBackend().pieces(B, T, n, 1)
     for name, pieces in ways(B, T, n).items():
         row: dict[str, Any] = {"B": B, "T": T, "V": V, "R": R, "way": name, "pieces": pieces}
-        _eager._signatures.clear()  # what is worked out once, for the way before
+        eager._signatures.clear()  # what is worked out once, for the way before
         with mock.patch.object(GpuBackend, "pieces", return_value=pieces):
             start = time.perf_counter()
             found = gradients(ours, tensors, g)
@@ -94,7 +94,7 @@ def main() -> int:
     options = parser.parse_args()
     if not torch.cuda.is_available():
         parser.error("PyTorch sees no CUDA device")
-    _gpu_native.wait()
+    launcher.wait()
     end, rows = time.monotonic() + options.seconds, []
     for B, T, V, R in SHAPES:
         shape = f"B{B} T{T} V{V} R{R}"

@@ -8,7 +8,8 @@ device. Runs on a CUDA device carry the mark `gpu`, so that
     pytest -m "not gpu"      stays on the CPU,
     pytest --device cuda     as the first, and fails where there is no device,
     pytest -m gpu --reduced  makes the `gpu` backend take every problem by odd-even reduction,
-    pytest --emulated -k gpu-cpu   runs its compiled kernels without a device (`gpu/emulated`).
+    pytest --emulated -k gpu-cpu   runs its compiled kernels without a device (see
+                                   `solver/gpu/emulated`).
 """
 
 import os
@@ -24,10 +25,10 @@ import torch
 from hypothesis import HealthCheck, settings
 
 import smnn
-from smnn._backends import _cpu_native
-from smnn._backends.registry import backend_named
+from smnn._solver.cpu import native
+from smnn._solver.registry import backend_named
 
-_cpu_native.SECONDS = float("inf")  # no compiler behind the tests' back
+native.SECONDS = float("inf")  # no compiler behind the tests' back
 
 sys.path.insert(0, str(Path(__file__).parent))  # `from helpers import ...` in every test
 
@@ -81,11 +82,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--emulated"):
-        from trust.ways import emulate
+        from solver.trust.ways import emulate
 
         config.stash[RACES] = emulate()
     if config.getoption("--reduced"):
-        from trust.ways import always_reduce
+        from solver.trust.ways import always_reduce
 
         always_reduce()
 

@@ -15,9 +15,9 @@ import sys
 import torch
 from torch import Tensor
 
-from smnn._backends.base import Backend
-from smnn._backends.registry import backend_named
-from smnn._problem import Problem, make_problem
+from smnn._solver.base import Backend
+from smnn._solver.problem import Problem, make_problem
+from smnn._solver.registry import backend_named
 
 KINDS = [  # name, scheme, B, T, V, R, pieces (0: several lanes, -1: reduction), weights by order
     ("two lanes", "smnn", 5, 9, 1, 2, 1, False),
@@ -72,7 +72,7 @@ def answers(engine: Backend, case: Problem, pieces: int, g: Tensor) -> list[Tens
 def main() -> None:
     """Compare all; the exit status says whether they agree."""
     if not torch.cuda.is_available():
-        sys.exit("every_kernel: PyTorch sees no CUDA device; without one, pytest tests/gpu")
+        sys.exit("every_kernel: PyTorch sees no CUDA device; without one, pytest tests/solver/gpu")
     gpu, judge = backend_named("gpu"), backend_named("cpu")
     wrong = 0
     for name, scheme, B, T, V, R, pieces, by_order in KINDS:

@@ -23,7 +23,7 @@ import matplotlib.pyplot as plt
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "benchmarks")]
 
-from smnn._files import write_atomically  # noqa: E402
+from smnn._util.files import write_atomically  # noqa: E402
 
 BLUE, ORANGE, GREY = "#3b5bdb", "#d9480f", "#868e96"
 

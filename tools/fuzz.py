@@ -33,7 +33,7 @@ def merge(paths: list[Path], out: Path, *, replace: bool) -> int:
     Readers that are in several add up; or, with `replace`, the last record counts, and what was
     found before is listed: for a reader that was mended and fed again.
     """
-    from smnn._files import write_json
+    from smnn._util.files import write_json
 
     records = [json.loads(path.read_text()) for path in paths]
     readers: dict[str, Any] = {}
@@ -78,8 +78,8 @@ def main() -> int:
     from fuzz_targets import targets
     from fuzzing import fuzz
 
-    from smnn._files import write_json
-    from smnn._machine import describe_machine
+    from smnn._util.files import write_json
+    from smnn._util.machine import describe_machine
 
     every = {k: v for k, v in targets().items() if options.only is None or k in options.only}
     if not every:

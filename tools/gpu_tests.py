@@ -24,8 +24,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from smnn._files import OutputError, write_json
-from smnn._machine import describe_machine
+from smnn._util.files import OutputError, write_json
+from smnn._util.machine import describe_machine
 
 TOGETHER = 10
 """Tests that are handed out at once: to start a process takes seconds."""

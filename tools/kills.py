@@ -79,7 +79,7 @@ def main() -> int:
     parser.add_argument("--table", action="store_true", help="only write the table of the docs")
     options = parser.parse_args()
     if options.table:
-        from smnn._files import write_atomically
+        from smnn._util.files import write_atomically
 
         write_atomically(TABLE, table())
         return 0
@@ -89,8 +89,8 @@ def main() -> int:
     torch.set_num_threads(1)
     from killing import Trials, scenarios
 
-    from smnn._files import write_json
-    from smnn._machine import describe_machine
+    from smnn._util.files import write_json
+    from smnn._util.machine import describe_machine
 
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="smnn-kills-") as folder:

@@ -4,10 +4,10 @@ r"""Try the solver on very many random problems, and write down the largest erro
     python tools/long_run.py --merge A.json B.json        make one of runs with several seeds
     python tools/long_run.py --table                      write the tables of docs/guarantees.md
 
-The problems and the properties are those of `tests/trust`. A problem is one sample: many samples
-of one shape are solved in one call. Every problem is solved by every backend, compared with exact
-least squares, judged regular or singular, and shows one further property, all in turn. The exit
-status is 1 if anything exceeded its limit.
+The problems and the properties are those of `tests/solver/trust`. A problem is one sample: many
+samples of one shape are solved in one call. Every problem is solved by every backend, compared with
+exact least squares, judged regular or singular, and shows one further property, all in turn. The
+exit status is 1 if anything exceeded its limit.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ import torch
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from smnn._backends.gpu import LARGEST_IN_A_LANE  # noqa: E402
-from smnn._files import write_atomically, write_json  # noqa: E402
-from smnn._machine import describe_machine  # noqa: E402
-from trust import sizes, ways  # noqa: E402
-from trust.problems import Problems, Shape, draw, on_device, random_problems  # noqa: E402
-from trust.properties import (  # noqa: E402
+from smnn._solver.gpu.backend import LARGEST_IN_A_LANE  # noqa: E402
+from smnn._util.files import write_atomically, write_json  # noqa: E402
+from smnn._util.machine import describe_machine  # noqa: E402
+from solver.trust import sizes, ways  # noqa: E402
+from solver.trust.problems import Problems, Shape, draw, on_device, random_problems  # noqa: E402
+from solver.trust.properties import (  # noqa: E402
     FIXED,
     LIMITS,
     PROPERTIES,

@@ -5,17 +5,17 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from smnn._backends.registry import available_backends as available_backends
-from smnn._errors import BackendError as BackendError
-from smnn._errors import ShapeError as ShapeError
-from smnn._errors import SolveError as SolveError
-from smnn._solve import Factorization as Factorization
-from smnn._solve import Residuals as Residuals
-from smnn._solve import SolveInfo as SolveInfo
-from smnn._solve import factorize as factorize
-from smnn._solve import residuals as residuals
-from smnn._solve import solve as solve
-from smnn._solve import solve_ex as solve_ex
+from smnn._solver.api import Residuals as Residuals
+from smnn._solver.api import SolveInfo as SolveInfo
+from smnn._solver.api import residuals as residuals
+from smnn._solver.api import solve as solve
+from smnn._solver.api import solve_ex as solve_ex
+from smnn._solver.factorize import Factorization as Factorization
+from smnn._solver.factorize import factorize as factorize
+from smnn._solver.registry import available_backends as available_backends
+from smnn.errors import BackendError as BackendError
+from smnn.errors import ShapeError as ShapeError
+from smnn.errors import SolveError as SolveError
 
 if TYPE_CHECKING:
     from smnn.compat import ode_forward as ode_forward

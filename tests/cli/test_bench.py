@@ -10,9 +10,9 @@ import torch
 from typer.testing import CliRunner
 
 from smnn.cli._app import app
-from smnn.experiments import bench
-from smnn.experiments._bench_cases import Case, make_data, relative_mse
-from smnn.experiments._bench_solvers import smnn_candidate
+from smnn.experiments.bench import run as bench
+from smnn.experiments.bench.cases import Case, make_data, relative_mse
+from smnn.experiments.bench.solvers import smnn_candidate
 
 runner = CliRunner()
 SMALL = (Case("small", 2, 30, backends=("auto", "torch")),)
@@ -67,7 +67,7 @@ def test_a_peer_that_is_not_there_is_said(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.usefixtures("small")
 def test_a_wrong_answer_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("smnn.experiments._bench_timing.AGREE", 0.0)
+    monkeypatch.setattr("smnn.experiments.bench.timing.AGREE", 0.0)
     done = invoke("--out", tmp_path)
     assert done.exit_code == 1
     assert "smnn at B=2 T=30 does not give the answer of the reference" in done.stderr

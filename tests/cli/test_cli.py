@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 import smnn
 from smnn.cli._app import app
 from smnn.cli._guard import complain
-from smnn.experiments import standalone as experiment
+from smnn.experiments.standalone import run as experiment
 
 runner = CliRunner()
 STANDALONE = ["reproduce", "standalone", "--repeats", "1"]

@@ -61,12 +61,12 @@ def test_a_file_of_a_hundred_megabytes(tmp_path: Path) -> None:
 
 def test_too_many_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit holds while reading, in pieces: the rest of the file is never looked at."""
-    from smnn.discovery import _tables_text
+    from smnn.data import _text
 
     path = tmp_path / "data.csv"
     path.write_text(text([[f"{i / 10}", f"{i % 7}", f"{i % 5}"] for i in range(20_000)]))
-    monkeypatch.setattr(_tables_text, "MAX_CELLS", 10_000)
-    monkeypatch.setattr(_tables_text, "CHUNK_CELLS", 3_000)
+    monkeypatch.setattr(_text, "MAX_CELLS", 10_000)
+    monkeypatch.setattr(_text, "CHUNK_CELLS", 3_000)
     expected = r"has more than 10,000 values; expected fewer\. Name the columns"
     judge(run(DISCOVER, path, tmp_path / "out"), expected, "limit")
     judge(run(["data", "check", "FILE"], path, None), expected, "limit")

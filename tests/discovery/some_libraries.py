@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from smnn.discovery._library import Library
+from smnn.discovery._terms.library import Library
 from smnn.discovery.libraries import Expressions, Polynomial, Rational, Trigonometric
 
 XYZ = ["x", "y", "z'"]

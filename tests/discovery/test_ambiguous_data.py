@@ -7,10 +7,10 @@ import pytest
 from scipy.integrate import solve_ivp
 
 from smnn.discovery import Discovery
-from smnn.discovery._arrays import triangle_of
-from smnn.discovery._outliers import _longest, without
-from smnn.discovery._selection import select
-from smnn.discovery._series import gather
+from smnn.discovery._fit.arrays import triangle_of
+from smnn.discovery._fit.outliers import _longest, without
+from smnn.discovery._fit.selection import select
+from smnn.discovery._fit.series import gather
 
 
 def integrate(f, x0, t):  # type: ignore[no-untyped-def]

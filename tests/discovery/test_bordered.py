@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from smnn.discovery._bordered import Chain, eliminate, states_for
+from smnn.discovery._fit.bordered import Chain, eliminate, states_for
 
 
 def dense(chain: Chain) -> tuple[np.ndarray, np.ndarray]:

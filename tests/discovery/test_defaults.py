@@ -10,7 +10,7 @@ from scipy.integrate import solve_ivp
 
 from smnn.discovery import DataError, Discovery, Polynomial, Trigonometric
 from smnn.discovery._defaults import affordable, climb, libraries_for
-from smnn.discovery._pipeline import Outcome
+from smnn.discovery._fit.pipeline import Outcome
 
 SWING = Polynomial(2) + Trigonometric()
 

@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, TimeSeriesSplit
 
 from smnn.discovery import Discovery, Equal, Expressions, Negative, Polynomial, Positive
-from smnn.discovery._terms import find_term
+from smnn.discovery._terms.terms import find_term
 
 LORENZ = {
     "x'": {"x": -10.0, "y": 10.0},
@@ -273,9 +273,9 @@ def test_neural() -> None:
 
 
 def test_very_many_rows_are_fitted_in_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
-    from smnn.discovery import _pipeline
+    from smnn.discovery._fit import pipeline
 
-    monkeypatch.setattr(_pipeline, "LARGEST", 3 * 33 * 1000)
+    monkeypatch.setattr(pipeline, "LARGEST", 3 * 33 * 1000)
     t = np.arange(6000) * 0.01
     found = Discovery(ensemble=0).fit(noisy(lorenz(t), 0.02), t=t)
     assert error(found, LORENZ) < 0.2

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from smnn.discovery._flow import LINKS, Model, Steps, flow, flow_with_derivatives
-from smnn.discovery._tableau import CLASSICAL, COOPER_VERNER, Tableau
-from smnn.discovery._terms import compile_terms
+from smnn.discovery._fit.flow import LINKS, Model, Steps, flow, flow_with_derivatives
+from smnn.discovery._fit.tableau import CLASSICAL, COOPER_VERNER, Tableau
+from smnn.discovery._terms.terms import compile_terms
 from smnn.discovery.libraries import Expressions, Polynomial
 
 

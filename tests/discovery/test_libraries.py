@@ -10,9 +10,8 @@ import sympy
 from hypothesis import given, settings
 
 from discovery.some_libraries import COMBINED, XYZ, names
-from smnn.discovery._expressions import ExpressionError
-from smnn.discovery._library import MAX_TERMS, Library, LibraryError
-from smnn.discovery._terms import compile_terms, find_term
+from smnn.discovery._terms.library import MAX_TERMS, Library, LibraryError
+from smnn.discovery._terms.terms import compile_terms, find_term
 from smnn.discovery.libraries import (
     Custom,
     Expressions,
@@ -21,6 +20,7 @@ from smnn.discovery.libraries import (
     Trigonometric,
     parse_library,
 )
+from smnn.equations._expressions import ExpressionError
 
 # ---------------------------------------------------------------- terms
 

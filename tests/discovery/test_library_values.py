@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discovery.some_libraries import COMBINED, SIMPLE, XYZ, points
-from smnn.discovery import _tape
-from smnn.discovery._library import Library
-from smnn.discovery._terms import compile_terms
+from smnn.discovery._terms.library import Library
+from smnn.discovery._terms.terms import compile_terms
 from smnn.discovery.libraries import Custom, Expressions, Polynomial, Rational, Trigonometric
+from smnn.equations import _tape
 
 EVERYTHING = ["sin(x)*y", "cos(2*y)", "tan(x/3)", "exp(-x)", "log(x)", "sqrt(y)", "abs(x - y)",
               "tanh(x)", "sinh(z')", "cosh(x)", "sign(x)*y", "x/(1 + y^2)", "x^2.5", "x^y",

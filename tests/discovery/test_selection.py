@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from smnn.discovery._arrays import triangle_of
-from smnn.discovery._selection import Triangle, penalty_for, select
+from smnn.discovery._fit.arrays import triangle_of
+from smnn.discovery._fit.selection import Triangle, penalty_for, select
 
 
 def problem(seed: int, n: int = 400, m: int = 12) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

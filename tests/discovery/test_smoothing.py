@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from smnn.discovery._regression import regress
-from smnn.discovery._selection import select
-from smnn.discovery._series import gather
-from smnn.discovery._smoothing import smooth
+from smnn.discovery._fit.regression import regress
+from smnn.discovery._fit.selection import select
+from smnn.discovery._fit.series import gather
+from smnn.discovery._fit.smoothing import smooth
 
 
 def wave(t: np.ndarray) -> np.ndarray:

@@ -7,9 +7,9 @@ import pytest
 from scipy.integrate import odeint, solve_ivp
 
 from smnn.discovery import Discovery
-from smnn.discovery import _pipeline as pipeline
-from smnn.discovery._refine import Fit, Refiner
-from smnn.discovery._unsteady import follow, inflation, missed
+from smnn.discovery._fit import pipeline
+from smnn.discovery._fit.refine import Fit, Refiner
+from smnn.discovery._fit.unsteady import follow, inflation, missed
 
 LORENZ = np.zeros((3, 10))
 LORENZ[0, [1, 2]] = -10.0, 10.0

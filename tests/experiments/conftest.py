@@ -1,6 +1,6 @@
 import pytest
 
-from smnn.experiments import standalone
+from smnn.experiments.standalone import run as standalone
 
 
 @pytest.fixture(scope="session")

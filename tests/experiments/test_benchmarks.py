@@ -12,7 +12,7 @@ import pytest
 
 import smnn
 from helpers import random_problem
-from smnn.experiments._bench_timing import check
+from smnn.experiments.bench.timing import check
 
 ROOT = Path(__file__).resolve().parents[2]
 README = "# x\n\n<!-- results:start -->\nNot yet.\n<!-- results:end -->\n\nMore.\n"

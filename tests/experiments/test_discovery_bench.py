@@ -12,8 +12,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from smnn._files import OutputError
-from smnn._optional import MissingPackageError
+from smnn._util.files import OutputError
+from smnn._util.optional import MissingPackageError
 from smnn.cli.reproduce.discovery_bench import discovery_bench
 from smnn.datasets.dynamics import (
     HARE_LYNX,
@@ -24,10 +24,10 @@ from smnn.datasets.dynamics import (
     find_system,
     simulate,
 )
-from smnn.experiments import _discovery_view as view
-from smnn.experiments import discovery_bench as bench
-from smnn.experiments._methods import Found
-from smnn.experiments.discovery_bench import Case, Config, load, run
+from smnn.experiments.discovery_bench import run as bench
+from smnn.experiments.discovery_bench import view
+from smnn.experiments.discovery_bench.methods import Found
+from smnn.experiments.discovery_bench.run import Case, Config, load, run
 
 pytest.importorskip("scipy")
 LOTKA = find_system("Lotka")

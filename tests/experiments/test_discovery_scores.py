@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from smnn.datasets.dynamics import find_system, simulate
-from smnn.experiments._methods import Found, Score, Smnn, in_hindsight, score
+from smnn.experiments.discovery_bench.methods import Found, Score, Smnn, in_hindsight, score
 
 pytest.importorskip("scipy")
 LOTKA = find_system("Lotka")

@@ -13,13 +13,10 @@ from typer.testing import CliRunner
 from smnn.cli.reproduce.kdv import kdv as command
 from smnn.datasets import kdv as data_module
 from smnn.datasets.kdv import Frames, write_easy
-from smnn.experiments import _kdv_baselines as baselines
-from smnn.experiments import _kdv_modes as modes
-from smnn.experiments import _kdv_task as tasks
-from smnn.experiments import _kdv_train as training
-from smnn.experiments import _kdv_view as view
-from smnn.experiments import _kdv_window as window
-from smnn.experiments import kdv as experiment
+from smnn.experiments.kdv import baselines, modes, view, window
+from smnn.experiments.kdv import run as experiment
+from smnn.experiments.kdv import task as tasks
+from smnn.experiments.kdv import train as training
 from smnn.nn import LinearODE
 
 
@@ -339,7 +336,7 @@ def test_titles_are_words() -> None:
 
 def test_the_packaged_log_says_how_the_weights_were_made() -> None:
     task = experiment.pretrained()
-    folder = Path(experiment.__file__).parent / "_kdv_weights"
+    folder = Path(experiment.__file__).parent / "weights"
     log = json.loads((folder / "log.json").read_text())
     assert log["law"] == str(task.model.law())
     assert log["task"] == task.config()

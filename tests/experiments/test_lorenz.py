@@ -13,13 +13,12 @@ import typer
 from torch import Tensor, nn
 from typer.testing import CliRunner
 
-from smnn._files import OutputError
+from smnn._util.files import OutputError
 from smnn.cli.reproduce import lorenz as command
 from smnn.datasets.dynamics import LORENZ, paper_lorenz, simulate
-from smnn.experiments import _lorenz_model as model
-from smnn.experiments import _lorenz_view as view
-from smnn.experiments import lorenz as experiment
-from smnn.experiments.lorenz import COEFFICIENTS, OURS, PAPER, PRINTED, PYSINDY, Config, Lorenz
+from smnn.experiments.lorenz import model, view
+from smnn.experiments.lorenz import run as experiment
+from smnn.experiments.lorenz.run import COEFFICIENTS, OURS, PAPER, PRINTED, PYSINDY, Config, Lorenz
 
 pytest.importorskip("scipy")
 pytest.importorskip("sklearn")

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from smnn.cli.reproduce.scaling import scaling as command
 from smnn.datasets.sst import Grid, monthly
-from smnn.experiments import _sst_scaling as scaling
-from smnn.experiments import _sst_scaling_view as view
-from smnn.experiments._sst_identifier import DENSE, SMNN, SPARSE
+from smnn.experiments.scaling import run as scaling
+from smnn.experiments.scaling import view
+from smnn.experiments.sst.identifier import DENSE, SMNN, SPARSE
 
 SMALL = scaling.Config(
     lengths=(12, 24, 900), pairs=2, hidden=8, steps=3, seconds=0.5, cells=6, device="cpu"

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from smnn.datasets.dynamics import HARE_LYNX, LORENZ, SYSTEMS, Basis, System, find_system, simulate
-from smnn.experiments import discovery_bench as bench
-from smnn.experiments._methods import Score, in_hindsight, score
+from smnn.experiments.discovery_bench import run as bench
+from smnn.experiments.discovery_bench.methods import Score, in_hindsight, score
 
 pytest.importorskip("scipy")
 LOTKA = find_system("Lotka")
@@ -22,7 +22,7 @@ class TestSindy:
 
     @pytest.fixture(autouse=True)
     def fewer_test_functions(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("smnn.experiments._sindy.TEST_FUNCTIONS", 80)
+        monkeypatch.setattr("smnn.experiments.discovery_bench.sindy.TEST_FUNCTIONS", 80)
 
     @staticmethod
     def variant(name: str) -> Any:
@@ -51,7 +51,7 @@ class TestSindy:
             assert expected in candidates[target]
 
     def test_weak_form_is_pysindys(self) -> None:
-        from smnn.experiments._sindy import _weak_rows
+        from smnn.experiments.discovery_bench.sindy import _weak_rows
 
         (series,) = simulate(LOTKA, n=400)
         np.random.seed(5)
@@ -95,13 +95,13 @@ class TestSindy:
         assert marks.max_rel < 0.01
 
     def test_the_same_terms_in_any_order(self) -> None:
-        from smnn.experiments._sindy import _names
+        from smnn.experiments.discovery_bench.sindy import _names
 
         for system in (*SYSTEMS, HARE_LYNX):
             assert sorted(_names(self.ps, system)) == sorted(system.terms)
 
     def test_frequencies_with_gaps_are_refused(self) -> None:
-        from smnn.experiments._sindy import _names
+        from smnn.experiments.discovery_bench.sindy import _names
 
         with pytest.raises(ValueError, match=r"Thomas .*without gaps"):
             _names(self.ps, replace(find_system("Thomas"), basis=Basis(1, (2,))))
@@ -129,7 +129,7 @@ class TestChoice:
     pytest.importorskip("pysindy")
 
     def test_a_term_has_to_earn_its_place(self) -> None:
-        from smnn.experiments._sindy_choice import Rows, choose
+        from smnn.experiments.discovery_bench.sindy_choice import Rows, choose
 
         generator = np.random.default_rng(0)
         terms = generator.standard_normal((400, 3))
@@ -146,7 +146,7 @@ class TestChoice:
 
     @pytest.mark.parametrize("name", ["Lorenz", "Duffing", "Driven"])
     def test_true_equations_simulate_best(self, name: str) -> None:
-        from smnn.experiments._sindy_choice import Judge
+        from smnn.experiments.discovery_bench.sindy_choice import Judge
 
         system = find_system(name)
         truth = coefficients(system)
@@ -158,7 +158,7 @@ class TestChoice:
             assert judge(1e6 * np.ones_like(truth)).min() == np.inf
 
     def test_the_sparser_of_equals(self) -> None:
-        from smnn.experiments._sindy_choice import Try, best
+        from smnn.experiments.discovery_bench.sindy_choice import Try, best
 
         many, few, bad = (Try(str(k), np.ones((1, k)), []) for k in (3, 2, 1))
         errors = {3: 1.0, 2: 1.04, 1: 2.0}

@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 
 from smnn.cli.reproduce import sine as command
 from smnn.datasets.sine import damped_sine, strongest_frequency
-from smnn.experiments import _sine_view as view
-from smnn.experiments import sine
-from smnn.experiments.sine import TOLERANCE, Config, Fit, Frame, Sine, SineTask, rms
+from smnn.experiments.sine import run as sine
+from smnn.experiments.sine import view
+from smnn.experiments.sine.run import TOLERANCE, Config, Fit, Frame, Sine, SineTask, rms
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = Config(recordings=3, times=60, duration=12.0, noise=0.1, steps=12, order=4)

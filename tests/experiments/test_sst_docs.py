@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from smnn.experiments import _sst_docs as docs
-from smnn.experiments import _sst_references as simple
-from smnn.experiments import sst
+from smnn.experiments.sst import docs
+from smnn.experiments.sst import references as simple
+from smnn.experiments.sst import run as sst
 
 
 class TestPage:

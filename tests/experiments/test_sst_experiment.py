@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from experiments.sst_grids import small_grid
 from smnn.datasets.sst import write_grid
-from smnn.experiments import _sst_view as view
-from smnn.experiments import sst
+from smnn.experiments.sst import run as sst
+from smnn.experiments.sst import view
 
 
 @pytest.fixture(scope="module")

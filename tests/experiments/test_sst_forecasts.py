@@ -6,10 +6,10 @@ from scipy.linalg import expm
 
 from experiments.sst_grids import small_grid
 from smnn.datasets.sst import monthly
-from smnn.experiments import _sst_probes as probes
-from smnn.experiments import _sst_references as simple
-from smnn.experiments._sst_modes import fit_modes, logarithm
-from smnn.experiments._sst_scores import Judge
+from smnn.experiments.sst import probes
+from smnn.experiments.sst import references as simple
+from smnn.experiments.sst.modes import fit_modes, logarithm
+from smnn.experiments.sst.scores import Judge
 
 
 class TestModes:

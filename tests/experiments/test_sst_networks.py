@@ -9,8 +9,8 @@ import torch
 
 from experiments.sst_grids import small_grid
 from smnn.datasets._sst_tools import neighbours, standard
-from smnn.experiments import _sst_gvae as gvae
-from smnn.experiments._sst_identifier import (
+from smnn.experiments.sst import gvae
+from smnn.experiments.sst.identifier import (
     DENSE,
     SMNN,
     SPARSE,
@@ -18,7 +18,7 @@ from smnn.experiments._sst_identifier import (
     MechanisticIdentifier,
     Window,
 )
-from smnn.experiments._sst_train import GVAE, NETWORKS, Pairs, Size, SSTTask, predict, train
+from smnn.experiments.sst.train import GVAE, NETWORKS, Pairs, Size, SSTTask, predict, train
 
 TINY = Size(hidden=16, depth=1, head_depth=1, shared=2, specific=2)
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from smnn.datasets import STANDALONE, LinearOde
-from smnn.experiments import _standalone_view as view
-from smnn.experiments import standalone
 from smnn.experiments._timing import Timing
-from smnn.experiments.standalone import (
+from smnn.experiments.standalone import run as standalone
+from smnn.experiments.standalone import view
+from smnn.experiments.standalone.run import (
     LSODA,
     NATIVE_ORDER,
     PRINTED,

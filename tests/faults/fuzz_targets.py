@@ -22,13 +22,13 @@ import fuzz_inputs as inputs
 import numpy as np
 from hypothesis import strategies as st
 
+from smnn.data._tables import TableError, read_table
 from smnn.datasets.kdv import KdVFileError, read_file
 from smnn.datasets.sst import DataFormatError, read_grid, read_nino
 from smnn.discovery import Discovery
-from smnn.discovery._expressions import ExpressionError, parse_expression
 from smnn.discovery._storage import ModelFileError
-from smnn.discovery._tables import TableError, read_table
 from smnn.discovery.libraries import Library, LibraryError, parse_library
+from smnn.equations._expressions import ExpressionError, parse_expression
 from smnn.forecasting._read import read_series
 from smnn.forecasting._time import SeriesError
 from smnn.training import (

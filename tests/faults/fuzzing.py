@@ -25,7 +25,7 @@ import torch
 from fuzz_targets import Target
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from smnn.datasets import _hdf5_probe, _netcdf
+from smnn.data import _hdf5_probe, _netcdf
 
 SECONDS = 20.0
 """Time that one input may take."""

@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from smnn._files import UNFINISHED
+from smnn._util.files import UNFINISHED
 
 COUNT = 24
 """Trajectories that are generated."""
@@ -178,8 +178,8 @@ class Trials:
 
 def _generate(out: Path) -> None:
     """The writer of trajectories; the trajectories are made up, since solving takes a second."""
-    from smnn.datasets import _kdv_files as files
-    from smnn.datasets._kdv_easy import KEPT, POINTS, Trajectories
+    from smnn.datasets.kdv import _files as files
+    from smnn.datasets.kdv._easy import KEPT, POINTS, Trajectories
 
     def quick(waves: Any, **_: Any) -> Any:
         N = len(waves.length)
@@ -260,7 +260,7 @@ def _found() -> Any:
     import tempfile
 
     from smnn.cli._discover_run import run
-    from smnn.discovery._tables import read_table
+    from smnn.data._tables import read_table
 
     t = np.linspace(0.0, 6.0, 80)
     with tempfile.TemporaryDirectory() as folder:
@@ -274,7 +274,7 @@ def _found() -> Any:
 
 def _discover(out: Path) -> None:
     """The files of `smnn discover`, written over themselves a few times."""
-    from smnn._files import prepare_output
+    from smnn._util.files import prepare_output
     from smnn.cli import _discover_files as files
 
     for _ in range(6):
@@ -321,8 +321,8 @@ def _discovered() -> dict[str, bytes]:
 @functools.cache
 def _sine() -> tuple[Any, dict[str, Any]]:
     """What `smnn reproduce sine` computes, and its pictures; drawing takes longer than writing."""
-    from smnn.experiments import _sine_view as view
-    from smnn.experiments.sine import Config, run
+    from smnn.experiments.sine import view
+    from smnn.experiments.sine.run import Config, run
 
     found = run(Config(recordings=2, steps=10, seed=1))
     return found, {"figure": view.figure(found), "animation": view.animation(found, 2, 160)}
@@ -330,8 +330,8 @@ def _sine() -> tuple[Any, dict[str, Any]]:
 
 def _reproduce(out: Path) -> None:
     """`smnn reproduce sine` with its computing done before, a few times."""
-    from smnn.experiments import _sine_view as view
-    from smnn.experiments import sine
+    from smnn.experiments.sine import run as sine
+    from smnn.experiments.sine import view
 
     found, pictures = _sine()
     sine.run = lambda config, tick=None: found

@@ -13,14 +13,15 @@ import numpy as np
 import pytest
 from limits import limited
 
-from smnn import _files
+from smnn._util import files
+from smnn.data import _formats
+from smnn.data._tables import TableError, read_table
 from smnn.datasets.kdv import KdVFileError, read_file
 from smnn.datasets.sst import DataFormatError, read_grid
-from smnn.discovery import Discovery, _tables_files
-from smnn.discovery._expressions import ExpressionError, parse_expression
+from smnn.discovery import Discovery
 from smnn.discovery._storage import ModelFileError
-from smnn.discovery._tables import TableError, read_table
 from smnn.discovery.libraries import Library, LibraryError
+from smnn.equations._expressions import ExpressionError, parse_expression
 from smnn.training import CheckpointError, load_task
 
 MEMORY = 600 << 20
@@ -51,7 +52,7 @@ def test_an_array_that_promises_more_than_the_file_holds(tmp_path: Path) -> None
 def test_an_archive_that_unpacks_to_more_than_fits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_tables_files, "MAX_UNPACKED", 8 << 20)  # so that the test is short
+    monkeypatch.setattr(_formats, "MAX_UNPACKED", 8 << 20)  # so that the test is short
     path = tmp_path / "x.npz"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("x.npy", header_only((2_000_000,)) + bytes(16_000_000))
@@ -69,7 +70,7 @@ def test_a_gzipped_line_without_end(tmp_path: Path) -> None:
 
 
 def test_gzipped_lines_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_files, "LARGEST", 32 << 20)  # so that the test is short
+    monkeypatch.setattr(files, "LARGEST", 32 << 20)  # so that the test is short
     path = tmp_path / "x.csv.gz"
     with gzip.open(path, "wb", 1) as file:
         file.write(b"t,x\n0,1\n1,2\n2,4\n")
@@ -245,7 +246,7 @@ def test_a_model_of_many_tangled_terms_is_given_up(
 def test_a_budget_leaves_a_profiler_in_place() -> None:
     import sys
 
-    from smnn.discovery._expressions import OverBudget, budget
+    from smnn.equations._expressions import OverBudget, budget
 
     seen: list[str] = []
 
@@ -274,7 +275,7 @@ def test_a_file_on_which_the_hdf5_library_never_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Found by fuzzing: its loop is out of reach of signals, so another process tries it first."""
-    from smnn.datasets import _hdf5_probe
+    from smnn.data import _hdf5_probe
 
     monkeypatch.setattr(_hdf5_probe, "SECONDS", 5.0)
     packed = (Path(__file__).parent / "endless_attribute.nc.gz").read_bytes()
@@ -287,7 +288,7 @@ def test_a_file_on_which_the_hdf5_library_never_ends(
 def test_a_file_on_which_the_hdf5_library_dies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from smnn.datasets import _hdf5_probe
+    from smnn.data import _hdf5_probe
 
     path = tmp_path / "x.nc"
     huge_dataset(path, "sst", (2,))

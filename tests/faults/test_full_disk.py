@@ -12,8 +12,8 @@ import torch
 from killing import scenarios
 from limits import limited
 
-from smnn import _files
-from smnn._files import OutputError, prepare_output, write_atomically, writing
+from smnn._util import files
+from smnn._util.files import OutputError, prepare_output, write_atomically, writing
 from smnn.training import Damping, TrainConfig, fit, load_task, oscillations
 from smnn.training import _checkpoint as checkpoint
 
@@ -126,7 +126,7 @@ def test_a_folder_that_may_not_be_written_to(
     def refuse(*_: object, **__: object) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(_files.tempfile, "TemporaryFile", refuse)
+    monkeypatch.setattr(files.tempfile, "TemporaryFile", refuse)
     wanted = f"cannot write into .*out: {os.strerror(number)}. Give a folder that you may write to"
     with pytest.raises(OutputError, match=wanted):
         prepare_output(tmp_path / "out")

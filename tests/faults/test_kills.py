@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from killing import Trials, scenarios
 
-from smnn._files import STALE, UNFINISHED, prepare_output, write_atomically
+from smnn._util.files import STALE, UNFINISHED, prepare_output, write_atomically
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def test_killed_at_random_moments(every: dict, name: str, tmp_path: Path) -> Non
 
 def test_a_finished_file_that_was_not_renamed_yet_is_taken_up(tmp_path: Path, every: dict) -> None:
     """Killed between the last trajectory and the renaming: nothing is left to compute."""
-    from smnn.datasets import _kdv_files as files
+    from smnn.datasets.kdv import _files as files
     from smnn.datasets.kdv import read_file
 
     scenario = every["data generation"]

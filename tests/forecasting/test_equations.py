@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smnn.forecasting import _system
-from smnn.forecasting._seasons import Season
-from smnn.forecasting._spec import CLIMATOLOGY, TREND, Spec
-from smnn.forecasting._system import end_states, make_system, same_gaps, trajectories
+from smnn.forecasting._model import system
+from smnn.forecasting._model.seasons import Season
+from smnn.forecasting._model.spec import CLIMATOLOGY, TREND, Spec
+from smnn.forecasting._model.system import end_states, make_system, same_gaps, trajectories
 from smnn.forecasting._time import Clock, make_clock
 
-FREE = 1 / _system.FREE**2
+FREE = 1 / system.FREE**2
 """Prior variance of the level."""
 
 
@@ -166,15 +166,15 @@ def test_candidates_of_different_size_keep_their_order() -> None:
     y = np.random.default_rng(5).standard_normal((2, n))
     systems = [make_system(s, clock, clock.after(3), []) for s in SPECS]
     together = end_states(systems, y)
-    for system, states in zip(systems, together):
-        assert states.shape == (2, len(system.terms))
-        np.testing.assert_allclose(states, end_states([system], y)[0], atol=1e-9)
+    for each, states in zip(systems, together):
+        assert states.shape == (2, len(each.terms))
+        np.testing.assert_allclose(states, end_states([each], y)[0], atol=1e-9)
 
 
 @given(st.lists(st.floats(0.01, 50.0), min_size=1, max_size=20), st.floats(0.01, 0.999))
 def test_weights_of_a_damped_term_are_real_on_any_grid(steps: list[float], decay: float) -> None:
-    term = _system.Term("anomaly", decay=decay, variance=2.0)
-    zero, link = _system._weights(term, np.array(steps))
+    term = system.Term("anomaly", decay=decay, variance=2.0)
+    zero, link = system._weights(term, np.array(steps))
     assert np.isfinite(zero).all()
     assert (zero >= 0).all()
     assert np.isfinite(link).all()

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from smnn.forecasting import Forecaster, backtest
-from smnn.forecasting._intervals import OPTIMISM, Calibration, calibrate
+from smnn.forecasting._model.intervals import OPTIMISM, Calibration, calibrate
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
 

@@ -11,7 +11,7 @@ import torch
 from rich.console import Console
 from training_cases import Line, line_data
 
-from smnn._files import OutputError
+from smnn._util.files import OutputError
 from smnn.training import CheckpointError, Damping, TrainConfig, TrainingError, fit, oscillations
 from smnn.training import _progress as progress
 from smnn.training._logs import Log, Table

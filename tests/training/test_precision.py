@@ -8,7 +8,7 @@ from short_runs import run
 from torch import Tensor
 from training_cases import Encoder, Line, line_data, small_data
 
-from smnn._solve import solve
+from smnn._solver.api import solve
 
 
 class Seen(Encoder):

@@ -23,11 +23,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from smnn._backends.base import Backend
-from smnn._backends.registry import choose_backend
-from smnn._problem import Problem
-from smnn._rows import normal_residual
-from smnn._status import OK
+from smnn._solver.base import Backend
+from smnn._solver.diagnostics import OK
+from smnn._solver.problem import Problem
+from smnn._solver.registry import choose_backend
+from smnn._solver.rows import normal_residual
 from smnn.baselines._methods import Method, Outcome, State
 from smnn.baselines._system import (
     Point,

@@ -7,11 +7,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from smnn._errors import ShapeError, SolveError, mismatch
-from smnn._problem import make_problem
+from smnn._solver.problem import make_problem
 from smnn.baselines._autograd import Solve
 from smnn.baselines._exact import Exact
 from smnn.baselines._methods import Dense, Method, Sparse
+from smnn.errors import ShapeError, SolveError, mismatch
 
 
 class MNNSolution(NamedTuple):

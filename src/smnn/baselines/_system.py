@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from smnn._problem import Problem
-from smnn._rows import normal_residual, row_gradients
+from smnn._solver.problem import Problem
+from smnn._solver.rows import normal_residual, row_gradients
 
 
 class System(NamedTuple):

@@ -28,7 +28,7 @@ def examine(
     Raises:
         WrongUseError: No reader takes it; says why.
     """
-    from smnn.discovery._tables import TableError, read_table
+    from smnn.data._tables import TableError, read_table
 
     suffix = path.suffix.lower()
     if path.is_file() and suffix in (".h5", ".hdf5"):
@@ -95,7 +95,7 @@ def _table(
 
 def _grid(path: Path) -> dict[str, Any] | None:
     """A NetCDF file whose variables have more axes than time; `None` if it is a table."""
-    from smnn.datasets.sst import DataFormatError, open_netcdf
+    from smnn.data import DataFormatError, open_netcdf
 
     try:
         with open_netcdf(path) as data:

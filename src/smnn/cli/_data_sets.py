@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from smnn._files import write_atomically
+from smnn._util.files import write_atomically
 from smnn.cli._guard import WrongUseError
 
 
@@ -93,7 +93,7 @@ def find_set(name: str) -> DataSet:
     Raises:
         WrongUseError: None fits, or several; names what is near.
     """
-    from smnn.discovery._expressions import suggestion
+    from smnn.equations._expressions import suggestion
 
     known = all_sets()
     wanted = slug(name)
@@ -227,7 +227,7 @@ def _plain(values: np.ndarray) -> list[Any]:
 
 
 def _netcdf(columns: dict[str, np.ndarray]) -> bytes:
-    from smnn._optional import require
+    from smnn._util.optional import require
 
     xarray = require("xarray", "write NetCDF")
     first = next(iter(columns))

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from smnn._files import write_atomically
+from smnn._util.files import write_atomically
 from smnn.cli import _discover_view as view
 from smnn.cli._discover_run import TOLERATED, Found
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from smnn.discovery._tables import Table
+    from smnn.data._tables import Table
 
 FEWEST_FITTED = 8
 """Times that each series keeps for the fit, whatever share is held out."""
@@ -165,7 +165,7 @@ def run(
         command: How this was called, for the record.
         estimator: The class to use; `Discovery`.
     """
-    from smnn._machine import describe_machine, package_versions
+    from smnn._util.machine import describe_machine, package_versions
     from smnn.discovery import DataError
 
     if estimator is None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from smnn._optional import require
+from smnn._util.optional import require
 from smnn.cli._forecast_run import Outcome
 from smnn.forecasting._backtest import OURS
 from smnn.forecasting._time import years

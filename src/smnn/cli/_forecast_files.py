@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from smnn._files import write_atomically, write_json
-from smnn._optional import require
+from smnn._util.files import write_atomically, write_json
+from smnn._util.optional import require
 from smnn.cli import _forecast_view as view
 from smnn.cli._forecast_run import Outcome
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from smnn._machine import describe_machine
+from smnn._util.machine import describe_machine
 from smnn.forecasting import Backtest, Forecast, Forecaster, SeriesError, backtest
 from smnn.forecasting._time import Clock, make_clock
 from smnn.forecasting._values import Values, read_values

@@ -51,8 +51,8 @@ def guarded(debug: bool, *wrong: type[Exception], interrupted: str = KEPT) -> It
         wrong: Errors that say what the person has to change, beside those that always do.
         interrupted: What Ctrl-C leaves behind.
     """
-    from smnn._files import OutputError
-    from smnn._optional import MissingPackageError
+    from smnn._util.files import OutputError
+    from smnn._util.optional import MissingPackageError
 
     expected: tuple[type[Exception], ...] = (
         OutputError, MissingPackageError, WrongUseError, *wrong,

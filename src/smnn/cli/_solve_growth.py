@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from smnn._optional import require
+from smnn._util.optional import require
 
 SAMPLES = 200
 """Times at which coefficients that change are looked at."""

@@ -141,7 +141,7 @@ def assemble(system: System, device: torch.device) -> Problem:
 def _values(
     system: System, expr: Any, t: np.ndarray, T: int, where: Any, what: str
 ) -> np.ndarray | float:
-    from smnn.discovery._tape import Tape
+    from smnn.equations._tape import Tape
 
     tape = Tape([system.time])
     slot = tape.add(expr)
@@ -171,7 +171,7 @@ def run(
         EquationError: The system has no unique solution.
         WrongUseError: The order is below that of the equations.
     """
-    from smnn._machine import describe_machine, package_versions
+    from smnn._util.machine import describe_machine, package_versions
 
     R, V = max(system.orders), len(system.names)
     if order is not None and order < R:
@@ -215,7 +215,7 @@ def run(
     told = _residuals(problem, y, order)
     machine = describe_machine()
     machine["versions"] |= package_versions(("sympy",))
-    from smnn._backends.registry import choose_backend
+    from smnn._solver.registry import choose_backend
 
     name = choose_backend(backend, problem.c.device, V * (order + 1)).name
     return Solved(

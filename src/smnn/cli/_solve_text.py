@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from smnn._optional import MissingPackageError, require
+from smnn._util.optional import MissingPackageError, require
 from smnn.cli._guard import WrongUseError
 
 MOST_BYTES = 100_000
@@ -178,7 +178,7 @@ class _Reading:
     """One file on its way in: first what each statement is, then what it says."""
 
     def __init__(self, statements: Sequence[Statement], changes: Mapping[str, str]) -> None:
-        from smnn.discovery._expressions import CONSTANTS, FUNCTIONS
+        from smnn.equations._expressions import CONSTANTS, FUNCTIONS
 
         self.known = {*FUNCTIONS, *CONSTANTS}
         self.functions = set(FUNCTIONS)
@@ -258,7 +258,7 @@ class _Reading:
                 )
 
     def _parse(self, s: Statement, text: str, names: Sequence[str]) -> Any:
-        from smnn.discovery._expressions import ExpressionError, parse_expression
+        from smnn.equations._expressions import ExpressionError, parse_expression
 
         try:
             return parse_expression(_JUXTAPOSED.sub(r"\1*", text).strip(), list(names))

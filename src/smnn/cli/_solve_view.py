@@ -8,8 +8,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from smnn._files import write_atomically, write_json
-from smnn._optional import require
+from smnn._util.files import write_atomically, write_json
+from smnn._util.optional import require
 from smnn.cli._solve_run import Solved
 from smnn.cli._solve_text import System
 from smnn.report import charts, maths

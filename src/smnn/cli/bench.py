@@ -26,8 +26,8 @@ def bench(
     Writes bench.json. Every answer is checked before it is timed.
     """
     with guarded(debug):
-        from smnn._files import prepare_output, write_json
-        from smnn.experiments.bench import PARTS, Config, run, table
+        from smnn._util.files import prepare_output, write_json
+        from smnn.experiments.bench.run import PARTS, Config, run, table
         from smnn.report.tables import rich_table
 
         prepare_output(out)

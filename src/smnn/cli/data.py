@@ -72,7 +72,7 @@ def make(
 ) -> None:
     """Write a data set into a file: whole, or not at all."""
     with guarded(debug):
-        from smnn._files import prepare_output
+        from smnn._util.files import prepare_output
         from smnn.cli._data_sets import Wishes, find_set
 
         data = find_set(name)

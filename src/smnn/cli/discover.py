@@ -16,7 +16,7 @@ from smnn.cli._guard import RESULTS, AsJson, Debug, Seed, guarded, notices, plai
 
 if TYPE_CHECKING:
     from smnn.cli._discover_run import Found
-    from smnn.discovery._tables import Table
+    from smnn.data._tables import Table
 
 MOST_VARIABLES = 30
 """More columns than this are surely not all meant."""
@@ -72,7 +72,7 @@ def discover(
     Writes report.html, model.json, equations.txt, equations.tex, coefficients.csv and states.csv.
     """
     with guarded(debug, ValueError):
-        from smnn._files import prepare_output
+        from smnn._util.files import prepare_output
         from smnn.cli import _discover_files as files
         from smnn.cli._discover_run import run
 
@@ -98,7 +98,7 @@ def discover(
 
 
 def _check_packages() -> None:
-    from smnn._optional import MissingPackageError, require
+    from smnn._util.optional import MissingPackageError, require
 
     for module, package in (("pandas",) * 2, ("sympy",) * 2, ("sklearn", "scikit-learn")):
         try:
@@ -128,7 +128,7 @@ def _read(
     data: Path, time: str | None, columns: str | None, series: str | None, inputs: str | None
 ) -> Table:
     from smnn.cli._discover_run import shortened
-    from smnn.discovery._tables import TableError, read_table
+    from smnn.data._tables import TableError, read_table
 
     table = read_table(data, time, _names(columns), series, _names(inputs))
     if len(table.names) > MOST_VARIABLES and columns is None:
@@ -153,7 +153,7 @@ def _variables(table: Table, order: int) -> list[str]:
 
 def _fixed(texts: list[str], names: list[str]) -> dict[str, dict[str, float]] | None:
     """`x' : -10*x + 10*y` as `{"x'": {"x": -10.0, "y": 10.0}}`."""
-    from smnn.discovery._expressions import ExpressionError, parse_expression
+    from smnn.equations._expressions import ExpressionError, parse_expression
     from smnn.report import maths
 
     found: dict[str, dict[str, float]] = {}

@@ -66,7 +66,7 @@ def forecast(
     Writes report.html, forecast.json and forecast.csv (forecast.nc for a grid).
     """
     with guarded(debug, ValueError):
-        from smnn._files import prepare_output
+        from smnn._util.files import prepare_output
         from smnn.cli import _forecast_files as files
         from smnn.cli._forecast_run import run
         from smnn.forecasting import Forecaster, read_series
@@ -92,7 +92,7 @@ def forecast(
 
 
 def _check_packages() -> None:
-    from smnn._optional import MissingPackageError, require
+    from smnn._util.optional import MissingPackageError, require
 
     for module in ("pandas", "xarray"):
         try:

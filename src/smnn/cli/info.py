@@ -35,7 +35,7 @@ def collect() -> dict[str, Any]:
     import torch
 
     from smnn import available_backends
-    from smnn._machine import PACKAGES, describe_machine, package_versions
+    from smnn._util.machine import PACKAGES, describe_machine, package_versions
 
     machine = describe_machine()
     others = tuple(name for names in EXTRAS.values() for name in names)
@@ -59,7 +59,7 @@ def collect() -> dict[str, Any]:
 
 def _because(name: str, machine: dict[str, Any], devices: list[str]) -> str:
     """What a usable backend stands on."""
-    from smnn._backends._gpu_native import described
+    from smnn._solver.gpu.native.launcher import described
 
     versions, threads = machine["versions"], machine["threads"]
     words = {
@@ -77,7 +77,7 @@ def _automatic(kind: str) -> str:
     """The backend that `auto` means on a kind of device, for blocks of the usual size."""
     import torch
 
-    from smnn._backends.registry import choose_backend
+    from smnn._solver.registry import choose_backend
 
     return choose_backend("auto", torch.device(kind), 3).name
 

@@ -53,7 +53,7 @@ def solve(
     Writes report.html, solution.csv, solution.png and solution.json.
     """
     with guarded(debug):
-        from smnn._files import prepare_output
+        from smnn._util.files import prepare_output
         from smnn.cli import _solve_view as view
         from smnn.cli._solve_run import run
         from smnn.cli._solve_text import read_system

@@ -7,10 +7,10 @@ import warnings
 import torch
 from torch import Tensor, nn
 
-from smnn._errors import ShapeError
-from smnn._solve import solve
+from smnn._solver.api import solve
 from smnn.baselines import mnn_dense, mnn_exact, mnn_sparse
 from smnn.compat._config import ODEConfig, SolverType, solver_named
+from smnn.errors import ShapeError
 
 Jets = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 

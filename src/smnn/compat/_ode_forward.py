@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from smnn._errors import ShapeError, mismatch
-from smnn._problem import Weight
-from smnn._solve import solve
+from smnn._solver.api import solve
+from smnn._solver.problem import Weight
+from smnn.errors import ShapeError, mismatch
 
 AXES_BEHIND_TIME = {"coefficients": 3, "rhs_equation": 1, "init_vars": 2, "steps": 0}
 

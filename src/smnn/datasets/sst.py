@@ -17,10 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
-from smnn._files import InputError, read_bounded
-from smnn._optional import require
-from smnn.datasets._netcdf import DataFormatError as DataFormatError
-from smnn.datasets._netcdf import open_netcdf as open_netcdf
+from smnn._util.files import InputError, read_bounded
+from smnn._util.optional import require
+from smnn.data._netcdf import DataFormatError as DataFormatError
+from smnn.data._netcdf import open_netcdf
 
 MONTHLY = "oisst_v2_monthly_2p5deg.nc"
 NINO = "nino_weekly_1990_2020.for"

@@ -1,16 +1,15 @@
 """From a table of numbers to the equations behind it."""
 
+from smnn.data._tables import Table as Table
+from smnn.data._tables import TableError as TableError
+from smnn.data._tables import read_table as read_table
 from smnn.discovery._estimator import Discovery as Discovery
-from smnn.discovery._expressions import ExpressionError as ExpressionError
-from smnn.discovery._neural import Neural as Neural
-from smnn.discovery._rules import Equal as Equal
-from smnn.discovery._rules import Negative as Negative
-from smnn.discovery._rules import Positive as Positive
-from smnn.discovery._series import DataError as DataError
+from smnn.discovery._fit.neural import Neural as Neural
+from smnn.discovery._fit.series import DataError as DataError
 from smnn.discovery._storage import ModelFileError as ModelFileError
-from smnn.discovery._tables import Table as Table
-from smnn.discovery._tables import TableError as TableError
-from smnn.discovery._tables import read_table as read_table
+from smnn.discovery._terms.rules import Equal as Equal
+from smnn.discovery._terms.rules import Negative as Negative
+from smnn.discovery._terms.rules import Positive as Positive
 from smnn.discovery.libraries import Custom as Custom
 from smnn.discovery.libraries import Expressions as Expressions
 from smnn.discovery.libraries import Library as Library
@@ -19,6 +18,7 @@ from smnn.discovery.libraries import Polynomial as Polynomial
 from smnn.discovery.libraries import Rational as Rational
 from smnn.discovery.libraries import Trigonometric as Trigonometric
 from smnn.discovery.libraries import parse_library as parse_library
+from smnn.equations._expressions import ExpressionError as ExpressionError
 
 __all__ = [
     "Custom",

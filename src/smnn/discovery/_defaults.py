@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smnn.discovery._library import Library
-from smnn.discovery._pipeline import Outcome
-from smnn.discovery._series import DataError, Nodes
+from smnn.discovery._fit.pipeline import Outcome
+from smnn.discovery._fit.series import DataError, Nodes
+from smnn.discovery._terms.library import Library
 from smnn.discovery.libraries import Polynomial, Trigonometric, parse_library
 
 FAR_BETTER = 0.5

@@ -12,19 +12,19 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from smnn.discovery import _storage
-from smnn.discovery._arrays import Array
 from smnn.discovery._defaults import affordable, climb, libraries_for
 from smnn.discovery._equations import format_equations
-from smnn.discovery._expressions import OverBudget, budget
-from smnn.discovery._flow import LINKS, Model
-from smnn.discovery._library import Library
-from smnn.discovery._pipeline import Outcome, discover
-from smnn.discovery._question import Question
-from smnn.discovery._rules import Constraint, make_rules
-from smnn.discovery._series import DataError, Nodes, gather
+from smnn.discovery._fit.arrays import Array
+from smnn.discovery._fit.flow import LINKS, Model
+from smnn.discovery._fit.pipeline import Outcome, discover
+from smnn.discovery._fit.question import Question
+from smnn.discovery._fit.series import DataError, Nodes, gather
+from smnn.discovery._fit.smoothing import smooth
 from smnn.discovery._simulate import simulate
-from smnn.discovery._smoothing import smooth
-from smnn.discovery._terms import CompiledTerms, Term, compile_terms
+from smnn.discovery._terms.library import Library
+from smnn.discovery._terms.rules import Constraint, make_rules
+from smnn.discovery._terms.terms import CompiledTerms, Term, compile_terms
+from smnn.equations._expressions import OverBudget, budget
 
 METHODS = ("auto", "regression", "refine", "neural")
 LEVEL = 1.6448536269514722
@@ -156,7 +156,7 @@ class Discovery(BaseEstimator):
         question = Question(nodes, self._compiled, self.order, rules, held, link)
         rng = np.random.default_rng(self.random_state)
         if self.method == "neural":
-            from smnn.discovery._neural import Neural, discover_neurally
+            from smnn.discovery._fit.neural import Neural, discover_neurally
 
             settings = Neural(**(self.neural or {}))
             return discover_neurally(question, settings=settings, rng=rng, say=self._say)

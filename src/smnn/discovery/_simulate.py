@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from smnn.discovery._arrays import Array
-from smnn.discovery._flow import Model
-from smnn.discovery._series import DataError
+from smnn.discovery._fit.arrays import Array
+from smnn.discovery._fit.flow import Model
+from smnn.discovery._fit.series import DataError
 
 TOLERANCE = 1e-8
 ESCAPE = 1e4

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from smnn._files import InputError, read_bounded, write_json
+from smnn._util.files import InputError, read_bounded, write_json
 
 FORMAT = "smnn-discovery"
 VERSION = 1

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from smnn.forecasting._forecaster import Forecaster, series_scale
-from smnn.forecasting._panel import Panel
-from smnn.forecasting._references import references
-from smnn.forecasting._seasons import choose_seasons
+from smnn.forecasting._model.panel import Panel
+from smnn.forecasting._model.references import references
+from smnn.forecasting._model.seasons import choose_seasons
 from smnn.forecasting._time import SeriesError, make_clock
 from smnn.forecasting._values import read_inputs, read_values
 

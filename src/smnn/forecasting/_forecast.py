@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from smnn._optional import require
+from smnn._util.optional import require
 
 Interval = Callable[[float], tuple[np.ndarray, np.ndarray]]
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from smnn.forecasting._forecast import Forecast
-from smnn.forecasting._model import Group, Model, fit_model
-from smnn.forecasting._panel import Panel, without_outliers
-from smnn.forecasting._seasons import Season, SeasonChoice, choose_seasons
-from smnn.forecasting._spec import Spec
-from smnn.forecasting._system import trajectories
+from smnn.forecasting._model.model import Group, Model, fit_model
+from smnn.forecasting._model.panel import Panel, without_outliers
+from smnn.forecasting._model.seasons import Season, SeasonChoice, choose_seasons
+from smnn.forecasting._model.spec import Spec
+from smnn.forecasting._model.system import trajectories
 from smnn.forecasting._time import Clock, SeriesError, make_clock
 from smnn.forecasting._values import Values, read_inputs, read_values
 from smnn.forecasting._words import Equation, describe

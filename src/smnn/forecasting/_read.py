@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from smnn.datasets.sst import DataFormatError, open_netcdf
+from smnn.data import DataFormatError, open_netcdf
 from smnn.forecasting._table import read_table
 from smnn.forecasting._time import SeriesError
 

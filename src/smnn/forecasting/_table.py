@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from smnn._files import InputError, open_bounded
-from smnn._optional import require
+from smnn._util.files import InputError, open_bounded
+from smnn._util.optional import require
 from smnn.forecasting._time import SeriesError
 
 TIME_NAMES = {

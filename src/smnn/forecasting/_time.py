@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from smnn._optional import require
+from smnn._util.optional import require
 
 MONTH_DAYS = (27.5, 31.5)
 SURELY_WEEKDAYS = 12

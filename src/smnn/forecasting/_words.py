@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from smnn.forecasting._modes import eigenmodes
-from smnn.forecasting._seasons import YEAR, Season
-from smnn.forecasting._spec import Spec
-from smnn.forecasting._system import System
+from smnn.forecasting._model.modes import eigenmodes
+from smnn.forecasting._model.seasons import YEAR, Season
+from smnn.forecasting._model.spec import Spec
+from smnn.forecasting._model.system import System
 from smnn.forecasting._time import Clock
 
 

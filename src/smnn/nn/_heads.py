@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from smnn._errors import mismatch
+from smnn.errors import mismatch
 from smnn.nn._encoders import MLP
 from smnn.nn._entries import Parametrisation
 

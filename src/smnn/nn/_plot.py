@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from smnn._optional import require
+from smnn._util.optional import require
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

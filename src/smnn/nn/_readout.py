@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from smnn._errors import mismatch
+from smnn.errors import mismatch
 from smnn.nn._ode import LinearODE
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from smnn._errors import mismatch
+from smnn.errors import mismatch
 from smnn.nn._entries import Between, Free, Positive
 from smnn.nn._heads import Head
 

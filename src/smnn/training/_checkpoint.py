@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from smnn._files import InputError, check_file, read_bounded, write_atomically, writing
-from smnn._optional import require
+from smnn._util.files import InputError, check_file, read_bounded, write_atomically, writing
+from smnn._util.optional import require
 from smnn.training._config import digest_of
 from smnn.training._errors import CheckpointError
 

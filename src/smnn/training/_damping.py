@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import TensorDataset
 
-from smnn._solve import solve
+from smnn._solver.api import solve
 from smnn.training._config import TrainConfig
 from smnn.training._data import Data
 from smnn.training._errors import ConfigError

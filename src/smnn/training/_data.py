@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from smnn._errors import mismatch
+from smnn.errors import mismatch
 
 Series = NDArray[Any] | Tensor | str | PathLike[str]
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from smnn._files import OutputError, prepare_output, remove_unfinished, write_json, writing
-from smnn._machine import PACKAGES, describe_machine, package_versions
+from smnn._util.files import OutputError, prepare_output, remove_unfinished, write_json, writing
+from smnn._util.machine import PACKAGES, describe_machine, package_versions
 from smnn.training._checkpoint import (
     Checkpoint,
     point_to,

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from smnn._files import writing
-from smnn._optional import MissingPackageError, require
+from smnn._util.files import writing
+from smnn._util.optional import MissingPackageError, require
 from smnn.training._errors import CheckpointError, TrainingError
 
 Row = dict[str, float | int]

@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from smnn._optional import require
+from smnn._util.optional import require
 from smnn.training._config import TrainConfig
 from smnn.training._errors import ConfigError, TrainingError
 

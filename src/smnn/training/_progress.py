@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from smnn._optional import require
+from smnn._util.optional import require
 
 LINE_EVERY = 10.0
 """Seconds between two lines where there is no terminal."""

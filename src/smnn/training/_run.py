@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from smnn._files import OutputError
+from smnn._util.files import OutputError
 from smnn.training import _state
 from smnn.training._average import Average
 from smnn.training._checkpoint import Checkpoint, read_checkpoint

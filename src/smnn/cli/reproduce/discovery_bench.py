@@ -13,7 +13,7 @@ from smnn.cli._guard import Debug, guarded
 from smnn.cli.reproduce._parts import progress, show
 
 if TYPE_CHECKING:
-    from smnn.experiments.discovery_bench import Bench, Config
+    from smnn.experiments.discovery_bench.run import Bench, Config
 
 DEFAULT_OUT = Path("smnn-results") / "discovery-bench"
 FILE = "discovery-bench.json"
@@ -42,8 +42,8 @@ def discovery_bench(
     """
     config = _config(quick, systems, noise, seeds, methods, samples)
     with guarded(debug):
-        from smnn._files import prepare_output
-        from smnn.experiments.discovery_bench import run
+        from smnn._util.files import prepare_output
+        from smnn.experiments.discovery_bench.run import run
 
         prepare_output(out)
         with progress(len(config.cases()), "cases", "Preparing", width=46) as tick:
@@ -65,7 +65,7 @@ def _config(
 ) -> Config:
     from dataclasses import replace
 
-    from smnn.experiments.discovery_bench import Config
+    from smnn.experiments.discovery_bench.run import Config
 
     config = Config.quick() if quick else Config()
     try:
@@ -97,8 +97,8 @@ def _command(out: Path, config: Config, again: str | None) -> str:
 
 def _write(result: Bench, out: Path, command: str) -> Path:
     """All files, the report last; returns its path."""
-    from smnn._files import write_atomically, write_json
-    from smnn.experiments import _discovery_view as view
+    from smnn._util.files import write_atomically, write_json
+    from smnn.experiments.discovery_bench import view
 
     write_json(out / FILE, {"command": command, **result.record()})
     png = view.figure(result)
@@ -107,7 +107,7 @@ def _write(result: Bench, out: Path, command: str) -> Path:
 
 
 def _show(result: Bench, report: Path) -> None:
-    from smnn.experiments import _discovery_view as view
+    from smnn.experiments.discovery_bench import view
 
     record = [
         f"Hare and lynx, {method}{' (Lotka-Volterra)' if same else ''}: {'; '.join(texts)}"

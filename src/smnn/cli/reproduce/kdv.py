@@ -15,7 +15,7 @@ from smnn.cli._guard import WRONG_USE, Debug, guarded, notices, plain
 from smnn.cli.reproduce._parts import show
 
 if TYPE_CHECKING:
-    from smnn.experiments.kdv import Result
+    from smnn.experiments.kdv.run import Result
 
 DEFAULT_OUT = Path("smnn-results") / "kdv"
 MODELS = "modes,window,fno-ar-lpsda,resnet-ar-lpsda"
@@ -46,7 +46,7 @@ def kdv(
     """
     with guarded(debug):
         from smnn.datasets.kdv import KdVFileError
-        from smnn.experiments.kdv import Config, run
+        from smnn.experiments.kdv.run import Config, run
 
         try:
             config = Config(
@@ -125,8 +125,8 @@ def _progress() -> Iterator[Callable[[str, int, int], None]]:
 
 def _write(result: Result, out: Path, command: str) -> Path:
     """All files, the report last; returns its path."""
-    from smnn._files import write_atomically, write_json
-    from smnn.experiments import _kdv_view as view
+    from smnn._util.files import write_atomically, write_json
+    from smnn.experiments.kdv import view
 
     write_json(out / "kdv.json", {"command": command, **result.record()})
     png = view.figure(result)
@@ -135,7 +135,7 @@ def _write(result: Result, out: Path, command: str) -> Path:
 
 
 def _show(result: Result, report: Path) -> None:
-    from smnn.experiments import _kdv_view as view
+    from smnn.experiments.kdv import view
 
     law = [] if result.law is None else [f"Learned law: {result.law}"]
     show([view.table(result)], view.summary(result), report, before=law)

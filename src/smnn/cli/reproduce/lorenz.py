@@ -13,7 +13,7 @@ from smnn.cli._guard import Debug, chosen_device, guarded
 from smnn.cli.reproduce._parts import progress, show
 
 if TYPE_CHECKING:
-    from smnn.experiments.lorenz import Config, Lorenz
+    from smnn.experiments.lorenz.run import Config, Lorenz
 
 DEFAULT_OUT = Path("smnn-results") / "lorenz"
 
@@ -45,8 +45,8 @@ def lorenz(
     Writes lorenz.json, lorenz.png, lorenz-loss.png and report.html into the folder.
     """
     with guarded(debug):
-        from smnn._files import prepare_output
-        from smnn.experiments.lorenz import Config, run, ticks
+        from smnn._util.files import prepare_output
+        from smnn.experiments.lorenz.run import Config, run, ticks
 
         prepare_output(out)
         config = Config(
@@ -79,8 +79,8 @@ def _command(out: Path, config: Config) -> str:
 
 def _write(result: Lorenz, out: Path, command: str) -> Path:
     """All files, the report last; returns its path."""
-    from smnn._files import write_atomically, write_json
-    from smnn.experiments import _lorenz_view as view
+    from smnn._util.files import write_atomically, write_json
+    from smnn.experiments.lorenz import view
 
     write_json(out / "lorenz.json", {"command": command, **result.record()})
     pictures = {"lorenz": view.attractors(result)}
@@ -92,7 +92,7 @@ def _write(result: Lorenz, out: Path, command: str) -> Path:
 
 
 def _show(result: Lorenz, report: Path) -> None:
-    from smnn.experiments import _lorenz_view as view
+    from smnn.experiments.lorenz import view
 
     skipped = [f"Not tried: {name}; {reason}" for name, reason in result.skipped.items()]
     show(view.narrow_tables(result), view.summary(result), report, after=skipped)

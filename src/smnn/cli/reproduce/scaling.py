@@ -13,7 +13,7 @@ from smnn.cli._guard import WRONG_USE, Debug, chosen_device, guarded, notices, p
 from smnn.cli.reproduce._parts import progress, show
 
 if TYPE_CHECKING:
-    from smnn.experiments._sst_scaling import Config, Scaling
+    from smnn.experiments.scaling.run import Config, Scaling
 
 DEFAULT_OUT = Path("smnn-results") / "scaling"
 LENGTHS = "26,52,104,208,416,832,1727"
@@ -47,9 +47,9 @@ def scaling(
     Writes scaling.json (again after every point), scaling.png and report.html into the folder.
     """
     with guarded(debug):
-        from smnn._files import prepare_output, write_json
+        from smnn._util.files import prepare_output, write_json
         from smnn.datasets.sst import DataFormatError, read_grid
-        from smnn.experiments._sst_scaling import Config, from_record, run, ticks
+        from smnn.experiments.scaling.run import Config, from_record, run, ticks
 
         prepare_output(out)
         try:
@@ -98,8 +98,8 @@ def _command(out: Path, config: Config, data: Path | None, mask: Path | None) ->
 
 def _write(result: Scaling, out: Path, command: str) -> Path:
     """All files, the report last; returns its path."""
-    from smnn._files import write_atomically, write_json
-    from smnn.experiments import _sst_scaling_view as view
+    from smnn._util.files import write_atomically, write_json
+    from smnn.experiments.scaling import view
 
     write_json(out / "scaling.json", {"command": command, **result.record()})
     png = view.figure(result)
@@ -108,6 +108,6 @@ def _write(result: Scaling, out: Path, command: str) -> Path:
 
 
 def _show(result: Scaling, report: Path) -> None:
-    from smnn.experiments import _sst_scaling_view as view
+    from smnn.experiments.scaling import view
 
     show([view.table(result)], view.summary(result), report)

@@ -13,7 +13,7 @@ from smnn.cli._guard import Debug, guarded
 from smnn.cli.reproduce._parts import progress, show
 
 if TYPE_CHECKING:
-    from smnn.experiments.sine import Sine
+    from smnn.experiments.sine.run import Sine
 
 DEFAULT_OUT = Path("smnn-results") / "sine"
 
@@ -32,8 +32,8 @@ def sine(
     Writes sine.json, sine.png, sine.gif and report.html into the folder.
     """
     with guarded(debug):
-        from smnn._files import prepare_output
-        from smnn.experiments.sine import Config, run
+        from smnn._util.files import prepare_output
+        from smnn.experiments.sine.run import Config, run
 
         prepare_output(out)
         config = Config(recordings=recordings, noise=noise, steps=steps, seed=seed)
@@ -50,8 +50,8 @@ def sine(
 
 def _write(result: Sine, out: Path, command: str) -> Path:
     """All files, the report last; returns its path."""
-    from smnn._files import write_atomically, write_json
-    from smnn.experiments import _sine_view as view
+    from smnn._util.files import write_atomically, write_json
+    from smnn.experiments.sine import view
 
     write_json(out / "sine.json", {"command": command, **result.record()})
     png, gif = view.figure(result), view.animation(result)
@@ -61,7 +61,7 @@ def _write(result: Sine, out: Path, command: str) -> Path:
 
 
 def _show(result: Sine, report: Path) -> None:
-    from smnn.experiments import _sine_view as view
+    from smnn.experiments.sine import view
 
     fits = (("An equation each", result.own), ("One for all", result.shared))
     before = [f"{name:18s}{fit.equation}" for name, fit in fits]

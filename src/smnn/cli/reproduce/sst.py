@@ -13,7 +13,7 @@ from smnn.cli._guard import WRONG_USE, Debug, chosen_device, guarded, notices, p
 from smnn.cli.reproduce._parts import progress, show
 
 if TYPE_CHECKING:
-    from smnn.experiments.sst import Config, Result
+    from smnn.experiments.sst.run import Config, Result
 
 DEFAULT_OUT = Path("smnn-results") / "sst"
 
@@ -45,9 +45,9 @@ def sst(
     Writes sst.json, five PNGs and report.html into the folder.
     """
     with guarded(debug):
-        from smnn._files import prepare_output
+        from smnn._util.files import prepare_output
         from smnn.datasets.sst import DataFormatError, read_grid
-        from smnn.experiments.sst import Config, run, ticks
+        from smnn.experiments.sst.run import Config, run, ticks
 
         prepare_output(out)
         try:
@@ -87,8 +87,8 @@ def _command(out: Path, config: Config, data: Path | None, mask: Path | None) ->
 
 def _write(result: Result, out: Path, command: str) -> Path:
     """All files, the report last; returns its path."""
-    from smnn._files import write_atomically, write_json
-    from smnn.experiments import _sst_view as view
+    from smnn._util.files import write_atomically, write_json
+    from smnn.experiments.sst import view
 
     write_json(out / "sst.json", {"command": command, **result.record()})
     images = view.pictures(result)
@@ -98,6 +98,6 @@ def _write(result: Result, out: Path, command: str) -> Path:
 
 
 def _show(result: Result, report: Path) -> None:
-    from smnn.experiments import _sst_view as view
+    from smnn.experiments.sst import view
 
     show(view.tables(result), view.summary(result), report)

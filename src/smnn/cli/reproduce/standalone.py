@@ -13,7 +13,7 @@ from smnn.cli._guard import Debug, guarded
 from smnn.cli.reproduce._parts import progress, show
 
 if TYPE_CHECKING:
-    from smnn.experiments.standalone import Standalone
+    from smnn.experiments.standalone.run import Standalone
 
 DEFAULT_OUT = Path("smnn-results") / "standalone"
 
@@ -29,9 +29,9 @@ def standalone(
     Writes standalone.json, standalone.png and report.html into the folder.
     """
     with guarded(debug):
-        from smnn._files import prepare_output
+        from smnn._util.files import prepare_output
         from smnn.datasets.odebench import STANDALONE
-        from smnn.experiments.standalone import Config, run
+        from smnn.experiments.standalone.run import Config, run
 
         prepare_output(out)
         with progress(
@@ -48,8 +48,8 @@ def standalone(
 
 def _write(result: Standalone, out: Path, command: str) -> Path:
     """All files, the report last; returns its path."""
-    from smnn._files import write_atomically, write_json
-    from smnn.experiments import _standalone_view as view
+    from smnn._util.files import write_atomically, write_json
+    from smnn.experiments.standalone import view
 
     write_json(out / "standalone.json", {"command": command, **result.record()})
     png = view.figure(result)
@@ -58,6 +58,6 @@ def _write(result: Standalone, out: Path, command: str) -> Path:
 
 
 def _show(result: Standalone, report: Path) -> None:
-    from smnn.experiments import _standalone_view as view
+    from smnn.experiments.standalone import view
 
     show(view.tables(result), view.summary(result), report)

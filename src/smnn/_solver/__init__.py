@@ -1,0 +1,1 @@
+"""The core operation: solving batches of linear ODEs as one least-squares problem."""

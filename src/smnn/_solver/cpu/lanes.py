@@ -1,0 +1,334 @@
+"""Vector instructions for the CPU kernels: one scalar operation on `W` problems at once.
+
+Every buffer is a flat float64 array of *cells*; a cell holds one number for each of `W`
+independent problems (lanes), side by side. Offsets count cells. The loops over columns are
+written in LLVM vectors because LLVM cannot prove that two NumPy buffers do not overlap, and would
+fall back to scalar code. `gather` and `scatter` move numbers between tensors of any layout and
+cells; their offsets count bytes.
+"""
+
+# mypy: ignore-errors
+from __future__ import annotations
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+from smnn._solver.cpu.simd import F64, I64, VEC, W, instruction, nth, splat
+
+
+def _rotate(e, top, source, row, runs, copies) -> None:
+    """Rotate the first cell of `source` into that of `top`, over every run of columns.
+
+    A run is an offset from `top`, one from `source` and `row`, and a number of columns.
+    """
+    b = e.load(source)
+    nonzero = e.any(e.b.fcmp_unordered("!=", b, splat(0.0)))
+    with e.b.if_else(nonzero) as (rotated, kept):
+        with rotated:
+            a = e.load(top)
+            square = e.fma(a, a, e.b.fmul(b, b))
+            empty = e.b.fcmp_ordered("==", square, splat(0.0))
+            inverse = e.inverse_root(square)
+            cosine = e.b.select(empty, splat(1.0), e.b.fmul(a, inverse))
+            sine = e.b.select(empty, splat(0.0), e.b.fmul(b, inverse))
+            for above, below, count in runs:
+                p, q, out = e.on(top, above), e.on(source, below), e.on(row, below)
+                with e.each(count) as loop:
+                    here = e.on(p, loop.index)
+                    x, y = e.load(here), e.load(e.on(q, loop.index))
+                    e.store(e.fma(cosine, x, e.b.fmul(sine, y)), here)
+                    turned = e.fma(cosine, y, e.b.fneg(e.b.fmul(sine, x)))
+                    e.store(turned, e.on(out, loop.index))
+        with kept:
+            for _, below, count in runs if copies else ():
+                q, out = e.on(source, below), e.on(row, below)
+                with e.each(count) as loop:
+                    e.store(e.load(e.on(q, loop.index)), e.on(out, loop.index))
+
+
+@intrinsic
+def givens(typingctx, top, i, row, j, columns, above, below, more):
+    """Rotate cell `row[j]` into `top[i]`, over `columns`, and over `more` that start further on.
+
+    A cell that is zero in every lane costs one comparison.
+    """
+
+    def body(e, top, i, row, j, columns, above, below, more):
+        runs = [(ir.Constant(I64, 0), ir.Constant(I64, 0), columns), (above, below, more)]
+        _rotate(e, e.at(0), e.at(2), e.at(2), runs, False)
+
+    return instruction([top, i, row, j, columns, above, below, more], body)
+
+
+@intrinsic
+def givens_from(typingctx, top, i, source, k, row, j, columns, above, below, more):
+    """As `givens` for a row that lies at `source[k]` and stays there; the result goes to `row`."""
+
+    def body(e, top, i, source, k, row, j, columns, above, below, more):
+        runs = [(ir.Constant(I64, 0), ir.Constant(I64, 0), columns), (above, below, more)]
+        _rotate(e, e.at(0), e.at(2), e.at(4), runs, True)
+
+    return instruction([top, i, source, k, row, j, columns, above, below, more], body)
+
+
+@intrinsic
+def subtract_dot(typingctx, out, o, a, i, b, j, columns):
+    """`out[o] -= sum_k a[i + k] b[j + k]`, from the last term to the first.
+
+    A back substitution runs through memory downwards. If it changed direction within a row, the
+    processor would not see what to fetch next, and take three times as long.
+    """
+
+    def body(e, out, o, a, i, b, j, columns):
+        p, q = e.at(2), e.at(4)
+        total = cgutils.alloca_once_value(e.b, e.load(e.at(0)))
+        with e.each(columns) as loop:
+            k = e.b.sub(e.b.sub(columns, loop.index), ir.Constant(I64, 1))
+            x, y = e.load(e.on(p, k)), e.load(e.on(q, k))
+            e.b.store(e.fma(e.b.fneg(x), y, e.b.load(total)), total)
+        e.store(e.b.load(total), e.at(0))
+
+    return instruction([out, o, a, i, b, j, columns], body)
+
+
+@intrinsic
+def dot(typingctx, out, o, a, i, b, j, columns):
+    """`out[o] = sum_k a[i + k] b[j + k]`."""
+
+    def body(e, out, o, a, i, b, j, columns):
+        p, q = e.at(2), e.at(4)
+        total = e.variable()
+        with e.each(columns) as loop:
+            e.add_to(total, e.load(e.on(p, loop.index)), e.load(e.on(q, loop.index)))
+        e.store(e.b.load(total), e.at(0))
+
+    return instruction([out, o, a, i, b, j, columns], body)
+
+
+@intrinsic
+def taylor_change(typingctx, total, both, weights, near, far, taylor, m):
+    """Derivative by `log s` of `sum_r w_r^2 (e_r e'_r + f_r f'_r)` over the Taylor rows of a step.
+
+    `near` and `far` hold `s^r x_r` at the two ends of the step for `r < m`, then the same of `x'`;
+    `taylor` the negative Taylor matrix and its inverse. With the predictions `p = F near` and
+    `q = F^-1 far`, the rows are `e = far - p` and `f = near - q`, and their derivatives
+    `r e_r - p_{r+1}` and `r f_r + q_{r+1}`. Leaves `e_r e'_r + f_r f'_r` in `both`.
+    """
+
+    def body(e, total, both, weights, near, far, taylor, m):
+        ends = [e.data(3), e.data(4)]
+        numbers, one = e.data(5), ir.Constant(I64, 1)
+        sums, upper = e.variable(), [e.variable() for _ in range(4)]
+        with e.each(m) as outer:
+            r = e.b.sub(e.b.sub(m, outer.index), one)
+            found = [e.variable() for _ in range(4)]  # -p, -p', -q, -q'
+            with e.each(e.b.sub(m, r)) as inner:
+                j = e.b.add(r, inner.index)
+                for side in range(2):
+                    row = e.b.mul(e.b.add(r, m) if side else r, m)
+                    number = e.spread(e.b.load(e.b.gep(numbers, [e.b.add(row, j)])))
+                    for which in range(2):
+                        cell = e.load(e.on(ends[side], e.b.add(j, m) if which else j))
+                        e.add_to(found[2 * side + which], number, cell)
+            rows = []
+            for k, value in enumerate(found):
+                own = e.on(ends[1 - k // 2], e.b.add(r, m) if k % 2 else r)
+                rows.append(e.b.fadd(e.load(own), e.b.load(value)))
+            product = e.fma(rows[0], rows[1], e.b.fmul(rows[2], rows[3]))
+            e.store(product, e.on(e.data(1), r))
+            twice = e.spread(e.b.sitofp(e.b.add(r, r), F64))
+            above = [e.b.load(x) for x in upper]
+            change = e.fma(twice, product, e.b.fmul(above[0], rows[1]))
+            change = e.fma(above[1], rows[0], change)
+            change = e.fma(e.b.fneg(above[2]), rows[3], change)
+            change = e.fma(e.b.fneg(above[3]), rows[2], change)
+            weight = e.load(e.on(e.data(2), r))
+            e.add_to(sums, e.b.fmul(weight, weight), change)
+            for kept, value in zip(upper, found, strict=True):
+                e.b.store(e.b.load(value), kept)
+        e.store(e.b.load(sums), e.data(0))
+
+    return instruction([total, both, weights, near, far, taylor, m], body)
+
+
+@intrinsic
+def subtract_multiple(typingctx, out, o, a, i, b, j, columns):
+    """`out[o + k] -= a[i + k] b[j]`."""
+
+    def body(e, out, o, a, i, b, j, columns):
+        target, p = e.at(0), e.at(2)
+        factor = e.b.fneg(e.load(e.at(4)))
+        with e.each(columns) as loop:
+            here = e.on(target, loop.index)
+            e.store(e.fma(e.load(e.on(p, loop.index)), factor, e.load(here)), here)
+
+    return instruction([out, o, a, i, b, j, columns], body)
+
+
+@intrinsic
+def add_product(typingctx, out, o, a, i, b, j):
+    """`out[o] += a[i] b[j]`."""
+
+    def body(e, out, o, a, i, b, j):
+        e.store(e.fma(e.load(e.at(2)), e.load(e.at(4)), e.load(e.at(0))), e.at(0))
+
+    return instruction([out, o, a, i, b, j], body)
+
+
+@intrinsic
+def product(typingctx, out, o, a, i, b, j):
+    """`out[o] = a[i] b[j]`."""
+
+    def body(e, out, o, a, i, b, j):
+        e.store(e.b.fmul(e.load(e.at(2)), e.load(e.at(4))), e.at(0))
+
+    return instruction([out, o, a, i, b, j], body)
+
+
+@intrinsic
+def quotient(typingctx, out, o, a, i, b, j):
+    """`out[o] = a[i] / b[j]`."""
+
+    def body(e, out, o, a, i, b, j):
+        e.store(e.b.fdiv(e.load(e.at(2)), e.load(e.at(4))), e.at(0))
+
+    return instruction([out, o, a, i, b, j], body)
+
+
+@intrinsic
+def copy(typingctx, out, o, a, i, columns):
+    """`out[o + k] = a[i + k]`, from the first column on."""
+
+    def body(e, out, o, a, i, columns):
+        target, p = e.at(0), e.at(2)
+        with e.each(columns) as loop:
+            e.store(e.load(e.on(p, loop.index)), e.on(target, loop.index))
+
+    return instruction([out, o, a, i, columns], body)
+
+
+@intrinsic
+def clear(typingctx, out, o, columns):
+    """`out[o + k] = 0`."""
+
+    def body(e, out, o, columns):
+        target = e.at(0)
+        with e.each(columns) as loop:
+            e.store(splat(0.0), e.on(target, loop.index))
+
+    return instruction([out, o, columns], body)
+
+
+@intrinsic
+def add(typingctx, out, o, a, i, columns):
+    """`out[o + k] += a[i + k]`."""
+
+    def body(e, out, o, a, i, columns):
+        target, p = e.at(0), e.at(2)
+        with e.each(columns) as loop:
+            here = e.on(target, loop.index)
+            e.store(e.b.fadd(e.load(here), e.load(e.on(p, loop.index))), here)
+
+    return instruction([out, o, a, i, columns], body)
+
+
+@intrinsic
+def add_squares(typingctx, out, o, a, i, columns):
+    """`out[o + k] += a[i + k]^2`."""
+
+    def body(e, out, o, a, i, columns):
+        target, p = e.at(0), e.at(2)
+        with e.each(columns) as loop:
+            x, here = e.load(e.on(p, loop.index)), e.on(target, loop.index)
+            e.store(e.fma(x, x, e.load(here)), here)
+
+    return instruction([out, o, a, i, columns], body)
+
+
+@intrinsic
+def keep_weakest(typingctx, best, where, pivot, i, squares, j, index):
+    """Put `pivot^2 / squares` and `index` into `best` and `where` in the lanes where it is less.
+
+    An empty column counts as 0. The quotient is taken only where it may matter.
+    """
+
+    def body(e, best, where, pivot, i, squares, j, index):
+        x, norm, old = e.load(e.at(2)), e.load(e.at(4)), e.load(e.data(0))
+        x = e.b.fmul(x, x)
+        empty = e.b.fcmp_ordered("==", norm, splat(0.0))
+        less = e.b.fcmp_unordered("<", x, e.b.fmul(old, norm))
+        with e.b.if_then(e.any(e.b.or_(less, empty)), likely=False):
+            ratio = e.b.select(empty, splat(0.0), e.b.fdiv(x, norm))
+            less = e.b.fcmp_unordered("<", ratio, old)
+            e.store(e.b.select(less, ratio, old), e.data(0))
+            number = e.spread(e.b.sitofp(index, F64))
+            e.store(e.b.select(less, number, e.load(e.data(1))), e.data(1))
+
+    return instruction([best, where, pivot, i, squares, j, index], body)
+
+
+@intrinsic
+def differs(typingctx, a, i, b, j):
+    """Whether two cells differ in any lane."""
+
+    def body(e, a, i, b, j):
+        return e.any(e.b.fcmp_unordered("!=", e.load(e.at(0)), e.load(e.at(2))))
+
+    return instruction([a, i, b, j], body, types.boolean)
+
+
+@intrinsic
+def gather(typingctx, out, o, tensor, offsets, extra):
+    """Read one number per lane: `out[o] = tensor[offsets + extra]`, in bytes."""
+
+    def body(e, out, o, tensor, offsets, extra):
+        vector = ir.Constant(VEC, ir.Undefined)
+        for lane in range(W):
+            address, _ = e.number(2, 3, 4, lane)
+            vector = e.b.insert_element(vector, e.b.load(address), nth(lane))
+        e.store(vector, e.at(0))
+
+    return instruction([out, o, tensor, offsets, extra], body)
+
+
+@intrinsic
+def scatter(typingctx, tensor, offsets, extra, a, i, partly):
+    """Write one number per lane: `tensor[offsets + extra] = a[i]`.
+
+    If only `partly`, negative offsets are skipped.
+    """
+
+    def body(e, tensor, offsets, extra, a, i, partly):
+        vector = e.load(e.at(3))
+
+        def write(skips):
+            for lane in range(W):
+                address, own = e.number(0, 1, 2, lane)
+                x = e.b.extract_element(vector, nth(lane))
+                if skips:
+                    with e.b.if_then(e.b.icmp_signed(">=", own, ir.Constant(I64, 0))):
+                        e.b.store(x, address)
+                else:
+                    e.b.store(x, address)
+
+        skips = e.b.icmp_signed("!=", partly, ir.Constant(I64, 0))
+        with e.b.if_else(skips, likely=False) as (some, every):
+            with some:
+                write(True)
+            with every:
+                write(False)
+
+    return instruction([tensor, offsets, extra, a, i, partly], body)
+
+
+@intrinsic
+def prefetch(typingctx, tensor, offsets, extra):
+    """Ask for what `gather` will read there; any address will do."""
+
+    def body(e, tensor, offsets, extra):
+        for lane in range(W):
+            address, _ = e.number(0, 1, 2, lane)
+            e.prefetch(address)
+
+    return instruction([tensor, offsets, extra], body)

@@ -1,0 +1,241 @@
+"""CPU kernels: what they share. How they are compiled, and which lane is where.
+
+One lane works on one *piece*: a run of consecutive times of one sequence. All pieces of a call end
+at the same step, `L`; one that is a time shorter than the others begins a step later. Lanes that
+are left over in the last group repeat the last piece, and write the same numbers to the same
+places.
+"""
+
+# mypy: ignore-errors
+from __future__ import annotations
+
+import hashlib
+import pkgutil
+
+import numba as nb
+import numpy as np
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+from numba.np.arrayobj import populate_array
+
+from smnn._solver.cpu.lanes import W, copy, prefetch, product, subtract_dot
+
+F = nb.float64
+I = nb.int64
+FILES = (
+    "layout", "simd", "lanes", "pieces", "addresses", "eliminate", "substitute",
+    "row_gradients", "separators", "forward", "backward",
+)  # fmt: skip
+AHEAD = 8
+"""Steps between asking for a number and using it: some microseconds."""
+
+
+def strided(ndim: int) -> nb.types.Array:
+    """Any layout: one compiled version serves contiguous, transposed and broadcast tensors."""
+    return nb.types.Array(F, ndim, "A")
+
+
+def flat() -> nb.types.Array:
+    """A flat working buffer."""
+    return nb.types.Array(F, 1, "C")
+
+
+def whole() -> nb.types.Array:
+    """A flat array of integers."""
+    return nb.types.Array(I, 1, "C")
+
+
+def compiled(*arguments: nb.types.Type, returns: nb.types.Type = nb.void):
+    """Compile ahead for one signature, keep it on disk, run without the interpreter lock."""
+    return nb.njit(returns(*arguments), cache=True, nogil=True, error_model="numpy")
+
+
+def sources() -> int:
+    """A number that changes with any file of the kernels.
+
+    What Numba keeps on disk it keeps under the text of one file, and under what a function closes
+    over. So kernels close over this number, or a new version of the package would go on with what
+    was compiled of the old one.
+    """
+    digest = hashlib.sha256()
+    for name in FILES:
+        digest.update(pkgutil.get_data(__package__, f"{name}.py"))
+    return int.from_bytes(digest.digest()[:7], "big")
+
+
+small = nb.njit(inline="always", error_model="numpy")
+part = nb.njit(nogil=True, error_model="numpy")
+"""A kernel that others call, compiled with them."""
+
+
+@intrinsic
+def bare(typingctx, arrays):
+    """The same tuple of arrays without owners.
+
+    A kernel that hands arrays with owners to `small` functions counts references in its innermost
+    loop, which takes longer than the arithmetic. The owners must outlive the result: arguments of
+    a kernel do, and what it makes itself does up to `release`.
+    """
+
+    def codegen(context, builder, signature, values):
+        (kind,) = signature.args
+        out = []
+        for i, each in enumerate(kind):
+            make = context.make_array(each)
+            array = make(context, builder, builder.extract_value(values[0], i))
+            array.meminfo = cgutils.get_null_value(array.meminfo.type)
+            array.parent = cgutils.get_null_value(array.parent.type)
+            out.append(array._getvalue())
+        return context.make_tuple(builder, kind, out)
+
+    return arrays(arrays), codegen
+
+
+@intrinsic
+def release(typingctx, arrays):
+    """Here at the latest, the memory of these arrays may go."""
+
+    def codegen(context, builder, signature, values):
+        return context.get_dummy_value()
+
+    return types.void(arrays), codegen
+
+
+@small
+def cells(sizes):
+    """Working memory for all of these sizes, all zero."""
+    total = 0
+    for size in sizes:
+        total += size
+    return np.zeros(total * W)
+
+
+@small
+def places(count):
+    """So many integers per lane."""
+    return np.empty(count * W, np.int64)
+
+
+@intrinsic
+def shares(typingctx, room, sizes):
+    """What lies in working memory one behind the other, as arrays without owners.
+
+    To ask for the memory of each takes as long as to solve a short sequence. As with `bare`, the
+    room must outlive the result.
+    """
+    kind = types.Array(room.dtype, 1, "C")
+
+    def codegen(context, builder, signature, values):
+        whole = context.make_array(room)(context, builder, values[0])
+        word = context.get_constant(types.intp, 8)
+        at, out = context.get_constant(types.intp, 0), []
+        for i in range(len(sizes)):
+            size = builder.extract_value(values[1], i)
+            size = builder.mul(size, context.get_constant(types.intp, W))
+            share = context.make_array(kind)(context, builder)
+            populate_array(
+                share, data=builder.gep(whole.data, [at]), shape=[size], strides=[word],
+                itemsize=word, meminfo=None,
+            )  # fmt: skip
+            out.append(share._getvalue())
+            at = builder.add(at, size)
+        return context.make_tuple(builder, signature.return_type, out)
+
+    return types.UniTuple(kind, len(sizes))(room, sizes), codegen
+
+
+@small
+def piece_start(p, T, P):
+    """First time of piece `p` when `T` times are cut into `P` pieces as evenly as possible."""
+    return p * (T // P) + min(p, T % P)
+
+
+@small
+def longest_piece(T, P):
+    """Times of the longest piece: steps of every lane."""
+    return T // P + (1 if T % P else 0)
+
+
+@small
+def row_cells(n, reach, k):
+    """Cells of one stored factor row set: triangle, coupling to later blocks, left columns."""
+    return n * (n + 1) // 2 + n * (reach * n + k)
+
+
+@small
+def find_pieces(group, B, T, P, lane_b, lane_p, lane_t0, lane_end):
+    """Sequence, number, first time and end of every lane's piece."""
+    for l in range(W):
+        lane = min(group * W + l, B * P - 1)
+        lane_b[l], lane_p[l] = lane // P, lane % P
+        lane_t0[l], lane_end[l] = piece_start(lane % P, T, P), piece_start(lane % P + 1, T, P)
+
+
+@small
+def set_times(lane_t, lane_end, L, step):
+    """The time of every lane at a step."""
+    for l in range(W):
+        lane_t[l] = lane_end[l] - L + step
+
+
+@small
+def find(offsets, tensor, lane_b, lane_t):
+    """Byte offset of every lane's sequence and time in a tensor; no time is outside of it."""
+    last = tensor.shape[1] - 1
+    for l in range(W):
+        t = min(max(lane_t[l], 0), last)
+        offsets[l] = lane_b[l] * tensor.strides[0] + t * tensor.strides[1]
+
+
+@small
+def find_present(offsets, tensor, lane_b, lane_t, lane_t0):
+    """As `find`, but negative for a time before the piece."""
+    find(offsets, tensor, lane_b, lane_t)
+    for l in range(W):
+        if lane_t[l] < lane_t0[l]:
+            offsets[l] = -1
+
+
+@small
+def look_ahead(tensor, offsets, on, ahead):
+    """Ask for what the lanes will need `ahead` steps from now, once for every cache line.
+
+    The processor does not foresee so many lanes by itself.
+    """
+    stride = tensor.strides[1]
+    if stride > 8 or (stride == 8 and on % 8 == 0):
+        for line in range(0, stride, 64):
+            prefetch(tensor, offsets, (on + ahead) * stride + line)
+
+
+@small
+def constant(x):
+    """Whether a tensor is the same for every sequence and time."""
+    return x.strides[0] == 0 and x.strides[1] == 0
+
+
+@small
+def put_left(window, separators, lane_b, lane_p, span, k):
+    """Fill the last `k` cells of a window with the separators on the left of the pieces."""
+    for l in range(W):
+        for j in range(k):
+            b, p = lane_b[l], lane_p[l]
+            window[(span + j) * W + l] = separators[b, p - 1, j] if p > 0 else 0.0
+
+
+@small
+def back_step(window, factor, z, separators, lane_b, lane_p, step, base, end, n, span, k, size):
+    """Move a window on `R x = z` back by one step: substitute, or from `end` on look up."""
+    for j in range(span - n - 1, -1, -1):
+        copy(window, n + j, window, j, 1)
+    if step >= end:
+        for l in range(W):
+            for j in range(n):
+                window[j * W + l] = separators[lane_b[l], lane_p[l], (step - end) * n + j]
+    else:
+        at = (base + step + 1) * size
+        for j in range(n - 1, -1, -1):
+            at -= span - j + k
+            copy(window, j, z, (base + step) * n + j, 1)
+            subtract_dot(window, j, factor, at + 1, window, j + 1, span - j - 1 + k)
+            product(window, j, window, j, factor, at)

@@ -1,0 +1,85 @@
+"""Row gradients of a time as soon as the back substitution has its adjoint solution.
+
+One launch instead of two, and the adjoint solution is never written: for small blocks of whole
+sequences, where a launch takes as long as the work.
+"""
+
+from __future__ import annotations
+
+from smnn._solver.gpu.emit import far_load
+from smnn._solver.gpu.lane.clock import Clock
+from smnn._solver.gpu.row_gradients import Ends, RowGradients, Spot
+
+
+class Together:
+    """Row gradients inside the loop of a back substitution over single links.
+
+    A lane that goes through a sequence from its end sees it backwards: the rows of a step are then
+    the same, with derivatives of odd order of the other sign.
+
+    Args:
+        clock: Where a lane is.
+        V: Variables.
+        m: Orders of each.
+        Q: Equations.
+        m_init: Orders with initial values.
+        scheme: Of the steps; not the central one, whose rows go over two.
+        wanted: In the order of `TENSORS` of `row_gradients.py`.
+    """
+
+    def __init__(
+        self, clock: Clock, V: int, m: int, Q: int, m_init: int, scheme: str,
+        wanted: tuple[bool, ...],
+    ) -> None:  # fmt: skip
+        self._clock, self._out = clock, clock.out
+        spot = Spot(row="spot", here="mine", link="link", linked="follows")
+        self._rows = RowGradients(clock.out, V, m, Q, m_init, scheme, wanted, spot)
+
+    def reads(self) -> list[str]:
+        """What is read for a step, `STEP`: the solution, and what is given."""
+        rows, n = self._rows, self._rows.n
+        t, here = self._clock.when("STEP")
+        found = [far_load(f"y_ptr + (b * T + {t}) * {n} + {j}", here) for j in range(n)]
+        if rows.of_equations:
+            for i in range(rows.Q * n):
+                found.append(far_load(f"c_ptr + b * c_sb + {t} * c_st + {i}", here))
+            for q in range(rows.Q):
+                found.append(far_load(f"d_ptr + b * d_sb + {t} * d_st + {q}", here))
+        if rows.of_steps:
+            link = f"({t} - p)" if self._clock.orders else t
+            for v in range(rows.V):
+                where = f"s_ptr + b * s_sb + {link} * s_st + {v} * s_sv"
+                found.append(far_load(where, f"({here} & (lane * 0 + STEP < L - 1))", 1.0))
+        return found
+
+    def start(self) -> None:
+        """Before the loop: nothing is known of a time that follows the last."""
+        for j in range(self._rows.n):
+            self._out(f"next{j} = zero")
+
+    def write(self, read: list[str]) -> None:
+        """Gradients at a step; `y0...` is its adjoint solution, behind it that of the next."""
+        clock, out, rows = self._clock, self._out, self._rows
+        n, m, Q = rows.n, rows.m, rows.Q
+        out("spot = b * T + now")
+        out("mine = valid & own")
+        y, lam = read[:n], [out.new(clock.turned(f"y{j}", j)) for j in range(n)]
+        if rows.of_equations:
+            c, d = read[n : n + Q * n], read[n + Q * n :]
+            for q in range(Q):
+                rows.equation(q, c[q * n : q * n + n], d[q], y, lam)
+        for v in range(rows.V):
+            own = slice(v * m, v * m + m)
+            rows.initial(str(v), y[own], lam[own])
+        if not rows.of_steps:
+            return
+        out(f"link = {'t - p' if clock.orders else 't'}")
+        out("follows = valid & here & (lane * 0 + step < L - 1)")
+        y = [out.new(clock.turned(x, j)) for j, x in enumerate(y)]
+        for v in range(rows.V):
+            columns = range(v * m, v * m + m)
+            solution = [y[j] for j in columns], [f"next{j}" for j in columns]
+            adjoint = [f"y{j}" for j in columns], [f"y{n + j}" for j in columns]
+            rows.step(str(v), read[len(read) - rows.V + v], Ends(solution, adjoint))
+        for j, x in enumerate(y):
+            out(f"next{j} = {x}")

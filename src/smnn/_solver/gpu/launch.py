@@ -1,0 +1,251 @@
+"""From source text to a running kernel."""
+
+from __future__ import annotations
+
+import copy
+import linecache
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+try:  # part of Triton since 3.4, still called experimental
+    from triton.experimental import gluon
+    from triton.experimental.gluon import language as gl
+except ImportError:
+    gluon = gl = None
+
+from smnn._solver.gpu.emit import Source
+from smnn._solver.gpu.mode import interpreted
+from smnn._solver.gpu.native import launcher
+
+
+def _with_layout(text: str) -> str:
+    """The same kernel in Gluon: one lane per thread, said outright.
+
+    Triton's search for memory layouts takes minutes on long unrolled kernels, to find the same.
+    """
+    layout = "gl.BlockedLayout([1], [32], [LANES // 32], [0])"
+    # Rows over the warps, a column in each lane (`tile/tiles.py`), or in several (`reduction/triangle.py`).
+    per_thread, threads = "[ROWS * COLUMNS // LANES, 1]", "[32 // COLUMNS, COLUMNS]"
+    tile = f"gl.BlockedLayout({per_thread}, {threads}, [LANES // 32, 1], [1, 0])"
+    barrier = "thread_barrier" if hasattr(gl, "thread_barrier") else "barrier"  # since Triton 3.7
+    for old, new in (
+        ("@triton.jit", "@gluon.jit"),
+        ("tl.arange(0, LANES)", f"tl.arange(0, LANES, {layout})"),
+        ("tl.arange(0, ROWS)", f"tl.arange(0, ROWS, gl.SliceLayout(1, {tile}))"),
+        ("tl.arange(0, COLUMNS)", f"tl.arange(0, COLUMNS, gl.SliceLayout(0, {tile}))"),
+        ("tl.zeros([LANES], dtype=tl.float64)", f"tl.zeros([LANES], tl.float64, {layout})"),
+        ("tl.zeros([LANES], dtype=tl.int64)", f"tl.zeros([LANES], tl.int64, {layout})"),
+        ("tl.debug_barrier", f"tl.{barrier}"),
+        ("tl.", "gl."),
+    ):
+        text = text.replace(old, new)
+    return text
+
+
+_COMBINED = re.compile(r"\badd(\d+)(?:max(\d+))?\)")
+
+
+def _combining(adds: str, largest: str) -> str:
+    """Source of a function that adds so many numbers to as many others, and compares further ones."""
+    plus, most = int(adds), int(largest or 0)
+    first, second = ([f"{letter}{i}" for i in range(plus + most)] for letter in "ab")
+    found = [f"{a} + {b}" for a, b in zip(first[:plus], second[:plus], strict=True)]
+    found += [f"tl.maximum({a}, {b})" for a, b in zip(first[plus:], second[plus:], strict=True)]
+    name = f"add{adds}" + (f"max{largest}" if largest else "")
+    head = f"@triton.jit\ndef {name}({', '.join(first + second)}):\n"
+    return f"{head}    return {', '.join(found)}\n\n\n"
+
+
+class Slot(NamedTuple):
+    """A place that a launch reads or writes: a tensor by name, from a number of words on."""
+
+    tensor: str
+    offset: int = 0
+
+
+LOOP_BOUNDS = {
+    "L",
+    "T_init",
+    "low",
+    "high",
+    "stop",
+    "few",
+    *(f"stop{i}" for i in range(8)),
+}
+"""Arguments that the interpreter can only take as constants."""
+INTEGERS = ("weakest_ptr", "weakest_below_ptr", "status_ptr")
+
+
+class Kernel:
+    """A kernel, compiled once per device and width, and the order of its arguments.
+
+    Products and sums are one instruction if they are to be `fused`, said outright because a Triton to
+    come has another mind.
+    """
+
+    def __init__(
+        self, name: str, source: Source, arguments: list[str], *, fused: bool = True
+    ) -> None:
+        self._options = {"enable_fp_fusion": fused}
+        fixed = LOOP_BOUNDS if interpreted() else set()
+        kinds = {a: "tl.constexpr" if a in fixed else "tl.int64" for a in arguments}
+        parameters = [a if a.endswith("_ptr") else f"{a}: {kinds[a]}" for a in arguments]
+        free = [a for a in arguments if a not in fixed]
+        text = source.function(name, free, [*parameters, "LANES: tl.constexpr"])
+        text = "".join(_combining(*x) for x in sorted(set(_COMBINED.findall(text)))) + text
+        if gluon is not None and not interpreted():
+            text = _with_layout(text)
+        file = f"<smnn {name} {abs(hash(text)):x}>"
+        linecache.cache[file] = (len(text), None, text.splitlines(True), file)
+        scope: dict[str, Any] = {
+            "triton": triton,
+            "tl": tl,
+            "gluon": gluon,
+            "gl": gl,
+            "__name__": __name__,
+        }
+        exec(compile(text, file, "exec"), scope)
+        self.name, self.text, self.arguments, self.jit = name, text, arguments, scope[name]
+        self._compiled: dict[tuple[int, int], Any] = {}
+
+    def compiled_for(self, capability: int, width: int) -> Any:
+        """What compiler and assembler make of it for a GPU of that capability, which need none.
+
+        Raises:
+            RuntimeError: This Triton has no Gluon, or no backend for NVIDIA.
+        """
+        if gluon is None or "nvidia" not in triton.backends.backends:
+            raise RuntimeError("this Triton has no Gluon, or no backend for NVIDIA")
+        from triton.backends.compiler import GPUTarget
+        from triton.experimental.gluon._runtime import GluonASTSource
+
+        kinds = {
+            name: ("*i64" if name in INTEGERS else "*fp64") if name.endswith("_ptr") else "i64"
+            for name in self.arguments
+        }
+        source = GluonASTSource(
+            self.jit, kinds | {"LANES": "constexpr"}, {(len(self.arguments),): width}
+        )
+        options = self._options | {"num_warps": max(1, width // 32)}
+        return triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
+
+    def on(self, device: int, width: int) -> Any:
+        """The compiled kernel for the current device, which must be `device`.
+
+        Raises:
+            torch.OutOfMemoryError: The device has no room for its code.
+        """
+        key = device, width
+        if key not in self._compiled:
+            kinds = [
+                (torch.int64 if a in INTEGERS else torch.float64) if a.endswith("_ptr") else 1
+                for a in self.arguments
+            ]
+            warps = max(1, width // 32)
+            options: dict[str, Any] = {"LANES": width, "num_warps": warps, **self._options}
+            kernel = self.jit.warmup(*kinds, grid=(1,), **options)
+            kernel = kernel.result() if hasattr(kernel, "result") else kernel
+            try:
+                # Loads it onto the device: before that it has no `function`. Once that has failed,
+                # `kernel.run` would not try again.
+                _ = kernel[1, 1, 1]
+            except RuntimeError as error:
+                if "out of memory" not in str(error):
+                    raise
+                raise torch.OutOfMemoryError(
+                    f"CUDA out of memory: no room for {self.name}"
+                ) from error
+            self._compiled[key] = kernel
+        return self._compiled[key]
+
+
+class Launch:
+    """One kernel call with everything but the addresses already in place."""
+
+    def __init__(
+        self, kernel: Kernel, lanes: int, width: int, values: dict[str, int | Slot]
+    ) -> None:
+        self.kernel, self.width = kernel, width
+        self.grid = -(-lanes // width)
+        chosen = [values[name] for name in kernel.arguments]
+        self.template = [0 if isinstance(x, Slot) else x for x in chosen] + [width]
+        self.slots = [(i, x.tensor, x.offset) for i, x in enumerate(chosen) if isinstance(x, Slot)]
+
+    def bound(self, fixed: dict[str, int]) -> Launch:
+        """The same launch with some addresses put in for good."""
+        out = copy.copy(self)
+        out.template = self.template.copy()
+        for i, tensor, offset in self.slots:
+            if tensor in fixed:
+                out.template[i] = fixed[tensor] + 8 * offset
+        out.slots = [slot for slot in self.slots if slot[1] not in fixed]
+        return out
+
+    def run(self, bases: dict[str, int], device: int, stream: int) -> None:
+        """Launch on the current device; `bases` are addresses."""
+        arguments = self.template.copy()
+        for i, tensor, offset in self.slots:
+            arguments[i] = bases[tensor] + 8 * offset
+        kernel = self.kernel.on(device, self.width)
+        kernel.run(
+            self.grid, 1, 1, stream, kernel.function, kernel.packed_metadata,
+            None, None, None, *arguments,
+        )  # fmt: skip
+
+    def interpret(self, tensors: dict[str, Tensor]) -> None:
+        """Run in Triton's interpreter, on the CPU."""
+        arguments: list[Any] = self.template.copy()
+        for i, tensor, offset in self.slots:
+            x = tensors[tensor]
+            size = max(0, x.untyped_storage().nbytes() // 8 - x.storage_offset())
+            view = x.as_strided((size,), (1,))[offset:]
+            integer = self.kernel.arguments[i] in INTEGERS
+            arguments[i] = view.view(torch.int64) if integer else view
+        *plain, width = arguments
+        self.kernel.jit[(self.grid,)](*plain, LANES=width, num_warps=1)
+
+
+class Program:
+    """Launches one after the other."""
+
+    def __init__(self, launches: list[Launch]) -> None:
+        self.launches = launches
+        self._places = sorted({tensor for launch in launches for _, tensor, _ in launch.slots})
+        self._native: dict[int, Any] = {}
+
+    def run(self, tensors: dict[str, Tensor]) -> None:
+        """Run on the device of the tensors, on its current stream."""
+        if interpreted():
+            for launch in self.launches:
+                launch.interpret(tensors)
+            return
+        self.launch(tensors, next(iter(tensors.values())).device.index)
+
+    def bound(self, fixed: dict[str, int]) -> Program:
+        """The same launches with some addresses put in for good."""
+        return Program([launch.bound(fixed) for launch in self.launches])
+
+    def launch(self, bases: Mapping[str, Tensor | int], device: int) -> None:
+        """Run with these tensors, or addresses, on that device and its current stream."""
+        if device != torch.cuda.current_device():
+            with torch.cuda.device(device):
+                self.launch(bases, device)
+            return
+        call = self._native.get(device)
+        if call is None:
+            call = self._native[device] = launcher.launcher(self.launches, device, self._places)
+        if call is not None:
+            call(*[bases[name] for name in self._places])
+            return
+        addresses = {
+            name: x.data_ptr() if isinstance(x, Tensor) else x for name, x in bases.items()
+        }
+        stream = torch._C._cuda_getCurrentRawStream(device)
+        for launch in self.launches:
+            launch.run(addresses, device, stream)

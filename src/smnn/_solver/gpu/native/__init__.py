@@ -1,0 +1,1 @@
+"""The C++ launcher of the GPU kernels."""

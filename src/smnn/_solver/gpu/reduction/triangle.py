@@ -1,0 +1,188 @@
+"""Writes Triton source that takes batches of matrices to triangles, by Householder reflections.
+
+All later columns of all matrices are worked on at once, a chunk of them in each program, so that few
+matrices fill a device too. A launch applies some reflections to every chunk behind them; the program
+of the first of these chunks goes on, and reflects that one to a triangle, for the next launch.
+
+A chunk has as many columns as registers have room for, fewer if they are long. Chunks make up
+blocks. Inside a block, reflections are applied chunk by chunk; to all that is behind it, those of the
+whole block at once, so that a number is fetched from memory once for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from smnn._solver.gpu.emit import Source, inverse_root, reflection, together, total
+
+BLOCK = 32
+"""Columns of a block, whose reflections the same kernel applies to what is behind it."""
+WIDE_BLOCK = 64
+"""Columns of a block that is followed by products of matrices."""
+SHARE = 4
+"""Numbers that a thread has of a group of rows: no more are added up one after the other."""
+LANES = 32
+
+
+class Form(NamedTuple):
+    """How a chunk lies in registers: some groups of rows, whose number is no part of the layout."""
+
+    columns: int
+    warps: int
+    groups: int
+
+    @property
+    def group(self) -> int:
+        """Rows of a group."""
+        return SHARE * self.warps * LANES // self.columns
+
+
+def form_for(count: int) -> Form:
+    """For matrices of so many rows: 32 numbers a thread at most, up to 8192 rows.
+
+    Measured on an H200. Four schedulers want something to do; more warps wait for each other.
+    """
+    columns = 16 if count <= 160 else 8
+    while columns > 1 and columns * count > 8192:
+        columns //= 2
+    form = Form(columns, 4 if columns * count <= 4096 else 8, 0)
+    return form._replace(groups=-(-count // form.group))
+
+
+class Turn(NamedTuple):
+    """One launch."""
+
+    form: Form
+    base: int
+    """The first row that is worked on."""
+    low: int
+    """The first reflection to apply."""
+    high: int
+    """The one behind the last, and the first column that is to be reflected to zero."""
+    stop: int
+    """The column behind the last of these."""
+    chunk: int
+    """The first of the chunks that are worked on."""
+    chunks: int
+
+
+def turns(count: int, width: int, columns: int, *, alone: bool) -> Iterator[Turn]:
+    """What takes the first `columns` columns of matrices `(count, width)` to a triangle.
+
+    With blocks `alone`, each is taken to a triangle for itself: what is behind it is left to others.
+    """
+    form, block = form_for(count), WIDE_BLOCK if alone else BLOCK
+    size = form.columns
+    last, end, whole = -(-width // size), -(-columns // size), block // size
+    for p in range(end + (end < last and not alone)):
+        first = p // whole * whole  # chunk of its block
+        base, until = first * size, min(first + whole, end)
+        low = max(p - 1, first) * size
+        if not alone and p in (first, end):
+            # Nothing of the block before is applied yet. Behind the last, nothing is reflected.
+            base = low = max(0, (p - 1) // whole * whole * size)
+            until = last
+        high, stop = min(p * size, columns), min((p + 1) * size, columns)
+        rows = form._replace(groups=-(-(count - base) // form.group))
+        yield Turn(rows, base, low, high, stop, p, until - p)
+
+
+ARGUMENTS = ["count", "width", "kept", *Turn._fields[1:], "a_ptr", "v_ptr", "w_ptr"]
+
+
+def triangle_body(out: Source, form: Form) -> None:
+    """Apply reflections `low` to `high`, then make those of the first chunk, up to column `stop`.
+
+    Of reflections, `kept` are remembered: normals, with zeros from the first row of their block on.
+    """
+    groups = range(form.groups)
+    out(f"ROWS: tl.constexpr = {form.group}")
+    out(f"COLUMNS: tl.constexpr = {form.columns}")
+    out("program = tl.program_id(0).to(tl.int64)")
+    out("b = program // chunks")
+    out("ahead = (program % chunks).to(tl.int32)")
+    out("row = tl.arange(0, ROWS)")
+    out("lane = tl.arange(0, COLUMNS)")
+    out("zero = lane.to(tl.float64) * 0.0")
+    out("column = lane + (chunk + ahead) * COLUMNS")
+    out("matrix = a_ptr + b * count * width + column")
+    out("known = column < width")
+    out("normals = v_ptr + b * kept * count")
+    out("first = normals + base + row")
+    for g in groups:
+        out(f"line{g} = (row + base + {g * form.group}).to(tl.int32)")
+        where, mask = _place(g), f"(line{g} < count)[:, None] & known[None, :]"
+        out(f"tile{g} = tl.load({where}, mask={mask}, other=0.0)")
+    _apply(out, form, groups)
+    with out.block("if ahead == 0:"):
+        for g in groups:  # rows above are finished
+            mask = f"(line{g} < high)[:, None] & known[None, :]"
+            out(f"tl.store({_place(g)}, tile{g}, mask={mask})")
+            out(f"tile{g} = tl.where((line{g} < high)[:, None], 0.0, tile{g})")
+        _reflect(out, form, groups)
+        for g in groups:
+            out(f"tile{g} = tl.where((column < stop)[None, :], 0.0, tile{g})")
+    for g in groups:
+        rest = f"(line{g} < count) & ((line{g} >= stop) | (row * 0 + ahead > 0))"
+        out(f"tl.store({_place(g)}, tile{g}, mask=({rest})[:, None] & known[None, :])")
+
+
+def _place(g: int) -> str:
+    return f"matrix[None, :] + (line{g} * width)[:, None]"
+
+
+def _apply(out: Source, form: Form, groups: range) -> None:
+    def ask(j: str, some: str = "") -> None:
+        out(f"slot = {j} % kept")
+        for g in groups:
+            # The last group alone may have rows behind the end.
+            masks = [f"(line{g} < count)"] if g == groups[-1] else []
+            masks += [f"(row * 0 + {some})"] if some else []
+            mask = f", mask={' & '.join(masks)}, other=0.0" if masks else ""
+            out(f"next{g} = tl.load(first + (slot * count + {g * form.group}){mask})")
+        mask = f", mask=lane * 0 + {some}, other=0.0" if some else ""
+        out(f"next_scale = tl.load(w_ptr + (b * kept + slot) + lane * 0{mask})")
+
+    # None from `high` on: another program may be about to write those.
+    ask("low", "low < high")
+    with out.block("for j in range(low, high):"):
+        for g in groups:
+            out(f"normal{g} = next{g}")
+        out("scale = next_scale")
+        ask("tl.minimum(j + 1, high - 1)")
+        dots = total(out, [f"normal{g}[:, None] * tile{g}" for g in groups])
+        out(f"along = tl.sum({dots}, axis=0) * scale")
+        for g in groups:
+            out(f"tile{g} = tile{g} - normal{g}[:, None] * along[None, :]")
+
+
+def _reflect(out: Source, form: Form, groups: range) -> None:
+    """Rows that are finished leave the tiles: what is there has nothing but rows to be reflected."""
+    with out.block("for j in range(high, stop):"):
+        out("here = lane * 0 + (j - chunk * COLUMNS)")
+        out("inner = row[:, None] * 0 + here[None, :]")
+        out("at = (row * 0 + j).to(tl.int32)")
+        found = ""
+        for g in groups:
+            out(f"own{g} = (line{g} == at)[:, None]")
+            found = out.new(f"tl.where(own{g}, tile{g}, {found or '0.0'})")
+            out(f"tile{g} = tl.where(own{g}, 0.0, tile{g})")
+            out(f"tip{g} = tl.gather(tile{g}, inner, 1)")
+        dots = total(out, [f"tip{g} * tile{g}" for g in groups])
+        together(out, {"top": found, "dots": dots})
+        out("pivot = tl.gather(top, here, 0)")
+        square = out.new("pivot * pivot + (tl.gather(dots, here, 0) + 1e-300)")
+        head, scale, _ = reflection(out, "pivot", square, inverse_root(out, square))
+        out(f"along = ({head} * top + dots) * {scale}")
+        out(f"top = tl.where(lane < here, 0.0, top - along * {head})")
+        out("tl.store(matrix + j * width, top, mask=known)")
+        out("mine = lane == here")
+        out("slot = j % kept")
+        for g in groups:
+            out(f"tile{g} = tile{g} - tip{g} * along[None, :]")
+            there = f"(first + (slot * count + {g * form.group}))[:, None] + lane[None, :] * 0"
+            mask = f"(line{g} != at)" + (f" & (line{g} < count)" if g == groups[-1] else "")
+            out(f"tl.store({there}, tip{g}, mask=mine[None, :] & ({mask})[:, None])")
+        out(f"tl.store(normals + (slot * count + j) + lane * 0, {head}, mask=mine)")
+        out(f"tl.store(w_ptr + (b * kept + slot) + lane * 0, {scale}, mask=mine)")

@@ -1,0 +1,303 @@
+"""Writes Triton source in which a warp works on a few sequences, each of its lanes on a column.
+
+One lane per sequence (`lane/eliminate.py`) keeps whole triangles in the registers of one thread, which
+has room for small blocks only, and few sequences then leave most of the device idle. Here the
+columns of the times at hand and of the right-hand side are spread over the lanes of a team: a warp,
+or a part of one. A Householder reflection treats all of them at once, and its vector is handed
+round by shuffles. More columns than the team has lanes lie in several chunks: one behind the other
+in a whole warp, which is done soonest; a chunk for every time in smaller teams, which do more
+sequences with the same shuffles, when there are many. Two warps go through a sequence from both its
+ends, if the scheme allows that: then every value has two axes, the ends and the lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from smnn._solver.gpu.emit import Source, inverse_root, reflection
+from smnn._solver.gpu.lane.clock import ENDS, Clock
+
+LANES = 32
+"""Of a warp."""
+
+
+class Walk(Clock):
+    """Which sequence a team works on, and the time it is at.
+
+    Args:
+        out: The kernel, to which the lines at its head are written.
+        team: Lanes that work on a sequence, or on one end of it.
+        orders: Orders per variable, where two teams, then of a warp, start from both ends.
+    """
+
+    def __init__(self, out: Source, team: int, orders: int) -> None:
+        self.team = team
+        super().__init__(out, orders)
+
+    @property
+    def axis(self) -> int:
+        """That of the lanes."""
+        return 1 if self.orders else 0
+
+    def begin(self) -> None:
+        """Who a lane is."""
+        out, team = self.out, self.team
+        out("program = tl.program_id(0).to(tl.int64)")
+        if self.orders:
+            out("ROWS: tl.constexpr = 2")
+            out(f"COLUMNS: tl.constexpr = {LANES}")
+            out("p = tl.arange(0, ROWS)[:, None] + tl.arange(0, COLUMNS)[None, :] * 0")
+            out("thread = p * 0 + tl.arange(0, COLUMNS)[None, :]")
+            out("partner = 1 - p")
+            out("zero = thread.to(tl.float64) * 0.0")
+        else:
+            out("thread = tl.arange(0, LANES)")
+            out("zero = tl.zeros([LANES], dtype=tl.float64)")
+        if team == LANES:
+            out("b = program")
+            out("lane = thread")
+        else:  # a team without a sequence of its own does the last one again, in step with its own
+            out(f"b = tl.minimum(program * {LANES // team} + thread // {team}, B - 1)")
+            out(f"lane = thread % {team}")
+        out("start = thread - lane")
+        for line in ENDS if self.orders else ():
+            out(line)
+
+    def read(self, step: str) -> None:
+        """What time it is; `linked` if there is one before it on the way, `prior`."""
+        out = self.out
+        if self.orders:
+            super().read(step)
+            return
+        out(f"t = {step} + program * 0")
+        out("times = lane * 0 + t")  # by lane: in the interpreter, shared conditions mix with none
+        out("linked = times > 0")
+        for line in ("prior = t - 1", "now = t", "before = tl.maximum(t - 1, 0)"):
+            out(line)
+
+    def coming_link(self, step: str) -> None:
+        """The number, `coming`, of the link to a later step's time, and whether it is `wanted`."""
+        if self.orders:
+            super().coming_link(step)
+            return
+        self.out(f"ends = lane * 0 + {step}")
+        self.out("wanted = (ends > 0) & (ends < T)")
+        self.out(f"coming = tl.maximum({step} - 1, 0)")
+
+    def mine(self, mask: str = "") -> str:
+        """Arguments of a load of what belongs to this time, which one end has where they meet."""
+        masks = [x for x in ("own" if self.orders else "", mask) if x]
+        return f", mask={' & '.join(masks)}, other=0.0" if masks else ""
+
+    def at(self, step: str) -> str:
+        """The time of a step, or one that is there if it is not."""
+        if not self.orders:
+            return f"({step})"
+        return f"tl.minimum(tl.maximum({self.when(f'({step})')[0]}, 0), T - 1)"
+
+    def sign(self, order: str) -> str:
+        """By lane: -1 for derivatives of odd order seen backwards in time, else 1."""
+        return self.out.new(f"tl.where(({order}) % 2 == 1, flip, zero + 1.0)")
+
+    def early(self) -> str:
+        """Whether an end can be at a time with initial values."""
+        return super().early() if self.orders else "t < T_init"
+
+    @contextmanager
+    def times(self, end: str = "L", *, backwards: bool = False) -> Iterator[None]:
+        """The loop over the steps."""
+        with self.out.block(f"for turn in range(0, {end}):"):
+            self.out("step = L - 1 - turn" if backwards else "step = turn")
+            self.read("step")
+            yield
+
+
+class Row(NamedTuple):
+    """A row of the system: its entries by chunk of columns, and which columns can be other than 0."""
+
+    chunks: list[str]
+    support: set[int]
+
+
+class Columns:
+    """Blocks of `n` columns from the oldest time to the newest, then the right-hand side.
+
+    A column is meant by its position: chunk after chunk, and in these lane after lane.
+
+    Args:
+        walk: Who works on what; teams of more than `n` lanes.
+        n: Unknowns per time.
+        blocks: How many times there are columns for.
+    """
+
+    def __init__(self, walk: Walk, n: int, blocks: int) -> None:
+        self.walk, self.out, self.n, self.team = walk, walk.out, n, walk.team
+        out, team = self.out, self.team
+        self.pitch = n if team == LANES else team
+        self.newest = (blocks - 1) * self.pitch
+        self.right = self.newest + n
+        self.count = -(-(self.right + 1) // team)
+        for i in range(self.count):
+            out(f"col{i} = lane + {i * team}")
+
+    def each(self, text: str) -> list[str]:
+        """One expression per chunk; `COL` stands for its columns."""
+        return [self.out.new(text.replace("COL", f"col{i}")) for i in range(self.count)]
+
+    def block(self, k: int) -> range:
+        """Where the columns of a time are; the oldest is number 0."""
+        return range(k * self.pitch, k * self.pitch + self.n)
+
+    def number(self, i: int) -> tuple[str, str]:
+        """Of each column of a chunk among all, without gaps; and which lanes have one."""
+        if self.pitch == self.n:
+            return f"col{i}", f"(col{i} < {self.right})"
+        return f"(lane + {i * self.n})", f"(lane < {self.n})"
+
+    def entry(self, row: Row, column: int) -> str:
+        """An entry of a row, known to every lane."""
+        return broadcast(self.walk, row.chunks[column // self.team], column % self.team)
+
+    def all(self, values: str, join: str) -> str:
+        """One value for the whole team, of `join(A, B)`."""
+        distance = self.team // 2
+        while distance:
+            other = self.out.new(f"tl.gather({values}, thread ^ {distance}, {self.walk.axis})")
+            values = self.out.new(join.replace("A", values).replace("B", other))
+            distance //= 2
+        return values
+
+    def from_newest(self, row: list[str]) -> list[str]:
+        """The chunks of a row that has nothing left before the newest time."""
+        return [x if (i + 1) * self.team > self.newest else "zero" for i, x in enumerate(row)]
+
+    def moved(self, row: list[str], *, keep_right: bool = True) -> list[str]:
+        """The columns of the next time become those of this one; the newest are zero."""
+        out, team, pitch = self.out, self.team, self.pitch
+        moved = []
+        for i in range(self.count):
+            first, turn = i + pitch // team, pitch % team
+            parts = [row[j] if j < self.count else "zero" for j in (first, first + 1)]
+            shifted = parts[0]
+            if turn:
+                index = out.new(f"start + (lane + {turn}) % {team}")
+                near, far = (
+                    x if x == "zero" else f"tl.gather({x}, {index}, {self.walk.axis})"
+                    for x in parts
+                )
+                shifted = out.new(f"tl.where(lane + {turn} < {team}, {near}, {far})")
+            shifted = out.new(f"tl.where(col{i} < {self.right - pitch}, {shifted}, 0.0)")
+            if keep_right and i == self.right // team:
+                shifted = out.new(f"tl.where(col{i} == {self.right}, {row[i]}, {shifted})")
+            moved.append(shifted)
+        return moved
+
+
+def broadcast(walk: Walk, vector: str, lane: int) -> str:
+    """What one lane holds, for all of its team."""
+    return walk.out.new(f"tl.gather({vector}, start + {lane}, {walk.axis})")
+
+
+def _sum(out: Source, products: list[str], chains: int, start: str) -> str:
+    """Their sum, by a few chains of additions: a single one waits for itself."""
+    totals = [start]
+    for i, product in enumerate(products):
+        if i and i < chains:
+            totals.append(out.new(product))
+        else:
+            totals[i % chains] = out.new(f"{product} + {totals[i % chains]}")
+    while len(totals) > 1:
+        totals = [
+            out.new(f"{a} + {b}") for a, b in zip(totals[::2], totals[1::2], strict=False)
+        ] + ([totals[-1]] if len(totals) % 2 else [])
+    return totals[0]
+
+
+def _largest_first(
+    columns: Columns, rows: list[Row], entries: list[str], reached: list[int]
+) -> list[str]:
+    """Exchange rows until the first has the largest entry; gives the entries in their new order.
+
+    A reflection adds shares of the first to all others. If one of them is much larger, what the
+    first said is lost in it, as by rounding the large row. They meet as in a tournament, because a
+    comparison takes long, and those of a round do not wait for each other.
+    """
+    out, entries, distance = columns.out, list(entries), 1
+    while distance < len(rows):
+        for i in range(0, len(rows) - distance, 2 * distance):
+            j = i + distance
+            one, two = entries[i], entries[j]
+            less = out.new(f"tl.abs({one}) < tl.abs({two})")
+            entries[i] = out.new(f"tl.where({less}, {two}, {one})")
+            entries[j] = out.new(f"tl.where({less}, {one}, {two})")
+            for k in reached:
+                one, two = rows[i].chunks[k], rows[j].chunks[k]
+                rows[i].chunks[k] = out.new(f"tl.where({less}, {two}, {one})")
+                rows[j].chunks[k] = out.new(f"tl.where({less}, {one}, {two})")
+        distance *= 2
+    return entries
+
+
+def _norm(columns: Columns, rows: list[Row], column: int) -> tuple[str, str]:
+    """Square of the norm of a column over these rows, and the reciprocal of its root.
+
+    Every lane computes those of its own column: nothing has to be handed round before.
+    """
+    out, chunk, lane = columns.out, column // columns.team, column % columns.team
+    entries = [row.chunks[chunk] for row in rows]
+    square = _sum(out, [f"{x} * {x}" for x in entries], 4, "(zero + 1e-300)")
+    inverse = inverse_root(out, square)
+    return broadcast(columns.walk, square, lane), broadcast(columns.walk, inverse, lane)
+
+
+def reflect(columns: Columns, pivot: Row, others: list[Row], column: int) -> str | None:
+    """Householder: `others[column]` go into `pivot[column]`; gives the reciprocal of the new pivot.
+
+    Rows that cannot reach the column stay as they are.
+    """
+    out = columns.out
+    others = [row for row in others if column in row.support]
+    if not others:
+        return None
+    rows = [pivot, *others]
+    support = set().union(*(row.support for row in rows))
+    reached = sorted({c // columns.team for c in support})
+    square, inverse = _norm(columns, rows, column)
+    entries = [columns.entry(row, column) for row in rows]
+    top, *tips = _largest_first(columns, rows, entries, reached)
+    head, scale, new = reflection(out, top, square, inverse)
+    for i in reached:
+        products = [f"{tip} * {row.chunks[i]}" for tip, row in zip(tips, others, strict=True)]
+        along = _sum(out, products, 2, "zero")
+        along = out.new(f"({head} * {pivot.chunks[i]} + {along}) * {scale}")
+        pivot.chunks[i] = out.new(f"{pivot.chunks[i]} - {along} * {head}")
+        for tip, row in zip(tips, others, strict=True):
+            row.chunks[i] = out.new(f"{row.chunks[i]} - {along} * {tip}")
+    for row in rows:
+        row.support.update(support)
+    for row in others:
+        row.support.discard(column)
+    return new
+
+
+class Rows:
+    """Rows that live through the loop: fixed names for it to carry."""
+
+    def __init__(self, columns: Columns, name: str, count: int) -> None:
+        self._columns = columns
+        self._names = [[f"{name}_{i}_{j}" for j in range(columns.count)] for i in range(count)]
+
+    def carry(self, rows: list[list[str]]) -> None:
+        """These rows are the next ones."""
+        # Through temporaries: a value may still carry the name that another is about to take.
+        out = self._columns.out
+        held = [[out.new(x) for x in row] for row in rows]
+        for names, values in zip(self._names, held, strict=True):
+            for name, value in zip(names, values, strict=True):
+                out(f"{name} = {value}")
+
+    def rows(self, support: set[int]) -> list[Row]:
+        """The rows as they are, which can be other than 0 in these columns."""
+        return [Row(list(names), set(support)) for names in self._names]

@@ -1,0 +1,217 @@
+"""Triton source of the elimination for the largest blocks: several warps for each sequence.
+
+Factor and right-hand sides lie as `team/eliminate.py` lays them out. The columns are called `a`
+for the time before last, `b` for the last time and `c` for the new one. A turn takes in one time:
+
+- `central` only: its rows, over `a, b, c`, go into the rows of the time before last, which are
+  finished with that;
+- the links, and what is left of the central rows, go into the rows of the last time;
+- what is left of all these, and the equations, make up the triangle of the new time.
+"""
+
+from __future__ import annotations
+
+from smnn._solver.gpu.emit import Source
+from smnn._solver.gpu.lane.eliminate import Spec
+from smnn._solver.gpu.tile.rows import central_rows, governing_rows, initial_rows, link_rows
+from smnn._solver.gpu.tile.substitute import back_body
+from smnn._solver.gpu.tile.tiles import LANES, Chunk, Shape, Tile, Tiles
+
+
+class _Tops:
+    """Rows of a time's triangle, read one ahead of the one that is worked on."""
+
+    def __init__(self, tiles: Tiles, time: str, mask: str, blocks: str) -> None:
+        """Ask for the first; `blocks` are those that the rows reach, their own first."""
+        self._tiles, self._blocks, self._time, self._mask = tiles, blocks, time, mask
+        for i, block in enumerate(blocks):
+            for _, k in tiles.block(block):
+                tiles.out(f"next_{block}{k} = {self._load(block, i, k, '0')}")
+
+    def _load(self, block: str, i: int, k: int, j: str) -> str:
+        tiles, n, parts = self._tiles, self._tiles.n, []
+        mask = f"(lane * 0 + {j} < {n}) & {self._mask}"
+        if block != "c" or not i:  # of the new time, earlier ones know nothing yet
+            inside = f"(col{k} < {n})" + ("" if i else f" & (col{k} >= {j})")
+            where = f"{tiles.cells(self._time)} + {tiles.start(j)} + {i * n} + col{k}"
+            parts.append(f"tl.load({where}, mask={inside} & {mask}, other=0.0)")
+        if block == "c" and k == tiles.right:
+            where = f"y_ptr + (b * T + {self._time}) * {n} + {j} + lane * 0"
+            parts.append(f"tl.load({where}, mask=(col{k} == {n}) & {mask}, other=0.0)")
+        return " + ".join(parts) or "zero"
+
+    def take(self) -> Tile:
+        """Row `j`."""
+        for i, block in enumerate(self._blocks):
+            for _, k in self._tiles.block(block):
+                self._tiles.out(f"top_{block}{k} = next_{block}{k}")
+                self._tiles.out(f"next_{block}{k} = {self._load(block, i, k, '(j + 1)')}")
+        return self._tiles.top(self._blocks)
+
+
+def _keep(tiles: Tiles, blocks: str, time: str, mask: str, inverse: str | None, first: int) -> None:
+    """Store row `j` of a time, over these blocks; with the reciprocal of its pivot if finished.
+
+    Of its own block, the chunks from `first` on.
+    """
+    out, n, top = tiles.out, tiles.n, tiles.top(blocks)
+    for i, block in enumerate(blocks):
+        for _, k in tiles.own[0 if i else first :]:
+            x, valid = top[block, k], f"(col{k} < {n}) & {mask}"
+            if not i:
+                x = out.new(f"tl.where(col{k} == j, {inverse}, {x})") if inverse else x
+                valid += f" & (col{k} >= j)"
+            where = f"{tiles.cells(time)} + {tiles.start('j')} + {i * n} + col{k}"
+            out(f"tl.store({where}, {x}, mask={valid})")
+    k = tiles.right
+    where = f"y_ptr + (b * T + {time}) * {n} + j + lane * 0"
+    out(f"tl.store({where}, {top['c', k]}, mask=(col{k} == {n}) & {mask})")
+
+
+class Judge:
+    """Squared norms of the columns, and the smallest pivot relative to them, lane by lane."""
+
+    def __init__(self, tiles: Tiles, blocks: str) -> None:
+        self._tiles, self._blocks, out = tiles, blocks, tiles.out
+        for _, k in tiles.own:
+            for block in blocks:
+                out(f"norm_{block}{k} = zero")
+            out(f"least{k} = zero + 1.0")
+            out(f"least_of{k} = zero + 1.0")
+            out(f"weakest{k} = lane.to(tl.int64) * 0")
+            out(f"pivot{k} = zero")
+
+    def take(self, top: Tile) -> None:
+        """Row `j`, finished."""
+        out = self._tiles.out
+        for block in self._blocks:
+            for _, k in self._tiles.own:
+                x = top[block, k]
+                valid = f"col{k} >= j" if block == self._blocks[0] else "lane >= 0"
+                out(f"norm_{block}{k} += tl.where({valid}, {x} * {x}, 0.0)")
+        for _, k in self._tiles.own:
+            x = top[self._blocks[0], k]
+            out(f"pivot{k} = tl.where(col{k} == j, {x}, pivot{k})")
+
+    def move_on(self, time: str) -> None:
+        """All rows of that time have been taken, and no later row reaches its columns."""
+        out, n, first = self._tiles.out, self._tiles.n, self._blocks[0]
+        for _, k in self._tiles.own:
+            norm = f"norm_{first}{k}"
+            square = out.new(f"pivot{k} * pivot{k}")
+            empty = out.new(f"({norm} == 0.0) & (least{k} > 0.0)")
+            less = out.new(f"({square} * least_of{k} < least{k} * {norm}) | {empty}")
+            less = out.new(f"{less} & (col{k} < {n}) & (lane * 0 + {time} >= 0)")
+            out(f"least{k} = tl.where({less}, {square}, least{k})")
+            out(f"least_of{k} = tl.where({less}, tl.where({empty}, 1.0, {norm}), least_of{k})")
+            out(f"weakest{k} = tl.where({less}, ({time}) * {n} + col{k}, weakest{k})")
+            for here, there in zip(self._blocks, self._blocks[1:], strict=False):
+                out(f"norm_{here}{k} = norm_{there}{k}")
+            out(f"norm_{self._blocks[-1]}{k} = zero")
+
+    def conclude(self) -> None:
+        """Of all columns the worst, and where; negative for a bad step."""
+        out, own = self._tiles.out, [k for _, k in self._tiles.own]
+        ratios = [out.new(f"tl.sqrt(least{k} / least_of{k})") for k in own]
+        out("ratio = tl.min(" + _folded("tl.minimum", ratios) + ", axis=0)")
+        far = "9223372036854775807"
+        places = [
+            out.new(f"tl.where({x} == ratio, weakest{k}, {far})")
+            for k, x in zip(own, ratios, strict=True)
+        ]
+        out("weakest_at = tl.min(" + _folded("tl.minimum", places) + ", axis=0)")
+        out("bad_step = tl.sum(bad.to(tl.int32), axis=0) > 0")
+        out("ratio = tl.where(bad_step, -1.0, ratio)")
+        out("tl.store(rcond_ptr + b, ratio)")
+        out("tl.store(weakest_ptr + b, weakest_at)")
+
+
+def _folded(function: str, values: list[str]) -> str:
+    """One value from all, by a function of two."""
+    first, *rest = values
+    for x in rest:
+        first = f"{function}({first}, {x})"
+    return first
+
+
+def _segments(n: int, width: int) -> list[tuple[int, int]]:
+    """Parts of the columns; none goes over the edge of a chunk."""
+    return [(low, min(low + width, n)) for low in range(0, n, width)]
+
+
+def _triangle(tiles: Tiles, rows: list[Tile], *, further: bool = False) -> None:
+    """Make the triangle of time `t` of these rows, or take them into it."""
+    tops = _Tops(tiles, "t", "(lane >= 0)", "c") if further else None
+    for low, high in _segments(tiles.n, LANES):
+        at = "c", low // LANES
+        reached = [key for key in tiles.block("c") if key >= at]
+        with tiles.columns(str(low), str(high), str(at[1] * LANES)):
+            tiles.reflect(tops.take() if tops else None, rows, at, reached)
+            _keep(tiles, "c", "t", "(lane >= 0)", None, at[1])
+
+
+def _eliminate(
+    tiles: Tiles, rows: list[Tile], links: list[Tile], judge: Judge, blocks: str, *, final: bool
+) -> None:
+    """Rows over these blocks go into the triangle over the first of them, that of an earlier time."""
+    first = blocks[0]
+    time = f"(t - {len(blocks) - 1})"
+    mask = f"(lane * 0 + {time} >= 0) & (lane * 0 + {time} < L)"
+    tops = _Tops(tiles, time, mask, blocks)
+    for low, high in _segments(tiles.n, 16):
+        at = first, low // LANES
+        reached: list[Chunk] = [key for key in tiles.block(first) if key >= at]
+        reached += [key for block in blocks[1:] for key in tiles.block(block)]
+        # A link has nothing before its own column, and no reflection before that one touches it.
+        some = [*rows, *links[: tiles.groups(high)]]
+        with tiles.columns(str(low), str(high), str(at[1] * LANES)):
+            top = tops.take()
+            inverse = tiles.reflect(top, some, at, reached)
+            if final:
+                judge.take(top)
+            _keep(tiles, blocks, time, mask, inverse if final else None, at[1])
+    if final:
+        judge.move_on(time)
+
+
+def solve_body(out: Source, spec: Spec, form: Shape) -> None:
+    """Elimination from the first time to the last, then substitution."""
+    central = spec.reach == 2
+    tiles = Tiles(out, spec, form)
+    judge = Judge(tiles, "abc" if central else "bc")
+    out("bad = lane < 0")
+    most = 4 * form.rows  # equations that the registers have room for
+    with out.block(f"for turn in range(0, L + {spec.reach}):"):
+        out("t = turn + b * 0")
+        rows: list[Tile] = []
+        if central:
+            rows = list(central_rows(tiles))
+            _eliminate(tiles, rows, [], judge, "abc", final=True)
+        links = list(link_rows(tiles))
+        _eliminate(tiles, rows, links, judge, "bc", final=not central)
+        with out.block("if turn < L:"):
+            _triangle(tiles, [*links, *rows, *governing_rows(tiles, "0", min(most, spec.Q))])
+            if most < spec.Q:
+                with out.block(f"for first in range({most}, {spec.Q}, {most}):"):
+                    out("tl.debug_barrier()")
+                    _triangle(tiles, list(governing_rows(tiles, "first", most)), further=True)
+            if spec.m_init:
+                with out.block("if turn < T_init:"):
+                    out("tl.debug_barrier()")
+                    _triangle(tiles, list(initial_rows(tiles)), further=True)
+        out("tl.debug_barrier()")
+    judge.conclude()
+    substitute(tiles)
+
+
+def substitute(tiles: Tiles) -> None:
+    """Back substitution after the verdict, and what became of the sequence."""
+    out, n = tiles.out, tiles.n
+    out("poison = tl.where(ratio > 1e-14, 0.0, float('nan')).to(tl.float64)")
+    out("tl.debug_barrier()")
+    back_body(out, n, tiles.spec.reach, tiles.form.warps)
+    wrong = " | ".join(f"((col{k} < {n}) & ~(tl.abs(y0_{k}) < float('inf')))" for _, k in tiles.own)
+    out(f"finite = tl.sum(({wrong}).to(tl.int32), axis=0) == 0")
+    out("code = tl.where(finite | (ratio <= 1e-14), tl.where(ratio > 1e-14, 0, 3), 2)")
+    out("code = tl.where(bad_step, 1, code)")
+    out("tl.store(status_ptr + b, code.to(tl.int64))")

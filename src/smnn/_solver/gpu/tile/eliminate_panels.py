@@ -1,0 +1,99 @@
+"""Triton source of the elimination for blocks whose rows lie in memory (`panels.py`).
+
+The turns are those of `eliminate.py`, and so are factor and right-hand sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from smnn._solver.gpu.emit import Source
+from smnn._solver.gpu.lane.eliminate import Spec
+from smnn._solver.gpu.tile.eliminate import Judge, substitute
+from smnn._solver.gpu.tile.panels import ROWS, Panels, Stage
+from smnn._solver.gpu.tile.rows import central_rows, governing_rows, initial_rows, link_rows
+from smnn._solver.gpu.tile.tiles import Tile
+
+
+class _LateJudge(Judge):
+    """Looks at the rows of a time once they are all finished."""
+
+    def look(self, time: str) -> None:
+        """All at once, where they lie."""
+        panels, n = self._tiles, self._tiles.n
+        out = panels.out
+        out("tl.debug_barrier()")
+        for _, k in panels.own:
+            out(f"pivot{k} = zero")
+        with out.block(f"for g in range(0, {len(panels.own)}):"):
+            out(f"which = row + g * {ROWS}")
+            start = panels.start("which")
+            for i, block in enumerate(self._blocks):
+                for _, k in panels.own:
+                    mask = f"(which < {n})[:, None] & (col{k} < {n})[None, :]"
+                    mask += "" if i else f" & (which[:, None] <= col{k}[None, :])"
+                    where = f"{panels.cells(time)} + {start}[:, None] + ({i * n} + col{k})[None, :]"
+                    x = out.new(f"tl.load({where}, mask={mask}, other=0.0)")
+                    if not i:  # of its pivot, a row keeps the reciprocal
+                        own = out.new(f"(which[:, None] == col{k}[None, :]) & ({x} != 0.0)")
+                        x = out.new(f"tl.where({own}, 1.0 / tl.where({own}, {x}, 1.0), {x})")
+                        out(f"pivot{k} += tl.sum(tl.where({own}, {x}, 0.0), axis=0)")
+                    out(f"norm_{block}{k} += tl.sum({x} * {x}, axis=0)")
+        self.move_on(time)
+
+
+def _write(panels: Panels, rows: Iterable[Tile], first: int = 0) -> int:
+    """Rows into working memory; gives the number of groups up to there."""
+    for tile in rows:
+        panels.put(first, tile)
+        first += 1
+    return first
+
+
+def solve_body(out: Source, spec: Spec) -> None:
+    """Elimination from the first time to the last, then substitution."""
+    panels, central = Panels(out, spec), spec.reach == 2
+    count = len(panels.own)
+    links, ties = list(range(count)), list(range(count, panels.area.groups))
+    judge = _LateJudge(panels, panels.before)
+    out("bad = lane < 0")
+    with out.block(f"for turn in range(0, L + {spec.reach}):"):
+        out("t = turn + b * 0")
+        if central:
+            _write(panels, central_rows(panels), count)
+            with out.block("if turn > 1:"):
+                panels.take_in(Stage("abc", "(t - 2)", [ties] * count, final=True))
+                judge.look("(t - 2)")
+        _write(panels, link_rows(panels))
+        with out.block(f"if (turn > 0) & (turn < L + {1 if central else 2}):"):
+            # A link has nothing before its own column, and no reflection before touches it.
+            some = [links[: p + 1] + ties for p in links]
+            panels.take_in(Stage("bc", "(t - 1)", some, final=not central))
+            if not central:
+                judge.look("(t - 1)")
+        with out.block("if turn < L:"):
+            panels.take_in(Stage("c", "t", [links[p:] + ties for p in links], own=True))
+            _take_batches(panels, spec.Q)
+            if spec.m_init:
+                with out.block("if turn < T_init:"):
+                    _take_more(panels, initial_rows(panels))
+        out("tl.debug_barrier()")
+    judge.conclude()
+    substitute(panels)
+
+
+def _take_batches(panels: Panels, Q: int) -> None:
+    """Equations, as many at a time as there is working memory for."""
+    most = ROWS * len(panels.own)
+    if most >= Q:
+        _take_more(panels, governing_rows(panels, "0", Q))
+        return
+    with panels.out.block(f"for first in range(0, {Q}, {most}):"):
+        _take_more(panels, governing_rows(panels, "first", most))
+
+
+def _take_more(panels: Panels, rows: Iterable[Tile]) -> None:
+    """Further rows of time `t` go into its triangle."""
+    groups = list(range(_write(panels, rows)))
+    panels.out("tl.debug_barrier()")
+    panels.take_in(Stage("c", "t", [groups] * len(panels.own)))

@@ -1,0 +1,221 @@
+"""Writes Triton source in which a program works on one sequence with tiles of rows and columns.
+
+Blocks too large for a warp's unrolled source (`team/columns.py`): the rows in flight lie in tiles of a
+few rows by 32 columns, a column in each lane of a warp and the rows spread over the warps, and the
+loop over the columns to eliminate stays a loop. A triangle is needed row by row only, and lives in
+memory: in the place of the factor, as it is on its way there. Blocks of columns begin at a tile's
+edge, so that the columns of a time become those of the time before it by a change of name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from smnn._solver.gpu.emit import Source, inverse_root, reflection, together, total
+from smnn._solver.gpu.lane.eliminate import Spec, factor_cells
+from smnn._solver.gpu.mode import interpreted
+
+LANES = 32
+MUCH = 8
+"""Times as large as the pivot: rows with such an entry take its place."""
+Chunk = tuple[str, int]
+"""Which 32 columns: a block of them and the place in it."""
+Tile = dict[Chunk, str]
+"""What some rows, or one, have in each chunk."""
+
+
+class Shape(NamedTuple):
+    """How rows are spread."""
+
+    warps: int
+    rows: int
+    """Of a tile; a multiple of the warps."""
+
+
+def shape(n: int) -> Shape:
+    """Few warps that have room for the rows in their registers: fewer have less to tell each other.
+
+    Measured on an H200 with 512 sequences, where twice as many take 1.1 (27 unknowns) to 2.2 times
+    (64) as long for a solve and its derivative.
+    """
+    return Shape(1, 4) if n < LANES else Shape(4, 8)
+
+
+def _upper(x: str) -> str:
+    """Sign, exponent and first digits of a number, as an integer."""
+    return f"({x}.to(tl.int64, bitcast=True) >> 32).to(tl.int32)"
+
+
+def chunks(block: str, count: int) -> list[Chunk]:
+    """Those of a block of `count` columns."""
+    return [(block, i) for i in range(-(-count // LANES))]
+
+
+class Tiles:
+    """Names that all kernels of this kind share: rows and columns of a tile."""
+
+    number = 255
+    """The bits of a row's number."""
+
+    def __init__(self, out: Source, spec: Spec, form: Shape) -> None:
+        self.out, self.spec, self.form, self.n = out, spec, form, spec.n
+        self.blocks = spec.reach + 1
+        self.own = chunks("", spec.n)
+        """Chunks of a block, to be named."""
+        self.right = spec.n // LANES
+        """The chunk of the right-hand side, which is behind the columns of the newest time."""
+        out("b = tl.program_id(0).to(tl.int64)")
+        out(f"ROWS: tl.constexpr = {form.rows}")
+        out(f"COLUMNS: tl.constexpr = {LANES}")
+        out("row = tl.arange(0, ROWS)")
+        out("lane = tl.arange(0, COLUMNS)")
+        out("zero = lane.to(tl.float64) * 0.0")
+        out("blank = row[:, None].to(tl.float64) * 0.0 + zero[None, :]")
+        for i in range(-(-(spec.n + 1) // LANES)):
+            out(f"col{i} = lane + {i * LANES}")
+            out(f"column{i} = row[:, None] * 0 + col{i}[None, :]")
+
+    def block(self, name: str) -> list[Chunk]:
+        """The chunks of a block of columns; the newest, `c`, has the right-hand side too."""
+        return chunks(name, self.n + (name == "c"))
+
+    def top(self, blocks: str) -> Tile:
+        """Names for the row that is worked on."""
+        return {(x, k): f"top_{x}{k}" for block in blocks for x, k in self.block(block)}
+
+    def groups(self, count: int) -> int:
+        """Tiles that hold so many rows."""
+        return -(-count // self.form.rows)
+
+    def cells(self, time: str) -> str:
+        """Address of the factor of a time."""
+        return f"factor_ptr + (b * T + {time}) * {factor_cells(self.n, self.blocks - 1, 0)}"
+
+    def start(self, j: str) -> str:
+        """Where the row of an unknown begins in it, less its own column."""
+        return f"({j} * {self.blocks * self.n - 1} - {j} * ({j} - 1) // 2)"
+
+    def sums(self, values: dict[Chunk, str]) -> dict[Chunk, str]:
+        """Over all rows of a tile."""
+        if self.form.warps == 1 or len(values) == 1 or interpreted():
+            return {key: self.out.new(f"tl.sum({x}, axis=0)") for key, x in values.items()}
+        found = {key: f"sum_{key[0]}{key[1]}" for key in values}
+        together(self.out, {found[key]: x for key, x in values.items()})
+        return found
+
+    @contextmanager
+    def columns(self, low: str, high: str, edge: str) -> Iterator[None]:
+        """The loop over columns `j` of one chunk; `here` and `inside` say where it is in there.
+
+        The chunk begins with column `edge`.
+        """
+        out = self.out
+        with out.block(f"for j in range({low}, {high}):"):
+            out(f"here = lane * 0 + (j - {edge})")
+            out("inside = row[:, None] * 0 + here[None, :]")
+            yield
+
+    def reflect(self, top: Tile | None, rows: list[Tile], at: Chunk, reached: list[Chunk]) -> str:
+        """Householder: column `here` of the rows goes into the top row, which may be none yet.
+
+        All change their values, not their names. Gives the reciprocal of the new pivot.
+
+        Args:
+            top: The row that takes it, one name per chunk.
+            rows: Tiles of rows.
+            at: The chunk of the column.
+            reached: Chunks in which a row can be other than 0, and that are still needed.
+        """
+        out = self.out
+        if top is None:
+            top = {key: f"top_{key[0]}{key[1]}" for key in reached}
+            for name in top.values():
+                out(f"{name} = zero")
+        tips = [out.new(f"tl.gather({tile[at]}, inside, 1)") for tile in rows]
+        pivot = out.new(f"tl.gather({top[at]}, here, 0)")
+        self._largest_first(top, rows, pivot, tips, reached)
+        products = [
+            {key: f"{tip} * {tile[key]}" for key in reached}
+            for tip, tile in zip(tips, rows, strict=True)
+        ]
+        dots = self._added(products)
+        square = out.new(f"{pivot} * {pivot} + (tl.gather({dots[at]}, here, 0) + 1e-300)")
+        head, scale, new = reflection(out, pivot, square, inverse_root(out, square))
+        for key in reached:
+            along = out.new(f"({head} * {top[key]} + {dots[key]}) * {scale}")
+            out(f"{top[key]} = {top[key]} - {along} * {head}")
+            spread = out.new(f"blank + {along}[None, :]")
+            for tip, tile in zip(tips, rows, strict=True):
+                out(f"{tile[key]} = {tile[key]} - {spread} * {tip}")
+        return new
+
+    def _added(self, parts: list[Tile]) -> Tile:
+        """Sums over all rows of all tiles."""
+        totals = {key: total(self.out, [part[key] for part in parts]) for key in parts[0]}
+        return self.sums(totals)
+
+    def _largest_first(
+        self, top: Tile, rows: list[Tile], pivot: str, tips: list[str], reached: list[Chunk]
+    ) -> None:
+        """Exchange the top row for the one with the largest entry, if its own is much smaller."""
+        numbered = dict(enumerate(tips))
+        sizes, most = self.sizes(numbered)
+        most = self.out.new(f"tl.max({most}, axis=0)")
+        with self.exchange(top, dict(enumerate(rows)), pivot, numbered, reached, sizes, most):
+            pass
+
+    def sizes(self, tips: dict[int, str]) -> tuple[dict[int, str], str]:
+        """How large the tips are, as integers: of all, and the largest of each row and lane."""
+        # Three digits tell what is much larger. Bits behind them number the rows, so that one of
+        # them is the largest.
+        out, high = self.out, 0x7FFFFFFF & ~self.number
+        sizes = {
+            g: out.new(f"({_upper(tip)} & {high}) | (row[:, None] + {g * self.form.rows})")
+            for g, tip in tips.items()
+        }
+        most, *others = sizes.values()
+        for size in others:
+            most = out.new(f"tl.maximum({most}, {size})")
+        return sizes, most
+
+    @contextmanager
+    def exchange(
+        self,
+        top: Tile,
+        rows: dict[int, Tile],
+        pivot: str,
+        tips: dict[int, str],
+        reached: list[Chunk],
+        sizes: dict[int, str],
+        most: str,
+        within: str = "",
+    ) -> Iterator[None]:
+        """Exchange the top row for the one with the largest entry, if its own is much smaller.
+
+        As in `team/columns.py`; what is lost is no more than the same factor of a rounding error.
+        `sizes` are those of the tips, and `most` is the largest; `within` may say which columns are
+        meant. What the caller writes inside is done only if rows are exchanged.
+        """
+        out = self.out
+        own = out.new(f"({_upper(f'({MUCH} * {pivot})')} & 0x7FFFFFFF) | {self.number}")
+        with out.block(f"if tl.max(({most} > {own}).to(tl.int32), axis=0) > 0:"):
+            largest = {g: out.new(f"{size} == {most}[None, :]") for g, size in sizes.items()}
+            found = self._added(
+                [
+                    {key: f"tl.where({largest[g]}, {tile[key]}, 0.0)" for key in reached}
+                    for g, tile in rows.items()
+                ]
+            )
+            for g, tile in rows.items():
+                mask, tip = largest[g], tips[g]
+                chosen = out.new(f"{mask} & {within}") if within else mask
+                for key in reached:
+                    old = tile[key]
+                    out(f"{old} = tl.where({chosen}, blank + {top[key]}[None, :], {old})")
+                out(f"{tip} = tl.where({mask}, blank + {pivot}[None, :], {tip})")
+            for key in reached:
+                out(f"{top[key]} = {found[key]}")
+            out(f"{pivot} = tl.gather({top[reached[0]]}, here, 0)")
+            yield

@@ -1,0 +1,327 @@
+"""What is to be solved: `c, d, u, s` and weights, checked once and brought to one form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from smnn.errors import ShapeError, mismatch
+
+SCHEMES = ("smnn", "central")
+Weight = float | Tensor
+
+
+class Problem(NamedTuple):
+    """A batch of linear ODEs with one batch axis and every broadcast axis expanded (stride 0)."""
+
+    c: Tensor
+    """`(B, T, Q, V, R+1)` coefficients."""
+    d: Tensor
+    """`(B, T, Q)` right-hand side."""
+    u: Tensor
+    """`(B, T_init, V, R_init+1)` initial values."""
+    s: Tensor
+    """`(B, T-1, V)` steps."""
+    w_gov: Tensor
+    """`(B, T, Q)` weights of the governing rows."""
+    w_init: Tensor
+    """`(B, T_init, V, R_init+1)` weights of the initial rows."""
+    w_smooth: Tensor
+    """`(B, T-1, V, R+1)` weights of the smoothness rows."""
+    scheme: str
+
+    @classmethod
+    def of(cls, tensors: Sequence[Tensor], scheme: str) -> Problem:
+        """From its seven tensors."""
+        c, d, u, s, w_gov, w_init, w_smooth = tensors
+        return cls(c, d, u, s, w_gov, w_init, w_smooth, scheme)
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All seven."""
+        return self.c, self.d, self.u, self.s, self.w_gov, self.w_init, self.w_smooth
+
+    @property
+    def y_shape(self) -> tuple[int, int, int, int]:
+        """Shape of the solution."""
+        B, T, _, V, m = self.c.shape
+        return B, T, V, m
+
+
+def _require_tensors(tensors: dict[str, Tensor]) -> None:
+    for name, x in tensors.items():
+        if not isinstance(x, Tensor):
+            raise TypeError(
+                f"{name}: got {type(x).__name__}; expected a torch.Tensor. "
+                f"Wrap it with torch.as_tensor({name}, dtype=torch.float64)."
+            )
+    c = tensors["c"]
+    for name, x in tensors.items():
+        if x.dtype not in (torch.float64, torch.float32):
+            raise mismatch(
+                name,
+                f"dtype {x.dtype}",
+                "torch.float64 or torch.float32",
+                "Convert with .double().",
+            )
+        if x.dtype != c.dtype:
+            raise mismatch(
+                name,
+                f"dtype {x.dtype}",
+                f"{c.dtype} as c has",
+                "Mixed precision is not converted silently: convert one of them.",
+            )
+        if x.device != c.device:
+            raise mismatch(
+                name,
+                f"device {x.device}",
+                f"{c.device} as c has",
+                f"Move it with .to({str(c.device)!r}).",
+            )
+
+
+def _batch_shape(tensors: dict[str, tuple[Tensor, int]], batch_dims: int) -> tuple[int, ...]:
+    batch = [1] * batch_dims
+    owner = ["c"] * batch_dims
+    for name, (x, _) in tensors.items():
+        for i in range(batch_dims):
+            if x.shape[i] != 1 and batch[i] == 1:
+                batch[i], owner[i] = x.shape[i], name
+            elif x.shape[i] not in (1, batch[i]):
+                raise mismatch(
+                    name,
+                    f"size {x.shape[i]} in batch axis {i} (shape {tuple(x.shape)})",
+                    f"{batch[i]} as {owner[i]} has, or 1",
+                    "Only axes of size 1 broadcast.",
+                )
+    return tuple(batch)
+
+
+def _number_of_times(c: Tensor, d: Tensor, s: Tensor, nb: int, n_steps: int | None) -> int:
+    sizes = {"c": c.shape[nb], "d": d.shape[nb], "s": s.shape[nb] + 1}
+    told = {k: n for k, n in sizes.items() if n != (2 if k == "s" else 1)}
+    if n_steps is not None:
+        if n_steps < 1:
+            raise ShapeError(f"n_steps: got {n_steps}; expected at least 1.")
+        T = n_steps
+    elif told:
+        T = next(iter(told.values()))
+    else:
+        raise ShapeError(
+            "n_steps: got None; expected a number of times, because c, d and s all have time size "
+            "1 and broadcast. Pass n_steps=T."
+        )
+    for name, n in told.items():
+        if n != T:
+            have = f"{n - 1} steps" if name == "s" else f"{n} times"
+            want = f"{T - 1} steps" if name == "s" else f"{T} times"
+            raise mismatch(name, have, f"{want}, or 1 that broadcasts", "T times have T - 1 steps.")
+    return T
+
+
+def _weight(name: str, w: Weight, shape: tuple[int, ...], rows: str, like: Tensor) -> Tensor:
+    if not isinstance(w, Tensor):
+        return torch.full((1,) * len(shape), float(w), dtype=torch.float64, device=like.device)
+    if w.dtype != like.dtype or w.device != like.device:
+        raise mismatch(
+            name,
+            f"dtype {w.dtype} on {w.device}",
+            f"{like.dtype} on {like.device} as c has",
+            "Convert it, or pass a Python float.",
+        )
+    if w.ndim == 0:
+        return _plain(w).reshape((1,) * len(shape))
+    if w.ndim != len(shape) or any(a not in (1, b) for a, b in zip(w.shape, shape, strict=True)):
+        raise mismatch(
+            name,
+            f"shape {tuple(w.shape)}",
+            f"{shape} (its rows: {rows}), with 1 where it broadcasts",
+            "A number, or a tensor without axes, weighs all rows alike.",
+        )
+    return _plain(w)
+
+
+def _without_noise(x: Tensor, w: Tensor) -> Tensor:
+    """An absent row may hold anything; NaN and infinity in it become 0."""
+    return x.masked_fill((w == 0) & ~x.isfinite(), 0.0)
+
+
+def fit(
+    name: str,
+    x: Tensor,
+    batch: tuple[int, ...],
+    tail: tuple[int, ...],
+    dtype: torch.dtype,
+    device: torch.device,
+    *,
+    time: int,
+) -> Tensor:
+    """Check a right-hand side against a known problem and bring it to its form.
+
+    Args:
+        name: For messages.
+        x: `(*batch, *tail)` with 1 where a batch axis broadcasts, and in the first `time` axes of
+            the tail.
+        batch: Batch shape of the problem.
+        tail: Shape behind the batch axes.
+        dtype: What the problem was given in.
+        device: Where the problem lives.
+        time: How many leading axes of the tail may broadcast.
+    """
+    if not isinstance(x, Tensor) or x.dtype != dtype or x.device != device:
+        got = f"{x.dtype} on {x.device}" if isinstance(x, Tensor) else type(x).__name__
+        raise mismatch(name, got, f"a tensor of {dtype} on {device}", "As the factorized c has.")
+    full = batch + tuple(tail)
+    free = len(batch) + time
+    if x.ndim != len(full) or any(
+        a != b and not (a == 1 and i < free)
+        for i, (a, b) in enumerate(zip(x.shape, full, strict=True))
+    ):
+        raise mismatch(
+            name,
+            f"shape {tuple(x.shape)}",
+            f"{full}",
+            "Only batch and time axes of size 1 broadcast.",
+        )
+    return _flatten(_plain(x), batch, tail)
+
+
+def _plain(x: Tensor) -> Tensor:
+    """In double precision, and with its values in memory: a view of `.imag` may mean `-x`."""
+    return x.double().resolve_neg()
+
+
+def _flatten(x: Tensor, batch: tuple[int, ...], tail: tuple[int, ...]) -> Tensor:
+    size = 1
+    for b in batch:
+        size *= b
+    return x.expand(batch + tail).reshape((size, *tail))
+
+
+def with_orders(c: Tensor, order: int | None) -> Tensor:
+    """Coefficients padded with zeros up to derivatives of this order; `c` itself for `None`.
+
+    Done before anything else, so that later code sees only one form of a problem.
+
+    Raises:
+        ShapeError: `c` already has derivatives of a higher order.
+        TypeError: `order` is not an integer.
+    """
+    if order is None or not isinstance(c, Tensor) or c.ndim < 4:
+        return c  # `make_problem` reports what is wrong with `c`
+    if not isinstance(order, int):
+        raise TypeError(f"order: got {order!r}; expected an integer, or None.")
+    m = c.shape[-1]
+    if order < m - 1:
+        raise ShapeError(
+            f"order: got {order}; expected at least {m - 1}, the highest order c has "
+            f"(its last axis has {m} entries). order= only adds orders."
+        )
+    return torch.constant_pad_nd(c, (0, order + 1 - m)) if order >= m else c
+
+
+def make_problem(
+    c: Tensor,
+    d: Tensor,
+    u: Tensor,
+    s: Tensor,
+    *,
+    w_gov: Weight = 1.0,
+    w_init: Weight = 1.0,
+    w_smooth: Weight = 1.0,
+    scheme: str = "smnn",
+    n_steps: int | None = None,
+) -> tuple[Problem, tuple[int, ...]]:
+    """Check every argument and return the problem with its batch shape.
+
+    Raises:
+        ShapeError: With what was got, what was expected and what to do.
+        TypeError: If an argument is not a tensor.
+    """
+    _require_tensors({"c": c, "d": d, "u": u, "s": s})
+    if scheme not in SCHEMES:
+        raise ValueError(
+            f"scheme: got {scheme!r}; expected one of {', '.join(map(repr, SCHEMES))}."
+        )
+    if c.ndim < 4:
+        raise mismatch(
+            "c",
+            f"shape {tuple(c.shape)}",
+            "(*B, T, Q, V, R+1)",
+            "Add axes of size 1 where one is missing.",
+        )
+    nb = c.ndim - 4
+    ranks = {"d": (d, (2,), "(*B, T, Q)"), "u": (u, (3,), "(*B, T_init, V, R_init+1)"),
+             "s": (s, (1, 2), "(*B, T-1) or (*B, T-1, V)")}  # fmt: skip
+    for name, (x, tails, form) in ranks.items():
+        if x.ndim - nb not in tails:
+            raise mismatch(
+                name,
+                f"shape {tuple(x.shape)}",
+                f"{form} with {nb} batch axes, as c {tuple(c.shape)} has",
+                "Every tensor has the same number of batch axes; use size 1 to broadcast.",
+            )
+    Q, V, m = c.shape[-3:]
+    if m < 1 or V < 1 or Q < 0:
+        raise mismatch(
+            "c", f"shape {tuple(c.shape)}", "V >= 1 and R+1 >= 1", "See (*B, T, Q, V, R+1)."
+        )
+    T = _number_of_times(c, d, s, nb, n_steps)
+    if d.shape[-1] != Q:
+        raise mismatch("d", f"{d.shape[-1]} equations", f"Q = {Q} as c has", "d is (*B, T, Q).")
+    if u.shape[-2] != V:
+        raise mismatch(
+            "u", f"{u.shape[-2]} variables", f"V = {V} as c has", "u is (*B, T_init, V, R_init+1)."
+        )
+    if s.ndim == nb + 1:
+        s = s.unsqueeze(-1)
+    elif s.shape[-1] not in (1, V):
+        raise mismatch(
+            "s", f"{s.shape[-1]} variables", f"V = {V} as c has, or 1", "s is (*B, T-1, V)."
+        )
+    if scheme == "central" and m < 2:
+        raise ShapeError(
+            "scheme: 'central' ties the top derivative to the order below it, so R must be at "
+            "least 1; got R = 0. Raise order= or use scheme='smnn'."
+        )
+    T_init, m_init = u.shape[nb], u.shape[-1]
+    if T_init > T:
+        raise mismatch(
+            "u", f"T_init = {T_init}", f"at most T = {T}", "Initial values lie on the first times."
+        )
+    if m_init > m:
+        raise mismatch(
+            "u",
+            f"{m_init} orders",
+            f"at most R+1 = {m}",
+            "Raise order= to give higher derivatives.",
+        )
+
+    given = c
+    c, d, u, s = (_plain(x) for x in (c, d, u, s))
+    named = {"c": (c, 4), "d": (d, 2), "u": (u, 3), "s": (s, 2)}
+    batch = _batch_shape(named, nb)
+    rows_gov, rows_init, rows_smooth = (T, Q), (T_init, V, m_init), (T - 1, V, m)
+    some_absent = [isinstance(w, Tensor) or w == 0 for w in (w_gov, w_init)]
+    w_gov = _weight("w_gov", w_gov, batch + rows_gov, "(*B, T, Q)", given)
+    w_init = _weight("w_init", w_init, batch + rows_init, "(*B, T_init, V, R_init+1)", given)
+    w_smooth = _weight("w_smooth", w_smooth, batch + rows_smooth, "(*B, T-1, V, R+1)", given)
+    if some_absent[0]:
+        c, d = _without_noise(c, w_gov[..., None, None]), _without_noise(d, w_gov)
+    if some_absent[1]:
+        u = _without_noise(u, w_init)
+    s = s[..., : T - 1, :] if T == 1 else s
+    problem = Problem(
+        c=_flatten(c, batch, (T, Q, V, m)),
+        d=_flatten(d, batch, rows_gov),
+        u=_flatten(u, batch, rows_init),
+        s=_flatten(s, batch, (T - 1, V)),
+        w_gov=_flatten(w_gov, batch, rows_gov),
+        w_init=_flatten(w_init, batch, rows_init),
+        w_smooth=_flatten(w_smooth, batch, rows_smooth),
+        scheme=scheme,
+    )
+    return problem, batch

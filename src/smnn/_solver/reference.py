@@ -1,0 +1,116 @@
+"""The `reference` backend: every row of the paper written out, solved by dense least squares.
+
+Slow, and deliberately naive: it shares no formula with the other backends, and they are tested
+against it. The cost is cubic in `T V (R+1)`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from smnn._solver.base import Backend, Solved, nothing, relative_pivots
+from smnn._solver.problem import Problem
+
+
+def dense_rows(problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
+    """`A (B, rows, T V (R+1))`, `b (B, rows)` and weights `(B, rows)` such that `A y ~ b`."""
+    c, d, u, s, w_gov, w_init, w_smooth, scheme = problem
+    B, T, Q, V, m = c.shape
+    R = m - 1
+    A, b, w = [], [], []
+    zero = c.new_zeros(B)
+
+    def add(entries: list[tuple[int, int, int, Tensor]], rhs: Tensor, weight: Tensor) -> None:
+        row = c.new_zeros(B, T, V, m)
+        for t, v, r, value in entries:
+            row[:, t, v, r] += value
+        A.append(row.reshape(B, -1))
+        b.append(rhs)
+        w.append(weight)
+
+    for t in range(T):
+        for q in range(Q):
+            entries = [(t, v, r, c[:, t, q, v, r]) for v in range(V) for r in range(m)]
+            add(entries, d[:, t, q], w_gov[:, t, q])
+    for t in range(u.shape[1]):
+        for v in range(V):
+            for r in range(u.shape[3]):
+                add([(t, v, r, zero + 1)], u[:, t, v, r], w_init[:, t, v, r])
+    top = R - 1 if scheme == "central" else R
+    for t in range(T - 1):
+        for v in range(V):
+            h = s[:, t, v]
+            for r in range(top + 1):
+                for sign, here, there in ((1, t, t + 1), (-1, t + 1, t)):
+                    entries = [(there, v, r, zero - 1)]
+                    for j in range(r, m):
+                        entries.append((here, v, j, (sign * h) ** (j - r) / math.factorial(j - r)))
+                    add(entries, zero, w_smooth[:, t, v, r] * h**r)
+    if scheme == "central":
+        for t in range(1, T - 1):
+            for v in range(V):
+                H = s[:, t - 1, v] + s[:, t, v]
+                entries = [
+                    (t + 1, v, R - 1, 1 / H),
+                    (t - 1, v, R - 1, -1 / H),
+                    (t, v, R, zero - 1),
+                ]
+                add(entries, zero, w_smooth[:, t - 1, v, R] * H ** (R - 1))
+    if not A:  # no equation, no initial value, one time
+        return c.new_zeros(B, 0, T * V * m), c.new_zeros(B, 0), c.new_zeros(B, 0)
+    return torch.stack(A, 1), torch.stack(b, 1), torch.stack(w, 1)
+
+
+def _twice(R: Tensor, g: Tensor) -> Tensor:
+    """Solve `R^T R x = g`."""
+    z = torch.linalg.solve_triangular(R.mT, g, upper=False)
+    return torch.linalg.solve_triangular(R, z, upper=True)
+
+
+class ReferenceBackend(Backend):
+    """Dense QR of the explicit rows, largest rows first, refined once with their residual."""
+
+    name = "reference"
+
+    def unsupported(self, device: torch.device, n: int) -> str | None:
+        """Any device that can hold the dense matrix."""
+        del device, n
+        return None
+
+    def factor_size(self, problem: Problem, pieces: int) -> int:
+        """One dense triangle per sample."""
+        del pieces
+        B, T, V, m = problem.y_shape
+        return B * (T * V * m) ** 2
+
+    def solve(self, problem: Problem, pieces: int) -> Solved:
+        """Orthogonalise `[A b]`; the triangle is the factor."""
+        if not problem.c.shape[0]:
+            return nothing(problem)
+        A, b, w = dense_rows(problem)
+        rows = torch.cat([w.unsqueeze(-1) * A, (w * b).unsqueeze(-1)], -1)
+        N = A.shape[-1]
+        order = rows[..., :N].abs().amax(-1).argsort(1, descending=True)
+        rows = rows.gather(1, order.unsqueeze(-1).expand_as(rows))
+        short = N + 1 - rows.shape[1]
+        if short > 0:
+            rows = torch.nn.functional.pad(rows, (0, 0, 0, short))
+        triangle = torch.linalg.qr(rows, mode="r")[1]
+        R, z = triangle[:, :N, :N].contiguous(), triangle[:, :N, N:]
+        rcond, weakest = relative_pivots(R.diagonal(dim1=1, dim2=2).abs(), R.norm(dim=1)).min(1)
+        y = torch.linalg.solve_triangular(R, z, upper=True)
+        left, right = rows[..., :N], rows[..., N:]  # a dense QR mixes large rows into small ones
+        y = y + _twice(R, left.mT @ (right - left @ y))
+        y = y.reshape(problem.y_shape)
+        return self.settle(problem, pieces, y, R.reshape(-1), rcond, weakest)
+
+    def adjoint(self, problem: Problem, factor: Tensor, g: Tensor, pieces: int) -> Tensor:
+        """Two dense triangular solves."""
+        del pieces
+        if not g.numel():
+            return torch.empty_like(g)
+        N = g[0].numel()
+        return _twice(factor.view(-1, N, N), g.reshape(-1, N, 1)).reshape(problem.y_shape)

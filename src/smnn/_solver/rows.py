@@ -1,0 +1,189 @@
+r"""The rows of the least-squares problem as tensor expressions.
+
+Everything that is not elimination is here: the rows applied to a trajectory, their transpose, and
+the derivative of the bilinear form
+
+$$ J(\theta; \lambda, y) = \sum_{\text{rows}} w^2\, (a \cdot \lambda)\, (a \cdot y - b), $$
+
+which at fixed $\lambda, y$ is minus the gradient of a loss. Being plain tensor operations, these
+functions can be differentiated any number of times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from smnn._solver.problem import Problem
+from smnn._solver.taylor import smoothness_top, taylor
+
+
+def governing(c: Tensor, x: Tensor) -> Tensor:
+    """`sum_vr c x`, `(B, T, Q)`."""
+    return torch.einsum("btqvr,btvr->btq", c, x)
+
+
+def initial(x: Tensor, u: Tensor) -> Tensor:
+    """The part of `x` that initial values speak of: `(B, T_init, V, R_init+1)`."""
+    return x[:, : u.shape[1], :, : u.shape[3]]
+
+
+def _powers(s: Tensor, m: int) -> Tensor:
+    """`s^r`, `(B, T-1, V, R+1)`."""
+    out = [torch.ones_like(s)]
+    for _ in range(m - 1):  # products: several times faster than powers
+        out.append(out[-1] * s)
+    return torch.stack(out, -1)
+
+
+def _taylor_pair(x: Tensor, powers: Tensor, top: int) -> tuple[Tensor, Tensor]:
+    m = x.shape[-1]
+    before, after = powers * x[:, :-1], powers * x[:, 1:]
+    step, back = taylor(m - 1).to(x.device)[:top], taylor(m - 1, -1).to(x.device)[:top]
+    return after[..., :top] - before @ step.T, before[..., :top] - after @ back.T
+
+
+def taylor_rows(x: Tensor, s: Tensor, scheme: str) -> tuple[Tensor, Tensor]:
+    """Forward and backward rows, weighted by `s^r`: each `(B, T-1, V, R+1)`, or `R` if central."""
+    m = x.shape[-1]
+    return _taylor_pair(x, _powers(s, m), smoothness_top(m - 1, scheme))
+
+
+def central_rows(x: Tensor, s: Tensor) -> Tensor:
+    """Central rows at the top order: `(B, T-2, V)`."""
+    R = x.shape[-1] - 1
+    H = s[:, :-1] + s[:, 1:]
+    return H ** (R - 2) * (x[:, 2:, :, R - 1] - x[:, :-2, :, R - 1] - H * x[:, 1:-1, :, R])
+
+
+def column_squares(problem: Problem) -> Tensor:
+    """Squared norms of the columns of the weighted rows: the diagonal of the normal matrix."""
+    c, _, u, s, w_gov, w_init, w_smooth, scheme = problem
+    B, T, V, m = problem.y_shape
+    R, top = m - 1, smoothness_top(m - 1, scheme)
+    out = torch.einsum("btqvr,btq->btvr", c**2, w_gov**2)
+    out = out + pad(w_init**2, (0, m - u.shape[3], 0, 0, 0, T - u.shape[1]))
+    if T > 1:
+        w = w_smooth[..., :top] ** 2
+        across = w @ taylor(R).to(s.device)[:top] ** 2 + pad(w, (0, m - top))
+        both = _powers(s, m) ** 2 * across  # the same at both ends of a step
+        out = out + pad(both, (0, 0, 0, 0, 0, 1)) + pad(both, (0, 0, 0, 0, 1, 0))
+    if scheme == "central" and T > 2:
+        H = s[:, :-1] + s[:, 1:]
+        row = (w_smooth[:, :-1, :, R] * H ** (R - 2)) ** 2
+        below = pad(row, (0, 0, 2, 0)) + pad(row, (0, 0, 0, 2))
+        out = out + pad(below.unsqueeze(-1), (R - 1, 1))
+        out = out + pad(pad(H**2 * row, (0, 0, 1, 1)).unsqueeze(-1), (R, 0))
+    return out
+
+
+def normal_residual(problem: Problem, y: Tensor) -> Tensor:
+    """`A^T W (b - A y)`: zero at the solution. Used to refine an approximate one."""
+    c, d, u, s, w_gov, w_init, w_smooth, scheme = problem
+    T, V, m = y.shape[1:]
+    R, top = m - 1, smoothness_top(m - 1, scheme)
+    out = torch.einsum("btqvr,btq->btvr", c, w_gov**2 * (d - governing(c, y)))
+    at_start = w_init**2 * (u - initial(y, u))
+    out = out + pad(at_start, (0, m - u.shape[3], 0, 0, 0, T - u.shape[1]))
+    if T > 1:
+        w = w_smooth[..., :top] ** 2
+        powers = _powers(s, m)
+        forward, backward = (-w * row for row in _taylor_pair(y, powers, top))
+        step, back = taylor(R).to(y.device)[:top], taylor(R, -1).to(y.device)[:top]
+        before = pad(backward, (0, m - top)) - forward @ step
+        after = pad(forward, (0, m - top)) - backward @ back
+        out = (
+            out + pad(powers * before, (0, 0, 0, 0, 0, 1)) + pad(powers * after, (0, 0, 0, 0, 1, 0))
+        )
+    if scheme == "central" and T > 2:
+        H = s[:, :-1] + s[:, 1:]
+        row = -(w_smooth[:, :-1, :, R] ** 2) * central_rows(y, s) * H ** (R - 2)
+        below = pad(row, (0, 0, 2, 0)) - pad(row, (0, 0, 0, 2))
+        out = out + pad(below.unsqueeze(-1), (R - 1, 1))
+        out = out - pad(pad(H * row, (0, 0, 1, 1)).unsqueeze(-1), (R, 0))
+    return out
+
+
+def row_gradients(problem: Problem, lam: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+    """`-dJ` by `c, d, u, s, w_gov, w_init, w_smooth`."""
+    c, d, u, s, w_gov, w_init, w_smooth, scheme = problem
+    T, V, m = y.shape[1:]
+    R, top = m - 1, smoothness_top(m - 1, scheme)
+    a, rho = governing(c, lam), governing(c, y) - d
+    gd = w_gov**2 * a
+    gc = -(
+        gd[..., None, None] * y.unsqueeze(2) + (w_gov**2 * rho)[..., None, None] * lam.unsqueeze(2)
+    )
+    gw_gov = -2 * w_gov * a * rho
+    gu = w_init**2 * initial(lam, u)
+    gw_init = -2 * w_init * initial(lam, u) * (initial(y, u) - u)
+    gs, gw_smooth = torch.zeros_like(s), torch.zeros_like(w_smooth)
+    if T > 1:
+        w = w_smooth[..., :top]
+        powers = _powers(s, m)
+        slopes = powers * torch.arange(m, dtype=s.dtype, device=s.device) / s.unsqueeze(-1)
+        left, right = _taylor_pair(lam, powers, top), _taylor_pair(y, powers, top)
+        d_left, d_right = _taylor_pair(lam, slopes, top), _taylor_pair(y, slopes, top)
+        both = left[0] * right[0] + left[1] * right[1]
+        change = d_left[0] * right[0] + left[0] * d_right[0]
+        change = change + d_left[1] * right[1] + left[1] * d_right[1]
+        gs = gs - (w**2 * change).sum(-1)
+        gw_smooth = gw_smooth - pad(2 * w * both, (0, m - top))
+    if scheme == "central" and T > 2:
+        w = w_smooth[:, :-1, :, R]
+        H = s[:, :-1] + s[:, 1:]
+        a, rho = central_rows(lam, s), central_rows(y, s)
+        slope_a = (R - 2) * a / H - H ** (R - 2) * lam[:, 1:-1, :, R]
+        slope_rho = (R - 2) * rho / H - H ** (R - 2) * y[:, 1:-1, :, R]
+        change = w**2 * (slope_a * rho + a * slope_rho)
+        gs = gs - pad(change, (0, 0, 0, 1)) - pad(change, (0, 0, 1, 0))
+        gw_smooth = gw_smooth - pad(pad(2 * w * a * rho, (0, 0, 0, 1)).unsqueeze(-1), (R, 0))
+    return gc, gd, gu, gs, gw_gov, gw_init, gw_smooth
+
+
+# ---------------------------------------------------------------- along tangents
+
+
+def residual_tangent(problem: Problem, tangents: Sequence[Tensor | None], y: Tensor) -> Tensor:
+    r"""How `normal_residual` at fixed `y` changes along tangents of the seven tensors.
+
+    It is $r$ in $J = -\lambda \cdot r$, and `row_gradients` is linear in $\lambda$: the gradient by
+    $\lambda$ of its product with the tangents is what is wanted. `None` is a tangent of zeros.
+    """
+
+    def product(lam: Tensor) -> Tensor:
+        parts = zip(row_gradients(problem, lam, y), tangents, strict=True)
+        return torch.stack([(g * t).sum() for g, t in parts if t is not None]).sum()
+
+    if all(t is None for t in tangents):
+        return torch.zeros_like(y)
+    total, transpose, *_ = torch.func.vjp(product, torch.zeros_like(y))
+    return transpose(torch.ones_like(total))[0]
+
+
+def row_gradients_tangent(
+    problem: Problem,
+    lam: Tensor,
+    y: Tensor,
+    tangents: Sequence[Tensor | None],
+    wanted: Sequence[bool],
+) -> tuple[Tensor, ...]:
+    """How the `row_gradients` that are wanted change along tangents of `lam`, `y` and the seven.
+
+    The transpose of the transpose, because forward mode cannot be entered a second time.
+    """
+    inputs = (lam, y, *problem.tensors)
+    along = tuple(
+        torch.zeros_like(x) if t is None else t for x, t in zip(inputs, tangents, strict=True)
+    )
+
+    def chosen(lam: Tensor, y: Tensor, *theta: Tensor) -> tuple[Tensor, ...]:
+        every = row_gradients(Problem.of(theta, problem.scheme), lam, y)
+        return tuple(g for g, w in zip(every, wanted, strict=True) if w)
+
+    found, transpose, *_ = torch.func.vjp(chosen, *inputs)
+    _, again, *_ = torch.func.vjp(transpose, tuple(torch.zeros_like(x) for x in found))
+    return again(along)[0]

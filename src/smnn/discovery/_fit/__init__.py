@@ -1,0 +1,1 @@
+"""Fitting coefficients and states, and selecting terms."""

@@ -1,0 +1,82 @@
+"""How sure a choice of terms is: the joint fit on resampled stretches of time.
+
+The elimination of the states leaves, for every node, a few rows in the coefficients alone: what
+that node adds to what the nodes before it said. Stretches of such rows are drawn with replacement
+and the terms chosen anew. No trajectory is fitted again, so hundreds of resamples cost little.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+from smnn.discovery._fit.arrays import Array, triangle_of
+from smnn.discovery._fit.refine import Fit, Refiner
+from smnn.discovery._fit.selection import penalty_for, select
+
+STRETCHES = 40
+"""Stretches of time that the data are cut into, at most."""
+SHORTEST = 4
+"""Nodes in a stretch, at least."""
+
+
+def resample(
+    refiner: Refiner, fit: Fit, count: int, rng: np.random.Generator
+) -> tuple[Array, Array]:
+    """Resample the data of a fit.
+
+    Returns:
+        (V, P) share of the resamples that chose a term, and (V, P) standard deviation of the
+        coefficients when the terms are those of the fit.
+    """
+    rules = refiner.rules
+    free = rules.allowed
+    inclusion, spread = np.zeros(free.shape), np.zeros(free.shape)
+    inclusion[~free & (fit.Xi != 0)] = 1.0
+    found = refiner.triangle(fit, free)
+    if found is None or not free.any():
+        return inclusion, spread
+    left = found[2][1].left
+    m = left.shape[2] - 1
+    pieces = _triangles(left, refiner)
+    chosen = (fit.Xi != 0)[free]
+    penalty = refiner.spread(fit) * penalty_for(int(refiner.seen.sum()), m, rules.strength)
+    size = refiner.sizes(fit)[free]
+    signs: dict[str, Any] = {
+        "positive": rules.positive[free], "negative": rules.negative[free]
+    }  # fmt: skip
+    equation = np.nonzero(free)[0]
+    times, values = np.zeros(m), []
+    for _ in range(count):
+        drawn = np.bincount(rng.integers(len(pieces), size=len(pieces)), minlength=len(pieces))
+        stack = np.concatenate([np.sqrt(n) * p for n, p in zip(drawn, pieces) if n])
+        R = triangle_of(stack)
+        b = R[:, m] + R[:, :m] @ fit.Xi[free]
+        R, b = refiner.tied(R[:, :m], b, fit.Xi, free)
+        one = select(
+            R, b, penalty, start=chosen, required=rules.required[free], equation=equation, **signs
+        )
+        times += one.support & (np.abs(one.p) * size >= rules.threshold)
+        if chosen.any():
+            values.append(select(R, b, np.inf, start=chosen, required=chosen).p)
+    inclusion[free] = times / count
+    if values:
+        spread[free] = np.std(values, axis=0, ddof=1) if count > 1 else 0.0
+    return inclusion, spread
+
+
+def _triangles(left: Array, refiner: Refiner) -> list[Array]:
+    """The rows of every stretch, reduced to a triangle."""
+    N, D, width = left.shape
+    starts = refiner.nodes.starts
+    if len(starts) - 1 >= STRETCHES:  # many series: each goes as a whole
+        edges = starts[np.linspace(0, len(starts) - 1, STRETCHES + 1).astype(int)]
+    else:
+        edges = np.linspace(0, N, max(min(STRETCHES, N // SHORTEST), 2) + 1).astype(int)
+    out = []
+    for a, b in itertools.pairwise(edges):
+        rows = left[a:b].reshape(-1, width)
+        out.append(triangle_of(rows) if len(rows) > width else rows)
+    return out

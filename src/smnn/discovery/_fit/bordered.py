@@ -1,0 +1,182 @@
+"""Least squares for a chain of states with a border: one sweep of Householder reflections.
+
+The unknowns are the changes `dx_k` of the states at the nodes of all series, one after another, and
+the changes `dp` of `m` parameters that every step shares. The rows are
+
+    step     wq_k (dx_{k+1} - A_k dx_k - B_k dp) = -wq_k r_k      where node k + 1 follows node k
+    data     wd_k dx_k = wd_k e_k
+
+The states are eliminated one by one; what is left of every node are a few rows in `dp` alone. They
+are kept apart, so that a bootstrap can weigh pieces of the data anew without another sweep. No
+normal equations: step rows may be many orders of magnitude heavier than data rows (a model that is
+to hold exactly), and they are put first, which is what keeps Householder reflections accurate row
+by row (Cox and Higham 1998).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+
+from smnn.discovery._fit.arrays import Array, Flags
+
+
+class Chain(NamedTuple):
+    """The rows; `N` nodes, `D` components of a state, `m` parameters."""
+
+    A: Array
+    """(N, D, D); the entry of the last node of a series is not used."""
+    B: Array
+    """(N, D, m)."""
+    r: Array
+    """(N, D)."""
+    wq: Array
+    """(N, D); all zero where no node follows in the same series."""
+    wd: Array
+    """(N, D); zero where nothing was measured."""
+    e: Array
+    """(N, D)."""
+    follows: Flags
+    """(N,) whether node k + 1 belongs to the same series."""
+
+
+class Eliminated(NamedTuple):
+    """What a sweep leaves."""
+
+    kept: Array
+    """(N, D, 2D + m + 1) rows of the triangle of the states, with its right-hand side last."""
+    left: Array
+    """(N, D, m + 1) rows in the parameters alone."""
+
+    @property
+    def log_determinant(self) -> float:
+        """Of the triangle of the states: the sum of the logarithms of its diagonal."""
+        D = self.kept.shape[1]
+        diagonal = np.abs(self.kept[:, np.arange(D), np.arange(D)])
+        return float(np.log(np.maximum(diagonal, np.finfo(float).tiny)).sum())
+
+
+@numba.njit(cache=True)
+def _reflect(W: Array, top: int, rows: int, column: int, end: int) -> None:
+    """Make `W[top + 1:rows, column]` zero; the columns up to `end` follow."""
+    norm2 = 0.0
+    for i in range(top, rows):
+        norm2 += W[i, column] * W[i, column]
+    if norm2 == 0.0:
+        return
+    alpha = W[top, column]
+    beta = -np.sqrt(norm2) if alpha > 0.0 else np.sqrt(norm2)
+    head = alpha - beta
+    scale = -1.0 / (beta * head)  # 2 / |v|^2 with v = (head, rest)
+    for j in range(column + 1, end):
+        dot = head * W[top, j]
+        for i in range(top + 1, rows):
+            dot += W[i, column] * W[i, j]
+        dot *= scale
+        if dot != 0.0:
+            W[top, j] -= dot * head
+            for i in range(top + 1, rows):
+                W[i, j] -= dot * W[i, column]
+    W[top, column] = beta
+    for i in range(top + 1, rows):
+        W[i, column] = 0.0
+
+
+@numba.njit(cache=True)
+def _sweep(
+    A: Array,
+    B: Array,
+    r: Array,
+    wq: Array,
+    wd: Array,
+    e: Array,
+    follows: Flags,
+    anchor: Array,
+    kept: Array,
+    left: Array,
+) -> None:
+    N, D, m = B.shape
+    width = 2 * D + m + 1
+    W = np.zeros((3 * D, width))
+    fresh = True
+    for k in range(N):
+        if fresh:  # a weak anchor at the first node: no state is ever quite undetermined
+            W[:, :] = 0.0
+            for i in range(D):
+                W[D + i, i] = anchor[i]
+        for i in range(D):  # rows of the data
+            W[2 * D + i, :] = 0.0
+            W[2 * D + i, i] = wd[k, i]
+            W[2 * D + i, width - 1] = wd[k, i] * e[k, i]
+        if follows[k]:
+            for i in range(D):
+                w = wq[k, i]
+                for j in range(D):
+                    W[i, j] = -w * A[k, i, j]
+                    W[i, D + j] = 0.0
+                W[i, D + i] = w
+                for j in range(m):
+                    W[i, 2 * D + j] = -w * B[k, i, j]
+                W[i, width - 1] = -w * r[k, i]
+            for j in range(D):
+                _reflect(W, j, 3 * D, j, width)
+            for i in range(D):
+                kept[k, i, :] = W[i, :]
+            for j in range(D):
+                _reflect(W, D + j, 3 * D, D + j, width)
+            for i in range(D):
+                left[k, i, :] = W[2 * D + i, 2 * D :]
+            for i in range(D):  # the next node's rows take the place of this one's
+                for j in range(D):
+                    W[D + i, j] = W[D + i, D + j]
+                    W[D + i, D + j] = 0.0
+            fresh = False
+        else:
+            for j in range(D):
+                _reflect(W, D + j, 3 * D, j, width)
+            for i in range(D):
+                kept[k, i, :] = W[D + i, :]
+                left[k, i, :] = W[2 * D + i, 2 * D :]
+            fresh = True
+
+
+@numba.njit(cache=True)
+def _back(kept: Array, follows: Flags, dp: Array, dx: Array) -> None:
+    N, D, width = kept.shape
+    m = width - 2 * D - 1
+    for k in range(N - 1, -1, -1):
+        for i in range(D - 1, -1, -1):
+            value = kept[k, i, width - 1]
+            for j in range(m):
+                value -= kept[k, i, 2 * D + j] * dp[j]
+            if follows[k]:
+                for j in range(D):
+                    value -= kept[k, i, D + j] * dx[k + 1, j]
+            for j in range(i + 1, D):
+                value -= kept[k, i, j] * dx[k, j]
+            pivot = kept[k, i, i]
+            dx[k, i] = value / pivot if pivot != 0.0 else 0.0
+
+
+def eliminate(chain: Chain, anchor: Array) -> Eliminated:
+    """Eliminate the states.
+
+    Args:
+        chain: The rows.
+        anchor: (D,) weights of rows `dx = 0` at the first node of every series; tiny.
+    """
+    N, D, m = chain.B.shape
+    kept = np.empty((N, D, 2 * D + m + 1))
+    left = np.empty((N, D, m + 1))
+    rows: Any = [np.ascontiguousarray(x) for x in chain]
+    _sweep(*rows, np.asarray(anchor, float), kept, left)  # type: ignore[call-arg]
+    return Eliminated(kept, left)
+
+
+def states_for(eliminated: Eliminated, chain: Chain, dp: Array) -> Array:
+    """The changes of the states (N, D) for given changes of the parameters."""
+    dx = np.empty(eliminated.kept.shape[:2])
+    _back(eliminated.kept, np.ascontiguousarray(chain.follows), np.ascontiguousarray(dp), dx)
+    return dx

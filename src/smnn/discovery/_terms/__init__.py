@@ -1,0 +1,1 @@
+"""Candidate terms: libraries, their rules."""

@@ -1,0 +1,1 @@
+"""Equations as text: parsing, evaluation."""

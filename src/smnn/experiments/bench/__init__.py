@@ -1,0 +1,1 @@
+"""`smnn bench`: the solver's speed on this machine."""

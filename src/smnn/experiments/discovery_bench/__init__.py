@@ -1,0 +1,1 @@
+"""Discovery of known systems from noisy data, compared with PySINDy."""

@@ -1,0 +1,1 @@
+"""The KdV experiment of the paper."""

@@ -1,0 +1,1 @@
+"""The Lorenz experiment of the paper."""

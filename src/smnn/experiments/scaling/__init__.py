@@ -1,0 +1,1 @@
+"""Error, time and memory against the length of a series."""

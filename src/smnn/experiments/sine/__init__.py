@@ -1,0 +1,1 @@
+"""The sine experiment of the paper."""

@@ -1,0 +1,326 @@
+r"""A noisy damped sine fitted by a second-order ODE with free coefficients and steps.
+
+The model is $y'' + c_1 y' + c_0 y = 0$ with learned $c_0 > 0$ and $c_1$, learned initial values of
+each recording, and 499 learned steps that add up to the known duration. It is fitted by gradient
+descent through the solver, in two ways: every recording has an equation of its own, or all share
+one. What is compared with the truth are the rates of the equation that comes out: its solutions
+are $e^{-\hat\delta t}\cos(\hat\omega t + \varphi)$ with $\hat\delta = c_1/2$,
+$\hat\omega = \sqrt{c_0 - c_1^2/4}$.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
+
+from smnn._util.machine import describe_machine
+from smnn.datasets.sine import DampedSine, damped_sine, strongest_frequency
+from smnn.experiments._timing import threads
+from smnn.nn import (
+    Coefficients,
+    Free,
+    InitialValues,
+    MechanisticLayer,
+    MechanisticModel,
+    MechanisticOutput,
+    ODEHeads,
+    Positive,
+    RightHandSide,
+    Share,
+    Steps,
+    read_out,
+)
+from smnn.training import Task, TrainConfig, fit
+
+Array = NDArray[np.float64]
+TOLERANCE = 0.02
+"""Within what frequency and damping are to be found, relative to their true values."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """The data of the original example, and how they are fitted."""
+
+    recordings: int = 16
+    times: int = 500
+    duration: float = 50.0
+    frequency: float = 2.0
+    damping: float = 0.1
+    noise: float = 0.5
+    seed: int = 0
+    order: int = 5
+    """Highest derivative that the solver carries: its own error of the damping is then 0.02 %."""
+    jitter: float = 0.02
+    """How far a step is expected to be from the mean one, relatively."""
+    steps: int = 400
+    """Of the optimiser."""
+    lr: float = 0.05
+
+    def data(self) -> DampedSine:
+        """The recordings."""
+        return damped_sine(
+            self.recordings, self.times, self.duration, frequency=self.frequency,
+            damping=self.damping, noise=self.noise, seed=self.seed,
+        )  # fmt: skip
+
+
+class SineTask(Task):
+    r"""Recordings of damped oscillations, and what must be likely about them.
+
+    The loss is the mean negative log-likelihood of the recordings under normal noise whose standard
+    deviation $e^{a + b t}$ is learned with the rest, less constants, plus that of the steps under a
+    relative deviation `jitter` from the mean one. Without the noise model the fit would look at the
+    loud beginning alone: the damping would be known five times less well.
+
+    Args:
+        frequencies: Where the frequency of each recording starts; one for all if `shared`.
+        recordings: How many there are.
+        times: How many times each has.
+        duration: Time of the last.
+        level: Standard deviation of the noise at the start of the fit.
+        shared: Whether one equation holds for all recordings.
+        order: Highest derivative that the solver carries.
+        jitter: How far a step is expected to be from the mean one, relatively.
+    """
+
+    def __init__(
+        self,
+        frequencies: list[float],
+        recordings: int,
+        times: int,
+        duration: float,
+        level: float,
+        shared: bool,
+        order: int,
+        jitter: float,
+    ) -> None:
+        super().__init__()
+        self._config = {
+            "frequencies": frequencies, "recordings": recordings, "times": times,
+            "duration": duration, "level": level, "shared": shared, "order": order,
+            "jitter": jitter,
+        }  # fmt: skip
+        self.duration, self.jitter, self.order = duration, jitter, order
+        equations = (1,) if shared else (recordings,)
+        heads = ODEHeads(
+            Coefficients(None, [[[Positive(), Free(), 1.0]]], batch=equations),
+            RightHandSide(None, [0.0], batch=equations),
+            InitialValues(None, [[[Free(), Free()]]], batch=(recordings,)),
+            Steps(None, Share(duration), times=times - 1, batch=equations),
+        ).double()
+        squares = torch.tensor(frequencies, dtype=torch.float64).square().view(*equations, 1, 1, 1)
+        undamped = torch.stack([squares, torch.zeros_like(squares), torch.ones_like(squares)], -1)
+        heads.c.start_at(undamped)  # type: ignore[operator]
+        self.model = MechanisticModel(None, heads, MechanisticLayer(order=order))
+        noise = torch.tensor([math.log(level), 0.0], dtype=torch.float64)
+        self.noise = nn.Parameter(noise.repeat(*equations, 1))
+        """`a` and the fall of `a + b t` over the whole duration."""
+        self.watch: Callable[[int, MechanisticOutput], None] | None = None
+        """Called after every epoch with what the last step has seen."""
+        self._seen: MechanisticOutput | None = None
+
+    def forward(self) -> tuple[MechanisticOutput, Tensor]:
+        """What the model says of all recordings, and the log of the noise `(N or 1, T)`."""
+        out = self.model()
+        part = torch.linspace(0, 1, out.z.shape[-2], dtype=out.z.dtype, device=out.z.device)
+        return out, self.noise[:, :1] + self.noise[:, 1:] * part
+
+    def losses(self, batch: Any) -> dict[str, Tensor]:
+        """Of recordings `(indices, values)`."""
+        index, values = batch
+        out, log_noise = self()
+        if self.watch is not None:
+            self._seen = MechanisticOutput(out.z.detach(), out.y.detach(), out.ode.detach())
+        residual = (out.z[..., 0] - values[index.argsort()]) * torch.exp(-log_noise)
+        misfit = (0.5 * residual.square() + log_noise).mean()
+        s = out.ode.s
+        uneven = (s * (s.shape[-1] / self.duration)).log() / self.jitter
+        return {
+            "loss": misfit + 0.5 * uneven.square().sum() / values.numel(),
+            "misfit": misfit,
+        }
+
+    def after_epoch(self, epoch: int) -> None:
+        """Tell whoever watches."""
+        if self.watch is not None and self._seen is not None:
+            self.watch(epoch, self._seen)
+
+    def config(self) -> dict[str, Any]:
+        """Constructor arguments."""
+        return dict(self._config)
+
+
+class Frame(NamedTuple):
+    """The fit of the first recording after some steps."""
+
+    step: int
+    curve: Array
+    """`(T,)`."""
+    frequency: float
+    damping: float
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What came out of one fit."""
+
+    frequency: Array
+    """Angular, `(N,)`, or `(1,)` where one equation holds for all."""
+    damping: Array
+    equation: str
+    latex: str
+    curves: Array
+    """`(N, T)`."""
+    grid: Array
+    """`(N, T)` or `(1, T)`: the times that the learned steps make."""
+    noise: Array
+    """`(N, T)` or `(1, T)`: the standard deviation of the noise that was found."""
+    frames: list[Frame]
+    seconds: float
+
+    def record(self, config: Config, bound: tuple[float, float]) -> dict[str, Any]:
+        """As plain data."""
+        frequency, damping = self.errors(config)
+        return {
+            "equation": self.equation,
+            "frequency": self.frequency.tolist(),
+            "damping": self.damping.tolist(),
+            "frequency_error": frequency.tolist(),
+            "damping_error": damping.tolist(),
+            "frequency_error_rms": rms(frequency),
+            "damping_error_rms": rms(damping),
+            "cramer_rao": {"frequency": bound[0], "damping": bound[1]},
+            "largest_step_deviation": self.unevenness(),
+            "seconds": self.seconds,
+        }
+
+    def errors(self, config: Config) -> tuple[Array, Array]:
+        """Of frequency and damping, relative to the truth."""
+        return self.frequency / config.frequency - 1, self.damping / config.damping - 1
+
+    def unevenness(self) -> float:
+        """How far a step is at most from the mean one, relatively."""
+        steps = np.diff(self.grid, axis=-1)
+        return float(np.abs(steps / steps.mean(-1, keepdims=True) - 1).max())
+
+
+@dataclass(frozen=True)
+class Sine:
+    """Everything the experiment found."""
+
+    config: Config
+    machine: dict[str, Any]
+    data: DampedSine
+    own: Fit
+    """Every recording with an equation of its own."""
+    shared: Fit
+    """One equation for all."""
+
+    def bounds(self) -> dict[str, tuple[float, float]]:
+        """Smallest relative deviations of frequency and damping, of either fit."""
+        n = self.config.recordings
+        return {
+            "own": self.data.smallest_deviations(),
+            "shared": self.data.smallest_deviations(n),
+        }
+
+    def recovered(self) -> dict[str, bool]:
+        """Whether what the data can tell within 2 % has been found within 2 %.
+
+        The frequency of every recording; of the damping, which one recording with this noise cannot
+        tell so well, that of all together.
+        """
+        return {
+            "frequency of every recording": bool(
+                np.abs(self.own.errors(self.config)[0]).max() < TOLERANCE
+            ),
+            "frequency of all together": bool(
+                np.abs(self.shared.errors(self.config)[0]).max() < TOLERANCE
+            ),
+            "damping of all together": bool(
+                np.abs(self.shared.errors(self.config)[1]).max() < TOLERANCE
+            ),
+        }
+
+    def record(self) -> dict[str, Any]:
+        """As plain data."""
+        bounds = self.bounds()
+        return {
+            "experiment": "sine",
+            "settings": asdict(self.config),
+            "machine": self.machine,
+            "compared": "rates of the learned equation with those of the curve without noise: "
+            "damping c1/2, angular frequency sqrt(c0 - c1^2/4)",
+            "tolerance": TOLERANCE,
+            "recovered": self.recovered(),
+            "own": self.own.record(self.config, bounds["own"]),
+            "shared": self.shared.record(self.config, bounds["shared"]),
+        }
+
+
+def rms(x: Array) -> float:
+    """Root mean square."""
+    return float(np.sqrt(np.mean(np.square(x))))
+
+
+def run(config: Config, tick: Callable[[str], None] = lambda name: None) -> Sine:
+    """Fit the recordings in both ways, on one thread of the CPU.
+
+    Args:
+        config: The setting.
+        tick: Called with the name of the fit after every step of the optimiser.
+    """
+    data = config.data()
+    with threads(1):
+        own = _fit(data, config, lambda: tick("An equation each"), shared=False)
+        shared = _fit(data, config, lambda: tick("One equation for all"), shared=True)
+        return Sine(config, describe_machine(), data, own, shared)
+
+
+def _fit(data: DampedSine, config: Config, tick: Callable[[], None], *, shared: bool) -> Fit:
+    start = time.perf_counter()
+    spacing = float(data.t[1] - data.t[0])
+    found = strongest_frequency(data.noisy, spacing)
+    task = SineTask(
+        frequencies=[float(np.median(found))] if shared else found.tolist(),
+        recordings=config.recordings, times=config.times, duration=config.duration,
+        level=float(data.noisy.std()), shared=shared, order=config.order, jitter=config.jitter,
+    )  # fmt: skip
+    frames: list[Frame] = []
+
+    def watch(epoch: int, out: MechanisticOutput) -> None:
+        frequency, damping = rates(out)
+        frames.append(Frame(epoch, out.z[0, :, 0].numpy(), frequency[0], damping[0]))
+        tick()
+
+    task.watch = watch
+    values = torch.from_numpy(data.noisy)
+    train = TrainConfig(
+        epochs=config.steps, batch_size=config.recordings, lr=config.lr, schedule="one-cycle",
+        evaluate_every=config.steps, accelerator="cpu", seed=config.seed,
+    )  # fmt: skip
+    fit(task, TensorDataset(torch.arange(len(values)), values), train, progress=False)
+    with torch.no_grad():
+        out, log_noise = task()
+    frequency, damping = rates(out)
+    readout = read_out(out.ode)
+    return Fit(
+        frequency, damping, readout.equations()[0], readout.latex()[0],
+        curves=out.z[..., 0].numpy(), grid=readout.times(config.times),
+        noise=log_noise.exp().numpy(), frames=frames, seconds=time.perf_counter() - start,
+    )  # fmt: skip
+
+
+def rates(out: MechanisticOutput) -> tuple[Array, Array]:
+    """Angular frequency and damping of each equation, `(N or 1,)`."""
+    slowest = read_out(out.ode).modes()[:, 0, -1]  # of the two rates that with the upper sign
+    return slowest.imag, -slowest.real

@@ -1,0 +1,1 @@
+"""The sea surface temperature experiment of the paper."""

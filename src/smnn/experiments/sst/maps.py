@@ -1,0 +1,154 @@
+"""Maps and curves of the SST experiment, as PNG. Coastlines are those of the data's own mask."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from smnn._util.optional import require
+from smnn.datasets.sst import Grid
+
+STYLE: dict[Any, Any] = {
+    "font.family": "serif", "font.serif": ["STIXGeneral", "DejaVu Serif"],
+    "mathtext.fontset": "stix", "font.size": 10, "axes.titlesize": 10.5, "axes.linewidth": 0.7,
+    "legend.frameon": False,
+}  # fmt: skip
+LAND = "0.78"
+
+
+class Map(NamedTuple):
+    """One picture of the globe."""
+
+    values: np.ndarray
+    """`(N,)` of the ocean cells; NaN is left white."""
+    title: str
+    units: str
+    colours: str
+    low: float
+    high: float
+
+
+def png(size: tuple[float, float], draw: Callable[[Any], None]) -> bytes:
+    """A picture of a size in inches."""
+    require("matplotlib", "draw the figures")
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context(STYLE):
+        canvas = Figure(figsize=size, dpi=160, layout="constrained")
+        FigureCanvasAgg(canvas)
+        draw(canvas)
+        file = io.BytesIO()
+        canvas.savefig(file, format="png")
+    return file.getvalue()
+
+
+def maps(grid: Grid, pictures: Sequence[Map], columns: int = 2) -> bytes:
+    """Several maps, each with a colour bar that names its units."""
+    rows = -(-len(pictures) // columns)
+
+    def draw(canvas: Any) -> None:
+        axes = canvas.subplots(rows, columns, squeeze=False)
+        for one, picture in zip(axes.flat, pictures):
+            _map(canvas, one, grid, picture)
+        for one in axes.flat[len(pictures) :]:
+            one.set_visible(False)
+
+    return png((5.2 * columns, 2.75 * rows), draw)
+
+
+def _map(canvas: Any, axes: Any, grid: Grid, picture: Map) -> None:
+    lat, lon, ocean, field = _centred(grid, grid.on_grid(picture.values))
+    axes.set_facecolor("white")
+    land = np.where(ocean, np.nan, 1.0)
+    axes.pcolormesh(lon, lat, land, cmap="gray", vmin=0, vmax=1 / float(LAND), shading="nearest")
+    image = axes.pcolormesh(
+        lon, lat, field, cmap=picture.colours, vmin=picture.low, vmax=picture.high,
+        shading="nearest", rasterized=True,
+    )  # fmt: skip
+    axes.contour(lon, lat, ocean.astype(float), levels=[0.5], colors="0.15", linewidths=0.5)
+    axes.set_title(picture.title, loc="left")
+    axes.set_xticks([-120, -60, 0, 60, 120], ["120°W", "60°W", "0°", "60°E", "120°E"])
+    axes.set_yticks([-60, -30, 0, 30, 60], ["60°S", "30°S", "0°", "30°N", "60°N"])
+    axes.tick_params(labelsize=7.5, length=2)
+    finite = field[np.isfinite(field)]
+    below = bool((finite < picture.low).any())
+    above = bool((finite > picture.high).any())
+    extend = ("neither", "min", "max", "both")[below + 2 * above]
+    bar = canvas.colorbar(image, ax=axes, fraction=0.035, pad=0.02, extend=extend)
+    bar.set_label(picture.units, fontsize=8.5)
+    bar.ax.tick_params(labelsize=7.5)
+
+
+def _centred(
+    grid: Grid, field: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Longitudes from -180 to 180, latitudes rising, so that no ocean is cut at Greenwich."""
+    lon = (grid.lon + 180) % 360 - 180
+    across, along = np.argsort(lon), np.argsort(grid.lat)
+    turned = [x[along][:, across] for x in (grid.ocean, field)]
+    return grid.lat[along], lon[across], turned[0], turned[1]
+
+
+class Curve(NamedTuple):
+    """One line of a figure by lead time."""
+
+    name: str
+    values: Sequence[float]
+    colour: str
+    style: str = "-"
+    width: float = 1.4
+
+
+def curves(panels: Sequence[tuple[str, str, Sequence[Curve]]], mark: int | None = None) -> bytes:
+    """Lines over the lead time, side by side; one legend for all.
+
+    Args:
+        panels: Title, label of the vertical axis, and lines.
+        mark: Lead up to which values were given, if they were.
+    """
+
+    def draw(canvas: Any) -> None:
+        axes = canvas.subplots(1, len(panels), squeeze=False)[0]
+        for one, (title, label, lines) in zip(axes, panels):
+            for line in lines:
+                lead = np.arange(1, len(line.values) + 1)
+                one.plot(lead, line.values, line.style, color=line.colour, lw=line.width,
+                         label=line.name)  # fmt: skip
+            if mark is not None:
+                one.axvspan(0.5, mark + 0.5, color="0.9", zorder=0)
+            one.set_title(title, loc="left")
+            one.set_xlabel("lead time, months")
+            one.set_ylabel(label)
+            one.spines[["top", "right"]].set_visible(False)
+            one.grid(axis="y", lw=0.4, color="0.88")
+            one.set_xlim(0.5, None)
+            one.set_xticks(range(12, len(lines[0].values) + 1, 12))
+        handles, names = axes[0].get_legend_handles_labels()
+        canvas.legend(handles, names, loc="outside lower center", ncols=3, fontsize=9)
+
+    return png((5.0 * len(panels), 3.9), draw)
+
+
+def overlap(effects: dict[str, dict[str, Any]]) -> bytes:
+    """Histograms of propensities, of both groups of each effect."""
+
+    def draw(canvas: Any) -> None:
+        axes = canvas.subplots(1, len(effects), squeeze=False)[0]
+        for one, (name, found) in zip(axes, effects.items()):
+            histogram = found["propensity_histogram"]
+            edges = np.array(histogram["edges"])
+            for side, colour in (("control", "#E69F00"), ("treated", "#0072B2")):
+                one.stairs(histogram[side], edges, fill=True, color=colour, alpha=0.55, label=side)
+            verdict = "comparable" if found["believable"] else "not comparable"
+            one.set_title(f"{name}: {verdict}", loc="left")
+            one.set_xlabel("propensity, given the parameters")
+            one.set_ylabel("units")
+            one.spines[["top", "right"]].set_visible(False)
+            one.legend(fontsize=9)
+
+    return png((4.6 * len(effects), 2.7), draw)

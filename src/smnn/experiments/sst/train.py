@@ -1,0 +1,192 @@
+"""Training the networks of the SST experiment: pairs of neighbours, one loop for all of them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from smnn import training
+from smnn.datasets._sst_tools import Neighbours
+from smnn.experiments.sst.gvae import AdaGVAE
+from smnn.experiments.sst.identifier import SMNN, LatentSplit, MechanisticIdentifier, Window
+
+IDENTIFIER, INVARIANT, GVAE = "identifier", "invariant", "ada-gvae"
+NETWORKS = (IDENTIFIER, INVARIANT, GVAE)
+ALIGNMENT = 1.0
+"""Weight of the distance between the shared codes of neighbours."""
+DRAWS = 65_537
+"""Random numbers that choose partners; a prime, so that they do not go with cells or times."""
+Batch = tuple[Tensor, Tensor, Tensor]
+"""History, given values and target, each `(B, 2, ...)`."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large the networks are."""
+
+    hidden: int = 1024
+    depth: int = 5
+    head_depth: int = 3
+    shared: int = 10
+    specific: int = 10
+    order: int = 2
+
+
+SMALL = Size(hidden=96, depth=2, head_depth=1, order=3)
+"""For a CPU, in a minute."""
+FULL = Size(order=3)
+"""As published, for a GPU."""
+
+
+class SSTTask(training.Task):
+    """A network with its loss.
+
+    Args:
+        kind: Name in `NETWORKS`.
+        window: Fields of a `Window`.
+        size: Fields of a `Size`.
+        solver: Of the identifier.
+    """
+
+    def __init__(
+        self, kind: str, window: dict[str, Any], size: dict[str, Any], solver: str = SMNN
+    ) -> None:
+        super().__init__()
+        if kind not in NETWORKS:
+            raise ValueError(f"kind: got {kind!r}; expected one of {', '.join(NETWORKS)}.")
+        self.kind, self.window, self.size, self.solver = (
+            kind,
+            Window(**window),
+            Size(**size),
+            solver,
+        )
+        wide = {"hidden": self.size.hidden, "depth": self.size.depth}
+        self.model: MechanisticIdentifier | AdaGVAE
+        if kind == GVAE:
+            self.model = AdaGVAE(self.window, self.size.shared + self.size.specific, **wide)
+        else:
+            self.model = MechanisticIdentifier(
+                self.window, LatentSplit(self.size.shared, self.size.specific), **wide,
+                head_depth=self.size.head_depth, invariant=kind == INVARIANT,
+                order=self.size.order, solver=solver,
+            )  # fmt: skip
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        """Of pairs of neighbours."""
+        history, start, target = batch
+        if isinstance(self.model, AdaGVAE):
+            return self.model.losses(history, start, target)
+        found = self.model(history, start, pairs=True)
+        mse = (found.target - target).square().mean()
+        apart = self.model.split.misalignment(found.code)
+        return {"loss": mse + ALIGNMENT * apart, "mse": mse.detach(), "apart": apart.detach()}
+
+    def forecast(self, history: Tensor, start: Tensor) -> Tensor:
+        """`(N, length)` for histories `(N, length)` and given values `(N, given)`."""
+        found = self.model(history, start)
+        out: Tensor = found if isinstance(self.model, AdaGVAE) else found.target
+        return out
+
+    def config(self) -> dict[str, Any]:
+        """What makes the same task, untrained."""
+        return {
+            "kind": self.kind, "window": asdict(self.window), "size": asdict(self.size),
+            "solver": self.solver,
+        }  # fmt: skip
+
+
+class Pairs(Dataset[Batch]):
+    """Every cell at every time, each with a neighbour on its circle of latitude.
+
+    Sample `i` is always the same, so that a run can be taken up where it was.
+
+    Args:
+        series: `(T, N)` standardised, the training part only.
+        near: Neighbours of the cells.
+        window: What is known and what is wanted.
+        seed: Decides on the neighbours.
+    """
+
+    def __init__(self, series: np.ndarray, near: Neighbours, window: Window, seed: int = 0) -> None:
+        self.span = window.length if window.peek else 2 * window.length
+        if len(series) < self.span:
+            raise ValueError(
+                f"series: got {len(series)} times; expected at least {self.span}, what one sample "
+                "takes. Use shorter chunks."
+            )
+        self.series = torch.as_tensor(series.T.copy(), dtype=torch.float32)  # (N, T)
+        self.near, self.window = near, window
+        self.cells = near.paired
+        self.starts = len(series) - self.span + 1
+        self.draws = np.random.default_rng(seed).random(DRAWS)
+
+    def to(self, device: torch.device) -> Pairs:
+        """The same with its series, and so its batches, on a device."""
+        self.series = self.series.to(device)
+        return self
+
+    def __len__(self) -> int:
+        return len(self.cells) * self.starts
+
+    def __getitem__(self, index: int) -> Batch:
+        history, start, target = self.batch(torch.tensor([index]))
+        return history[0], start[0], target[0]
+
+    def batch(self, indices: Tensor) -> Batch:
+        """Samples for indices `(B,)`."""
+        i = indices.cpu().numpy()
+        cell, begin = self.cells[i // self.starts], i % self.starts
+        first = self.near.start[cell]
+        count = self.near.start[cell + 1] - first
+        partner = self.near.partner[first + (self.draws[i % DRAWS] * count).astype(int)]
+        both = torch.as_tensor(np.stack([cell, partner], 1)).to(self.series.device)[..., None]
+        first_time = torch.as_tensor(begin).to(both.device)[:, None, None]
+        x = self.series[both, first_time + torch.arange(self.span, device=both.device)]
+        L = self.window.length
+        history, target = x[..., :L], x[..., -L:]
+        return history, self.window.start(history, target), target
+
+
+def train(
+    kind: str, data: Pairs, size: Size, *, steps: int, batch: int, seed: int, device: str = "auto"
+) -> tuple[SSTTask, dict[str, Any]]:
+    """Train one network; returns it on its device, and how it went."""
+    torch.manual_seed(seed)
+    task = SSTTask(kind, asdict(data.window), asdict(size))
+    config = training.TrainConfig(
+        max_steps=steps, batch_size=batch, lr=1e-3, schedule="one-cycle", clip=1.0, seed=seed,
+        precision="float32", evaluate_every=10**6, log_every=max(1, steps // 25),
+        accelerator="cuda" if device.startswith("cuda") else "cpu" if device == "cpu" else "auto",
+        tensorboard=False,
+    )  # fmt: skip
+    found = training.fit(task, data, config, progress=False)
+    history = [{k: row[k] for k in ("step", "loss", "mse") if k in row} for row in found.history]
+    return task, {
+        "steps": found.steps,
+        "batch": batch,
+        "seed": seed,
+        "parameters": sum(p.numel() for p in task.parameters()),
+        "history": history,
+    }
+
+
+@torch.no_grad()
+def predict(
+    task: SSTTask, history: np.ndarray, target: np.ndarray, batch: int = 2048
+) -> np.ndarray:
+    """`(length, N)` forecasts from standardised `(length, N)` histories.
+
+    Of the target, only the given values are looked at, and only if the window peeks.
+    """
+    task.eval()
+    anchor = next(task.parameters())
+    x, y = (torch.as_tensor(v.T.copy()).to(anchor) for v in (history, target))
+    parts = [
+        task.forecast(a, task.window.start(a, b)) for a, b in zip(x.split(batch), y.split(batch))
+    ]
+    return torch.cat(parts).T.double().cpu().numpy()

@@ -1,0 +1,317 @@
+"""The SST experiment shown: tables, maps, curves and a page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from smnn.experiments.sst import maps as draw
+from smnn.experiments.sst.references import (
+    CELLS,
+    CLIMATOLOGY,
+    COUPLED,
+    DAMPED,
+    FORECASTER,
+    MODES,
+    REFERENCES,
+    TREND,
+)
+from smnn.experiments.sst.run import HISTORY, PEEK, Result
+from smnn.report import page as _page
+from smnn.report.tables import Cell, Row, Table, best_of, html_table
+
+COLUMNS = ("MSE", "year 1", "/clim.", "year 1", "RMSE", "corr.")
+"""Of the MSE, thousandths."""
+KEYS = (
+    "relative_mse", "relative_mse_first_year", "of_climatology", "of_climatology_first_year",
+    "rmse", "anomaly_correlation",
+)  # fmt: skip
+OURS = (CELLS, MODES, COUPLED, FORECASTER)
+COLOURS = {
+    CLIMATOLOGY: "0.6", TREND: "#E69F00", DAMPED: "#D55E00", COUPLED: "#0072B2", MODES: "#56B4E9",
+}  # fmt: skip
+
+
+def _cells(scores: list[dict[str, Any]], best: dict[str, float]) -> list[Cell]:
+    """Means over seeds, with the largest distance from it where there are several."""
+    cells = []
+    for key in KEYS:
+        values = [s[key] for s in scores]
+        mean = float(np.mean(values))
+        text = f"{1000 * mean:.3f}" if key.startswith("relative") else f"{mean:.3f}"
+        cells.append(Cell(text, len(values) == 1 and values[0] == best.get(key)))
+    return cells
+
+
+def _best(result: Result, names: tuple[str, ...]) -> dict[str, float]:
+    out: dict[str, float] = {}
+    for key in KEYS:
+        values = [result.scores(name)[key] for name in names]
+        found = max(values) if key == "anomaly_correlation" else best_of(values)
+        assert found is not None
+        out[key] = found
+    return out
+
+
+def tables(result: Result) -> list[Table]:
+    """The last hold-out by both protocols, and all hold-outs."""
+    return [_main(result), _peeking(result), _holdouts(result)]
+
+
+def _main(result: Result) -> Table:
+    last = result.holdouts[0]
+    seeds = len(result.config.seeds)
+    table = Table(
+        title=f"{result.config.horizon} months to {last['target_ends']}, from the history only",
+        columns=COLUMNS,
+        caption="MSE: thousandths of the variance of the history "
+        "(most of which is geography). /clim.: squared error over that of climatology; below 1 is "
+        "skill. RMSE (°C) and anomaly correlation are weighted by area. year 1: the first 12 "
+        f"months. Networks: mean over {seeds} seed{'s' if seeds > 1 else ''}.",
+    )
+    present = tuple(n for n in (*REFERENCES, *OURS) if n in last["scores"])
+    best = _best(result, present)
+    for name in present:
+        group = "simple" if name in REFERENCES else "smnn"
+        table.rows.append(Row(group, name, _cells([result.scores(name)], best)))
+    for name, entries in result.of_networks(HISTORY).items():
+        table.rows.append(Row("network", name, _cells([e["scores"] for e in entries], {})))
+    return table
+
+
+def _peeking(result: Result) -> Table:
+    given = result.config.given
+    table = Table(
+        title=f"The same, first {given} months of the target given (the paper's protocol)",
+        columns=COLUMNS,
+        caption="Not a forecast of those months, which the upper rows also score, as the paper "
+        f"does; 'after': the months from {given + 1} on alone. Mean over seeds.",
+    )
+    for name, entries in result.of_networks(PEEK).items():
+        table.rows.append(Row(name, "all", _cells([e["scores"] for e in entries], {})))
+        after = [e["scores_after_given"] for e in entries]
+        table.rows.append(Row(name, "after", _cells(after, {})))
+    return table
+
+
+def _holdouts(result: Result) -> Table:
+    names = [n for n in (CLIMATOLOGY, TREND, DAMPED, *OURS) if n in result.holdouts[0]["scores"]]
+    table = Table(
+        title="Other hold-outs, history only",
+        columns=["MSE", "year 1", "/best", "year 1"],
+        caption="MSE in thousandths. Every hold-out is forecast from what is before it. /best: "
+        "over the error of the best reference there. The constants of 'coupled' were chosen on "
+        "origins whose targets end before the latest hold-out; the earlier ones took part in that.",
+    )
+    for hold_out in result.holdouts:
+        scores = hold_out["scores"]
+        least = {k: min(scores[n][k] for n in REFERENCES) for k in KEYS[:2]}
+        for name in names:
+            own = scores[name]
+            table.rows.append(
+                Row(
+                    hold_out["target_ends"],
+                    name,
+                    [Cell(f"{1000 * own[k]:.3f}") for k in KEYS[:2]]
+                    + [Cell(f"{own[k] / least[k]:.3f}") for k in KEYS[:2]],
+                    quiet=name in REFERENCES,
+                )
+            )
+    return table
+
+
+def summary(result: Result) -> list[tuple[str, str]]:
+    """What the tables say, each as a figure and its meaning."""
+    ours, best = result.scores(COUPLED), result.best_reference()
+    found = [
+        (f"{ours['relative_mse']:.5f}", "relative MSE of the coupled forecast, history only"),
+        (f"{result.scores(best)['relative_mse']:.5f}", f"the best reference ({best})"),
+        (
+            f"{ours['of_climatology_first_year']:.2f}",
+            "of climatology's squared error in the first 12 months (damped persistence: "
+            f"{result.scores(DAMPED)['of_climatology_first_year']:.2f})",
+        ),
+    ]
+    for name, entries in result.of_networks(HISTORY).items():
+        if "gvae" in name:
+            values = [e["scores"]["relative_mse"] for e in entries]
+            found.append((f"{np.mean(values):.5f}", "Ada-GVAE, mean over the seeds"))
+    return found
+
+
+def pictures(result: Result) -> dict[str, bytes]:
+    """All figures by the name of their file."""
+    out = {"sst": _forecast(result), "sst-skill": _skill(result), "sst-leads": _leads(result)}
+    if result.parameters is not None:
+        out["sst-parameters"] = _parameters(result)
+    if result.probes:
+        out["sst-overlap"] = draw.overlap(result.probes["effects"])
+    return out
+
+
+def _forecast(result: Result) -> bytes:
+    truth, ours = result.judge.truth[-1], result.forecasts[COUPLED][-1]
+    month = str(result.grid.time[-1])[:7]
+    error = ours - truth
+    H = result.config.horizon
+    return draw.maps(
+        result.grid,
+        [
+            draw.Map(ours, f"Coupled forecast of {month}, {H} months ahead", "°C", "turbo", -2, 32),
+            draw.Map(truth, f"Observed, {month}", "°C", "turbo", -2, 32),
+            draw.Map(error, "Forecast minus observed, that month", "°C", "RdBu_r", -3, 3),
+            draw.Map(
+                result.judge.rmse_map(result.forecasts[COUPLED]),
+                f"Root mean square error, all {H} months", "°C", "magma_r", 0, 1.5,
+            ),
+        ],
+    )  # fmt: skip
+
+
+def _skill(result: Result) -> bytes:
+    judge = result.judge
+    found = [
+        draw.Map(judge.skill_map(result.forecasts[name]), title, "1 − MSE / MSE of climatology",
+                 "RdBu", -1, 1)
+        for name, title in ((COUPLED, "Skill of the coupled forecast"),
+                            (DAMPED, "Skill of trend + season with damped anomaly"))
+    ]  # fmt: skip
+    return draw.maps(result.grid, found)
+
+
+def _leads(result: Result) -> bytes:
+    lines = []
+    for key, title, label in (
+        ("rmse_by_lead", "Error", "RMSE, °C (weighted by area)"),
+        ("of_climatology_by_lead", "Against climatology", "squared error / that of climatology"),
+        ("anomaly_correlation_by_lead", "Pattern", "anomaly correlation"),
+    ):
+        own = [
+            draw.Curve(n, result.scores(n)[key], COLOURS[n], width=2.2 if n == COUPLED else 1.2)
+            for n in (CLIMATOLOGY, TREND, DAMPED, MODES, COUPLED)
+        ]
+        for name, entries in result.of_networks(HISTORY).items():
+            if "gvae" in name or name.startswith("identifier"):
+                mean = np.mean([e["scores"][key] for e in entries], axis=0).tolist()
+                colour = "#CC79A7" if "gvae" in name else "#009E73"
+                own.append(draw.Curve(name, mean, colour, "--", 1.2))
+        lines.append((title, label, own))
+    return draw.curves(lines)
+
+
+def _parameters(result: Result) -> bytes:
+    assert result.parameters is not None
+    p = result.parameters
+    span = (result.holdouts[0]["history_ends"], result.config.horizon)
+
+    def limits(x: np.ndarray) -> tuple[float, float]:
+        finite = x[np.isfinite(x)]
+        low, high = np.quantile(finite, (0.02, 0.98)) if len(finite) else (0.0, 1.0)
+        return float(low), float(max(high, low + 1e-6))
+
+    period = np.where(np.isfinite(p.period), p.period, np.nan)
+    found = [
+        draw.Map(period, "Period of the free oscillation", "months", "viridis", *limits(period)),
+        draw.Map(p.damping, "Damping time of free motion", "months", "cividis", *limits(p.damping)),
+        draw.Map(
+            p.forcing, f"Yearly forcing, {span[1]} months to {span[0]}",
+            "°C per (year/2π)²", "inferno", *limits(p.forcing),
+        ),
+        draw.Map(
+            p.values[-1, :, 0], "Restoring coefficient $c_0$", "(2π/year)²", "viridis",
+            *limits(p.values[-1, :, 0]),
+        ),
+    ]  # fmt: skip
+    return draw.maps(result.grid, found)
+
+
+def report(result: Result, images: dict[str, bytes], command: str) -> str:
+    """The whole experiment as one HTML page."""
+    main, peeking, holdouts = tables(result)
+    parts = [
+        _page.findings(summary(result)),
+        _page.section(main.title, html_table(main)),
+        _page.section(
+            "The forecast",
+            _page.picture(
+                images["sst"], "Maps of forecast, observation and error",
+                "Coastlines are those of the data's mask; grey is land, ice or cells that are not "
+                "always observed.",
+            ),
+            _page.picture(
+                images["sst-skill"], "Maps of skill against climatology",
+                "Blue: better than climatology over all months; red: worse.",
+            ),
+            _page.picture(
+                images["sst-leads"], "Error, skill and correlation by lead time",
+                "From the history only. Networks: mean over the seeds.",
+            ),
+        ),
+        _page.section(holdouts.title, html_table(holdouts)),
+        _page.section(peeking.title, html_table(peeking)),
+    ]  # fmt: skip
+    if "sst-parameters" in images:
+        parts.append(
+            _page.section(
+                "The equations that the network wrote down",
+                _page.picture(
+                    images["sst-parameters"], "Maps of period, damping and forcing",
+                    "Of y'' + c1 y' + c0 y = d(t) in every cell, by the time-invariant network, "
+                    "first seed. A strong forcing with a strong restoring force gives the same "
+                    "curve as both weaker: read them together.",
+                ),
+            )
+        )  # fmt: skip
+    if result.probes:
+        parts.append(_probes(result, images["sst-overlap"]))
+    config = result.config
+    setting = {
+        "Data": f"{result.grid.source or 'grid of the user'}; {int(result.grid.ocean.sum())} cells "
+        f"that always have a value, {str(result.grid.time[0])[:7]} to "
+        f"{str(result.grid.time[-1])[:7]}",
+        "Standardised": "on the history before each hold-out",
+        "Networks": f"{config.scale} scale, {config.steps} steps, seeds "
+        f"{', '.join(map(str, config.seeds))}, {config.device}",
+        "Parameters not probed": result.no_probes,
+        "Took": f"{result.seconds:.0f} s",
+    }
+    parts += [
+        _page.section("How it was made", _page.command_block(command), _page.facts(setting)),
+        _page.section("Machine", _page.facts(_page.machine_facts(result.machine))),
+    ]
+    return _page.page(
+        "Sea surface temperature",
+        f"A forecast of {config.horizon} months from what is known before them, beside the simple "
+        "ones that any forecast has to face, and the networks of the paper under both protocols.",
+        parts,
+    )
+
+
+def _probes(result: Result, image: bytes) -> str:
+    zones, alone = result.probes["zones"], result.probes["zones_by_mean_temperature"]
+    facts = {
+        "Climate zone, longitudes not seen": f"{zones['held_out_longitudes']:.2f}",
+        "Climate zone, chunk not seen": f"{zones['held_out_decade']:.2f}",
+        "Neither seen": f"{zones['held_out_both']:.2f} (mean temperature alone: "
+        f"{alone['held_out_both']:.2f}; shuffled labels: {zones['shuffled_labels']:.2f}; chance: "
+        f"{zones['chance']:.2f})",
+    }
+    for name, found in result.probes["effects"].items():
+        told = (
+            f"{found['effect']:.2f} ± {found['standard_error']:.2f} °C, difference of means "
+            f"{found['naive_difference']:.2f} °C; {100 * found['overlap']:.0f} % of the units are "
+            "comparable"
+        )
+        if not found["believable"]:
+            told += ": too few; the estimate rests on extrapolation and should not be believed"
+        facts[f"Effect, {name}"] = told
+    return _page.section(
+        "What the parameters know",
+        _page.facts(facts),
+        _page.picture(
+            image, "Histograms of propensities",
+            "Balanced accuracy of a linear probe above. Groups whose histograms do not overlap "
+            "cannot be compared: zone is a function of latitude, and so are the parameters.",
+        ),
+    )  # fmt: skip

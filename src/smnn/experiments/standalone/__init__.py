@@ -1,0 +1,1 @@
+"""Six linear ODEs against their closed forms, RK45 and LSODA."""

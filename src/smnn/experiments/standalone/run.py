@@ -1,0 +1,267 @@
+"""Standalone validation: six linear ODEs against their closed forms, RK45 and LSODA.
+
+Two settings are measured in one run. In the setting of the paper every problem is a first-order
+system and derivatives up to order 2 are carried. In the other each equation is solved as it stands,
+with `order=` raised until every error is below 1e-15.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from smnn import solve
+from smnn._util.machine import describe_machine
+from smnn._util.optional import require
+from smnn.datasets.odebench import STANDALONE, Exact, LinearOde
+from smnn.experiments._timing import Timing, threads, time_in_turns
+
+SMNN, RK45, LSODA = "S-MNN", "RK45", "LSODA"
+SOLVERS = (SMNN, RK45, LSODA)
+
+PAPER_ORDER = 2
+NATIVE_ORDER = {"R": 4, "P": 4, "L": 5, "H": 4, "D": 5, "T": 5}
+"""The lowest order at which y, y' and y'' all have a relative MSE below 1e-15."""
+
+PRINTED: dict[str, dict[str, tuple[str, ...]]] = {
+    SMNN: {
+        "R": ("4.8e-12", "4.8e-12", "2.2e-07"),
+        "P": ("9.4e-12", "9.4e-12", "9.6e-08"),
+        "L": ("2.6e-11", "2.6e-11", "7.1e-07"),
+        "H": ("9.5e-08", "7.7e-08", "5.1e-07"),
+        "D": ("2.1e-07", "2.3e-07", "4.0e-07"),
+        "T": ("1.0e-09", "6.8e-10", "4.3e-09"),
+    },
+    RK45: {
+        "R": ("9.3e-12",),
+        "P": ("2.9e-11",),
+        "L": ("2.2e-11",),
+        "H": ("1.7e-10", "1.5e-10"),
+        "D": ("1.2e-10", "1.4e-10"),
+        "T": ("6.7e-12", "4.4e-12", "2.7e-12"),
+    },
+    LSODA: {
+        "R": ("4.5e-11",),
+        "P": ("3.5e-10",),
+        "L": ("9.2e-11",),
+        "H": ("1.1e-09", "7.6e-10"),
+        "D": ("1.5e-09", "1.8e-09"),
+        "T": ("7.4e-11", "5.9e-11", "6.0e-11"),
+    },
+}
+"""Relative MSE as the paper prints it: of y, y', y'' as far as it gives them."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """The setting of the paper; the tolerances are those of ODEBench's own reference solutions."""
+
+    n_steps: int = 1000
+    step: float = 0.01
+    rtol: float = 1e-5
+    atol: float = 1e-7
+    first_step: float = 1e-6
+    min_step: float = 1e-10
+    """For LSODA only."""
+    repeats: int = 50
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One solver on one problem."""
+
+    problem: str
+    solver: str
+    order: int | None
+    """Highest derivative carried; `None` for the initial value solvers."""
+    errors: tuple[float | None, ...]
+    """Relative MSE of y, y', y''; `None` where the solver does not return it."""
+    timing: Timing
+    printed: tuple[str | None, ...] = (None, None, None)
+
+    @property
+    def agrees(self) -> tuple[bool | None, ...]:
+        """Whether each error equals the printed one at its printed digits."""
+        return tuple(
+            None if p is None or e is None else shown(e) == p
+            for e, p in zip(self.errors, self.printed, strict=True)
+        )
+
+    def record(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "problem": self.problem,
+            "solver": self.solver,
+            "order": self.order,
+            "relative_mse": list(self.errors),
+            "paper": list(self.printed),
+            "agrees": list(self.agrees),
+            "ms": self.timing.median,
+            "ms_fastest": self.timing.fastest,
+        }
+
+
+@dataclass
+class Standalone:
+    """Everything the experiment found."""
+
+    config: Config
+    machine: dict[str, Any]
+    paper: list[Entry] = field(default_factory=list)
+    native: list[Entry] = field(default_factory=list)
+    curves: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    """Solutions in native order by problem, `(T, 3)`; for the figure."""
+
+    def find(self, table: str, problem: str, solver: str) -> Entry:
+        """The entry of one cell; `table` is "paper" or "native"."""
+        entries: list[Entry] = getattr(self, table)
+        return next(e for e in entries if (e.problem, e.solver) == (problem, solver))
+
+    def record(self) -> dict[str, Any]:
+        """As plain data."""
+        problems = [
+            {"key": p.key, "name": p.name, "equation": p.equation, "order": p.order}
+            for p in STANDALONE
+        ]
+        return {
+            "experiment": "standalone",
+            "settings": asdict(self.config),
+            "machine": self.machine,
+            "problems": problems,
+            "paper_setting": [e.record() for e in self.paper],
+            "native_order": [e.record() for e in self.native],
+        }
+
+
+def shown(error: float) -> str:
+    """An error as the paper prints it."""
+    return f"{error:.1e}"
+
+
+def run(config: Config, tick: Callable[[str], None] = lambda name: None) -> Standalone:
+    """Run the experiment on one thread.
+
+    Args:
+        config: The setting.
+        tick: Called with the name of the problem after every round of timings.
+    """
+    integrate = require("scipy.integrate", "compare with RK45 and LSODA")
+    with threads(1):
+        result = Standalone(config, describe_machine())
+        for problem in STANDALONE:
+            _run_problem(problem, config, integrate.solve_ivp, result, tick)
+    return result
+
+
+def _run_problem(
+    problem: LinearOde,
+    config: Config,
+    solve_ivp: Callable[..., Any],
+    result: Standalone,
+    tick: Callable[[str], None],
+) -> None:
+    truth = problem.exact(np.arange(config.n_steps) * Exact(config.step), order=2)
+    order = NATIVE_ORDER[problem.key]
+    calls: dict[str, Callable[[], Any]] = {
+        "system": system_solver(problem, config),
+        "native": native_solver(problem, config, order),
+        RK45: ivp_solver(problem, config, solve_ivp, RK45),
+        LSODA: ivp_solver(problem, config, solve_ivp, LSODA),
+    }
+    states = {name: call() for name, call in calls.items()}
+    times = time_in_turns(calls, config.repeats, tick=lambda: tick(problem.name))
+
+    def entry(solver: str, call: str, carried: int | None, y: Any, *, paper: bool) -> Entry:
+        printed: tuple[str | None, ...] = (None, None, None)
+        if paper:
+            found = PRINTED[solver][problem.key]
+            printed = (*found, *[None] * (3 - len(found)))
+        errors = relative_mse(np.asarray(y), truth)
+        return Entry(problem.key, solver, carried, errors, times[call], printed)
+
+    system, native = (states[k][:, 0, :3].numpy() for k in ("system", "native"))
+    result.curves[problem.key] = native
+    result.paper.append(entry(SMNN, "system", PAPER_ORDER, system, paper=True))
+    result.native.append(entry(SMNN, "native", order, native, paper=False))
+    for solver in (RK45, LSODA):
+        x = states[solver].y.T
+        result.paper.append(entry(solver, solver, None, x, paper=True))
+        y = derivatives_of_state(problem, x)
+        result.native.append(entry(solver, solver, None, y, paper=False))
+
+
+def relative_mse(
+    y: NDArray[np.floating], truth: NDArray[np.longdouble]
+) -> tuple[float | None, ...]:
+    """Mean squared error over the variance of the truth, for the columns that `y` has."""
+    k = y.shape[1]
+    error = ((y.astype(Exact) - truth[:, :k]) ** 2).mean(0) / truth[:, :k].var(0)
+    return (*(float(e) for e in error), *[None] * (truth.shape[1] - k))
+
+
+def system_solver(problem: LinearOde, config: Config) -> Callable[[], torch.Tensor]:
+    """The paper's setting: a first-order system, derivatives up to order 2."""
+    c, d = (torch.from_numpy(x)[None] for x in problem.as_system())
+    u = torch.tensor(problem.u, dtype=torch.float64).view(1, -1, 1)
+    s = torch.tensor([config.step], dtype=torch.float64)
+    return lambda: solve(c, d, u, s, order=PAPER_ORDER, n_steps=config.n_steps)
+
+
+def native_solver(problem: LinearOde, config: Config, order: int) -> Callable[[], torch.Tensor]:
+    """The equation as it stands, derivatives up to `order`."""
+    c = torch.tensor(problem.c, dtype=torch.float64).view(1, 1, 1, -1)
+    d = torch.tensor([[problem.d]], dtype=torch.float64)
+    u = torch.tensor(problem.u, dtype=torch.float64).view(1, 1, -1)
+    s = torch.tensor([config.step], dtype=torch.float64)
+    return lambda: solve(c, d, u, s, order=order, n_steps=config.n_steps)
+
+
+def ivp_solver(
+    problem: LinearOde, config: Config, solve_ivp: Callable[..., Any], method: str
+) -> Callable[[], Any]:
+    """SciPy on the first-order system, evaluated on the same grid."""
+    f = right_hand_side(problem)
+    t = np.arange(config.n_steps) * config.step
+    options: dict[str, float] = {"min_step": config.min_step} if method == LSODA else {}
+    return lambda: solve_ivp(
+        f, (0.0, t[-1]), problem.u, method=method, t_eval=t,
+        rtol=config.rtol, atol=config.atol, first_step=config.first_step, **options,
+    )  # fmt: skip
+
+
+def right_hand_side(problem: LinearOde) -> Callable[[float, NDArray[np.float64]], Any]:
+    """The fastest of the ways tried to write x' = A x + b for SciPy: plain Python numbers."""
+    A, b = problem.as_explicit()
+    *_, last = A.tolist()
+    b_last = float(b[-1])
+    if problem.order == 1:
+        a0 = last[0]
+        return lambda t, x: a0 * x + b_last
+    if problem.order == 2:
+        a0, a1 = last
+
+        def second(t: float, x: NDArray[np.float64]) -> tuple[float, ...]:
+            x0, x1 = x.tolist()
+            return x1, a0 * x0 + a1 * x1 + b_last
+
+        return second
+    a0, a1, a2 = last
+
+    def third(t: float, x: NDArray[np.float64]) -> tuple[float, ...]:
+        x0, x1, x2 = x.tolist()
+        return x1, x2, a0 * x0 + a1 * x1 + a2 * x2 + b_last
+
+    return third
+
+
+def derivatives_of_state(problem: LinearOde, x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """y, y', y'' from the states `x (T, m)`: x' is the right-hand side, x'' its derivative."""
+    A, b = problem.as_explicit()
+    first = x @ A.T + b
+    second = first @ A.T
+    return np.stack([x[:, 0], first[:, 0], second[:, 0]], axis=-1)

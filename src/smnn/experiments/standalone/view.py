@@ -1,0 +1,214 @@
+"""The standalone experiment shown: its two tables, its figure and its report."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+
+from smnn._util.optional import require
+from smnn.datasets.odebench import STANDALONE, Exact
+from smnn.experiments.standalone.run import RK45, SMNN, SOLVERS, Entry, Standalone, shown
+from smnn.report import page as _page
+from smnn.report.tables import Cell, Row, Table, best_of, html_table
+
+QUANTITIES = ("y", "y′", "y″")
+# Colours that stay apart for colour-blind readers and in print (Okabe and Ito).
+COLOURS = ("#0072B2", "#D55E00", "#009E73")
+
+
+def tables(result: Standalone) -> list[Table]:
+    """The table of the paper, and the one with the order raised."""
+    return [_paper_table(result), _native_table(result)]
+
+
+def _entries(result: Standalone, table: str, solver: str) -> list[Entry]:
+    return [result.find(table, problem.key, solver) for problem in STANDALONE]
+
+
+def _paper_table(result: Standalone) -> Table:
+    table = Table(
+        title="Setting of the paper: first-order systems, derivatives up to order 2",
+        columns=[problem.key for problem in STANDALONE],
+        caption="Relative MSE of y, y′ and y″ against the closed form, and median time on one "
+        "thread. ✓: equal to the paper at its printed digits; the row 'paper' is its S-MNN row. "
+        "–: not in the state of the solver.",
+    )
+    for i, quantity in enumerate(QUANTITIES):
+        _add_errors(table, result, "paper", i, quantity)
+        printed = [Cell(e.printed[i] or "–") for e in _entries(result, "paper", SMNN)]
+        table.rows.append(Row(quantity, "paper", printed, quiet=True))
+    _add_times(table, result, "paper")
+    return table
+
+
+def _native_table(result: Standalone) -> Table:
+    entries = _entries(result, "native", SMNN)
+    table = Table(
+        title="Native order, with order= raised",
+        columns=[problem.key for problem in STANDALONE],
+        caption="Each equation as it stands, carrying derivatives up to the order given. RK45 "
+        "and LSODA solve the first-order system; derivatives beyond its state come from its "
+        "right-hand side.",
+    )
+    table.rows.append(Row("order", SMNN, [Cell(str(entry.order)) for entry in entries]))
+    for i, quantity in enumerate(QUANTITIES):
+        _add_errors(table, result, "native", i, quantity)
+    _add_times(table, result, "native")
+    return table
+
+
+def _add_errors(table: Table, result: Standalone, which: str, i: int, group: str) -> None:
+    columns = {solver: _entries(result, which, solver) for solver in SOLVERS}
+    best = [
+        best_of(tuple(columns[s][j].errors[i] for s in SOLVERS)) for j in range(len(STANDALONE))
+    ]
+    for solver in reversed(SOLVERS):
+        cells = []
+        for entry, least in zip(columns[solver], best, strict=True):
+            error = entry.errors[i]
+            text = "–" if error is None else shown(error)
+            cells.append(Cell(text, error is not None and error == least, entry.agrees[i]))
+        table.rows.append(Row(group, solver, cells))
+
+
+def _add_times(table: Table, result: Standalone, which: str) -> None:
+    columns = {s: [e.timing.median for e in _entries(result, which, s)] for s in SOLVERS}
+    best = [min(columns[s][j] for s in SOLVERS) for j in range(len(STANDALONE))]
+    for solver in reversed(SOLVERS):
+        cells = [Cell(f"{ms:.2f}", ms == least) for ms, least in zip(columns[solver], best)]
+        table.rows.append(Row("ms", solver, cells))
+
+
+def summary(result: Standalone) -> list[tuple[str, str]]:
+    """What the two tables say, each as a figure and its meaning."""
+    verdicts = [v for e in result.paper if e.solver == SMNN for v in e.agrees if v is not None]
+    worst = max(max(x for x in e.errors if x is not None) for e in _entries(result, "native", SMNN))
+    return [
+        (
+            f"{sum(verdicts)} of {len(verdicts)}",
+            "S-MNN errors equal those of the paper at its printed digits",
+        ),
+        (
+            shown(worst),
+            "largest relative MSE of y, y′ and y″ in native order",
+        ),
+        (
+            _speed_up(result),
+            "the speed of the faster of RK45 and LSODA, native order, one thread",
+        ),
+    ]
+
+
+def _speed_up(result: Standalone) -> str:
+    ratios = []
+    for problem in STANDALONE:
+        times = {s: result.find("native", problem.key, s).timing.median for s in SOLVERS}
+        ours = times.pop(SMNN)
+        ratios.append(min(times.values()) / ours)
+    return f"{min(ratios):.1f}× to {max(ratios):.1f}×"
+
+
+def figure(result: Standalone) -> bytes:
+    """Solutions with their derivatives on the closed forms, and how far apart they are, as PNG."""
+    require("matplotlib", "draw the figure")
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    style: dict[Any, Any] = {
+        "font.family": "serif", "font.serif": ["STIXGeneral", "DejaVu Serif"],
+        "mathtext.fontset": "stix", "font.size": 10, "axes.titlesize": 11, "axes.linewidth": 0.7,
+        "axes.spines.top": False, "axes.spines.right": False, "xtick.direction": "out",
+        "xtick.major.width": 0.7, "ytick.major.width": 0.7, "legend.frameon": False,
+    }  # fmt: skip
+    with mpl.rc_context(style):
+        canvas = Figure(figsize=(10, 6.6), dpi=200)
+        FigureCanvasAgg(canvas)
+        outer = canvas.add_gridspec(
+            2, 3, left=0.062, right=0.99, top=0.935, bottom=0.135, wspace=0.24, hspace=0.36
+        )
+        for k, problem in enumerate(STANDALONE):
+            inner = outer[divmod(k, 3)].subgridspec(2, 1, height_ratios=(3.2, 1), hspace=0.1)
+            top = canvas.add_subplot(inner[0])
+            _draw_panel(top, canvas.add_subplot(inner[1], sharex=top), problem, result, k)
+        _draw_legend(canvas)
+        file = io.BytesIO()
+        canvas.savefig(file, format="png")
+    return file.getvalue()
+
+
+def _draw_panel(top: Any, low: Any, problem: Any, result: Standalone, k: int) -> None:
+    config = result.config
+    t = np.arange(config.n_steps) * Exact(config.step)
+    truth, curves = problem.exact(t), result.curves[problem.key]
+    order = result.find("native", problem.key, SMNN).order
+    for i, colour in enumerate(COLOURS):
+        top.plot(t, curves[:, i], color=colour, lw=2.6, alpha=0.55, solid_capstyle="butt")
+        top.plot(t, truth[:, i], color="black", lw=0.9, ls=(0, (4, 3)))
+        error = np.abs(curves[:, i] - truth[:, i]).astype(float)
+        low.plot(t[error > 0], error[error > 0], color=colour, lw=0.8)
+    top.set_title(f"{problem.name}  (order {order})", loc="left", fontweight="bold", pad=18)
+    top.text(0, 1.045, f"${problem.equation}$", transform=top.transAxes, fontsize=9, color="0.3")
+    top.margins(x=0)
+    top.tick_params(labelbottom=False)
+    low.set_yscale("log")
+    low.set_ylim(1e-18, 1e-6)
+    low.set_yticks([1e-16, 1e-12, 1e-8])
+    low.minorticks_off()
+    low.grid(axis="y", lw=0.4, color="0.85")
+    low.set_xlim(0, config.n_steps * config.step)
+    if k >= 3:
+        low.set_xlabel("time $t$")
+    if k % 3 == 0:
+        top.set_ylabel("solution")
+        low.set_ylabel("|error|")
+
+
+def _draw_legend(canvas: Any) -> None:
+    from matplotlib.lines import Line2D
+
+    labels = ("$y$", "$y'$", "$y''$")
+    handles = [
+        Line2D([], [], color=colour, lw=2.6, alpha=0.55, label=f"{label}, S-MNN")
+        for colour, label in zip(COLOURS, labels)
+    ]
+    handles.append(Line2D([], [], color="black", lw=0.9, ls=(0, (4, 3)), label="closed form"))
+    canvas.legend(handles=handles, loc="lower center", ncols=4, fontsize=10, columnspacing=2.5)
+
+
+def report(result: Standalone, png: bytes, command: str) -> str:
+    """The whole experiment as one HTML page."""
+    config = result.config
+    first, second = tables(result)
+    letters = ", ".join(f"{p.key}: {p.name}" for p in STANDALONE)
+    setting = {
+        "Grid": f"{config.n_steps} times, step {config.step}",
+        "Arithmetic": "float64; closed forms in the widest float of the platform",
+        "RK45, LSODA": f"scipy.integrate.solve_ivp, rtol {config.rtol:g}, atol {config.atol:g}, "
+        f"first step {config.first_step:g}",
+        "Relative MSE": "mean squared error over the variance of the closed form",
+        "Timing": f"median of {config.repeats} calls, taken in turns after warming up",
+    }
+    return _page.page(
+        "Standalone validation",
+        "Six linear ODEs with known solutions, solved as least-squares problems by smnn "
+        f"and by the {RK45} and LSODA methods of SciPy.",
+        [
+            _page.findings(summary(result)),
+            _page.section(first.title, html_table(first), f'<p class="caption">{letters}.</p>'),
+            _page.section(second.title, html_table(second)),
+            _page.section(
+                "Trajectories",
+                _page.picture(
+                    png,
+                    "Six panels with y, y' and y'' of each problem on the closed form",
+                    "Solutions in native order with their first two derivatives (colour) on the "
+                    "closed form (dashed), and the absolute error of each below.",
+                ),
+            ),
+            _page.section("How it was made", _page.command_block(command), _page.facts(setting)),
+            _page.section("Machine", _page.facts(_page.machine_facts(result.machine))),
+        ],
+    )

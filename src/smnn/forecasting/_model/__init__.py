@@ -1,0 +1,1 @@
+"""The forecasting model: candidate equations, their selection, coupling and intervals."""

@@ -1,0 +1,126 @@
+"""Tables that are not text: JSON, NumPy, NetCDF, and what pandas reads."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from data.written_tables import FEW, curve, written
+from smnn._util.optional import MissingPackageError
+from smnn.data._tables import Table, TableError, read_table
+
+pd = pytest.importorskip("pandas")
+
+
+def same(table: Table) -> None:
+    assert table.names == ["x", "y"]
+    assert table.times[0].tolist() == [0, 1, 2, 3, 4, 5]
+    np.testing.assert_array_equal(table.values[0][:, 0], curve())
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"t": list(range(FEW)), "x": curve(), "y": [1, 2, None, 4, 5, 7]},
+        [{"t": i, "x": v, "y": i * i} for i, v in enumerate(curve())],
+        {"columns": ["t", "x", "y"], "data": [[i, v, i * i] for i, v in enumerate(curve())]},
+    ],
+)
+def test_json(tmp_path: Path, record: Any) -> None:
+    same(read_table(written(tmp_path, json.dumps(record), "data.json")))
+
+
+def test_npz(tmp_path: Path) -> None:
+    path = tmp_path / "data.npz"
+    np.savez(path, t=np.arange(FEW), x=curve(), y=np.arange(FEW) ** 2)
+    same(read_table(path))
+    np.savez(path, t=np.arange(FEW), X=np.random.default_rng(0).random((FEW, 2)))
+    assert read_table(path).names == ["X1", "X2"]
+
+
+def test_npy(tmp_path: Path) -> None:
+    path = tmp_path / "data.npy"
+    values = np.random.default_rng(0).random((2, FEW, 3))
+    np.save(path, values)
+    table = read_table(path)
+    assert table.names == ["x1", "x2", "x3"]
+    np.testing.assert_array_equal(table.values[1], values[1])
+    np.save(path, values[0])
+    np.testing.assert_array_equal(read_table(path).values[0], values[0])
+    np.save(path, values[0, :, 0])
+    assert read_table(path).values[0].shape == (FEW, 1)
+
+
+def test_netcdf(tmp_path: Path) -> None:
+    xarray = pytest.importorskip("xarray")
+    pytest.importorskip("h5netcdf")
+    path = tmp_path / "data.nc"
+    when = pd.date_range("2000-01-01", periods=FEW, freq="D")
+    data = {"x": ("time", curve()), "map": (("time", "lat"), np.zeros((FEW, 2)))}
+    xarray.Dataset(data, coords={"time": when}).to_netcdf(path, engine="h5netcdf")
+    table = read_table(path)
+    assert table.names == ["x"]
+    assert table.time_unit == "days since 2000-01-01"
+    assert table.notes == ["left out, not a series along 'time': map ('time', 'lat')."]
+    del data["x"]
+    xarray.Dataset(data, coords={"time": when}).to_netcdf(path, engine="h5netcdf")
+    with pytest.raises(
+        TableError, match=r"expected variables along 'time' alone\. Select one place"
+    ):
+        read_table(path)
+
+
+def save(path: Path, **arrays: Any) -> None:
+    np.savez(path, **arrays) if path.suffix == ".npz" else np.save(path, arrays["a"])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("data.json", "{", "cannot be read as .json: JSONDecodeError"),
+        ("data.json", "3", "got JSON that is no table"),
+        ("data.json", '{"t": [1, 2], "x": [1]}', r"got columns of different lengths \(t 2, x 1\)"),
+        ("data.json", "[]", "got JSON that is no table"),
+        ("data.npy", "junk", "cannot be read as .npy: ValueError"),
+        ("data.npz", "junk", "cannot be read as .npz"),
+        ("data.nc", "junk", r"data\.nc: not a NetCDF file"),
+        ("data.npy", {"a": np.array(["a", "b"])}, "got an array of <U1 with shape"),
+        ("data.npy", {"a": np.zeros((2, 2, 2, 2))}, r"with shape \(2, 2, 2, 2\); expected numbers"),
+        (
+            "data.npy",
+            {"a": np.array([{}], object)},
+            "data.npy holds Python objects; expected numbers",
+        ),
+        ("data.npz", {"a": np.zeros(3), "b": np.zeros((2, 2, 2))}, "got 'b' with shape"),
+        ("data.npz", {"a": np.zeros(3), "b": np.zeros(4)}, r"different lengths \(a 3, b 4\)"),
+    ],
+)
+def test_damaged_files(tmp_path: Path, name: str, content: Any, message: str) -> None:
+    path = tmp_path / name
+    if isinstance(content, dict):
+        save(path, **content)
+    else:
+        path.write_text(content)
+    with pytest.raises(TableError, match=message):
+        read_table(path)
+
+
+@pytest.mark.parametrize(("name", "package"), [("a.parquet", "pyarrow"), ("a.xlsx", "openpyxl")])
+def test_formats_that_need_a_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, package: str
+) -> None:
+    def absent(*_: object) -> None:
+        raise ImportError(f"Missing optional dependency {package!r}")
+
+    monkeypatch.setattr(pd, "read_parquet", absent)
+    monkeypatch.setattr(pd, "read_excel", absent)
+    with pytest.raises(MissingPackageError, match=rf"{package} is needed to read .*save the table"):
+        read_table(written(tmp_path, "PK", name))
+
+
+def test_formats_that_pandas_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = pd.DataFrame({"t": range(FEW), "x": curve(), "y": np.arange(FEW) ** 2})
+    monkeypatch.setattr(pd, "read_parquet", lambda path: frame)
+    same(read_table(written(tmp_path, "PAR1", "a.parquet")))

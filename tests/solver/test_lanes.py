@@ -1,0 +1,64 @@
+"""What the vector instructions of the CPU kernels compute, on processors that differ."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("numba")
+
+INVERSE_ROOT = """
+import sys
+import numba as nb
+import numpy as np
+from numba.extending import intrinsic
+from smnn._solver.cpu.simd import W, instruction
+
+@intrinsic
+def inverse_root(typingctx, out, x):
+    def body(e, out, x):
+        e.store(e.inverse_root(e.load(e.data(1))), e.data(0))
+    return instruction([out, x], body)
+
+@nb.njit
+def apply(out, x):
+    inverse_root(out, x)
+
+draw = np.random.default_rng(0)
+worst = 0.0
+for _ in range(2000):
+    x, out = 10.0 ** draw.uniform(-300, 300, W), np.empty(W)
+    apply(out, x)
+    exact = 1 / np.sqrt(x.astype(np.longdouble))
+    worst = max(worst, float(np.max(np.abs(out - exact) / exact)))
+for special in (np.inf, np.nan):
+    apply(out, np.full(W, special))
+    assert not np.isfinite(out).any() or (out == 0).all()
+print(worst)
+"""
+
+
+@pytest.mark.parametrize("processor", [{}, {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}])
+def test_inverse_root_is_exact_to_rounding(processor: dict[str, str]) -> None:
+    """With what the processor of this machine offers, and without."""
+    done = subprocess.run(
+        [sys.executable, "-c", INVERSE_ROOT],
+        env={**os.environ, **processor}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 4e-16
+
+
+def test_the_cache_of_compiled_kernels_knows_every_file_they_are_made_of() -> None:
+    """Else a new version of the package would run what was compiled of the old one."""
+    from smnn._solver.cpu import backward, forward, pieces
+
+    folder = Path(pieces.__file__).parent
+    kernels = {path.stem for path in folder.glob("*.py")} - {"__init__", "native", "backend"}
+    assert set(pieces.FILES) == kernels
+    before = pieces.sources()
+    assert before == pieces.sources()
+    assert forward.forward.py_func.__closure__[0].cell_contents == before
+    assert backward.backward.py_func.__closure__[0].cell_contents == before

@@ -1,0 +1,191 @@
+"""Cutting a sequence into pieces, or the work among threads, changes nothing but the speed."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from helpers import SCHEMES, random_problem, relative
+from smnn._solver.problem import Problem, make_problem
+from smnn._solver.registry import backend_named
+from smnn._solver.rows import row_gradients
+
+PIECES = range(1, 9)
+
+
+def problem_of(scheme: str, T: int, device: str, **extra: object) -> Problem:
+    """Like the problems that are cut in earnest, but short: few samples, many times."""
+    sizes = {"V": 2, "Q": 2, "R": 2, "R_init": 1, "batch": (2,), "per_variable": True}
+    chosen = sizes | {"limit": None} | extra
+    case = random_problem(T, T=T, scheme=scheme, device=device, **chosen)
+    return make_problem(*case.args, **case.kw)[0]
+
+
+def possible(T: int, pieces: int, scheme: str) -> bool:
+    """A piece must be longer than the separator at its end."""
+    reach = 2 if scheme == "central" else 1
+    return T // pieces > reach
+
+
+def solve(problem: Problem, pieces: int, backend: str) -> tuple[Tensor, Tensor]:
+    """The solution, and one adjoint solve with the kept factor."""
+    engine = backend_named(backend)
+    solved = engine.solve(problem, pieces)
+    g = torch.randn(problem.y_shape, generator=torch.Generator().manual_seed(5)).to(problem.c)
+    return solved.y, engine.adjoint(problem, solved.factor, g, pieces)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("T", [13, 24, 37, 64, 101])
+def test_any_number_of_pieces(T: int, scheme: str, fast_backend: str, device: str) -> None:
+    problem = problem_of(scheme, T, device)
+    whole = solve(problem, 1, fast_backend)
+    cut = {P: solve(problem, P, fast_backend) for P in PIECES if possible(T, P, scheme)}
+    assert len(cut) > 3
+    errors = {P: [relative(a, b) for a, b in zip(parts, whole)] for P, parts in cut.items()}
+    assert {P: e for P, e in errors.items() if max(e) > 1e-11} == {}
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"V": 1, "Q": 1, "R": 4, "R_init": 3},
+        {"V": 3, "Q": 3, "R": 1},
+        {"weights": "tensor"},
+        {"weights": "zeros", "Q": 6, "T_init": 40, "R_init": 2, "limit": 1e5},
+        {"T_init": 40, "Q": 1},
+        {"T_init": 0, "Q": 3},
+        {"constant": "cds"},
+        {"batch": (1,)},
+        {"batch": (9,)},
+        {"batch": (3,), "shared": "cs"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_pieces_with_every_option(
+    extra: dict[str, object], scheme: str, fast_backend: str, device: str
+) -> None:
+    problem = problem_of(scheme, 40, device, **extra)
+    whole = solve(problem, 1, fast_backend)
+    for P in (2, 3, 5, 8):
+        parts = solve(problem, P, fast_backend)
+        assert max(relative(a, b) for a, b in zip(parts, whole)) < 1e-11
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_pieces_against_another_method(scheme: str, fast_backend: str, device: str) -> None:
+    problem = problem_of(scheme, 30, device)
+    expected = backend_named("reference").solve(problem, 1).y
+    for P in PIECES:
+        assert relative(solve(problem, P, fast_backend)[0], expected) < 1e-9
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_singular_sequence_is_found_in_every_cut(
+    scheme: str, fast_backend: str, device: str
+) -> None:
+    problem = problem_of(scheme, 40, device, V=1, Q=1, batch=(3,))
+    c, w_init = problem.c.clone(), problem.w_init.clone()
+    c[1], w_init[1] = 0.0, 0.0  # nothing is said about sample 1 but that it is smooth
+    problem = problem._replace(c=c, w_init=w_init)
+    good = [0, 2]
+    whole = backend_named(fast_backend).solve(problem, 1)
+    y_size = whole.y[0].numel()
+    for P in PIECES:
+        solved = backend_named(fast_backend).solve(problem, P)
+        assert bool((solved.rcond[good] > 1e-8).all())
+        assert bool(((solved.weakest >= 0) & (solved.weakest < y_size)).all())
+        assert not float(solved.rcond[1]) > 1e-14
+        assert relative(solved.y[good], whole.y[good]) < 1e-11
+
+
+GRADIENTS = ("c", "d", "u", "s", "w_gov", "w_init", "w_smooth")
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {},
+        {"V": 1, "Q": 1, "R": 4, "R_init": 3, "batch": (1,)},
+        {"V": 3, "Q": 2, "R": 1, "batch": (20,)},
+        {"weights": "tensor", "T_init": 17},
+        {"T_init": 0, "Q": 3},
+        {"constant": "cds", "shared": "cs"},
+    ],
+    ids=str,
+)
+def test_gradients_in_pieces(
+    extra: dict[str, object], scheme: str, fast_backend: str, device: str
+) -> None:
+    """Against tensor expressions of the rows, for cuts into pieces of uneven length."""
+    engine = backend_named(fast_backend)
+    problem = problem_of(scheme, 37, device, **extra)
+    gy = torch.randn(problem.y_shape, generator=torch.Generator().manual_seed(5)).to(problem.c)
+    y = engine.solve(problem, 1).y
+    factor = engine.solve(problem, 1).factor
+    expected = row_gradients(problem, engine.adjoint(problem, factor, gy, 1), y)
+    for P in (1, 2, 3, 5, 8):
+        factor = engine.solve(problem, P).factor
+        found = engine.gradients(problem, factor, y, gy, P, [True] * 7)
+        for name, a, b in zip(GRADIENTS, found, expected, strict=True):
+            assert a.shape == b.shape
+            assert b.numel() == 0 or relative(a, b) < 1e-9, (P, name)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_only_what_is_wanted(scheme: str, fast_backend: str, device: str) -> None:
+    engine = backend_named(fast_backend)
+    problem = problem_of(scheme, 37, device, weights="tensor")
+    solved = engine.solve(problem, 3)
+    gy = torch.randn(problem.y_shape, generator=torch.Generator().manual_seed(5)).to(problem.c)
+    everything = engine.gradients(problem, solved.factor, solved.y, gy, 3, [True] * 7)
+    for i in range(7):
+        wanted = [j == i for j in range(7)]
+        found = engine.gradients(problem, solved.factor, solved.y, gy, 3, wanted)
+        assert relative(found[i], everything[i]) < 1e-12
+        assert {x.numel() for x, w in zip(found, wanted, strict=True) if not w} == {0}
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize(("B", "T"), [(1, 5), (1, 16), (1, 17), (1, 100), (3, 40), (40, 3)])
+def test_row_gradients_of_any_size(
+    B: int, T: int, scheme: str, fast_backend: str, device: str
+) -> None:
+    """However many lanes there are for so many times, and whatever layout `lam` and `y` have."""
+    problem = problem_of(scheme, T, device, batch=(B,), weights="tensor")
+    y = torch.randn(problem.y_shape, generator=torch.Generator().manual_seed(1)).to(problem.c)
+    lam = y.flip(0, 1).transpose(0, 1).contiguous().transpose(0, 1)
+    found = backend_named(fast_backend).row_gradients(problem, lam, y, [True] * 7)
+    for name, a, b in zip(GRADIENTS, found, row_gradients(problem, lam, y), strict=True):
+        assert relative(a, b) < 1e-11, name
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_automatic_number_of_pieces_fits(scheme: str, fast_backend: str, device: str) -> None:
+    """Whatever the sizes, the number chosen leaves pieces longer than their separators."""
+    del device
+    for B in (0, 1, 2, 3, 7, 8, 100):
+        for T in (1, 2, 3, 47, 48, 49, 100, 1000, 10**6):
+            P = backend_named(fast_backend).pieces(B, T, 6, 2 if scheme == "central" else 1)
+            # On a GPU, 0: lanes share a sequence; -1, with --reduced: odd-even reduction.
+            assert P in (-1, 0, 1) or possible(T, P, scheme)
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("batch", [(1,), (40,)])
+def test_number_of_threads(
+    batch: tuple[int, ...], scheme: str, fast_backend: str, device: str
+) -> None:
+    case = random_problem(
+        2, T=300, V=2, R_init=1, batch=batch, scheme=scheme, device=device, limit=None
+    )
+    results = []
+    for count in (1, 2, 3):
+        torch.set_num_threads(count)
+        inputs = [x.detach().clone().requires_grad_() for x in case.args]
+        y = case.replace(**dict(zip("cdus", inputs))).solve(fast_backend)
+        results.append([y, *torch.autograd.grad(y.square().sum(), inputs)])
+    for other in results[1:]:
+        assert max(relative(a, b) for a, b in zip(other, results[0])) < 1e-12

@@ -1,0 +1,229 @@
+"""`keep_factor=False`: the same answers and derivatives, and no factor that outlives the call."""
+
+import weakref
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import smnn
+from helpers import random_problem
+from smnn._solver import recompute
+from smnn._solver.eager import Signature
+from smnn._solver.problem import Problem
+from smnn._solver.registry import backend_named
+
+SCHEMES = ("smnn", "central")
+
+
+def _leaves(args: tuple[Tensor, ...]) -> list[Tensor]:
+    return [x.detach().clone().requires_grad_() for x in args]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("part", [1, 10**4, 2**26])
+def test_values_and_gradients(
+    scheme: str, part: int, fast_backend: str, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recompute, "PART", part)  # one sample at a time, a few, all
+    case = random_problem(3, T=9, V=2, Q=2, R=2, batch=(7,), device=device)
+    answers = []
+    for keep in (True, False):
+        leaves = _leaves(case.args)
+        y = smnn.solve(*leaves, scheme=scheme, backend=fast_backend, keep_factor=keep)
+        g = torch.cos(torch.arange(y.numel(), dtype=y.dtype, device=device)).view_as(y)
+        answers.append([y.detach(), *torch.autograd.grad(y, leaves, g)])
+    for a, b in zip(*answers, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
+
+
+def test_only_the_inputs_are_kept(fast_backend: str, device: str) -> None:
+    case = random_problem(3, T=40, V=1, Q=1, R=2, batch=(5,), device=device)
+    sizes = {}
+    for keep in (True, False):
+        kept: list[Tensor] = []
+
+        def pack(x: Tensor, kept: list[Tensor] = kept) -> Tensor:
+            kept.append(x)
+            return x
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+            smnn.solve_ex(*_leaves(case.args), backend=fast_backend, keep_factor=keep)
+        sizes[keep] = sum({x.data_ptr(): x.untyped_storage().nbytes() for x in kept}.values())
+    inputs = sum(x.untyped_storage().nbytes() for x in case.args)
+    assert sizes[False] <= inputs + 3 * 8 * 64  # and the three weights, which are numbers
+    assert sizes[True] > 3 * sizes[False]
+
+
+@pytest.mark.parametrize("numbers", [True, False])
+def test_one_factor_at_a_time(
+    numbers: bool, fast_backend: str, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the part that is worked on, and no larger than was promised."""
+    promised = 40_000
+    monkeypatch.setattr(recompute, "PART", promised)
+    engine = backend_named(fast_backend)
+    few = max(1, min(engine.busy(2), 40 // 4))
+    factors: list[weakref.ref[Tensor]] = []
+    if numbers:  # parts are solved like others of their size
+        where, name, solve = recompute, "solve_like", recompute.solve_like
+    else:
+        where, name, solve = engine, "solve", engine.solve
+
+    def watched(*args: Any) -> Any:
+        assert not any(factor() is not None for factor in factors)
+        solved = solve(*args)
+        y, factor, *_ = solved
+        assert 8 * factor.numel() <= promised or y.shape[0] <= few
+        factors.append(weakref.ref(factor))
+        return solved
+
+    monkeypatch.setattr(where, name, watched)
+    leaves = _leaves(random_problem(3, T=60, V=1, Q=1, R=1, batch=(40,), device=device).args)
+    w_gov = 1.0 if numbers else torch.ones((), dtype=torch.float64, device=device)
+    y = smnn.solve(*leaves, w_gov=w_gov, backend=fast_backend, keep_factor=False)
+    forward = len(factors)
+    torch.autograd.grad(y.sum(), leaves)
+    assert forward > 2
+    assert len(factors) == 2 * forward
+
+
+@pytest.mark.parametrize(
+    ("B", "n", "size"), [(4096, 45, 512), (100, 45, 25), (100_000, 9, 2048), (4096, 3, 1)]
+)
+def test_parts_that_keep_a_device_busy(
+    B: int, n: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Smaller ones took 15 times as long: a large block takes its time, alone or among hundreds."""
+    engine, words = backend_named("gpu"), 12_500
+    monkeypatch.setattr(recompute, "PART", 8 * words)  # that of a sample
+    monkeypatch.setattr(engine, "factor_size", lambda problem, _: words * problem.c.shape[0])
+    c, other = (
+        torch.empty(1, device="meta").expand(*shape) for shape in ((B, 1, 1, n // 3, 3), (1,))
+    )
+    assert recompute._size(Problem.of([c, *[other] * 6], "smnn"), engine) == size
+
+
+def test_gradients_are_written_where_they_belong(
+    fast_backend: str, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not beside it first, with a copy for each part."""
+    if fast_backend == "torch":
+        pytest.skip("has no kernels of its own")
+    monkeypatch.setattr(recompute, "PART", 10**4)
+    parts = []
+    gradients = Signature.gradients
+
+    def watched(self: Signature, *args: Any) -> list[Tensor | None]:
+        found = gradients(self, *args)
+        parts.append([g is here for g, here in zip(found, args[-1], strict=True)])
+        return found
+
+    monkeypatch.setattr(Signature, "gradients", watched)
+    leaves = _leaves(random_problem(3, T=9, V=1, Q=1, R=2, batch=(40,), device=device).args)
+    y = smnn.solve(*leaves, backend=fast_backend, keep_factor=False)
+    torch.autograd.grad(y.sum(), leaves)
+    assert len(parts) > 2
+    assert all(all(each) for each in parts)
+
+
+@pytest.mark.parametrize("part", [1, 10**4, 2**26])
+@pytest.mark.parametrize("wanted", ["cdus", "c", "us"])
+def test_batches_of_every_form(
+    part: int, wanted: str, fast_backend: str, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two axes, some of them shared, some not contiguous; tensors that a hook has repacked."""
+    monkeypatch.setattr(recompute, "PART", part)
+    case = random_problem(3, T=9, V=2, Q=2, R=2, batch=(3, 5), device=device)
+    c, d, u, s = (x.detach().clone() for x in case.args)
+    every = [c[:1], d[:, ::2], u[:, :1], s.transpose(0, 1).contiguous().transpose(0, 1)[:, ::2]]
+    every[0] = every[0][:, ::2]
+    answers = []
+    for keep in (True, False, False):
+        leaves = [
+            x.detach().requires_grad_(n in wanted) for n, x in zip("cdus", every, strict=True)
+        ]
+        followed = [x for x in leaves if x.requires_grad]
+        pack = (lambda x: x.contiguous()) if len(answers) == 2 else (lambda x: x)
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+            y = smnn.solve(*leaves, backend=fast_backend, keep_factor=keep)
+        g = torch.cos(torch.arange(y.numel(), dtype=y.dtype, device=device)).view_as(y)
+        answers.append([y.detach(), *torch.autograd.grad(y, followed, g)])
+    for found in answers[1:]:
+        for a, b in zip(found, answers[0], strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
+
+
+def test_a_gradient_that_is_known_to_be_zero(
+    fast_backend: str, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recompute, "PART", 10**4)
+    case = random_problem(3, T=9, V=1, Q=1, R=2, batch=(7,), device=device)
+    leaves = _leaves(case.args)
+    y = smnn.solve(*leaves, backend=fast_backend, keep_factor=False)
+    zero = torch._efficientzerotensor(y.shape, dtype=y.dtype, device=device)
+    for g in torch.autograd.grad(y, leaves, zero):
+        assert not g.any()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_second_derivatives(scheme: str) -> None:
+    case = random_problem(5, T=4, V=1, Q=1, R=1, batch=(2,))
+
+    def solve(*x: Tensor) -> Tensor:
+        return smnn.solve(*x, scheme=scheme, keep_factor=False)
+
+    leaves = _leaves(case.args)
+    assert torch.autograd.gradcheck(solve, leaves)
+    assert torch.autograd.gradgradcheck(solve, leaves)
+
+
+def test_failed_samples_are_named(fast_backend: str, device: str) -> None:
+    case = random_problem(1, T=6, V=1, Q=1, R=2, batch=(4,), device=device)
+    c = case.args[0].clone()
+    c[2] = torch.nan
+    with pytest.raises(smnn.SolveError, match=r"sample \(2,\): c contain NaN"):
+        smnn.solve(c, *case.args[1:], backend=fast_backend, keep_factor=False)
+    y, info = smnn.solve_ex(c, *case.args[1:], backend=fast_backend, keep_factor=False)
+    assert info.status.tolist() == [0, 0, 2, 0]
+    assert y[2].isnan().all()
+    assert y[[0, 1, 3]].isfinite().all()
+
+
+def test_the_condition_number_is_there_too() -> None:
+    case = random_problem(1, T=6, V=1, Q=1, R=2, batch=(4,))
+    _, want = smnn.solve_ex(*case.args, condition=True)
+    _, info = smnn.solve_ex(*case.args, condition=True, keep_factor=False)
+    torch.testing.assert_close(info.condition, want.condition)
+
+
+def test_inside_a_transform() -> None:
+    case = random_problem(2, T=5, V=1, Q=1, R=1, batch=(3,))
+    c, d, u, s = case.args
+
+    def loss(d: Tensor) -> Tensor:
+        return smnn.solve_ex(c, d, u, s, keep_factor=False)[0].square().sum()
+
+    want = torch.autograd.grad(
+        smnn.solve(c, x := d.clone().requires_grad_(), u, s).square().sum(), x
+    )
+    torch.testing.assert_close(torch.func.grad(loss)(d), want[0])
+
+
+@pytest.mark.parametrize("weight", [1.0, torch.tensor(1.0, dtype=torch.float64)])
+def test_an_empty_batch(weight: Any, backend: str, device: str) -> None:
+    c, d, u, s = (x[:0] for x in random_problem(2, T=5, batch=(3,), device=device).args)
+    leaf = d.clone().requires_grad_()
+    weight = weight.to(device) if isinstance(weight, Tensor) else weight
+    y, info = smnn.solve_ex(c, leaf, u, s, w_gov=weight, backend=backend, keep_factor=False)
+    assert y.shape[0] == info.status.shape[0] == info.rcond.shape[0] == 0
+    assert torch.autograd.grad(y.sum(), leaf)[0].shape == d.shape
+
+
+def test_a_wrong_shape_is_told() -> None:
+    c, d, u, s = random_problem(2, T=5, batch=(3,)).args
+    for _ in range(2):
+        smnn.solve(c, d, u, s, keep_factor=False)
+        with pytest.raises(smnn.ShapeError, match="u: got"):
+            smnn.solve(c, d, u[..., :0, :], s, keep_factor=False)

@@ -1,0 +1,90 @@
+"""The same seed on the same machine gives the same bits, and threads change only the last ones."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import smnn
+
+SCRIPT = Path(__file__).with_name("repeated.py")
+SOFT = ("discovery", "forecast", "training")
+"""Results of an iteration, in which the last bits of a solution may grow."""
+
+
+def run(threads: int, out: Path, *only: str) -> dict[str, np.ndarray]:
+    count = str(threads)
+    names = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    environment = {**os.environ, **dict.fromkeys(names, count)}
+    environment["PYTHONPATH"] = os.pathsep.join(
+        [str(SCRIPT.parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(SCRIPT), count, str(out), *only],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    with np.load(out) as found:
+        return dict(found)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, np.ndarray]]:
+    """Three processes: one thread, one thread again, two threads."""
+    folder = tmp_path_factory.mktemp("runs")
+    return [run(threads, folder / f"{i}.npz") for i, threads in enumerate((1, 1, 2))]
+
+
+def test_same_bits_in_another_process(runs: list[dict[str, np.ndarray]]) -> None:
+    first, second, _ = runs
+    assert set(first) == set(second)
+    assert len(first) > 40
+    assert [k for k in first if first[k].tobytes() != second[k].tobytes()] == []
+
+
+def test_same_numbers_with_two_threads(runs: list[dict[str, np.ndarray]]) -> None:
+    """To 1e-12 of the largest entry; what an iteration ends in, to 1e-9; an estimate, to half."""
+    first, _, other = runs
+    differences = {
+        k: float(np.abs(other[k] - x).max() / max(np.abs(x).max(), 1e-300))
+        for k, x in first.items()
+    }
+
+    def limit(name: str) -> float:
+        return 0.5 if "condition" in name else 1e-9 if name.startswith(SOFT) else 1e-12
+
+    assert {k: e for k, e in differences.items() if e > limit(k)} == {}
+
+
+def test_same_numbers_with_more_threads_than_cores(
+    runs: list[dict[str, np.ndarray]], tmp_path: Path
+) -> None:
+    """Three and seven: other pieces of the long sequence, other shares of the batch."""
+    first = runs[0]
+    for threads in (3, 7):
+        other = run(threads, tmp_path / "x.npz", "cpu")
+        assert len(other) > 20
+        assert any(other[k].tobytes() != first[k].tobytes() for k in other if "one" in k)
+        for k, x in other.items():
+            error = float(np.abs(first[k] - x).max() / np.abs(x).max())
+            assert error < (0.5 if "condition" in k else 1e-12), k
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_same_bits_on_the_gpu(tmp_path: Path) -> None:
+    """Another process, the same device: whole sequences, pieces, gradients, a kept factor."""
+    first, second = (run(1, tmp_path / f"{i}.npz", "gpu") for i in range(2))
+    assert len(first) > 20
+    assert [k for k in first if first[k].tobytes() != second[k].tobytes()] == []
+
+
+def test_no_kernel_adds_in_any_order() -> None:
+    """Atomic additions end in whatever order threads arrive."""
+    sources = sorted((Path(smnn.__file__).parent / "_solver" / "gpu").rglob("*.py"))
+    assert len(sources) > 5
+    assert [x.name for x in sources if "atomic" in x.read_text(encoding="utf-8")] == []

@@ -1,0 +1,54 @@
+"""The page on guarantees: the tests that it names are there, its figures are those of the JSON."""
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
+sys.path.insert(0, str(ROOT / "tools"))
+
+
+@pytest.mark.parametrize("name", sorted(set(re.findall(r"`([\w/]*test_\w+\.py(?:::\w+)?)`", PAGE))))
+def test_named_tests_exist(name: str) -> None:
+    file, _, function = name.partition("::")
+    found = list((ROOT / "tests").rglob(file.removeprefix("tests/")))
+    assert len(found) == 1
+    assert not function or f"def {function}(" in found[0].read_text(encoding="utf-8")
+
+
+def records(*names: str) -> list[dict[str, Any]]:
+    folder = ROOT / "benchmarks" / "results"
+    return [json.loads((folder / f"{name}.json").read_text(encoding="utf-8")) for name in names]
+
+
+def test_figures_of_random_problems() -> None:
+    import long_run
+
+    found = records("trust_long_run", "trust_gpu_h200")
+    assert long_run.TABLE.read_text(encoding="utf-8") == long_run.table(found)
+    every = {name: x for record in found for name, x in record["backends"].items()}
+    assert set(every) == {"reference", "torch", "cpu", "gpu"}
+    assert set(long_run.ways.WORDS) <= set(every["gpu"]["ways"])
+    for x in every.values():
+        assert x["problems"] >= 100_000
+        assert x["failures"] == []
+        assert (x["regular_called_singular"], x["singular_passed"]) == (0, 0)
+        for name, limit in long_run.LIMITS.items():
+            assert x["properties"].get(name, {"largest": 0.0})["largest"] < limit
+
+
+def test_figures_of_faults() -> None:
+    import kills
+
+    killed, fuzzed = records("kills", "fuzz")
+    assert kills.TABLE.read_text(encoding="utf-8") == kills.table()
+    assert killed["kills"] >= 200
+    assert killed["problems"] == 0
+    assert killed["finished_exactly_afterwards"] == killed["trials"]
+    assert fuzzed["inputs"] >= 100_000
+    assert (fuzzed["bugs"], fuzzed["acts"]) == (0, 0)

@@ -1,0 +1,103 @@
+"""Files appear whole or not at all, and a wrong place for them is named."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from smnn._util import files
+from smnn._util.files import OutputError, prepare_output, write_atomically, write_json
+from smnn._util.machine import describe_machine
+from smnn._util.optional import MissingPackageError, require
+from smnn.experiments._timing import time_in_turns
+
+
+def test_json_replaces_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_text("old")
+    assert write_json(path, {"a": [1.5, None]}) == path
+    assert json.loads(path.read_text()) == {"a": [1.5, None]}
+    assert os.listdir(tmp_path) == ["x.json"]
+
+
+def test_failed_write_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x.json"
+    path.write_text("old")
+
+    def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files.os, "replace", refuse)
+    with pytest.raises(OutputError, match=r"cannot write .*x\.json: No space left on device"):
+        write_atomically(path, "new")
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["x.json"]
+
+
+def test_interrupted_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(files.os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(tmp_path / "x", b"data")
+    assert os.listdir(tmp_path) == []
+
+
+def test_not_a_number_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        write_json(tmp_path / "x.json", {"a": float("nan")})
+    assert os.listdir(tmp_path) == []
+
+
+def test_output_folder_is_made_and_left_empty(tmp_path: Path) -> None:
+    folder = prepare_output(tmp_path / "a" / "b")
+    assert folder.is_dir()
+    assert os.listdir(folder) == []
+
+
+def test_file_in_place_of_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(OutputError, match="file"):
+        prepare_output(tmp_path / "taken")
+    with pytest.raises(OutputError, match="file"):
+        prepare_output(tmp_path / "taken" / "below")
+
+
+def test_machine_is_described_without_naming_its_owner() -> None:
+    machine = describe_machine()
+    assert machine["versions"]["torch"].startswith("2.")
+    assert machine["cores"] >= 1
+    assert os.uname().nodename not in json.dumps(machine).split('"')
+
+
+def test_missing_package_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("scipy", "scipy.integrate"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(
+        MissingPackageError, match=r"scipy is needed to integrate; pip install scipy"
+    ):
+        require("scipy.integrate", "integrate")
+
+
+def test_a_package_may_be_called_otherwise_than_its_module(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    with pytest.raises(MissingPackageError, match="pip install scikit-learn"):
+        require("sklearn", "cross-validate")
+
+
+def test_turns_are_taken_after_warming_up() -> None:
+    order: list[str] = []
+    calls = {"a": lambda: order.append("a"), "b": lambda: order.append("b")}
+    rounds: list[int] = []
+    times = time_in_turns(calls, repeats=2, warm_up=1, tick=lambda: rounds.append(len(order)))
+    assert "".join(order) == "ab" + "aabb" + "aabb"
+    assert rounds == [6, 10]
+    assert times["a"].repeats == 2
+    assert times["a"].fastest <= times["a"].median
