@@ -15,6 +15,10 @@ class SolveError(RuntimeError):
     """A sample has no unique finite solution."""
 
 
+class DataError(ValueError):
+    """Data cannot be used as given; says what was found, what was expected, what to do."""
+
+
 def mismatch(name: str, got: object, expected: object, advice: str) -> ShapeError:
     """An error about one argument, always in the same three parts."""
     return ShapeError(f"{name}: got {got}; expected {expected}. {advice}")

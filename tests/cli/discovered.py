@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from smnn.cli._discover_run import Found, run
-from smnn.data._tables import Table
+from smnn.data import Table
 from smnn.discovery import libraries
 from smnn.discovery._equations import format_equations
 

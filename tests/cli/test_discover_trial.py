@@ -10,7 +10,7 @@ from cli.discover_runs import check_page, oscillator
 from cli.discovered import EVIL, Made, made, made_table
 from smnn.cli import _discover_view
 from smnn.cli._discover_run import FEWEST_FITTED, Trial, run, split
-from smnn.data._tables import Table, read_table
+from smnn.data import Table, read_table
 
 
 @pytest.mark.parametrize("series", [1, 2, 5])

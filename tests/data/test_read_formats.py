@@ -9,7 +9,7 @@ import pytest
 
 from data.written_tables import FEW, curve, written
 from smnn._util.optional import MissingPackageError
-from smnn.data._tables import Table, TableError, read_table
+from smnn.data import Table, TableError, read_table
 
 pd = pytest.importorskip("pandas")
 

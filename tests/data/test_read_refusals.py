@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from data.written_tables import rows, written
-from smnn.data._tables import TableError, read_table
+from smnn.data import TableError, read_table
 
 pytest.importorskip("pandas")
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from data.written_tables import FEW, curve, rows, written
-from smnn.data._tables import TableError, read_table
+from smnn.data import TableError, read_table
 
 pd = pytest.importorskip("pandas")
 

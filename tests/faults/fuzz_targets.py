@@ -22,7 +22,7 @@ import fuzz_inputs as inputs
 import numpy as np
 from hypothesis import strategies as st
 
-from smnn.data._tables import TableError, read_table
+from smnn.data import TableError, read_table
 from smnn.datasets.kdv import KdVFileError, read_file
 from smnn.datasets.sst import DataFormatError, read_grid, read_nino
 from smnn.discovery import Discovery

@@ -260,7 +260,7 @@ def _found() -> Any:
     import tempfile
 
     from smnn.cli._discover_run import run
-    from smnn.data._tables import read_table
+    from smnn.data import read_table
 
     t = np.linspace(0.0, 6.0, 80)
     with tempfile.TemporaryDirectory() as folder:

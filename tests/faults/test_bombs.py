@@ -15,7 +15,7 @@ from limits import limited
 
 from smnn._util import files
 from smnn.data import _formats
-from smnn.data._tables import TableError, read_table
+from smnn.data import TableError, read_table
 from smnn.datasets.kdv import KdVFileError, read_file
 from smnn.datasets.sst import DataFormatError, read_grid
 from smnn.discovery import Discovery

@@ -265,7 +265,7 @@ def test_nan_in_the_loss_keeps_the_weights_and_says_what_to_do(tmp_path: Path) -
 
 
 def test_nan_in_a_table_is_a_missing_value_and_infinity_an_error(tmp_path: Path) -> None:
-    from smnn.data._tables import TableError, read_table
+    from smnn.data import TableError, read_table
 
     path = tmp_path / "x.csv"
     path.write_text("t,x\n0,1\n1,nan\n2,3\n3,5\n")

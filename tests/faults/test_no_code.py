@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import smnn
-from smnn.data._tables import TableError, read_table
+from smnn.data import TableError, read_table
 from smnn.datasets.kdv import KdVFileError, read_file
 from smnn.datasets.sst import DataFormatError, read_grid, read_nino
 from smnn.discovery import Discovery

@@ -28,7 +28,7 @@ def examine(
     Raises:
         WrongUseError: No reader takes it; says why.
     """
-    from smnn.data._tables import TableError, read_table
+    from smnn.data import TableError, read_table
 
     suffix = path.suffix.lower()
     if path.is_file() and suffix in (".h5", ".hdf5"):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from smnn.data._tables import Table
+    from smnn.data import Table
 
 FEWEST_FITTED = 8
 """Times that each series keeps for the fit, whatever share is held out."""

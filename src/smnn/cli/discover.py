@@ -16,7 +16,7 @@ from smnn.cli._guard import RESULTS, AsJson, Debug, Seed, guarded, notices, plai
 
 if TYPE_CHECKING:
     from smnn.cli._discover_run import Found
-    from smnn.data._tables import Table
+    from smnn.data import Table
 
 MOST_VARIABLES = 30
 """More columns than this are surely not all meant."""
@@ -128,7 +128,7 @@ def _read(
     data: Path, time: str | None, columns: str | None, series: str | None, inputs: str | None
 ) -> Table:
     from smnn.cli._discover_run import shortened
-    from smnn.data._tables import TableError, read_table
+    from smnn.data import TableError, read_table
 
     table = read_table(data, time, _names(columns), series, _names(inputs))
     if len(table.names) > MOST_VARIABLES and columns is None:

@@ -1,9 +1,22 @@
-"""Reading data: tables, grids and their times."""
+"""Read tables, frames, arrays and grids as time series."""
 
+from smnn.data._dataset import TimeSeriesData as TimeSeriesData
 from smnn.data._netcdf import DataFormatError as DataFormatError
 from smnn.data._netcdf import open_netcdf as open_netcdf
-from smnn.data._tables import Table as Table
-from smnn.data._tables import TableError as TableError
-from smnn.data._tables import read_table as read_table
+from smnn.data._read import read as read
+from smnn.data._read import read_table as read_table
+from smnn.errors import DataError as DataError
 
-__all__ = ["DataFormatError", "Table", "TableError", "open_netcdf", "read_table"]
+Table = TimeSeriesData
+TableError = DataError
+
+__all__ = [
+    "DataError",
+    "DataFormatError",
+    "Table",
+    "TableError",
+    "TimeSeriesData",
+    "open_netcdf",
+    "read",
+    "read_table",
+]

@@ -16,14 +16,15 @@ from typing import Any
 from smnn._util.files import InputError, check_file
 from smnn._util.optional import MissingPackageError, require
 from smnn.data._hdf5_probe import deadly
+from smnn.errors import DataError
 
 MOST_VALUES = 250_000_000
 """Values of one variable: twice the weekly grids of sea surface temperature since 1990."""
 CLASSIC, HDF5 = b"CDF", b"\x89HDF\r\n\x1a\n"
 
 
-class DataFormatError(ValueError):
-    """A file is not what it was taken for: says what was found and what was expected."""
+class DataFormatError(DataError):
+    """A file is not of the expected format; says what was found and what was expected."""
 
 
 @contextlib.contextmanager

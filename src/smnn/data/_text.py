@@ -1,4 +1,4 @@
-"""Numbers in text files: how a file is written is found out from its first lines."""
+"""Tables in text: the dialect is found from the first lines, the columns are read in chunks."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import gzip
 import io
 import re
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,35 +16,34 @@ from typing import IO, Any, NamedTuple
 
 from smnn._util.files import open_bounded
 from smnn._util.optional import require
+from smnn.data._times import is_date
+from smnn.data._values import decimal_sign, is_missing, is_number
+from smnn.errors import DataError
 
 SAMPLE = 1 << 18
-"""Bytes that are looked at to find out how a file is written."""
+"""Bytes from which the dialect is found."""
 MAX_CELLS = 100_000_000
 """Values that are kept from one file: 0.8 GB."""
 CHUNK_CELLS = 2_000_000
 """Values that are read at a time."""
-MISSING = (
+SNIFFED = 200
+"""Lines from which the dialect is found."""
+BASIC_MISSING = (
     "", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "-nan", "NAN", "null", "NULL", "Null", "None",
-    "none", "-", "--", "?", ".", "<NA>",
+    "none", "-", "--", "?", ".", "<NA>", "NaT",
 )  # fmt: skip
-"""Texts that stand for no value."""
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE)
-_COMMA_NUMBER = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?")
-_DATE = re.compile(r"\d{4}-\d\d(-\d\d)?([ T]|$)")
 _COMMENT = ("#", "%", "//")
+_UNIT = re.compile(
+    r"\[.*\]|\(.*\)|1|%|‰|-|°[CF]?|deg[CF]?|ppm|ppb|[µμnmkMGcdhp]?(s|m|g|A|K|mol|M|Hz|N|Pa|J|W|C|V|F|L|l"
+    r"|rad|eV|bar|cd|Ohm|Ω|S|T|b|B)|min|h|hr|d|days?|yr|years?|sec|seconds?|hours?|minutes?|lx|psi|rpm"
+    r"|(?=.*[/*^·])[\w°µμ%/*^·().-]+",
+)
+_BROKEN_GZIP = (gzip.BadGzipFile, EOFError, zlib.error)
 
 
-BROKEN_PACKING = (gzip.BadGzipFile, EOFError, zlib.error)
-"""What a gzip file raises that is none, or not whole."""
-
-
-class TableError(ValueError):
-    """A data file cannot be used as it is; says what was got, what was expected, what to do."""
-
-
-def bad_packing(path: Path, error: Exception) -> TableError:
-    """A name that promises a gzip file, and something else below it."""
-    return TableError(f"{path.name} ends in .gz but is not a gzip file, or not all of it: {error}.")
+def bad_gzip(path: Path, error: Exception) -> DataError:
+    """Error about a damaged archive."""
+    return DataError(f"{path.name} ends in .gz but is not a gzip file, or not all of it: {error}.")
 
 
 @dataclass(frozen=True)
@@ -54,72 +54,143 @@ class Dialect:
     delimiter: str
     """One character, or `\\s+` for any white space."""
     decimal: str
-    header: list[str] | None
-    """Names of the columns; `None` if the file has none."""
+    """`.` or `,`, or nothing if the sample leaves it open."""
+    names: list[str] | None
+    units: list[str] | None
     skip: int
-    """Lines before the first row of numbers."""
+    """Lines before the first row of data."""
     comment: str | None
     width: int
     """Number of columns."""
 
 
-class Line(NamedTuple):
-    """A line that counts, with its number in the file, from 1."""
+class Layout(NamedTuple):
+    """Where the parts of a table are, as positions of rows."""
 
-    number: int
-    text: str
-
-
-def is_number(text: str, decimal: str = ".") -> bool:
-    """Whether a field holds a number."""
-    text = text.strip()
-    return bool(_NUMBER.fullmatch(text) or (decimal == "," and _COMMA_NUMBER.fullmatch(text)))
+    names: int | None
+    units: int | None
+    first: int
 
 
-def is_value(text: str, decimal: str = ".") -> bool:
-    """Whether a field holds a number, a date, or stands for no value."""
-    return is_number(text, decimal) or text.strip() in MISSING or bool(_DATE.match(text.strip()))
-
-
-def sniff(path: Path) -> tuple[Dialect, list[str]]:
-    """How a text file is written, and what is remarkable about it.
+def sniff(path: Path, skip_rows: int | None, decimal: str | None) -> tuple[Dialect, list[str]]:
+    """Find the dialect of a text file, with notes on what was assumed.
 
     Raises:
-        TableError: It is empty, or no text.
+        DataError: It is empty, or not text.
     """
     notes: list[str] = []
     try:
         with open_bounded(path) as file:
             sample = file.read(SAMPLE)
-    except BROKEN_PACKING as error:
-        raise bad_packing(path, error) from None
+    except _BROKEN_GZIP as error:
+        raise bad_gzip(path, error) from None
     encoding, text = _decoded(path, sample, notes)
     lines = re.split(r"\r\n|\r|\n", text)
     if len(sample) == SAMPLE and len(lines) > 1:
         lines.pop()  # cut off in the middle
     if not text.strip():
-        raise TableError(f"{path.name} is empty; expected a table with a column for each variable.")
-    first = next((c for c in _COMMENT if any(line.lstrip().startswith(c) for line in lines)), None)
+        raise DataError(f"{path.name} is empty; expected a table with a column for each variable.")
     rows = [
-        Line(i, line)
-        for i, line in enumerate(lines, 1)
-        if line.strip() and not line.lstrip().startswith(_COMMENT)
-    ]
+        (i, line) for i, line in enumerate(lines, 1)
+        if line.strip() and not line.lstrip().startswith(_COMMENT) and i > (skip_rows or 0)
+    ][: 2 * SNIFFED]  # fmt: skip
     if not rows:
-        raise TableError(f"{path.name} has only comments; expected rows of numbers below them.")
-    delimiter = _delimiter([row.text for row in rows[:200]])
-    fields = [split(row.text, delimiter) for row in rows[:200]]
-    decimal = _decimal(fields, delimiter)
-    header, skip = _header(path, lines, rows, fields, delimiter, decimal, notes)
-    width = len(header) if header else max(len(f) for f in fields)
-    comment = first if first in ("#", "%") else None
-    return Dialect(encoding, delimiter, decimal, header, skip, comment, width), notes
+        raise DataError(f"{path.name} has only comments; expected rows of numbers below them.")
+    delimiter = _delimiter([line for _, line in rows], decimal)
+    fields = [split(line, delimiter) for _, line in rows]
+    half = fields[len(fields) // 3 :] if skip_rows is None else fields
+    width = Counter(map(len, half)).most_common(1)[0][0]
+    layout = find_layout(fields, width) if skip_rows is None else Layout(0, None, 1)
+    body = fields[layout.first :]
+    decimal = decimal or decimal_sign((f for row in body for f in row), delimiter)
+    names = None if layout.names is None else fields[layout.names]
+    units = None if layout.units is None else fields[layout.units]
+    skip = rows[layout.first - 1][0] if layout.first else rows[0][0] - 1
+    if names is None:
+        names, layout = _other_names(path, lines, rows, fields, width, layout, delimiter)
+        skip = rows[layout.first][0] - 1 if layout.first < len(rows) else skip
+    if names is None:
+        notes.append(f"{path.name} has no line with names; its columns are called x1, x2, …")
+    start = layout.first if layout.names is None else layout.names
+    if start:
+        notes.append(f"{path.name}: lines 1 to {rows[start][0] - 1} above the table are skipped.")
+    if layout.units is not None:
+        notes.append(f"{path.name}, line {rows[layout.units][0]} holds units.")
+    first = next((c for c in "#%" if any(x.lstrip().startswith(c) for x in lines)), None)
+    comment = first if first and not re.search(r"#(N/A|DIV|VALUE|REF|NUM)", text) else None
+    return Dialect(encoding, delimiter, decimal, names, units, skip, comment, width), notes
+
+
+def find_layout(rows: Sequence[Sequence[str]], width: int) -> Layout:
+    """Find the names, the units and the first row of data below lines of other content."""
+    kinds = [[_kind(f) for f in row] if len(row) == width else None for row in rows]
+    below = [k for k in kinds[len(kinds) // 2 :] if k] or [k for k in kinds if k]
+    usual = [
+        sum(k[j] is True for k in below) >= max(1, sum(k[j] is False for k in below))
+        for j in range(width)
+    ]
+    fits = [k is not None and all(a in (None, b) for a, b in zip(k, usual)) for k in kinds]
+    first = next((i for i, fit in enumerate(fits) if fit), None)
+    if not any(usual) or first is None:
+        first = next(i for i, k in enumerate(kinds) if k is not None)
+        return Layout(first, None, first + 1)
+    words = [i for i in range(first) if kinds[i] and False in kinds[i] and True not in kinds[i]]
+    words = words or [i for i in range(first) if kinds[i] and False in kinds[i]][-1:]
+    if not words:
+        return Layout(None, None, first)
+    names = words[-1]
+    if names - 1 in words and _holds_units(rows[names]):
+        names -= 1
+    if names + 1 < len(rows) and len(rows[names + 1]) == width and _holds_units(rows[names + 1]):
+        return Layout(names, names + 1, names + 2)
+    return Layout(names, None, names + 1)
+
+
+def _kind(field: str) -> bool | None:
+    """True for a number or a date, `None` for a missing value."""
+    return None if is_missing(field) else is_number(field) or is_date(field)
+
+
+def _holds_units(row: Sequence[str]) -> bool:
+    known = [f.strip() for f in row if f.strip()]
+    if any((is_number(f) and f != "1") or is_date(f) for f in known) or all(f in ("1", "-") for f in known):
+        return False
+    return 2 * sum(bool(_UNIT.fullmatch(f)) for f in known) >= len(known) > 0
+
+
+def _other_names(
+    path: Path, lines: list[str], rows: list[tuple[int, str]], fields: list[list[str]],
+    width: int, layout: Layout, delimiter: str,
+) -> tuple[list[str] | None, Layout]:  # fmt: skip
+    """Names in a comment, or in a line that has a field less than the rows."""
+    first = layout.first
+    if first:
+        named, body = fields[first - 1], fields[first:]
+        words = all(_kind(f) is False for f in named)
+        if words and len(named) == width - 1:
+            if not any(row[-1] for row in body if len(row) == width):
+                return [*named, ""], Layout(first - 1, None, first)
+            if delimiter in (r"\s+", "\t"):  # as R writes row names
+                return ["", *named], Layout(first - 1, None, first)
+        if words and len(named) == 1 and " " not in named[0] and ":" not in named[0]:
+            raise DataError(
+                f"{path.name}, line {rows[first - 1][0]} has one field, {named[0]!r}, and the rows "
+                f"below have {width}; expected a name for each column. If the comma is a decimal "
+                "sign, say so with decimal=','."
+            )
+        return None, layout
+    above = [line.strip() for line in lines[: rows[0][0] - 1] if line.strip()]
+    if above and above[-1].startswith(_COMMENT):
+        words = split(above[-1].lstrip("#%/ \t"), delimiter)
+        if len(words) == width and not any(is_number(w) for w in words):
+            return words, layout  # numpy.savetxt writes the names as a comment
+    return None, layout
 
 
 def split(line: str, delimiter: str) -> list[str]:
     """The fields of a line, without the quotes around them."""
     if delimiter == r"\s+":
-        return line.split()
+        return [field.strip('"') for field in line.split()]
     reader = csv.reader([line], delimiter=delimiter, skipinitialspace=True)
     try:
         fields = next(reader, [])
@@ -128,36 +199,64 @@ def split(line: str, delimiter: str) -> list[str]:
     return [field.strip() for field in fields]
 
 
-def read_columns(path: Path, dialect: Dialect, wanted: Sequence[int], texts: Sequence[int]) -> Any:
-    """Chosen columns as a pandas frame, in pieces, so that a large file needs little memory.
+def _delimiter(lines: list[str], decimal: str | None) -> str:
+    """The separator that leaves the most numbers, in the longest run of lines of one width."""
+    best, most = ",", 0.0
+    for candidate in (",", ";", "\t", "|", r"\s+"):
+        if candidate == decimal:
+            continue
+        rows = [split(line, candidate) for line in lines]
+        runs: list[list[list[str]]] = [[]]
+        for row in rows:
+            if runs[-1] and len(runs[-1][-1]) != len(row):
+                runs.append([])
+            runs[-1].append(row)
+        runs = [run for run in runs if len(run[0]) > 1]
+        if not runs:
+            continue
+        run = max(runs, key=len)
+        fields = [field for row in (run[1:] or run)[:SNIFFED] for field in row]
+        good = sum(_kind(field) is not False for field in fields) / len(fields)
+        score = round((good + 0.01) * len(run) / len(rows), 3)
+        if score > most:
+            best, most = candidate, score
+    return best
+
+
+def read_columns(
+    path: Path, dialect: Dialect, wanted: Sequence[int], texts: Sequence[int], na: Sequence[str]
+) -> Any:
+    """Chosen columns as a pandas frame, in chunks, so that a large file needs little memory.
 
     Args:
         path: The file.
         dialect: How it is written.
         wanted: Positions of the columns.
-        texts: Positions of those that must stay text as they are (marks of series).
+        texts: Positions of those that must stay text (names of series).
+        na: Additional markers of missing values.
 
     Raises:
-        TableError: A row has too many fields, or there is more than can be kept.
+        DataError: A row has too many fields, or there is more than can be kept.
     """
     pd = require("pandas", "read tables")
     names = [str(i) for i in range(dialect.width + 1)]
-    beyond = names[-1]  # pandas drops fields beyond the last name without a word
+    beyond = names[-1]  # pandas drops fields beyond the last name silently
     rows = max(1000, CHUNK_CELLS // max(1, len(wanted)))
-    # From version 3 on every digit counts without asking; before, it has to be asked for.
+    # From version 3 on the default is exact.
     exact = {"float_precision": "round_trip"} if int(pd.__version__.split(".")[0]) < 3 else {}
+    missing = [*BASIC_MISSING, *na]
     kept, total = [], 0
     try:
-        with _text(path, dialect) as file:
+        with _open(path, dialect) as file:
             for _ in range(dialect.skip):
                 file.readline()
             between = " " if dialect.delimiter == r"\s+" else dialect.delimiter
             reader = pd.read_csv(
                 _Headed(between.join(names) + "\n", file), sep=dialect.delimiter, index_col=False,
-                usecols=[*(names[i] for i in wanted), beyond], decimal=dialect.decimal,
+                usecols=[*(names[i] for i in wanted), beyond], decimal=dialect.decimal or ".",
                 comment=dialect.comment, skipinitialspace=True, chunksize=rows,
                 keep_default_na=False, **exact,
-                na_values={names[i]: MISSING for i in wanted if i not in texts} | {beyond: ""},
+                na_values={names[i]: missing for i in wanted if i not in texts} | {beyond: ""},
                 dtype={names[i]: str for i in texts},
             )  # fmt: skip
             for chunk in reader:
@@ -166,29 +265,29 @@ def read_columns(path: Path, dialect: Dialect, wanted: Sequence[int], texts: Seq
                 kept.append(chunk)
                 total += chunk.size
                 if total > MAX_CELLS:
-                    raise TableError(
+                    raise DataError(
                         f"{path.name} has more than {MAX_CELLS:,} values; expected fewer. Name the "
-                        "columns that are needed, or thin the rows out first."
+                        "columns that are needed (columns=), or thin the rows out first."
                     )
     except pd.errors.EmptyDataError:
         pass
-    except BROKEN_PACKING as error:
-        raise bad_packing(path, error) from None
+    except _BROKEN_GZIP as error:
+        raise bad_gzip(path, error) from None
     except (pd.errors.ParserError, csv.Error) as error:
         why = str(error).strip().splitlines()[0]
-        raise TableError(f"{path.name} cannot be read as a table: {why}.") from None
+        raise DataError(f"{path.name} cannot be read as a table: {why}.") from None
     if not kept:
-        return pd.DataFrame({names[i]: [] for i in wanted}).rename(columns=int)
+        return pd.DataFrame({i: [] for i in wanted})
     frame = kept[0] if len(kept) == 1 else pd.concat(kept, ignore_index=True)
     return frame.rename(columns=int)[list(wanted)]
 
 
-def _text(path: Path, dialect: Dialect) -> IO[str]:
+def _open(path: Path, dialect: Dialect) -> IO[str]:
     return io.TextIOWrapper(open_bounded(path), dialect.encoding, "replace")
 
 
 class _Headed:
-    """A file with a line of our own before it, so that pandas knows how many columns there are."""
+    """A file with our own first line, so that pandas knows how many columns there are."""
 
     def __init__(self, head: str, file: IO[str]) -> None:
         self.head, self.file = head, file
@@ -202,33 +301,28 @@ class _Headed:
         yield from self.file
 
 
-def first_bad_entry(
+def line_of(
     path: Path, dialect: Dialect, column: int, bad: Callable[[str], bool]
 ) -> tuple[int, str] | None:
-    """Line number and text of the first entry of a column that is bad."""
-    with _text(path, dialect) as file:
+    """Line number and text of the first bad entry of a column."""
+    with _open(path, dialect) as file:
         for number, line in enumerate(file, 1):
-            if number <= dialect.skip or not line.strip() or line.lstrip().startswith(_COMMENT):
-                continue
-            fields = split(line.rstrip("\r\n"), dialect.delimiter)
-            if column < len(fields) and bad(fields[column]):
-                return number, fields[column]
+            if number > dialect.skip and line.strip() and not line.lstrip().startswith(_COMMENT):
+                fields = split(line.rstrip("\r\n"), dialect.delimiter)
+                if column < len(fields) and bad(fields[column]):
+                    return number, fields[column]
     return None
 
 
-def _too_wide(path: Path, dialect: Dialect) -> TableError:
-    found = first_bad_entry(path, dialect, dialect.width, lambda text: bool(text))
-    line = "" if found is None else f", line {found[0]}"
-    return TableError(
-        f"{path.name}{line}: got more than {dialect.width} fields; expected one for each name. "
-        f"Fields are separated by {_spoken(dialect.delimiter)}; is there one too many, or a text "
-        "without quotes?"
-    )
-
-
-def _spoken(delimiter: str) -> str:
-    return {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}.get(
-        delimiter, "white space"
+def _too_wide(path: Path, dialect: Dialect) -> DataError:
+    found = line_of(path, dialect, dialect.width, bool)
+    where = "" if found is None else f", line {found[0]}"
+    separator = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+    return DataError(
+        f"{path.name}{where}: got more than {dialect.width} fields; expected one for each name. "
+        f"Fields are separated by {separator.get(dialect.delimiter, 'white space')}; is there one "
+        "too many, or a text without quotes? If lines above the table are to be skipped, give "
+        "their number as skip_rows=."
     )
 
 
@@ -240,11 +334,10 @@ def _decoded(path: Path, sample: bytes, notes: list[str]) -> tuple[str, str]:
     ):
         if sample.startswith(mark):
             return encoding, sample.decode(encoding, "replace")
-    controls = sum(byte < 32 and byte not in (9, 10, 11, 12, 13, 26) for byte in sample[:4096])
-    if controls:
-        raise TableError(
+    if any(byte < 32 and byte not in (9, 10, 11, 12, 13, 26) for byte in sample[:4096]):
+        raise DataError(
             f"{path.name} is not text: it begins with {sample[:8]!r}. Expected a table as CSV or "
-            "TSV, or a file ending in .npy, .npz, .json, .nc, .parquet or .xlsx."
+            "TSV, or a file ending in .npy, .npz, .json, .nc, .parquet, .feather or .xlsx."
         )
     try:
         # A character may be cut at the end of the sample.
@@ -253,65 +346,3 @@ def _decoded(path: Path, sample: bytes, notes: list[str]) -> tuple[str, str]:
     except UnicodeDecodeError:
         notes.append(f"{path.name} is not UTF-8; it is read as Windows-1252.")
         return "cp1252", sample.decode("cp1252", "replace")
-
-
-def _delimiter(lines: list[str]) -> str:
-    """The separator that leaves the most numbers, in lines of one length."""
-    best, most = ",", (0.0, 0.0)
-    body = lines[1:] or lines
-    for candidate in (",", ";", "\t", "|", r"\s+"):
-        rows = [split(line, candidate) for line in body]
-        counts = [len(row) for row in rows]
-        usual = max(set(counts), key=counts.count)
-        if usual < 2:
-            continue
-        decimal = _decimal(rows, candidate)
-        fields = [field for row in rows for field in row]
-        good = sum(is_value(field, decimal) for field in fields) / len(fields)
-        score = round(good, 3), round(counts.count(usual) / len(counts), 3)
-        if score > most:
-            best, most = candidate, score
-    return best
-
-
-def _decimal(fields: list[list[str]], delimiter: str) -> str:
-    if delimiter == ",":
-        return "."
-    flat = [field for row in fields for field in row]
-    commas = sum(bool(_COMMA_NUMBER.fullmatch(field)) for field in flat)
-    points = sum(bool(re.fullmatch(r"[+-]?\d*\.\d+([eE][+-]?\d+)?", field)) for field in flat)
-    return "," if commas > points else "."
-
-
-def _units(row: list[str], below: list[str], decimal: str) -> bool:
-    """Whether a row holds units: mostly words, no number but a 1, and numbers below it."""
-    words = sum(not is_value(field, decimal) for field in row)
-    plain = not any(is_number(field, decimal) and field != "1" for field in row)
-    return plain and 2 * words > len(row) and any(is_number(f, decimal) for f in below)
-
-
-def _header(
-    path: Path,
-    lines: list[str],
-    rows: list[Line],
-    fields: list[list[str]],
-    delimiter: str,
-    decimal: str,
-    notes: list[str],
-) -> tuple[list[str] | None, int]:
-    """Names of the columns, and the number of lines before the first row of numbers."""
-    if not all(is_value(field, decimal) for field in fields[0]):
-        named = fields[0]
-        if len(fields) > 2 and _units(fields[1], fields[2], decimal):
-            notes.append(f"{path.name}, line {rows[1].number} holds units; it is skipped.")
-            return named, rows[1].number
-        if len(fields) > 1 and len(fields[1]) == len(named) + 1:
-            named = ["", *named]  # row names have no heading
-        return named, rows[0].number
-    above = [line.strip() for line in lines[: rows[0].number - 1] if line.strip()]
-    if above and above[-1].startswith(_COMMENT):
-        words = split(above[-1].lstrip("#%/ \t"), delimiter)
-        if len(words) == len(fields[0]) and not any(is_number(w, decimal) for w in words):
-            return words, rows[0].number - 1  # numpy.savetxt writes the names as a comment
-    notes.append(f"{path.name} has no line with names; its columns are called x1, x2, …")
-    return None, rows[0].number - 1

@@ -1,8 +1,8 @@
 """From a table of numbers to the equations behind it."""
 
-from smnn.data._tables import Table as Table
-from smnn.data._tables import TableError as TableError
-from smnn.data._tables import read_table as read_table
+from smnn.data import Table as Table
+from smnn.data import TableError as TableError
+from smnn.data import read_table as read_table
 from smnn.discovery._estimator import Discovery as Discovery
 from smnn.discovery._fit.neural import Neural as Neural
 from smnn.discovery._fit.series import DataError as DataError

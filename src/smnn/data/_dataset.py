@@ -1,0 +1,211 @@
+"""`TimeSeriesData`: series of numbers with their times, and a record of how they were read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from smnn._util.optional import require
+from smnn.errors import DataError
+
+LISTED = 12
+"""Names that a summary lists."""
+EVEN = 1e-3
+"""Spread of the steps, relative to the median, up to which they count as even."""
+
+
+@dataclass(frozen=True)
+class TimeSeriesData:
+    """One or several series of the same variables."""
+
+    names: list[str]
+    """Variables, `V` of them."""
+    times: list[np.ndarray]
+    """One increasing array `(T_i,)` for each series, in `time_unit`."""
+    values: list[np.ndarray]
+    """`(T_i, V)` float64 for each series, NaN where a value is missing."""
+    input_names: list[str] = field(default_factory=list)
+    """External inputs, `U` of them."""
+    inputs: list[np.ndarray] = field(default_factory=list)
+    """`(T_i, U)` for each series, without gaps."""
+    series: list[str] = field(default_factory=list)
+    """Names of the series; `""` for a single one."""
+    time_name: str | None = None
+    """Name of the time column; `None` if rows were counted."""
+    time_unit: str | None = None
+    """Such as `"s"`, or `"days since 2024-01-01"` for calendar dates; `None` if unknown."""
+    units: dict[str, str] = field(default_factory=dict)
+    """Units by name, where the data state them."""
+    notes: list[str] = field(default_factory=list)
+    """What was assumed or dropped."""
+    warnings: list[str] = field(default_factory=list)
+    """What may be wrong with the data."""
+    dates: list[np.ndarray] | None = None
+    """Calendar dates `(T_i,)` of each series, `datetime64[us]`; in UTC if there is a time zone."""
+    zone: str | None = None
+    """Time zone of the dates, such as `"Europe/Berlin"` or `"UTC+01:00"`."""
+    series_name: str | None = None
+    """Name of the column that separates the series."""
+    source: str = "data"
+    """Name of the file, or kind of the object."""
+    dropped: dict[str, int] = field(default_factory=dict)
+    """Number of rows left out, by reason."""
+
+    @property
+    def rows(self) -> int:
+        """Number of times in all series together."""
+        return sum(len(t) for t in self.times)
+
+    @property
+    def missing(self) -> int:
+        """Number of missing values."""
+        return int(sum(np.isnan(x).sum() for x in self.values))
+
+    @property
+    def step(self) -> float | None:
+        """Median step of all series; `None` if every series has a single time."""
+        steps = np.concatenate([np.diff(t) for t in self.times])
+        return float(np.median(steps)) if len(steps) else None
+
+    @property
+    def even(self) -> bool:
+        """Whether all steps are equal, to within a thousandth."""
+        steps = np.concatenate([np.diff(t) for t in self.times])
+        return bool(len(steps) and np.ptp(steps) <= EVEN * np.median(steps))
+
+    def local_dates(self) -> list[np.ndarray] | None:
+        """Dates as the clocks of the time zone showed them; UTC where clocks are set back."""
+        if self.dates is None or self.zone is None:
+            return self.dates
+        shifts = [local_shift(x, self.zone) for x in self.dates]
+        shifted = [x + s for x, s in zip(self.dates, shifts)]
+        return shifted if all((np.diff(x) > np.timedelta64(0)).all() for x in shifted) else None
+
+    def summary(self) -> str:
+        """What was read, in one or two lines."""
+        parts = [f"{self.source}: {self._time_text()}"]
+        if len(self.series) > 1:
+            by = f" by {self.series_name!r}" if self.series_name else ""
+            parts.append(f"{len(self.series):,} series{by} ({_listed(self.series, 5)})")
+        count = len(self.names)
+        named = [f"{n} [{self.units[n]}]" if n in self.units else n for n in self.names]
+        parts.append(f"variable{'s' * (count != 1)} {_listed(named, LISTED)}")
+        if self.input_names:
+            parts.append(f"inputs {_listed(self.input_names, LISTED)}")
+        share = 100 * self.missing / max(1, self.rows * count)
+        parts.append(f"{rows_text(self.rows)}, {share:.3g} % of the values missing")
+        if self.dropped:
+            reasons = [f"{count:,} {why}" for why, count in self.dropped.items()]
+            parts.append(f"rows dropped: {', '.join(reasons)}")
+        return "; ".join(parts) + "."
+
+    def _time_text(self) -> str:
+        if self.time_name is None:
+            return "no time column, rows are 1 apart"
+        unit = (self.time_unit or "").split(" since ")[0]
+        step = "" if self.step is None else f", {'' if self.even else 'median '}step {self.step:g}"
+        step += f" {unit}" if unit and step else ""
+        if self.dates is None:
+            low, high = min(t[0] for t in self.times), max(t[-1] for t in self.times)
+            unknown = "" if unit else ", unit unknown"
+            return f"time {self.time_name!r} from {low:g} to {high:g} {unit}".rstrip() + (
+                step + unknown
+            )
+        ends = min(x[0] for x in self.dates), max(x[-1] for x in self.dates)
+        low, high = (show_date(x, self.zone) for x in ends)
+        zone = f" ({self.zone})" if self.zone else ""
+        return f"time {self.time_name!r} from {low} to {high}{zone}{step}"
+
+    def select(self, places: list[int]) -> TimeSeriesData:
+        """Some of the series, with a warning about the others."""
+        left = len(self.times) - len(places)
+        return replace(
+            self, times=[self.times[i] for i in places], values=[self.values[i] for i in places],
+            inputs=[self.inputs[i] for i in places], series=[self.series[i] for i in places],
+            dates=None if self.dates is None else [self.dates[i] for i in places],
+            warnings=[*self.warnings, f"{left} series with fewer than 3 times: left out."],
+        )  # fmt: skip
+
+    def varying(self) -> TimeSeriesData:
+        """The same without variables that never change, with a warning for each.
+
+        Raises:
+            DataError: No variable changes.
+        """
+        keep, warnings = [], list(self.warnings)
+        everything = np.concatenate(self.values)
+        for v, name in enumerate(self.names):
+            known = everything[np.isfinite(everything[:, v]), v]
+            if len(known) > 1 and np.ptp(known) == 0:
+                warnings.append(f"the column {name!r} is {known[0]:g} everywhere and was left out.")
+            else:
+                keep.append(v)
+        if not keep:
+            raise DataError(
+                f"{self.source} has no column of numbers that changes in time; expected one for "
+                f"each variable. Its columns: {_listed(self.names, LISTED)}."
+            )
+        if len(keep) == len(self.names):
+            return self
+        return replace(
+            self, names=[self.names[v] for v in keep], values=[x[:, keep] for x in self.values],
+            warnings=warnings,
+        )  # fmt: skip
+
+    def to_frame(self) -> Any:
+        """A pandas `DataFrame` with a column for each series and variable, indexed by time.
+
+        Dates stay dates (in local time where that is unambiguous, otherwise in UTC); `attrs` holds
+        the `notes`, the `units` and the `time_zone`.
+        """
+        pd = require("pandas", "make a data frame")
+        local = self.local_dates()
+        stamps = self.dates if local is None else local
+        frames = []
+        for i, (label, values) in enumerate(zip(self.series, self.values)):
+            names = self.names
+            if len(self.series) > 1:
+                names = [label if len(names) == 1 else f"{label} {n}" for n in names]
+            index = pd.Index(self.times[i] if stamps is None else stamps[i].astype("M8[ns]"))
+            frames.append(pd.DataFrame(values, columns=names, index=index))
+        out = frames[0] if len(frames) == 1 else pd.concat(frames, axis=1).sort_index()
+        if self.time_name is None:
+            out.index = pd.RangeIndex(len(out))
+        out.attrs = {
+            "notes": [*self.notes, *self.warnings], "units": dict(self.units),
+            "time_zone": self.zone,
+        }  # fmt: skip
+        return out
+
+
+def _listed(names: list[str], most: int) -> str:
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def rows_text(count: int) -> str:
+    """`1 row`, `2 rows`."""
+    return f"{count:,} row{'s' * (count != 1)}"
+
+
+def local_shift(dates: np.ndarray, zone: str) -> np.ndarray:
+    """Local time minus UTC, `(n,)` in microseconds."""
+    sign, clock = (-1 if zone[3:4] == "-" else 1), zone[4:]
+    if zone.startswith("UTC") and (not zone[3:] or clock[:2].isdigit()):
+        hours, _, minutes = (clock or "0").partition(":")
+        offset = sign * (60 * int(hours) + int(minutes or 0))
+        return np.full(dates.shape, offset, "m8[m]").astype("m8[us]")
+    pd = require("pandas", "convert time zones")
+    at = pd.DatetimeIndex(np.atleast_1d(dates)).tz_localize("UTC")
+    local = at.tz_convert(zone).tz_localize(None).to_numpy().astype("M8[us]")
+    return (local - np.atleast_1d(dates)).reshape(dates.shape)
+
+
+def show_date(date: np.datetime64, zone: str | None) -> str:
+    """`2024-01-31`, with the time of day if that is not midnight."""
+    at = np.asarray(date)
+    at = at if zone is None else at + local_shift(at, zone)
+    text = str(at).rstrip("0").rstrip(".") if "." in str(at) else str(at)
+    return text.removesuffix("T00:00:00")
