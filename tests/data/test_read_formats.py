@@ -1,6 +1,7 @@
 """Tables that are not text: JSON, NumPy, NetCDF, and what pandas reads."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -107,20 +108,14 @@ def test_damaged_files(tmp_path: Path, name: str, content: Any, message: str) ->
         read_table(path)
 
 
-@pytest.mark.parametrize(("name", "package"), [("a.parquet", "pyarrow"), ("a.xlsx", "openpyxl")])
+@pytest.mark.parametrize(
+    ("name", "package"),
+    [("a.parquet", "pyarrow"), ("a.feather", "pyarrow"), ("a.xlsx", "openpyxl")],
+)
 def test_formats_that_need_a_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, package: str
 ) -> None:
-    def absent(*_: object) -> None:
-        raise ImportError(f"Missing optional dependency {package!r}")
-
-    monkeypatch.setattr(pd, "read_parquet", absent)
-    monkeypatch.setattr(pd, "read_excel", absent)
+    for module in (package, "pyarrow.parquet", "pyarrow.feather"):
+        monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingPackageError, match=rf"{package} is needed to read .*save the table"):
         read_table(written(tmp_path, "PK", name))
-
-
-def test_formats_that_pandas_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    frame = pd.DataFrame({"t": range(FEW), "x": curve(), "y": np.arange(FEW) ** 2})
-    monkeypatch.setattr(pd, "read_parquet", lambda path: frame)
-    same(read_table(written(tmp_path, "PAR1", "a.parquet")))

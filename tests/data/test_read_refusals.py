@@ -28,23 +28,31 @@ pytest.importorskip("pandas")
         ("t;x\n0;1,5\n1;1.2.3\n2;3\n", {}, "column 'x', line 3: got '1.2.3'"),
         ("t,x\n0,1\n1,inf\n2,3\n", {}, "column 'x', line 3: got 'inf'"),
         ("t,x\n0,1\n1,2\n2,3,4\n", {}, "line 4: got more than 2 fields; .* by commas"),
-        ("t,x\n0,1\nsoon,2\n2,3\n", {}, "column 't': got 'soon' in row 2 as a time"),
-        ("date,x\n01/02/2024,1\n02/02/2024,2\n", {}, "expected a number, or a date such as 2024"),
-        ("t,x\ninf,1\n1,2\n", {}, "got an infinite time"),
+        (
+            "t,x\n0,1\nsoon,2\n2,3\n",
+            {},
+            "time column 't' has 'soon' in line 3; expected a number, or a date",
+        ),
+        (
+            "date,x\n01/02/2024,1\n02/02/2024,2\n",
+            {},
+            "may be 2024-02-01 .dayfirst=True. or 2024-01-02 .dayfirst=False.",
+        ),
+        ("t,x\ninf,1\n1,2\n", {}, "time column 't' has an infinite entry"),
         (
             "date,x\n,1\n,2\nNA,3\n",
             {"time": "date"},
-            "column 'date': got no times; expected numbers",
+            "time column 'date' got no times; expected numbers",
         ),
         ("t,x,x\n0,1,2\n", {}, "got the column 'x' 2 times; expected each name once"),
-        ("a,b\nu,v\nw,z\nq,r\n", {}, "has no column of numbers that changes in time"),
+        ("a,b\nu,v\nw,z\nq,r\n", {}, "has no column of numbers beside the time"),
         ("t,x\n0,1\n1,1\n2,1\n", {}, "has no column of numbers that changes in time"),
         (
             "t,x\n0,1\n1,1\n2,1\n",
             {"columns": ["x"]},
             "columns: 'x' is 1 everywhere; expected a col",
         ),
-        ("t,x\n0,\n1,NA\n2,-\n", {"columns": ["x"]}, "columns: 'x' has no values; expected a col"),
+        ("t,x\n0,\n1,NA\n2,-\n", {"columns": ["x"]}, "columns: 'x' has no values; leave it out"),
         ("t,x,n\n0,1,a\n1,2,b\n2,3,c\n", {"columns": ["n"]}, "column 'n', line 2: got 'a'"),
         ("t,x\n0,1\n", {"columns": ["X"]}, "columns: .* no column 'X'; did you mean 'x'. Its col"),
         ("t,x\n0,1\n", {"time": "when"}, "time: data.csv has no column 'when'. Its columns: t, x"),
@@ -90,9 +98,9 @@ def test_what_is_left_out_is_said(tmp_path: Path) -> None:
     table = read_table(written(tmp_path, text))
     assert table.names == ["x"]
     assert table.warnings == [
-        "the column 'c' is 3 everywhere and was left out.",
-        "the column 'n' is text and was left out (series= tells series apart by it).",
+        "the column 'n' is text and was left out (series= separates series by it).",
         "the column 'e' has no values and was left out.",
+        "the column 'c' is 3 everywhere and was left out.",
     ]
 
 

@@ -95,7 +95,7 @@ def test_units_in_names_and_below_them(tmp_path: Path) -> None:
     assert table.names == ["x"]
     assert table.time_unit == "s"
     assert table.units == {"Time": "s", "x": "m/s"}
-    assert "line 2 holds units; it is skipped" in table.notes[0]
+    assert "line 2 holds units." in table.notes[0]
     assert read_table(tmp_path / "data.csv", columns=["x [m/s]"]).names == ["x"]
 
 

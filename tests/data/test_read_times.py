@@ -64,18 +64,19 @@ def test_times_out_of_order(tmp_path: Path) -> None:
     assert table.warnings == ["rows were not in the order of time and have been sorted."]
 
 
-def test_rows_at_the_same_time_are_averaged(tmp_path: Path) -> None:
-    t = [*range(20), 7]
-    text = rows({"t": t, "x": [*range(20), 9], "y": [*([""] + ["3"] * 6), 4, *range(12), ""]})
+def test_rows_at_the_same_time_with_the_same_values_are_merged(tmp_path: Path) -> None:
+    t = [*range(20), 7, 8]
+    text = rows({"t": t, "x": [*range(20), 7, ""], "y": [*[""] * 8, 4, *range(11), 5, ""]})
     table = read_table(written(tmp_path, text))
     assert table.times[0].tolist() == list(range(20))
-    assert table.values[0][7].tolist() == [8, 4]
-    assert "1 row at a time that occurred before: averaged with it." in table.warnings
+    assert table.values[0][7].tolist() == [7, 5]
+    assert table.dropped == {"without any value": 1, "duplicates": 1}
+    assert "1 row repeated with the same values: left out." in table.warnings
 
 
 def test_too_many_rows_at_the_same_time(tmp_path: Path) -> None:
     text = rows({"t": [0, 1, 2] * 3, "x": range(9)})
-    with pytest.raises(TableError, match=r"6 of 9 rows have the time of another row; .* as series"):
+    with pytest.raises(TableError, match=r"6 of 9 rows have the time of another row .* as series="):
         read_table(written(tmp_path, text))
 
 
@@ -96,7 +97,7 @@ def test_series_are_found_when_times_repeat(tmp_path: Path, name: str) -> None:
     table = read_table(written(tmp_path, text))
     assert len(table.times) == 2
     assert table.names == ["x"]
-    assert table.notes == [f"series are told apart by the column {name!r}."]
+    assert table.notes == [f"series are separated by the column {name!r}."]
 
 
 def test_series_are_told_apart_by_text(tmp_path: Path) -> None:
@@ -109,7 +110,7 @@ def test_series_are_told_apart_by_text(tmp_path: Path) -> None:
     assert (table.time_unit, table.units["Biomasse"]) == ("h", "g/l")
     np.testing.assert_array_equal(table.values[1][:, 0], [2.25, 3.25, 4.25, 5.25])
     assert table.warnings == []
-    assert "series are told apart by the column 'Versuch'." in table.notes
+    assert "series are separated by the column 'Versuch'." in table.notes
 
 
 def test_text_that_does_not_tell_series_apart(tmp_path: Path) -> None:
@@ -131,7 +132,7 @@ def test_marks_of_series_that_look_like_missing_values(tmp_path: Path) -> None:
 
 def test_rows_without_a_mark(tmp_path: Path) -> None:
     text = rows({"who": ["a", "", "a"], "t": [0, 1, 2], "x": [1, 2, 4]})
-    with pytest.raises(TableError, match="series: the column 'who' has rows without a mark"):
+    with pytest.raises(TableError, match="series: the column 'who' has rows without a name"):
         read_table(written(tmp_path, text), series="who")
 
 

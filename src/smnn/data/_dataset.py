@@ -128,17 +128,23 @@ class TimeSeriesData:
             warnings=[*self.warnings, f"{left} series with fewer than 3 times: left out."],
         )  # fmt: skip
 
-    def varying(self) -> TimeSeriesData:
+    def varying(self, required: bool = False) -> TimeSeriesData:
         """The same without variables that never change, with a warning for each.
 
         Raises:
-            DataError: No variable changes.
+            DataError: No variable changes, or not all of them do and `required` is set.
         """
         keep, warnings = [], list(self.warnings)
         everything = np.concatenate(self.values)
         for v, name in enumerate(self.names):
             known = everything[np.isfinite(everything[:, v]), v]
-            if len(known) > 1 and np.ptp(known) == 0:
+            constant = len(known) > 1 and np.ptp(known) == 0
+            if constant and required:
+                raise DataError(
+                    f"columns: {name!r} is {known[0]:g} everywhere; expected a column that changes "
+                    "in time. Leave it out."
+                )
+            if constant:
                 warnings.append(f"the column {name!r} is {known[0]:g} everywhere and was left out.")
             else:
                 keep.append(v)

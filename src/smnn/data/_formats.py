@@ -57,7 +57,7 @@ def open_file(
     except InputError as error:
         raise DataError(str(error)) from None
     except ImportError:
-        package = _PACKAGES[suffix]
+        package = _PACKAGES[suffix][1]
         raise MissingPackageError(
             f"{package} is needed to read {path.suffix} files; pip install {package}, or save the "
             "table as CSV."
@@ -96,7 +96,7 @@ def _excel(path: Path, skip_rows: int | None, sheet: str | int) -> Source:
     pd = require("pandas", "read tables")
     if zipfile.is_zipfile(path):
         _check_archive(path)
-    with pd.ExcelFile(path) as book:
+    with pd.ExcelFile(path, engine=_PACKAGES[path.suffix.lower()][0]) as book:
         if sheet not in (book.sheet_names if isinstance(sheet, str) else range(99)):
             raise DataError(f"{path.name} has no sheet {sheet!r}: {', '.join(book.sheet_names)}.")
         frame = book.parse(sheet, header=None, skiprows=skip_rows, keep_default_na=False)
@@ -218,11 +218,13 @@ def _netcdf(path: Path) -> Source:
         return from_xarray(data, path.name)
 
 
-_PACKAGES = {
-    ".parquet": "pyarrow", ".feather": "pyarrow", ".xlsx": "openpyxl", ".xls": "xlrd",
-    ".xlsm": "openpyxl", ".ods": "odfpy",
-}  # fmt: skip
 _EXCEL = (".xlsx", ".xlsm", ".xls", ".ods")
+_PACKAGES = {
+    ".parquet": ("pyarrow", "pyarrow"), ".feather": ("pyarrow", "pyarrow"),
+    ".xlsx": ("openpyxl", "openpyxl"), ".xlsm": ("openpyxl", "openpyxl"), ".xls": ("xlrd", "xlrd"),
+    ".ods": ("odf", "odfpy"),
+}  # fmt: skip
+"""Engine of pandas, and the package that has it."""
 _READERS: dict[str, Callable[[Path], Source]] = {
     ".npy": _npy, ".npz": _npz, ".json": _json, ".jsonl": _json, ".ndjson": _json, ".nc": _netcdf,
     ".nc4": _netcdf, ".cdf": _netcdf, ".netcdf": _netcdf, ".parquet": _parquet,

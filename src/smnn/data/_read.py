@@ -131,13 +131,7 @@ def read_table(
         )
     if len(long) < len(found.times):
         found = found.select(long)
-    varying = found.varying()
-    if columns is not None and (dropped := [n for n in found.names if n not in varying.names]):
-        raise DataError(
-            f"columns: {dropped[0]!r} is the same everywhere; expected a column that changes in "
-            "time. Leave it out."
-        )
-    return varying
+    return found.varying(required=columns is not None)
 
 
 class _Reading:
@@ -192,8 +186,8 @@ class _Reading:
             names.append((short if alone else name).replace("`", "'"))
             if match and alone:
                 units[names[-1]] = (match["unit"] or match["per"]).strip()
-            elif i in self.source.units:
-                units[names[-1]] = self.source.units[i].strip("[]() ")
+            elif (unit := self.source.units.get(i, "").strip("[]() ")) not in ("", "1", "-"):
+                units[names[-1]] = unit
         return names, units
 
     def _find(self, name: str, role: str) -> int:
@@ -224,7 +218,8 @@ class _Reading:
     def _free(self) -> list[int]:
         """Columns that have no role yet."""
         taken = {self.time, *self.series, *self.inputs, *(self.asked or ())}
-        return [i for i in range(len(self.source.names)) if i not in taken]
+        loaded = self.source.columns or range(len(self.source.names))
+        return [i for i in range(len(self.source.names)) if i not in taken and i in loaded]
 
     def _named(self, patterns: Sequence[re.Pattern[str]]) -> int | None:
         found = (i for p in patterns for i in self._free() if p.fullmatch(self.short[i]))
@@ -236,8 +231,8 @@ class _Reading:
         if source.load is not None:
             wanted = list(range(len(source.names)))
             labels = [*self.series, *(i for i in wanted if _SERIES_NAME.fullmatch(self.short[i]))]
-            if self.asked is not None and (self.time is not None or self._named(_STRONG)):
-                found = self.time if self.time is not None else self._named(_STRONG)
+            found = self.time if self.time is not None else self._named(_STRONG)
+            if self.asked is not None and found is not None:
                 chosen = {*self.asked, *self.inputs, *labels, found}
                 wanted = [i for i in wanted if i in chosen]
             labels = [i for i in labels if i not in (*(self.asked or ()), *self.inputs)]
@@ -281,11 +276,12 @@ class _Reading:
             except DataError as error:
                 raise DataError(f"{self.file}, column {name!r}: {error}") from None
             known = len(values) - int(np.isnan(values).sum())
-            if not must and bad.sum() > 0.5 * known:
+            if not must and bad.sum() > 0.5 * known and not all(map(is_number, raw[bad][:9])):
                 return None
             got = str(raw[bad][0]) if bad.any() else ""
             for text, count in markers.items():
-                self.notes.append(f"{name}: {count:,} entries {text!r} are read as missing.")
+                entries = "1 entry" if count == 1 else f"{count:,} entries"
+                self.notes.append(f"{name}: {entries} {text!r} read as missing.")
         if bad.any():
             found = self.source.line(column, lambda text: text == got or "inf" in text.lower())
             place = f"row {int(np.flatnonzero(bad)[0]) + 1}" if found is None else f"line {found[0]}"
@@ -297,8 +293,8 @@ class _Reading:
         values[np.isin(values, self.na_numbers)] = np.nan
         for number, count in sentinels(values).items():
             self.warnings.append(
-                f"{name}: {count:,} values are {number:g}, far from all others, and are "
-                + ("taken for missing; na=() keeps them." if self.find_sentinels else "kept.")
+                f"{name}: {count:,} times {number:g}, far from all other values; "
+                + ("read as missing (na=() keeps it)." if self.find_sentinels else "kept.")
             )
             if self.find_sentinels:
                 values[values == number] = np.nan
@@ -489,7 +485,7 @@ class _Reading:
     def _series_by_name(self) -> None:
         """Take a column called run, experiment or the like that groups the rows."""
         for i in self._free():
-            if i not in self.source.columns or not _SERIES_NAME.fullmatch(self.short[i]):
+            if not _SERIES_NAME.fullmatch(self.short[i]):
                 continue
             marks = self._texts(i)
             count = len(set(marks))
@@ -503,7 +499,7 @@ class _Reading:
         """Use columns of names if times repeat, or start over, without them."""
         if not self.searched or self.series or axis.name is None or not _mixed(axis.t, labels):
             return labels, axis
-        free = [i for i in self._free() if i in self.source.columns]
+        free = self._free()
         named = [i for i in free if _SERIES_NAME.fullmatch(self.short[i])]
         texts = [i for i in free if i not in named and self.source.columns[i].dtype.kind == "O"
                  and self._number(i, must=False) is None]  # fmt: skip
@@ -634,10 +630,9 @@ class _Reading:
             if out.dates is not None and axis.dates is not None:
                 out.dates.append(axis.dates[rows[first]])
         if moved:
-            out.notes.append("rows were not in the order of time and have been sorted.")
+            out.warnings.append("rows were not in the order of time and have been sorted.")
         if merged:
-            out.notes.append(f"{rows_text(merged)} at a time that occurred before, with the same "
-                             "values: left out.")  # fmt: skip
+            out.warnings.append(f"{rows_text(merged)} repeated with the same values: left out.")
             out.dropped["duplicates"] = merged
         if filled:
             out.warnings.append(f"{filled} missing values of inputs: interpolated.")

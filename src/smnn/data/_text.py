@@ -152,10 +152,10 @@ def _kind(field: str) -> bool | None:
 
 
 def _holds_units(row: Sequence[str]) -> bool:
-    known = [f.strip() for f in row if f.strip()]
-    if any((is_number(f) and f != "1") or is_date(f) for f in known) or all(f in ("1", "-") for f in known):
+    words = [f.strip() for f in row if f.strip() not in ("", "1", "-")]
+    if not words or any(is_number(f) or is_date(f) or is_missing(f) for f in words):
         return False
-    return 2 * sum(bool(_UNIT.fullmatch(f)) for f in known) >= len(known) > 0
+    return 2 * sum(bool(_UNIT.fullmatch(f)) for f in words) >= len(words)
 
 
 def _other_names(

@@ -23,7 +23,9 @@ TIME_NAMES = [
         r"(sec|second|minute|hour|day|week|month|quarter|year)s?|jahr|tag|monat|period",
     )
 ]
-_NAMED_UNIT = re.compile(r"(?:(?:t|time)[ _-]?)?(ms|s|sec|min|h|hr|d|y|yr|\w{3,}?)s?", re.IGNORECASE)
+_NAMED_UNIT = re.compile(
+    r"(?:(?:time|t)[ _-]?)?(ms|second|sec|s|minute|min|hour|hr|h|day|d|week|month|year|yr|y)s?", re.I
+)
 _UNIT_WORDS = {
     "ms": "ms", "s": "s", "sec": "s", "second": "s", "min": "min", "minute": "min", "h": "h",
     "hr": "h", "hour": "h", "d": "days", "day": "days", "week": "weeks", "month": "months",
@@ -132,6 +134,8 @@ def read_axis(
     if raw.dtype.kind == "f":
         if np.isinf(raw).any():
             raise DataError(f"the time column {name!r} has an infinite entry; expected numbers.")
+        if np.isnan(raw).all():
+            raise _no_times(name)
         if date_format is None:
             packed = _packed(raw, name)
             return Axis(raw, name, name_unit(name)) if packed is None else packed
@@ -139,7 +143,7 @@ def read_axis(
     texts = np.array([str(v).strip() for v in raw], object)
     absent = np.array([is_missing(v) for v in texts], dtype=bool)
     if absent.all():
-        raise DataError(f"the time column {name!r} got no times; expected numbers or dates.")
+        raise _no_times(name)
     known = texts[~absent]
     if date_format is not None:
         found = _formatted(known, date_format, name)
@@ -167,6 +171,10 @@ def read_axis(
     )
 
 
+def _no_times(name: str) -> DataError:
+    return DataError(f"the time column {name!r} got no times; expected numbers or dates.")
+
+
 def _spread(found: np.ndarray, absent: np.ndarray) -> np.ndarray:
     out = np.full(len(absent), np.nan if found.dtype.kind == "f" else np.datetime64("NaT"),
                   found.dtype)  # fmt: skip
@@ -179,7 +187,7 @@ def _dated(
 ) -> Axis:
     known = ~np.isnat(dates)
     if not known.any():
-        raise DataError(f"the time column {name!r} got no times; expected numbers or dates.")
+        raise _no_times(name)
     since = (dates - dates[known].min()).astype(np.float64) / 1e6
     return Axis(np.where(known, since, np.nan), name, None, dates, zone, True, notes)
 
