@@ -129,7 +129,8 @@ def find_layout(rows: Sequence[Sequence[str]], width: int) -> Layout:
         sum(k[j] is True for k in below) >= max(1, sum(k[j] is False for k in below))
         for j in range(width)
     ]
-    fits = [k is not None and all(a in (None, b) for a, b in zip(k, usual)) for k in kinds]
+    fits = [k is not None and {*k} != {None}
+            and all(a in (None, b) for a, b in zip(k, usual)) for k in kinds]  # fmt: skip
     first = next((i for i, fit in enumerate(fits) if fit), None)
     if not any(usual) or first is None:
         first = next(i for i, k in enumerate(kinds) if k is not None)
