@@ -28,10 +28,10 @@ def test_check(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "data.csv"
     FILES[kind](path)
     done = run(["data", "check", "FILE"], path, None)
-    expected = TABLES[kind]
-    judge(done, expected, f"data check, {kind}")
-    if expected is OK:
-        assert "smnn discover" in done.stdout
+    readable = kind in ("one row", "two rows", "all constant")  # not enough for `smnn discover`
+    judge(done, OK if readable else TABLES[kind], f"data check, {kind}")
+    if done.exit_code == 0:
+        assert ("smnn discover" in done.stdout.split("Next:")[1]) != readable
 
 
 # `smnn solve` wants equations: every table is refused.

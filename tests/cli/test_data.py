@@ -206,7 +206,7 @@ def test_what_is_seen_in_a_table(tmp_path: Path) -> None:
     found = check(path)
     assert found["rows"] == 35
     assert found["missing"] == 1
-    assert [c["name"] for c in found["columns"]] == ["x", "y"]
+    assert [c["name"] for c in found["columns"]] == ["x", "y", "c"]
     assert found["columns"][0]["unit"] == "m"
     assert found["columns"][1] == {
         "name": "y", "unit": None, "missing": 1, "smallest": 0.0, "largest": 39.0**2,
@@ -221,7 +221,7 @@ def test_what_is_seen_in_a_table(tmp_path: Path) -> None:
     assert any("'c' is 5 everywhere" in text for text in found["problems"])
     assert found["next"][0] == f"smnn discover '{path}'"
     shown = invoke("check", path).stdout
-    assert "uneven: every 0.5000 to 3.000, usually 0.5000" in shown
+    assert "from 0 to 19.5, median step 0.5, unit unknown" in shown
     assert "problem: 1 of 34 steps" in shown
     assert f"Next: smnn discover '{path}'" in shown.replace("\n", "")
 

@@ -37,18 +37,18 @@ class Refused(NamedTuple):
     options: dict[str, Any] = {}  # noqa: RUF012
 
 
-def lines(*rows: str) -> str:
+def L(*rows: str) -> str:
     return "\n".join(rows) + "\n"
 
 
 def days(form: str, count: int, values: str = "y") -> str:
     dates = np.datetime64("2024-01-01") + np.arange(count)
-    return lines(f"date,{values}", *(f"{d.item().strftime(form)},{i}" for i, d in enumerate(dates)))
+    return L(f"date,{values}", *(f"{d.item().strftime(form)},{i}" for i, d in enumerate(dates)))
 
 
 def months(form: str, count: int = 4) -> str:
     dates = (np.datetime64("2024-01") + np.arange(count)).astype("M8[D]")
-    return lines("date,y", *(f"{d.item().strftime(form)},{i}" for i, d in enumerate(dates)))
+    return L("date,y", *(f"{d.item().strftime(form)},{i}" for i, d in enumerate(dates)))
 
 
 STARTS = [0.0, 31.0, 60.0, 91.0]
@@ -56,14 +56,14 @@ LONG = [f"{e},{t},{t * e},{t + e}" for e in (1, 2, 3) for t in range(4)]
 CASES: dict[str, tuple[str, Read | Refused]] = {
     # ------------------------------------------------------------ dates
     "day first, decided by the rows": (
-        days("%d/%m/%Y", 40), Read("y", list(range(40)), list(range(40)), "days", first="2024-01-01")
+        days("%d/%m/%Y", 40), Read("y", [*range(40)], [*range(40)], "days", first="2024-01-01")
     ),
     "month first, decided by the rows": (
-        days("%m/%d/%Y", 40), Read("y", list(range(40)), list(range(40)), "days", first="2024-01-01")
+        days("%m/%d/%Y", 40), Read("y", [*range(40)], [*range(40)], "days", first="2024-01-01")
     ),
     "day or month first": (
         months("%d/%m/%Y"),
-        Refused(r"'01/02/2024', which may be 2024-02-01 \(dayfirst=True\) or 2024-01-02 \(dayfirst=F"),
+        Refused(r"'01/02/2024', which may be 2024-02-01 \(dayfirst=True\) or 2024-01-02 \(day"),
     ),
     "day first, stated": (
         months("%d/%m/%Y"), Read("y", STARTS, [0, 1, 2, 3], "days", options={"dayfirst": True})
@@ -73,10 +73,10 @@ CASES: dict[str, tuple[str, Read | Refused]] = {
                                  options={"dayfirst": False}),
     ),
     "stated against the rows": (
-        days("%d/%m/%Y", 40), Refused(r"dayfirst: got False, but .* '13/01/2024'", {"dayfirst": False})
+        days("%d/%m/%Y", 40), Refused(r"dayfirst: got False.* '13/01/2024'", {"dayfirst": False})
     ),
     "both orders in one column": (
-        lines("date,y", "13/01/2024,1", "01/14/2024,2", "15/01/2024,3"),
+        L("date,y", "13/01/2024,1", "01/14/2024,2", "15/01/2024,3"),
         Refused(r"has '13/01/2024' and '01/14/2024', one with the day first and one with"),
     ),
     "dotted dates": (months("%d.%m.%Y"), Read("y", STARTS, [0, 1, 2, 3], "days")),
@@ -89,201 +89,202 @@ CASES: dict[str, tuple[str, Read | Refused]] = {
     "packed dates": (months("%Y%m%d"), Read("y", STARTS, [0, 1, 2, 3], "days", "YYYYMMDD")),
     "packed months": (months("%Y%m"), Read("y", STARTS, [0, 1, 2, 3], "days", "YYYYMM")),
     "quarters": (
-        lines("quarter,y", "2020Q4,2", "2021Q1,3"), Read("y", [0, 92], [2, 3], "days")
+        L("quarter,y", "2020Q4,2", "2021Q1,3"), Read("y", [0, 92], [2, 3], "days")
     ),
     "ISO weeks": (
-        lines("week,y", "2020-W53,2", "2021-W01,3", "2021-W02,4"),
+        L("week,y", "2020-W53,2", "2021-W01,3", "2021-W02,4"),
         Read("y", [0, 7, 14], [2, 3, 4], "days", first="2020-12-28"),
     ),
     "year and month": (
-        lines("year,month,y", "2020,11,2", "2020,12,3", "2021,1,4"),
+        L("year,month,y", "2020,11,2", "2020,12,3", "2021,1,4"),
         Read("y", [0, 30, 61], [2, 3, 4], "days", "columns year.month together are the time"),
     ),
     "year and quarter": (
-        lines("y,Year,Quarter", "2,2020,4", "3,2021,1"), Read("y", [0, 92], [2, 3], "days")
+        L("y,Year,Quarter", "2,2020,4", "3,2021,1"), Read("y", [0, 92], [2, 3], "days")
     ),
     "year, month and day": (
-        lines("year,month,day,y", "2020,2,28,2", "2020,2,29,3", "2020,3,1,4"),
+        L("year,month,day,y", "2020,2,28,2", "2020,2,29,3", "2020,3,1,4"),
         Read("y", [0, 1, 2], [2, 3, 4], "days"),
     ),
     "no such day": (
-        lines("year,month,day,y", "2020,2,28,2", "2020,2,30,3"),
+        L("year,month,day,y", "2020,2,28,2", "2020,2,30,3"),
         Refused("row 2: year 2020, month 2, day 30 is no date of the calendar"),
     ),
     "date and time of day": (
-        lines("date,time,y", "2020-01-01,23:00,2", "2020-01-02,00:00,3"),
+        L("date,time,y", "2020-01-01,23:00,2", "2020-01-02,00:00,3"),
         Read("y", [0, 1], [2, 3], "hours", "'time' is the time of day of 'date'"),
     ),
     "AM and PM": (
-        lines("when,y", "01/31/2024 11:00 AM,2", "01/31/2024 12:00 PM,3", "01/31/2024 1:00 PM,4"),
+        L("when,y", "01/31/2024 11:00 AM,2", "01/31/2024 12:00 PM,3", "01/31/2024 1:00 PM,4"),
         Read("y", [0, 1, 2], [2, 3, 4], "hours"),
     ),
     "two formats": (
-        lines("date,y", "2024-01-01,1", "2024-01-02,2", "Jan 3 2024,3"),
+        L("date,y", "2024-01-01,1", "2024-01-02,2", "Jan 3 2024,3"),
         Refused("'Jan 3 2024' in line 4; expected a number, or a date .* in one format"),
     ),
     "a format that is stated": (
-        lines("date,y", "2024_01_31,1", "2024_02_29,2"),
+        L("date,y", "2024_01_31,1", "2024_02_29,2"),
         Read("y", [0, 29], [1, 2], "days", options={"date_format": "%Y_%m_%d"}),
     ),
     # ------------------------------------------------------------ time zones, elapsed times
     "one time zone": (
-        lines("time,y", "2024-01-01T00:00:00+01:00,1", "2024-01-01T01:00:00+01:00,2"),
+        L("time,y", "2024-01-01T00:00:00+01:00,1", "2024-01-01T01:00:00+01:00,2"),
         Read("y", [0, 1], [1, 2], "hours", first="2024-01-01", zone="UTC+01:00"),
     ),
     "several offsets": (
-        lines("time,y", "2024-03-31T01:00:00+01:00,1", "2024-03-31T03:00:00+02:00,2"),
+        L("time,y", "2024-03-31T01:00:00+01:00,1", "2024-03-31T03:00:00+02:00,2"),
         Read("y", [0, 1], [1, 2], "hours", "offsets UTC[+]01:00, UTC[+]02:00", zone="UTC"),
     ),
     "a zone in some rows": (
-        lines("time,y", "2024-03-31T01:00:00Z,1", "2024-03-31T03:00:00,2"),
+        L("time,y", "2024-03-31T01:00:00Z,1", "2024-03-31T03:00:00,2"),
         Refused("1 of 2 times state a time zone; expected all or none"),
     ),
     "elapsed time": (
-        lines("time,y", "00:00:00,1", "00:00:30,2", "00:01:00,3"),
+        L("time,y", "00:00:00,1", "00:00:30,2", "00:01:00,3"),
         Read("y", [0, 30, 60], [1, 2, 3], "seconds", "HH:MM:SS are read as elapsed time"),
     ),
     "elapsed time past midnight": (
-        lines("time,y", "23:00:00,1", "23:30:00,2", "00:00:00,3", "00:30:00,4"),
+        L("time,y", "23:00:00,1", "23:30:00,2", "00:00:00,3", "00:30:00,4"),
         Read("y", [1380, 1410, 1440, 1470], [1, 2, 3, 4], "minutes", "continued on the next day"),
     ),
     "elapsed time as pandas writes it": (
-        lines("time,y", "0 days 23:00:00,1", "1 days 00:00:00,2"), Read("y", [23, 24], [1, 2], "hours")
+        L("time,y", "0 days 23:00:00,1", "1 days 00:00:00,2"), Read("y", [23, 24], [1, 2], "hours")
     ),
     # ------------------------------------------------------------ order and repetition
     "unsorted": (
-        lines("t,y", "2,6", "1,5", "4,8", "3,7"), Read("y", [1, 2, 3, 4], [5, 6, 7, 8], said="sorted")
+        L("t,y", "2,6", "1,5", "4,8", "3,7"), Read("y", [1, 2, 3, 4], [5, 6, 7, 8], said="sorted")
     ),
     "newest first": (
-        lines("t,y", "4,8", "3,7", "2,6", "1,5"), Read("y", [1, 2, 3, 4], [5, 6, 7, 8], said="sorted")
+        L("t,y", "4,8", "3,7", "2,6", "1,5"), Read("y", [1, 2, 3, 4], [5, 6, 7, 8], said="sorted")
     ),
     "exact duplicates": (
-        lines("t,y", "1,5", "1,5", "2,6"), Read("y", [1, 2], [5, 6], said="1 row repeated with the same")
+        L("t,y", "1,5", "1,5", "2,6"), Read("y", [1, 2], [5, 6], said="1 row repeated with")
     ),
     "conflicting duplicates": (
-        lines("t,y", "1,5", "1,6", "2,6"),
-        Refused(r"1 of 3 rows have the time of another row but other values \(such as rows 1 and 2 at"),
+        L("t,y", "1,5", "1,6", "2,6"),
+        Refused(r"1 of 3 rows have the time of another row but other values \(such as rows 1 and 2"),
     ),
     "series below each other without a name": (
-        lines("t,y", *(f"{t + s / 10},{t}" for s in (0, 1) for t in range(5))),
+        L("t,y", *(f"{t + s / 10},{t}" for s in (0, 1) for t in range(5))),
         Refused("times start over, as if several series stood one below the other"),
     ),
     "rows without a time": (
-        lines("t,y", "0,1", ",2", "1,3"), Read("y", [0, 1], [1, 3], said="1 row without a time")
+        L("t,y", "0,1", ",2", "1,3"), Read("y", [0, 1], [1, 3], said="1 row without a time")
     ),
     # ------------------------------------------------------------ series
     "experiments": (
-        lines("experiment,time,prey,pred", *LONG),
+        L("experiment,time,prey,pred", *LONG),
         Read("prey pred", [0, 1, 2, 3], [0, 1, 2, 3], series="1 2 3",
              said="series are separated by the column 'experiment'"),
     ),
     "experiments that follow each other": (
-        lines("run,time,x", *(f"{r},{4 * r + t},{t}" for r in (1, 2) for t in range(4))),
+        L("run,time,x", *(f"{r},{4 * r + t},{t}" for r in (1, 2) for t in range(4))),
         Read("x", [4, 5, 6, 7], [0, 1, 2, 3], series="1 2"),
     ),
     "one series on request": (
-        lines("run,time,x", *(f"{r},{4 * r + t},{t}" for r in (1, 2) for t in range(4))),
+        L("run,time,x", *(f"{r},{4 * r + t},{t}" for r in (1, 2) for t in range(4))),
         Read("run x", list(range(4, 12)), [1] * 4 + [2] * 4, options={"series": False}),
     ),
     "long, as Nixtla": (
-        lines("unique_id,ds,y", *(f"{u},2024-01-{d:02d},{d}" for u in ("A", "B") for d in (1, 2, 3))),
+        L("unique_id,ds,y", *(f"{u},2024-01-{d:02d},{d}" for u in "AB" for d in (1, 2, 3))),
         Read("y", [0, 1, 2], [1, 2, 3], "days", series="A B"),
     ),
     "long, with integer names": (
-        lines("unique_id,ds,y", *(f"{u},2024-01-{d:02d},{d}" for u in (7, 8) for d in (1, 2, 3))),
+        L("unique_id,ds,y", *(f"{u},2024-01-{d:02d},{d}" for u in (7, 8) for d in (1, 2, 3))),
         Read("y", [0, 1, 2], [1, 2, 3], "days", series="7 8"),
     ),
     "names with leading zeros": (
-        lines("id,t,y", *(f"{u},{d},{d}" for u in ("007", "08") for d in (1, 2, 3))),
+        L("id,t,y", *(f"{u},{d},{d}" for u in ("007", "08") for d in (1, 2, 3))),
         Read("y", [1, 2, 3], [1, 2, 3], series="007 08"),
     ),
     "two columns of names": (
-        lines("shop,item,t,y", *(f"{s},{i},{t},{t}" for s in "ab" for i in "xy" for t in range(3))),
+        L("shop,item,t,y", *(f"{s},{i},{t},{t}" for s in "ab" for i in "xy" for t in range(3))),
         Read("y", [0, 1, 2], [0, 1, 2], series="a x,a y,b x,b y"),
     ),
     # ------------------------------------------------------------ numbers
     "thousands": (
-        lines("t,y", '1,"1,234.5"', '2,"12,000"'), Read("y", [1, 2], [1234.5, 12000])
+        L("t,y", '1,"1,234.5"', '2,"12,000"'), Read("y", [1, 2], [1234.5, 12000])
     ),
-    "German thousands": (lines("t;y", "1;1.234,5", "2;12.000"), Read("y", [1, 2], [1234.5, 12000])),
+    "German thousands": (L("t;y", "1;1.234,5", "2;12.000"), Read("y", [1, 2], [1234.5, 12000])),
     "comma for decimals or for thousands": (
-        lines("t;y", "1;1,234", "2;2,345"),
+        L("t;y", "1;1,234", "2;2,345"),
         Refused(r"column 'y': got '1,234', which may be 1.234 \(decimal comma\) or 1234 \(thous"),
     ),
     "decimal comma, stated": (
-        lines("t;y", "1;1,234", "2;2,345"), Read("y", [1, 2], [1.234, 2.345], options={"decimal": ","})
+        L("t;y", "1;1,234", "2;2,345"),
+        Read("y", [1, 2], [1.234, 2.345], options={"decimal": ","}),
     ),
     "decimal comma in a single column": (
-        lines("y", "1,5", "2,5", "3,5"), Refused("If the comma is a decimal sign, say so with decimal=',")
+        L("y", "1,5", "2,5", "3,5"), Refused("If the comma is a decimal sign, say so with")
     ),
     "decimal point in a file of commas": (
-        lines("t;x;y", "0,5;1,5;2.5", "1,5;2,5;3.5"), Refused("column 'y', line 2: got '2.5'")
+        L("t;x;y", "0,5;1,5;2.5", "1,5;2,5;3.5"), Refused("column 'y', line 2: got '2.5'")
     ),
-    "Fortran exponents": (lines("t x", "1 1.5D+03", "2 2.5d-1"), Read("x", [1, 2], [1500, 0.25])),
+    "Fortran exponents": (L("t x", "1 1.5D+03", "2 2.5d-1"), Read("x", [1, 2], [1500, 0.25])),
     "below the limit of detection": (
-        lines("t,y", "1,<LOD", "2,3", "3,n.d.", "4,<0.5", "5,6"),
-        Read("y", [2, 5], [3, 6], said="y: 1 entry '<0.5' read as missing"),
+        L("t,y", "1,<LOD", "2,3", "3,n.d.", "4,<0.5", "5,6"),
+        Read("y", [1, 2, 3, 4, 5], [nan, 3, nan, nan, 6], said="y: 1 entry '<0.5' read as missing"),
     ),
     "a marker of one's own": (
-        lines("t,x,y", "1,bad,1", "2,3,1", "3,4,1"),
+        L("t,x,y", "1,bad,1", "2,3,1", "3,4,1"),
         Read("x y", [1, 2, 3], [nan, 3, 4], options={"na": "bad"}),
     ),
     "sentinels": (
-        lines("t,x,y", "0,1,1", "1,-999,2", "2,3,3", "3,-999,4", "4,2,5"),
+        L("t,x,y", "0,1,1", "1,-999,2", "2,3,3", "3,-999,4", "4,2,5"),
         Read("x y", [0, 1, 2, 3, 4], [1, nan, 3, nan, 2], said="x: 2 times -999, far from all"),
     ),
     "sentinels that are kept": (
-        lines("t,x,y", "0,1,1", "1,-999,2", "2,3,3"),
+        L("t,x,y", "0,1,1", "1,-999,2", "2,3,3"),
         Read("x y", [0, 1, 2], [1, -999, 3], options={"na": ()}, said="; kept"),
     ),
     "a number that is far off but no sentinel": (
-        lines("t,x", "0,1", "1,-998", "2,3"), Read("x", [0, 1, 2], [1, -998, 3])
+        L("t,x", "0,1", "1,-998", "2,3"), Read("x", [0, 1, 2], [1, -998, 3])
     ),
     # ------------------------------------------------------------ around the table
     "lines of an instrument": (
-        lines("Logger: X 12", "Serial,17", "Operator,Jo", "", "time,flow,p", "s,l/min,kPa", "0,1,2",
+        L("Logger: X 12", "Serial,17", "Operator,Jo", "", "time,flow,p", "s,l/min,kPa", "0,1,2",
               "1,2,3", "2,3,5"),
         Read("flow p", [0, 1, 2], [1, 2, 3], "s", "lines 1 to 4 above the table are skipped"),
     ),
     "lines of the width of the table": (
-        lines("Device,XY", "Serial,1234", "Date,2024-01-01", "time,x", "0,1", "1,2", "2,4", "3,1"),
+        L("Device,XY", "Serial,1234", "Date,2024-01-01", "time,x", "0,1", "1,2", "2,4", "3,1"),
         Read("x", [0, 1, 2, 3], [1, 2, 4, 1]),
     ),
     "lines to skip": (
-        lines("1,2", "3,4", "t,x", "0,1", "1,2"), Read("x", [0, 1], [1, 2], options={"skip_rows": 2})
+        L("1,2", "3,4", "t,x", "0,1", "1,2"), Read("x", [0, 1], [1, 2], options={"skip_rows": 2})
     ),
     "units in brackets": (
-        lines("t [s],x (m/s)", "0,1", "1,2"), Read("x", [0, 1], [1, 2], "s")
+        L("t [s],x (m/s)", "0,1", "1,2"), Read("x", [0, 1], [1, 2], "s")
     ),
-    "units behind a slash": (lines("t / min;x / mV", "0;1", "1;2"), Read("x", [0, 1], [1, 2], "min")),
-    "units in the name": (lines("time_s,x", "0,1", "1,2"), Read("x", [0, 1], [1, 2], "s")),
+    "units behind a slash": (L("t / min;x / mV", "0;1", "1;2"), Read("x", [0, 1], [1, 2], "min")),
+    "units in the name": (L("time_s,x", "0,1", "1,2"), Read("x", [0, 1], [1, 2], "s")),
     "commas at the ends of rows": (
-        lines("t,x", "0,1,", "1,2,", "2,5,"), Read("x", [0, 1, 2], [1, 2, 5], said="'column3' has no")
+        L("t,x", "0,1,", "1,2,", "2,5,"), Read("x", [0, 1, 2], [1, 2, 5], said="'column3' has no")
     ),
     "row names as R writes them": (
-        lines('"t" "x"', '"1" 0 1', '"2" 1 2.5', '"3" 2 7'), Read("x", [0, 1, 2], [1, 2.5, 7])
+        L('"t" "x"', '"1" 0 1', '"2" 1 2.5', '"3" 2 7'), Read("x", [0, 1, 2], [1, 2.5, 7])
     ),
     "comments": (
-        lines("# made by hand", "t,x", "0,1", "# pause", "1,2"), Read("x", [0, 1], [1, 2])
+        L("# made by hand", "t,x", "0,1", "# pause", "1,2"), Read("x", [0, 1], [1, 2])
     ),
     "errors of a spreadsheet": (
-        lines("t,x", "0,1", "1,#DIV/0!", "2,3"), Read("x", [0, 2], [1, 3], said="'#DIV/0!'")
+        L("t,x", "0,1", "1,#DIV/0!", "2,3"), Read("x", [0, 1, 2], [1, nan, 3], said="'#DIV")
     ),
     "a column of remarks": (
-        lines("t,x,remark", "0,1,", "1,2,rain", "2,3,"),
+        L("t,x,remark", "0,1,", "1,2,rain", "2,3,"),
         Read("x", [0, 1, 2], [1, 2, 3], said="'remark' is text and was left out"),
     ),
     "a word among numbers": (
-        lines("t,x", "0,1", "1,2", "2,ill", "3,5"), Refused("column 'x', line 4: got 'ill'; expected a num")
+        L("t,x", "0,1", "1,2", "2,ill", "3,5"), Refused("column 'x', line 4: got 'ill'; expected")
     ),
     "empty": ("", Refused("is empty; expected a table")),
     "names alone": ("t,x\n", Refused("has names but no rows")),
     "a row too long": (
-        lines("t,x", "0,1", "1,2,3", "2,3"), Refused("line 3: got more than 2 fields; .* skip_rows=")
+        L("t,x", "0,1", "1,2,3", "2,3"), Refused("line 3: got more than 2 fields; .* skip_rows=")
     ),
-    "a name twice": (lines("t,x,x", "0,1,2"), Refused("got the column 'x' 2 times")),
+    "a name twice": (L("t,x,x", "0,1,2"), Refused("got the column 'x' 2 times")),
     "no such column": (
-        lines("t,x", "0,1"), Refused("columns: .* no column 'y'. Its columns: t, x", {"columns": ["y"]})
+        L("t,x", "0,1"), Refused("columns: .* no column 'y'. Its columns: t, x", {"columns": ["y"]})
     ),
 }  # fmt: skip
 
@@ -318,9 +319,8 @@ def test_the_table_is_large_enough() -> None:
 
 
 def test_summary(tmp_path: Path) -> None:
-    text = lines("experiment,date,prey (1/ha),pred",
-                 *(f"{e},2024-01-{d:02d},{d},{'' if d == 2 else d * d}" for e in "ab" for d in (1, 2, 3)),
-                 "b,,3,1")  # fmt: skip
+    rows = [f"{e},2024-01-{d:02d},{d},{'' if d == 2 else d}" for e in "ab" for d in (1, 2, 3)]
+    text = L("experiment,date,prey (1/ha),pred", *rows, "b,,3,1")
     assert read(written(tmp_path, text)).summary() == (
         "data.csv: time 'date' from 2024-01-01 to 2024-01-03, step 1 days; 2 series by "
         "'experiment' (a, b); variables prey [1/ha], pred; 6 rows, 16.7 % of the values missing; "

@@ -9,8 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from data.written_tables import FEW, curve, rows, written
-from smnn.data import _text
-from smnn.data import TableError, read_table
+from smnn.data import TableError, _text, read_table
 
 pd = pytest.importorskip("pandas")
 

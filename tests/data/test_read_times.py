@@ -70,8 +70,8 @@ def test_rows_at_the_same_time_with_the_same_values_are_merged(tmp_path: Path) -
     table = read_table(written(tmp_path, text))
     assert table.times[0].tolist() == list(range(20))
     assert table.values[0][7].tolist() == [7, 5]
-    assert table.dropped == {"without any value": 1, "duplicates": 1}
-    assert "1 row repeated with the same values: left out." in table.warnings
+    assert table.dropped == {"duplicates": 2}
+    assert "2 rows repeated with the same values: left out." in table.warnings
 
 
 def test_too_many_rows_at_the_same_time(tmp_path: Path) -> None:

@@ -1,100 +1,113 @@
-"""What `smnn data check` finds out about a file: the readers are those of the other commands."""
+"""`smnn data check`: what the readers of the other commands find in a file."""
 
 from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from smnn.cli._guard import WrongUseError, plain
 from smnn.report.numbers import significant
 
-UNEVEN = 1e-3
-"""Spread of the steps, relative to the usual one, up to which they count as even."""
+if TYPE_CHECKING:
+    from smnn.data import TimeSeriesData
+
 GAP = 1.5
-"""A step longer than this times the usual one is a gap."""
+"""A step longer than this times the median step is a gap."""
 FEW = 30
 """Rows below which little can be learned."""
 MOST_COLUMNS = 40
 
 
-def examine(
-    path: Path, time: str | None, columns: str | None, series: str | None
-) -> dict[str, Any]:
-    """Everything that is said about a file, as plain data.
+def examine(path: Path, options: dict[str, Any]) -> dict[str, Any]:
+    """Describe a file as plain data.
+
+    Args:
+        path: The file.
+        options: Arguments of `smnn.data.read` that were given.
 
     Raises:
-        WrongUseError: No reader takes it; says why.
+        WrongUseError: No reader accepts it; says why.
     """
-    from smnn.data import TableError, read_table
+    from smnn.data import DataError, read
 
     suffix = path.suffix.lower()
     if path.is_file() and suffix in (".h5", ".hdf5"):
         return _waves(path)
     if path.is_file() and suffix in (".nc", ".nc4", ".cdf") and (grid := _grid(path)):
         return grid
-    names = None if columns is None else [n.strip() for n in columns.split(",") if n.strip()]
     try:
-        table = read_table(path, time, names, series)
-    except TableError as error:
+        data = read(path, **options)
+    except DataError as error:
         if (system := _equations(path)) is not None:
             return system
         raise WrongUseError(str(error)) from None
-    return _table(path, table, time, names, series)
+    return _table(path, data, options)
 
 
-def _table(
-    path: Path, table: Any, time: str | None, names: list[str] | None, series: str | None
-) -> dict[str, Any]:
-    steps = np.concatenate([np.diff(t) for t in table.times])
-    usual = float(np.median(steps))
-    even = bool(np.ptp(steps) <= UNEVEN * usual)
-    gaps = int((steps > GAP * usual).sum())
-    X = np.concatenate(table.values)
-    described = []
-    for v, name in enumerate(table.names):
+def _table(path: Path, data: TimeSeriesData, options: dict[str, Any]) -> dict[str, Any]:
+    steps = np.concatenate([np.diff(t) for t in data.times])
+    usual = data.step
+    gaps = 0 if usual is None else int((steps > GAP * usual).sum())
+    X = np.concatenate(data.values)
+    described, problems = [], list(data.warnings)
+    for v, name in enumerate(data.names):
         known = X[np.isfinite(X[:, v]), v]
         described.append(
-            {"name": name, "unit": table.units.get(name), "missing": int(np.isnan(X[:, v]).sum()),
-             "smallest": float(known.min()), "largest": float(known.max()),
-             "mean": float(known.mean())}
+            {"name": name, "unit": data.units.get(name), "missing": int(np.isnan(X[:, v]).sum()),
+             "smallest": float(known.min()) if len(known) else None,
+             "largest": float(known.max()) if len(known) else None,
+             "mean": float(known.mean()) if len(known) else None}
         )  # fmt: skip
-    problems = list(table.warnings)
-    if table.rows < FEW:
-        problems.append(f"{table.rows} rows are few; some dozens are needed to learn from.")
+        if len(known) > 1 and np.ptp(known) == 0:
+            problems.append(f"{name!r} is {known[0]:g} everywhere; `smnn discover` leaves it out.")
+    if data.rows < FEW:
+        problems.append(f"{data.rows} rows are few; some dozens are needed to learn from.")
     if gaps:
         problems.append(
-            f"{gaps} of {len(steps):,} steps are longer than {GAP} times the usual one."
+            f"{gaps} of {len(steps):,} steps are longer than {GAP} times the median step."
         )
-    if len(table.names) > 30:
+    if len(data.names) > 30:
         problems.append(
-            f"{len(table.names)} variables are many for `smnn discover`; choose with --columns."
+            f"{len(data.names)} variables are many for `smnn discover`; choose with --columns."
         )
-    when = [] if time is None else [f"--time={time}"]
-    options = [*when, *([] if names is None else [f"--columns={','.join(names)}"])]
-    options += [] if series is None else [f"--series={series}"]
-    following = [shlex.join(["smnn", "discover", str(path), *options])]
-    if len(table.times) == 1:
-        picks = [f"--column={n}" for n in names or ()]
-        following.append(shlex.join(["smnn", "forecast", str(path), *when, *picks]))
     return {
-        "file": str(path), "kind": "table", "rows": table.rows, "series": len(table.times),
+        "file": str(path), "kind": "table", "summary": data.summary(), "rows": data.rows,
+        "series": len(data.times),
         "time": {
-            "column": table.time_name, "unit": table.time_unit,
-            "start": float(min(t[0] for t in table.times)),
-            "end": float(max(t[-1] for t in table.times)),
-            "step": usual, "shortest_step": float(steps.min()), "longest_step": float(steps.max()),
-            "even": even, "gaps": gaps,
+            "column": data.time_name, "unit": data.time_unit, "zone": data.zone,
+            "start": float(min(t[0] for t in data.times)),
+            "end": float(max(t[-1] for t in data.times)), "step": usual,
+            "shortest_step": float(steps.min()) if len(steps) else None,
+            "longest_step": float(steps.max()) if len(steps) else None,
+            "even": data.even, "gaps": gaps,
         },
-        "columns": described, "missing": table.missing, "decided": table.notes,
-        "problems": problems, "next": following,
+        "columns": described, "missing": data.missing, "dropped": data.dropped,
+        "decided": data.notes, "problems": problems, "next": _commands(path, data, options),
     }  # fmt: skip
 
 
+def _commands(path: Path, data: TimeSeriesData, options: dict[str, Any]) -> list[str]:
+    """Commands for the same data with the same options."""
+    words = []
+    for name, value in options.items():
+        joined = ",".join(value) if isinstance(value, list) else value
+        words.append(f"--{name.replace('_', '-')}={joined}" if value is not True else f"--{name}")
+    found = []
+    long = max(len(t) for t in data.times) >= 3
+    if long and (np.nanstd(np.concatenate(data.values), axis=0) > 0).any():
+        found.append(["smnn", "discover", str(path), *words])
+    if len(data.times) == 1:
+        words = [f"--time={options['time']}"] if "time" in options else []
+        words += [f"--column={name}" for name in options.get("columns", ())]
+        found.append(["smnn", "forecast", str(path), *words])
+    return list(map(shlex.join, found))
+
+
 def _grid(path: Path) -> dict[str, Any] | None:
-    """A NetCDF file whose variables have more axes than time; `None` if it is a table."""
+    """A NetCDF file whose variables have further axes; `None` if it is a table."""
     from smnn.data import DataFormatError, open_netcdf
 
     try:
@@ -178,7 +191,7 @@ def _equations(path: Path) -> dict[str, Any] | None:
 
 
 def show(found: dict[str, Any]) -> None:
-    """For a person."""
+    """Print a description."""
     from rich.console import Console
     from rich.table import Table
 
@@ -191,7 +204,10 @@ def show(found: dict[str, Any]) -> None:
     sizes += [f"{found['series']:,} series"] if (found["series"] or 0) > 1 else []
     size = f": {', '.join(sizes)}" if sizes else ""
     console.print(f"{plain(found['file'])} is {kinds[found['kind']]}{size}.", soft_wrap=True)
-    console.print(_times(found["time"]), soft_wrap=True, markup=False)
+    if found["kind"] == "table":
+        console.print(found["summary"], soft_wrap=True, markup=False)
+    else:
+        console.print(_times(found["time"]), soft_wrap=True, markup=False)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for heading in ("column", "smallest", "mean", "largest", "missing"):
         table.add_column(heading, justify="left" if heading == "column" else "right", no_wrap=True)
@@ -214,14 +230,6 @@ def show(found: dict[str, Any]) -> None:
 
 
 def _times(time: dict[str, Any]) -> str:
-    if time["column"] is None:
-        return f"No column of times: rows are counted from 0 to {time['end']:g}."
-    unit = f" ({time['unit']})" if time["unit"] else ""
     ends = [x if isinstance(x, str) else significant(x, 6) for x in (time["start"], time["end"])]
-    text = f"Times: {time['column']}{unit}, from {ends[0]} to {ends[1]}"
-    if "step" not in time:
-        return text + "."
-    if time["even"]:
-        return f"{text}, every {significant(time['step'])}."
-    low, high = significant(time["shortest_step"]), significant(time["longest_step"])
-    return f"{text}, uneven: every {low} to {high}, usually {significant(time['step'])}."
+    step = f", every {significant(time['step'])}" if "step" in time else ""
+    return f"Times: {time['column']}, from {ends[0]} to {ends[1]}{step}."

@@ -128,6 +128,21 @@ class TimeSeriesData:
             warnings=[*self.warnings, f"{left} series with fewer than 3 times: left out."],
         )  # fmt: skip
 
+    def without_empty_rows(self) -> TimeSeriesData:
+        """The same without rows that have no value."""
+        kept = [np.isfinite(x).any(1) for x in self.values]
+        count = sum(int((~k).sum()) for k in kept)
+        if not count:
+            return self
+        return replace(
+            self, times=[t[k] for t, k in zip(self.times, kept)],
+            values=[x[k] for x, k in zip(self.values, kept)],
+            inputs=[u[k] for u, k in zip(self.inputs, kept)],
+            dates=None if self.dates is None else [x[k] for x, k in zip(self.dates, kept)],
+            notes=[*self.notes, f"{rows_text(count)} without any value: left out."],
+            dropped=self.dropped | {"without any value": count},
+        )  # fmt: skip
+
     def varying(self, required: bool = False) -> TimeSeriesData:
         """The same without variables that never change, with a warning for each.
 

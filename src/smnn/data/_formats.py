@@ -13,7 +13,14 @@ import numpy as np
 from smnn._util.files import InputError, check_file, read_bounded
 from smnn._util.optional import MissingPackageError, require
 from smnn.data._netcdf import open_netcdf
-from smnn.data._objects import Source, from_array, from_columns, from_object, from_xarray, unique_names
+from smnn.data._objects import (
+    Source,
+    from_array,
+    from_columns,
+    from_object,
+    from_xarray,
+    unique_names,
+)
 from smnn.data._text import MAX_CELLS, find_layout, line_of, read_columns, sniff
 from smnn.errors import DataError
 
@@ -99,7 +106,9 @@ def _excel(path: Path, skip_rows: int | None, sheet: str | int) -> Source:
     with pd.ExcelFile(path, engine=_PACKAGES[path.suffix.lower()][0]) as book:
         if sheet not in (book.sheet_names if isinstance(sheet, str) else range(99)):
             raise DataError(f"{path.name} has no sheet {sheet!r}: {', '.join(book.sheet_names)}.")
-        frame = book.parse(sheet, header=None, skiprows=skip_rows, keep_default_na=False)
+        frame = pd.read_excel(
+            book, sheet_name=sheet, header=None, skiprows=skip_rows, keep_default_na=False
+        )
         several = len(book.sheet_names) > 1
         shown = sheet if isinstance(sheet, str) else book.sheet_names[sheet]
     notes = [f"{path.name}: the sheet {shown!r} is read; sheet= names another."] if several else []
@@ -111,7 +120,10 @@ def _excel(path: Path, skip_rows: int | None, sheet: str | int) -> Source:
     layout = find_layout(head, frame.shape[1])
     named = head[layout.names] if layout.names is not None else None
     names = named or [f"x{i + 1}" for i in range(frame.shape[1])]
-    body = {name: _cells(cells[layout.first :, i]) for i, name in enumerate(unique_names(path.name, names))}
+    body = {
+        name: _cells(cells[layout.first :, i])
+        for i, name in enumerate(unique_names(path.name, names))
+    }
     source = from_columns(path.name, body, notes=notes)
     if layout.units is not None:
         source.units = {i: unit for i, unit in enumerate(head[layout.units]) if unit}

@@ -181,9 +181,7 @@ def _pandas(data: Any) -> Source:
         timed = isinstance(level, pd.DatetimeIndex | pd.TimedeltaIndex | pd.PeriodIndex)
         number = pd.api.types.is_numeric_dtype(level.dtype)
         named = level.name is not None
-        if timed or (pd.api.types.is_float_dtype(level.dtype) and not named):
-            strong = i
-        elif strong is None and named and len(levels) == 1:
+        if timed or pd.api.types.is_float_dtype(level.dtype) or (named and len(levels) == 1):
             strong = i
         elif number and not named and len(levels) == 1:
             weak = i

@@ -22,7 +22,6 @@ from smnn.data._times import (
     elapsed_match,
     is_date,
     month_number,
-    name_unit,
     read_axis,
     with_unit,
 )
@@ -122,6 +121,7 @@ def read_table(
         DataError: The data cannot be read, or nothing is left.
     """
     found = read(path, time=time, columns=columns, series=series, inputs=inputs, **options)
+    found = found.without_empty_rows()
     long = [i for i, t in enumerate(found.times) if len(t) >= SHORTEST]
     if not long:
         several = f", no series with {SHORTEST}" if len(found.times) > 1 else ""
@@ -284,7 +284,9 @@ class _Reading:
                 self.notes.append(f"{name}: {entries} {text!r} read as missing.")
         if bad.any():
             found = self.source.line(column, lambda text: text == got or "inf" in text.lower())
-            place = f"row {int(np.flatnonzero(bad)[0]) + 1}" if found is None else f"line {found[0]}"
+            place = (
+                f"row {int(np.flatnonzero(bad)[0]) + 1}" if found is None else f"line {found[0]}"
+            )
             raise DataError(
                 f"{self.file}, column {name!r}, {place}: got {got if found is None else found[1]!r}; "
                 "expected a number, or nothing or NA where there is none. Correct it, name it as a "
@@ -335,7 +337,9 @@ class _Reading:
         if len(raw) != len(labels) and all(len(raw) == len(rows) for _, rows in series):
             raw = np.tile(raw, len(series))  # one time axis for all series
         if len(raw) != len(labels):
-            raise DataError(f"time: got {len(raw)} times; expected {len(labels)}, one for each row.")
+            raise DataError(
+                f"time: got {len(raw)} times; expected {len(labels)}, one for each row."
+            )
         return self._read_axis(raw, "time", parts[0][1], lambda text, row: f"row {row + 1}")
 
     def _column_axis(self, column: int) -> Axis:
@@ -438,7 +442,7 @@ class _Reading:
             return None
         keys = ["year", fine]
         for key in ("day", "hour", "minute", "second"):
-            if key in found and (key == "day" and fine in ("month", "week") or keys[-1] in _FINER):
+            if key in found and ((key == "day" and fine in ("month", "week")) or keys[-1] in _FINER):
                 keys.append(key)
         parts = {}
         for key in keys:
@@ -528,16 +532,10 @@ class _Reading:
         Y = np.stack([self.numbers.pop(i) for i in chosen], 1)
         dropped: dict[str, int] = {}
         timed = np.isfinite(axis.t)
-        kept = timed & np.isfinite(Y).any(1)
         if lost := int((~timed).sum()):
             self.warnings.append(f"{rows_text(lost)} without a time: left out.")
             dropped["without a time"] = lost
-        if empty := int((timed & ~kept).sum()):
-            self.notes.append(f"{rows_text(empty)} without any value: left out.")
-            dropped["without any value"] = empty
-        if not kept.any():
-            raise DataError(f"{self.file} has no row with a time and a value; expected some.")
-        parts = [(label, rows[kept[rows]]) for label, rows in rows_of(labels)]
+        parts = [(label, rows[timed[rows]]) for label, rows in rows_of(labels)]
         parts = [(label, rows) for label, rows in parts if len(rows)]
         step = _median_step(axis.t, [rows for _, rows in parts])
         axis = with_unit(axis, step)
@@ -636,9 +634,6 @@ class _Reading:
             out.dropped["duplicates"] = merged
         if filled:
             out.warnings.append(f"{filled} missing values of inputs: interpolated.")
-        if out.missing:
-            total = out.rows * len(out.names)
-            out.notes.append(f"{out.missing:,} of {total:,} values are missing.")
 
     def _refuse_conflicts(
         self, parts: list[tuple[str, np.ndarray]], axis: Axis, X: np.ndarray

@@ -173,11 +173,14 @@ def _other_names(
                 return [*named, ""], Layout(first - 1, None, first)
             if delimiter in (r"\s+", "\t"):  # as R writes row names
                 return ["", *named], Layout(first - 1, None, first)
-        if words and len(named) == 1 and " " not in named[0] and ":" not in named[0]:
+        adjacent = rows[first][0] - rows[first - 1][0] == 1
+        if words and adjacent and (len(named) > 1 or not re.search("[ :]", named[0])):
+            fields_text = "one field" if len(named) == 1 else f"{len(named)} fields"
             raise DataError(
-                f"{path.name}, line {rows[first - 1][0]} has one field, {named[0]!r}, and the rows "
-                f"below have {width}; expected a name for each column. If the comma is a decimal "
-                "sign, say so with decimal=','."
+                f"{path.name}, line {rows[first - 1][0]} has {fields_text}, {', '.join(named)!r}, "
+                f"and the rows below have {width}; expected a name for each column. If the comma "
+                "is a decimal sign, say so with decimal=','; lines above the table are skipped "
+                "with skip_rows=."
             )
         return None, layout
     above = [line.strip() for line in lines[: rows[0][0] - 1] if line.strip()]

@@ -24,7 +24,8 @@ TIME_NAMES = [
     )
 ]
 _NAMED_UNIT = re.compile(
-    r"(?:(?:time|t)[ _-]?)?(ms|second|sec|s|minute|min|hour|hr|h|day|d|week|month|year|yr|y)s?", re.I
+    r"(?:(?:time|t)[ _-]?)?(ms|second|sec|s|minute|min|hour|hr|h|day|d|week|month|year|yr|y)s?",
+    re.I,
 )
 _UNIT_WORDS = {
     "ms": "ms", "s": "s", "sec": "s", "second": "s", "min": "min", "minute": "min", "h": "h",
@@ -35,8 +36,7 @@ _LENGTHS = (("years", 365.25 * 86400.0), ("days", 86400.0), ("hours", 3600.0), (
 _MONTHS = {
     name: i % 12 + 1
     for i, name in enumerate(
-        "jan feb mar apr may jun jul aug sep oct nov dec "
-        "jän feb mär apr mai jun jul aug sep okt nov dez".split()
+        ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec", "jän", "feb", "mär", "apr", "mai", "jun", "jul", "aug", "sep", "okt", "nov", "dez"]
     )
 }
 _CLOCK = r"(?:(?:[ T,]|[ ]?-[ ])\s*(?P<H>\d{1,2}):(?P<M>\d\d)(?::(?P<S>\d\d(?:[.,]\d+)?))?"
@@ -182,9 +182,7 @@ def _spread(found: np.ndarray, absent: np.ndarray) -> np.ndarray:
     return out
 
 
-def _dated(
-    dates: np.ndarray, name: str, zone: str | None, notes: tuple[str, ...] = ()
-) -> Axis:
+def _dated(dates: np.ndarray, name: str, zone: str | None, notes: tuple[str, ...] = ()) -> Axis:
     known = ~np.isnat(dates)
     if not known.any():
         raise _no_times(name)

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from smnn.data import DataFormatError, open_netcdf
-from smnn.forecasting._table import read_table
+from smnn.data import DataError, DataFormatError, open_netcdf, read
 from smnn.forecasting._time import SeriesError
 
 GRIDS = (".nc", ".nc4", ".cdf", ".netcdf")
@@ -33,13 +32,12 @@ def read_series(path: str | Path, columns: list[str] | None = None, time: str | 
         SeriesError: If the file cannot be read or holds nothing to forecast.
     """
     path = Path(path)
-    if not path.exists():
-        raise SeriesError(f"{path}: no such file.")
-    if path.is_dir():
-        raise SeriesError(f"{path} is a folder; expected a file, CSV or NetCDF (.nc).")
-    if path.suffix.lower() in GRIDS:
+    if path.is_file() and path.suffix.lower() in GRIDS:
         return _read_grid(path, columns, time or "time")
-    return read_table(path, columns, time)
+    try:
+        return read(path, columns=columns, time=time).to_frame()
+    except DataError as error:
+        raise SeriesError(str(error)) from None
 
 
 def _read_grid(path: Path, columns: list[str] | None, time: str) -> Any:
