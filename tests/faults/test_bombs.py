@@ -107,7 +107,7 @@ def test_netcdf_that_declares_what_no_memory_holds(tmp_path: Path) -> None:
     huge_dataset(path, "time", (10**12,))
     huge_dataset(path, "sst", (10**6, 10**3, 10**3))
     assert path.stat().st_size < 1 << 20
-    for call, error in ((read_grid, "DataFormatError"), (read_table, "DataError")):
+    for call, error in ((read_grid, "DataFormatError"), (read_table, "DataFormatError")):
         refused(lambda call=call: call(path), error, "values; expected at most")
 
 

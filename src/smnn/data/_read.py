@@ -284,13 +284,12 @@ class _Reading:
                 self.notes.append(f"{name}: {entries} {text!r} read as missing.")
         if bad.any():
             found = self.source.line(column, lambda text: text == got or "inf" in text.lower())
-            place = (
-                f"row {int(np.flatnonzero(bad)[0]) + 1}" if found is None else f"line {found[0]}"
-            )
+            row = int(np.flatnonzero(bad)[0]) + 1
+            place, got = (f"row {row}", got) if found is None else (f"line {found[0]}", found[1])
             raise DataError(
-                f"{self.file}, column {name!r}, {place}: got {got if found is None else found[1]!r}; "
-                "expected a number, or nothing or NA where there is none. Correct it, name it as a "
-                "missing value with na=, or leave the column out."
+                f"{self.file}, column {name!r}, {place}: got {got!r}; expected a number, or nothing "
+                "or NA where there is none. Correct it, name it as a missing value with na=, or "
+                "leave the column out."
             )
         values[np.isin(values, self.na_numbers)] = np.nan
         for number, count in sentinels(values).items():
@@ -330,8 +329,9 @@ class _Reading:
             if not 0 < float(self.given) < np.inf:
                 raise DataError(f"time: got {self.given}; expected a positive step.")
             return self._counted(labels, float(self.given))._replace(name="time")
-        many = isinstance(self.given, list | tuple) and np.ndim(self.given[0]) == 1
-        parts = [as_array(x) for x in (self.given if many else [self.given])]
+        given: Any = self.given
+        many = isinstance(given, list | tuple) and np.ndim(given[0]) == 1
+        parts = [as_array(x) for x in (given if many else [given])]
         raw = np.concatenate([x for x, _ in parts])
         series = rows_of(labels)
         if len(raw) != len(labels) and all(len(raw) == len(rows) for _, rows in series):
@@ -442,7 +442,8 @@ class _Reading:
             return None
         keys = ["year", fine]
         for key in ("day", "hour", "minute", "second"):
-            if key in found and ((key == "day" and fine in ("month", "week")) or keys[-1] in _FINER):
+            dated = key == "day" and fine in ("month", "week")
+            if key in found and (dated or keys[-1] in ("day", "doy", "hour", "minute")):
                 keys.append(key)
         parts = {}
         for key in keys:
@@ -667,9 +668,6 @@ class _Reading:
                 "holds several series, name the column that separates them as series=; otherwise "
                 "average or correct these rows."
             )
-
-
-_FINER = ("day", "doy", "hour", "minute")
 
 
 def _listed(names: str | Sequence[str] | None) -> list[str]:

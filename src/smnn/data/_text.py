@@ -135,8 +135,9 @@ def find_layout(rows: Sequence[Sequence[str]], width: int) -> Layout:
     if not any(usual) or first is None:
         first = next(i for i, k in enumerate(kinds) if k is not None)
         return Layout(first, None, first + 1)
-    words = [i for i in range(first) if kinds[i] and False in kinds[i] and True not in kinds[i]]
-    words = words or [i for i in range(first) if kinds[i] and False in kinds[i]][-1:]
+    above = [(i, {*(kinds[i] or ())}) for i in range(first)]
+    words = [i for i, k in above if False in k and True not in k]
+    words = words or [i for i, k in above if False in k][-1:]
     if not words:
         return Layout(None, None, first)
     names = words[-1]
@@ -185,9 +186,9 @@ def _other_names(
         return None, layout
     above = [line.strip() for line in lines[: rows[0][0] - 1] if line.strip()]
     if above and above[-1].startswith(_COMMENT):
-        words = split(above[-1].lstrip("#%/ \t"), delimiter)
-        if len(words) == width and not any(is_number(w) for w in words):
-            return words, layout  # numpy.savetxt writes the names as a comment
+        named = split(above[-1].lstrip("#%/ \t"), delimiter)
+        if len(named) == width and not any(map(is_number, named)):
+            return named, layout  # numpy.savetxt writes the names as a comment
     return None, layout
 
 

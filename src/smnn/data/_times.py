@@ -33,12 +33,9 @@ _UNIT_WORDS = {
     "y": "years", "yr": "years", "year": "years",
 }  # fmt: skip
 _LENGTHS = (("years", 365.25 * 86400.0), ("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0))
-_MONTHS = {
-    name: i % 12 + 1
-    for i, name in enumerate(
-        ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec", "jän", "feb", "mär", "apr", "mai", "jun", "jul", "aug", "sep", "okt", "nov", "dez"]
-    )
-}
+_ABBREVIATIONS = "janfebmaraprmayjunjulaugsepoctnovdec"
+_MONTHS = {_ABBREVIATIONS[3 * i : 3 * i + 3]: i + 1 for i in range(12)}
+_MONTHS |= {"jän": 1, "mär": 3, "mai": 5, "okt": 10, "dez": 12}
 _CLOCK = r"(?:(?:[ T,]|[ ]?-[ ])\s*(?P<H>\d{1,2}):(?P<M>\d\d)(?::(?P<S>\d\d(?:[.,]\d+)?))?"
 _CLOCK += r"\s*(?P<ampm>[AaPp]\.?[Mm]\.?)?)?(?:\s*(?P<zone>Z|UTC|GMT|[+-]\d\d(?::?\d\d)?))?"
 _FORMATS = [
@@ -51,8 +48,8 @@ _FORMATS = [
         r"(?P<y>\d{4})[ -]?[Qq](?P<q>[1-4])|[Qq](?P<q2>[1-4])[ /-]?(?P<y2>\d{4})",
         r"(?P<y>\d{4})-?[Ww](?P<w>\d\d?)(?:-(?P<wd>[1-7]))?",
         r"(?P<y>\d{4})[Mm](?P<m>\d\d)",
-        r"(?:[A-Za-z]{2,9},?[ ])?(?P<d>\d{1,2})(?:\.|st|nd|rd|th)?[ -]?(?P<mon>[^\W\d_]{3,9})\.?,?[ -]"
-        r"(?P<y>\d{4}|\d\d)" + _CLOCK,
+        r"(?:[A-Za-z]{2,9},?[ ])?(?P<d>\d{1,2})(?:\.|st|nd|rd|th)?[ -]?"
+        r"(?P<mon>[^\W\d_]{3,9})\.?,?[ -](?P<y>\d{4}|\d\d)" + _CLOCK,
         r"(?P<mon>[^\W\d_]{3,9})\.?[ ](?P<d>\d{1,2})(?:st|nd|rd|th)?,?[ ](?P<y>\d{4})" + _CLOCK,
         r"(?P<mon>[^\W\d_]{3,9})\.?[ '-](?P<y>\d{4}|\d\d)",
         r"(?P<y>\d{4})[ -](?P<mon>[^\W\d_]{3,9})",
@@ -146,8 +143,7 @@ def read_axis(
         raise _no_times(name)
     known = texts[~absent]
     if date_format is not None:
-        found = _formatted(known, date_format, name)
-        return _dated(_spread(found, absent), name, None)
+        return _dated(_spread(_formatted(known, date_format, name), absent), name, None)
     values, bad = parse(texts)
     if not bad.any():
         packed = _packed(values, name)
@@ -165,9 +161,9 @@ def read_axis(
         not is_number(v) if numeric else not _same_format(v, known))]  # fmt: skip
     row = wrong[0] if wrong else good.index(False) if False in good else 0
     raise DataError(
-        f"the time column {name!r} has {texts[row]!r} in {where(texts[row], row)}; expected a number, or a date "
-        "such as 2024-01-31 or 2024-01-31T12:00:00, in one format for the whole column. State "
-        "another format with date_format=, or name another column with time=."
+        f"the time column {name!r} has {texts[row]!r} in {where(texts[row], row)}; expected a "
+        "number, or a date such as 2024-01-31 or 2024-01-31T12:00:00, in one format for the whole "
+        "column. State another format with date_format=, or name another column with time=."
     )
 
 
