@@ -37,7 +37,7 @@ $(VENV)/stamp-build: $(VENV)/stamp-venv $(INPUTS)
 $(VENV)/stamp-run: $(VENV)/stamp-build
 	@rm -f $@
 	@echo "Installing into $(VENV): a few minutes, once."
-	$(INSTALL) -e ".[discovery,experiments,peers]"
+	$(INSTALL) -e ".[data,discovery,experiments,peers]"
 	@touch $@
 
 $(VENV)/stamp-test: $(VENV)/stamp-venv $(INPUTS) requirements-ci.lock
@@ -48,7 +48,7 @@ $(VENV)/stamp-test: $(VENV)/stamp-venv $(INPUTS) requirements-ci.lock
 
 $(VENV)/stamp-docs: $(VENV)/stamp-run
 	@rm -f $@
-	$(INSTALL) -e ".[discovery,experiments,peers,docs]"
+	$(INSTALL) -e ".[data,discovery,experiments,peers,docs]"
 	@touch $@
 
 demo: $(VENV)/stamp-run  ## Install, then find the Lorenz equations in a noisy table.
@@ -85,7 +85,7 @@ constraints: pyproject.toml  ## Write constraints.txt anew: the newest that fit 
 	$(PYTHON) -m venv $(VENV)-pins
 	$(VENV)-pins/bin/python -m pip install --quiet \
 		$$(grep -E '^(torch|triton)==' constraints.txt) hatchling editables
-	$(VENV)-pins/bin/python -m pip install --quiet --no-build-isolation ".[discovery,experiments,peers,test,docs]"
+	$(VENV)-pins/bin/python -m pip install --quiet --no-build-isolation ".[data,discovery,experiments,peers,test,docs]"
 	{ sed -n '/^#/p' constraints.txt; \
 	  $(VENV)-pins/bin/python -m pip freeze --all | grep -vE '^(pip|smnn)[ =]' | sed 's/+cpu$$//'; } \
 	  > $(VENV)-pins/constraints.txt

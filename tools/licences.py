@@ -55,6 +55,8 @@ WHY = {
     "numpy": "arrays", "numba": "compiles the CPU solver", "scipy": "reference integrators",
     "matplotlib": "figures of reports", "rich": "tables and progress on the terminal",
     "typer": "the command line", "pandas": "reading tables",
+    "narwhals": "reading polars and Arrow tables", "openpyxl": "reading spreadsheets",
+    "pyarrow": "reading Parquet and Feather", "polars": "tests of reading tables",
     "scikit-learn": "the interface of estimators", "sympy": "expressions, their derivatives",
     "pytorch-lightning": "launching several processes", "safetensors": "checkpoints without code",
     "tensorboard": "logs of training", "h5netcdf": "reading NetCDF 4", "h5py": "reading HDF5",

@@ -114,6 +114,14 @@ CASES: dict[str, tuple[str, Read | Refused]] = {
         L("date,time,y", "2020-01-01,23:00,2", "2020-01-02,00:00,3"),
         Read("y", [0, 1], [2, 3], "hours", "'time' is the time of day of 'date'"),
     ),
+    "date and hour": (
+        L("date,hour,y", *(f"2020-01-0{d},{h},{h}" for d in (1, 2) for h in (0, 12))),
+        Read("y", [0, 12, 24, 36], [0, 12, 0, 12], "hours"),
+    ),
+    "Unix time": (
+        L("timestamp,y", "1704067200,2", "1704070800,3"),
+        Read("y", [0, 1], [2, 3], "hours", "seconds since 1970", zone="UTC", first="2024-01-01"),
+    ),
     "AM and PM": (
         L("when,y", "01/31/2024 11:00 AM,2", "01/31/2024 12:00 PM,3", "01/31/2024 1:00 PM,4"),
         Read("y", [0, 1, 2], [2, 3, 4], "hours"),
@@ -279,6 +287,15 @@ CASES: dict[str, tuple[str, Read | Refused]] = {
     ),
     "empty": ("", Refused("is empty; expected a table")),
     "names alone": ("t,x\n", Refused("has names but no rows")),
+    "a name for fewer columns": (
+        L("t,x", "0,1,2", "1,2,3"), Refused("line 1 has 2 fields, .* below have 3"),
+    ),
+    "times as columns": (
+        L("country,2019,2020,2021", "A,1,2,3", "B,4,5,6"),
+        Refused("line 1 has words and numbers, as the rows below; .* transpose the table"),
+    ),
+    "French thousands": (L("t;y", "0;1 234,5", "1;2 345,6"), Read("y", [0, 1], [1234.5, 2345.6])),
+    "units behind a comma": (L('"time, s","x, mV"', "0,1", "1,2"), Read("x", [0, 1], [1, 2], "s")),
     "a row too long": (
         L("t,x", "0,1", "1,2,3", "2,3"), Refused("line 3: got more than 2 fields; .* skip_rows=")
     ),

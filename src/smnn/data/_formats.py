@@ -101,6 +101,8 @@ def _text(path: Path, skip_rows: int | None, decimal: str | None, na: Sequence[s
 
 def _excel(path: Path, skip_rows: int | None, sheet: str | int) -> Source:
     pd = require("pandas", "read tables")
+    if path.suffix.lower() in (".xlsx", ".xlsm"):
+        require("openpyxl", f"read {path.suffix} files")
     if zipfile.is_zipfile(path):
         _check_archive(path)
     with pd.ExcelFile(path, engine=_PACKAGES[path.suffix.lower()][0]) as book:
@@ -151,18 +153,15 @@ def _check_archive(path: Path) -> None:
 
 def _parquet(path: Path) -> Source:
     pd = require("pandas", "read tables")
-    import pyarrow.parquet as pq
-
-    about = pq.read_metadata(path)
+    about = require("pyarrow.parquet", "read .parquet files").read_metadata(path)
     _check_size(path, about.num_rows * about.num_columns)
     return from_object(pd.read_parquet(path, engine="pyarrow"))
 
 
 def _feather(path: Path) -> Source:
     require("pandas", "read tables")
-    import pyarrow.feather
-
-    return from_object(pyarrow.feather.read_table(path, memory_map=True).to_pandas())
+    feather = require("pyarrow.feather", "read .feather files")
+    return from_object(feather.read_table(path, memory_map=True).to_pandas())
 
 
 def _npy(path: Path) -> Source:

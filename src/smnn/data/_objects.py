@@ -165,7 +165,7 @@ def from_object(data: Any) -> Source:
 
 
 def _pandas(data: Any) -> Source:
-    import pandas as pd
+    pd = require("pandas", "read data frames")
 
     frame = data.to_frame("y" if data.name is None else data.name) if data.ndim == 1 else data
     label, index = "the data frame", frame.index

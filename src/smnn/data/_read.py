@@ -14,6 +14,7 @@ from smnn._util.files import InputError
 from smnn.data._dataset import TimeSeriesData, rows_text, show_date
 from smnn.data._formats import open_file
 from smnn.data._objects import Source, as_array, from_object
+from smnn.data._text import UNIT
 from smnn.data._times import (
     CALENDAR_NAMES,
     TIME_NAMES,
@@ -35,8 +36,10 @@ _SERIES_NAME = re.compile(
     r"|unit)([ _-]?(id|no|nr|number|name))?",
     re.IGNORECASE,
 )
-_UNIT = re.compile(r"(?P<name>.*\S)\s*(?:[\[(](?P<unit>[^\[\]()]+)[\])]|\s/\s(?P<per>\S{1,8}))")
-_STRONG = TIME_NAMES[:-1]
+_UNIT = re.compile(
+    r"(?P<name>.*\S)\s*(?:[\[(](?P<unit>[^\[\]()]+)[\])]|\s/\s(?P<per>\S{1,8})|,\s(?P<of>\S{1,8}))"
+)
+_STRONG, _HOURS = TIME_NAMES[:-1], CALENDAR_NAMES["hour"]
 
 
 def read(
@@ -178,6 +181,7 @@ class _Reading:
     def _short_names(self) -> tuple[list[str], dict[str, str]]:
         """Names without units where that leaves them distinct: `x [m]` is x, in m."""
         matches = [_UNIT.fullmatch(name) for name in self.source.names]
+        matches = [m if m and (not m["of"] or UNIT.fullmatch(m["of"])) else None for m in matches]
         bare = [m["name"] if m else n for m, n in zip(matches, self.source.names)]
         counts = Counter(bare)
         names, units = [], {}
@@ -185,7 +189,7 @@ class _Reading:
             alone = counts[short] == 1
             names.append((short if alone else name).replace("`", "'"))
             if match and alone:
-                units[names[-1]] = (match["unit"] or match["per"]).strip()
+                units[names[-1]] = (match["unit"] or match["per"] or match["of"]).strip()
             elif (unit := self.source.units.get(i, "").strip("[]() ")) not in ("", "1", "-"):
                 units[names[-1]] = unit
         return names, units
@@ -283,13 +287,16 @@ class _Reading:
                 entries = "1 entry" if count == 1 else f"{count:,} entries"
                 self.notes.append(f"{name}: {entries} {text!r} read as missing.")
         if bad.any():
-            found = self.source.line(column, lambda text: text == got or "inf" in text.lower())
+            low = got.lower()  # `inf` is all that is known of `-Infinity`
+            found = self.source.line(
+                column, lambda text: text == got or (low == "inf" and low in text.lower())
+            )
             row = int(np.flatnonzero(bad)[0]) + 1
             place, got = (f"row {row}", got) if found is None else (f"line {found[0]}", found[1])
             raise DataError(
-                f"{self.file}, column {name!r}, {place}: got {got!r}; expected a number, or nothing "
-                "or NA where there is none. Correct it, name it as a missing value with na=, or "
-                "leave the column out."
+                f"{self.file}, column {name!r}, {place}: got {got!r}; expected a number, or "
+                "nothing or NA where there is none. Correct it, name it as a missing value with "
+                "na=, or leave the column out."
             )
         values[np.isin(values, self.na_numbers)] = np.nan
         for number, count in sentinels(values).items():
@@ -325,11 +332,11 @@ class _Reading:
         return Axis(t)
 
     def _given_axis(self, labels: np.ndarray) -> Axis:
-        if np.ndim(self.given) == 0 and isinstance(self.given, int | float | np.number):
-            if not 0 < float(self.given) < np.inf:
-                raise DataError(f"time: got {self.given}; expected a positive step.")
-            return self._counted(labels, float(self.given))._replace(name="time")
         given: Any = self.given
+        if isinstance(given, int | float | np.number):
+            if not 0 < float(given) < np.inf:
+                raise DataError(f"time: got {given}; expected a positive step.")
+            return self._counted(labels, float(given))._replace(name="time")
         many = isinstance(given, list | tuple) and np.ndim(given[0]) == 1
         parts = [as_array(x) for x in (given if many else [given])]
         raw = np.concatenate([x for x, _ in parts])
@@ -407,28 +414,35 @@ class _Reading:
             return
 
     def _date_and_clock(self, column: int) -> Axis | None:
-        """A column of days and one of clock times as one axis."""
-        free = [i for i in self._free() if i == column or self.source.columns[i].dtype.kind in "OM"]
-        named = [i for i in free if any(p.fullmatch(self.short[i]) for p in _STRONG)]
+        """A column of days and one of clock times, or of hours, as one axis."""
+        named = [i for i in self._free() if i == column
+                 or any(p.fullmatch(self.short[i]) for p in (*_STRONG, _HOURS))]  # fmt: skip
         for day in named:
             for clock in named:
-                raw = self.source.columns[clock]
-                known = [v for v in raw if not is_missing(str(v))]
-                if day == clock or raw.dtype.kind != "O" or not all(map(elapsed_match, known)):
+                since = None if day == clock else self._time_of_day(clock)
+                if since is None or self.source.columns[day].dtype.kind == "f":
                     continue
-                if not known or self.source.columns[day].dtype.kind == "f":
+                first = self._column_axis(day)
+                if first.dates is None or (first.t % 86400.0 > 0).any():
                     continue
-                first, second = self._column_axis(day), self._column_axis(clock)
-                if first.dates is None or second.dates is not None:
-                    continue
+                if _HOURS.fullmatch(self.short[clock]) and len({*first.t}) == len(first.t) > 1:
+                    continue  # every day once: hours of something else
                 self._drop(clock)
                 self.time = day
-                self.notes.append(f"{second.name!r} is the time of day of {first.name!r}.")
-                since = np.where(np.isnan(second.t), 0, second.t % 86400.0)
-                dates = np.where(np.isnan(second.t), np.datetime64("NaT"),
-                                 first.dates + (since * 1e6).astype("m8[us]"))  # fmt: skip
+                self.notes.append(f"{self.short[clock]!r} is the time of day of {first.name!r}.")
+                shift = (np.nan_to_num(since) * 1e6).astype("m8[us]")
+                dates = np.where(np.isnan(since), np.datetime64("NaT"), first.dates + shift)
                 return self._read_axis(dates, self.short[day], first.zone, None)
         return None
+
+    def _time_of_day(self, column: int) -> np.ndarray | None:
+        """Clock times, or hours from 0 to 24, in seconds; `None` if the column has neither."""
+        raw = self.source.columns[column]
+        if raw.dtype.kind == "f":
+            hours = _HOURS.fullmatch(self.short[column]) and ((raw >= 0) & (raw <= 24)).all()
+            return 3600.0 * raw if hours else None
+        known = [v for v in raw if not is_missing(str(v))] if raw.dtype.kind == "O" else []
+        return self._column_axis(column).t if known and all(map(elapsed_match, known)) else None
 
     def _calendar_columns(self) -> Axis | None:
         """Columns of years and months, quarters, weeks or days of the year as one axis."""

@@ -33,7 +33,7 @@ BASIC_MISSING = (
     "none", "-", "--", "?", ".", "<NA>", "NaT",
 )  # fmt: skip
 _COMMENT = ("#", "%", "//")
-_UNIT = re.compile(
+UNIT = re.compile(
     r"\[.*\]|\(.*\)|1|%|‰|-|°[CF]?|deg[CF]?|ppm|ppb|[µμnmkMGcdhp]?(s|m|g|A|K|mol|M|Hz|N|Pa|J|W|C|V|F|L|l"
     r"|rad|eV|bar|cd|Ohm|Ω|S|T|b|B)|min|h|hr|d|days?|yr|years?|sec|seconds?|hours?|minutes?|lx|psi|rpm"
     r"|(?=.*[/*^·])[\w°µμ%/*^·().-]+",
@@ -109,6 +109,12 @@ def sniff(path: Path, skip_rows: int | None, decimal: str | None) -> tuple[Diale
     if names is None:
         names, layout = _other_names(path, lines, rows, fields, width, layout, delimiter)
         skip = rows[layout.first][0] - 1 if layout.first < len(rows) else skip
+    if names is None and any(_kind(f) is False for f in fields[layout.first]):
+        raise DataError(
+            f"{path.name}, line {rows[layout.first][0]} has words and numbers, as the rows below; "
+            "expected a line with names above. Add one; transpose the table if its columns are "
+            "times; or give skip_rows=0 if this line has the names."
+        )
     if names is None:
         notes.append(f"{path.name} has no line with names; its columns are called x1, x2, …")
     start = layout.first if layout.names is None else layout.names
@@ -157,7 +163,7 @@ def _holds_units(row: Sequence[str]) -> bool:
     words = [f.strip() for f in row if f.strip() not in ("", "1", "-")]
     if not words or any(is_number(f) or is_date(f) or is_missing(f) for f in words):
         return False
-    return 2 * sum(bool(_UNIT.fullmatch(f)) for f in words) >= len(words)
+    return 2 * sum(bool(UNIT.fullmatch(f)) for f in words) >= len(words)
 
 
 def _other_names(

@@ -200,8 +200,14 @@ def _formatted(known: np.ndarray, date_format: str, name: str) -> np.ndarray:
 
 
 def _packed(values: np.ndarray, name: str) -> Axis | None:
-    """Whole numbers such as 20240131, or 202401, that are dates."""
+    """Whole numbers such as 20240131, or 202401, that are dates; or a Unix time."""
     known = values[np.isfinite(values)]
+    if re.search("unix|epoch|time_?stamp", name, re.IGNORECASE) and len(known):
+        for unit, scale in (("seconds", 1e6), ("milliseconds", 1e3)):
+            if ((known * scale > 1e14) & (known * scale < 1e16)).all():  # 1973 to 2286
+                stamps = np.where(np.isnan(values), np.iinfo(np.int64).min, values * scale)
+                note = f"the numbers in {name!r} are read as {unit} since 1970."
+                return _dated(stamps.astype(np.int64).astype("M8[us]"), name, "UTC", (note,))
     if not len(known) or (known != np.floor(known)).any():
         return None
     days = bool(((known > 1.7e7) & (known < 2.2e7)).all())
