@@ -238,7 +238,7 @@ def test_a_spreadsheet_with_lines_above_and_units(tmp_path: Path) -> None:
     book.save(tmp_path / "a.xlsx")
     data = read(tmp_path / "a.xlsx")
     assert (data.names, data.time_unit, data.units["flow"]) == (["flow"], "s", "l/min")
-    assert data.times[0].tolist() == [0, 2]
+    assert data.times[0].tolist() == [0, 1, 2]
     assert "a.xlsx: the sheet 'Sheet' is read; sheet= names another." in data.notes
     assert read(tmp_path / "a.xlsx", sheet="other").names == ["z"]
     with pytest.raises(DataError, match="has no sheet 'third': Sheet, other"):
@@ -291,7 +291,7 @@ def test_arrays_need_no_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
 
 # ---------------------------------------------------------------- whatever is written is read
 
-NUMBERS = st.floats(-1e15, 1e15).filter(lambda v: abs(v) < 90) | st.just(np.nan)
+NUMBERS = st.floats(-90, 90) | st.just(np.nan)
 
 
 @settings(

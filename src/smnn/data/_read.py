@@ -442,7 +442,9 @@ class _Reading:
             hours = _HOURS.fullmatch(self.short[column]) and ((raw >= 0) & (raw <= 24)).all()
             return 3600.0 * raw if hours else None
         known = [v for v in raw if not is_missing(str(v))] if raw.dtype.kind == "O" else []
-        return self._column_axis(column).t if known and all(map(elapsed_match, known)) else None
+        if not known or not all(map(elapsed_match, known)):
+            return None
+        return self._column_axis(column).t % 86400.0
 
     def _calendar_columns(self) -> Axis | None:
         """Columns of years and months, quarters, weeks or days of the year as one axis."""
