@@ -113,10 +113,11 @@ class Discovery(BaseEstimator):
         """Find the equations.
 
         Args:
-            X: (T, V) array, DataFrame or tensor, or a list of such for several series; NaN where
-                nothing was measured.
+            X: (T, V) array or tensor, or a list of such for several series; a frame, a path, or
+                anything else that `smnn.data.read` accepts. NaN where nothing was measured.
             y: Not used; there because scikit-learn passes it.
-            t: Times (T,), a step, or a list of either; a step of one by default.
+            t: Times (T,), a step, or a list of either; the name of a column of a table. By default
+                the times that a table has (its index, or a column), otherwise a step of one.
             inputs: (T, inputs) external inputs, known at every time.
             feature_names: Names of the variables.
 
@@ -269,7 +270,7 @@ class Discovery(BaseEstimator):
         `t` the step of the data that were fitted is taken.
         """
         model = self._model()
-        nodes = gather(X, self.step_ if t is None else t, inputs, self.variables_)
+        nodes = gather(X, t, inputs, self.variables_, self.step_)
         curves, _ = smooth(nodes, self.order, np.random.default_rng(self.random_state))
         Z = np.concatenate([curves[..., r] for r in range(self.order)], -1)
         top = model.rate(Z, nodes.U)[:, -len(self.variables_) :]
@@ -317,9 +318,9 @@ class Discovery(BaseEstimator):
         first = np.asarray(X[0] if isinstance(X, list | tuple) else X)
         width = first.shape[1] if first.ndim == 2 else 1
         if width == len(self.state_names_):
-            nodes = gather(X, self.step_ if t is None else t, inputs, self.state_names_)
+            nodes = gather(X, t, inputs, self.state_names_, self.step_)
             return nodes, nodes.Y
-        nodes = gather(X, self.step_ if t is None else t, inputs, self.variables_)
+        nodes = gather(X, t, inputs, self.variables_, self.step_)
         curves, _ = smooth(nodes, self.order, np.random.default_rng(self.random_state))
         return nodes, np.concatenate([curves[..., r] for r in range(self.order)], -1)
 

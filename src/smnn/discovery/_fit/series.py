@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from smnn.data import TableError, read
 from smnn.discovery._fit.arrays import Array, Flags, Indices
 
 FEWEST = 3
@@ -131,26 +134,67 @@ class Nodes:
         )
 
 
+def opened(X: Any, t: Any, inputs: Any) -> tuple[Any, Any, list[str] | None]:
+    """Files and tables as arrays, times and names; arrays as they are.
+
+    Raises:
+        DataError: They cannot be read.
+    """
+    first = X[0] if isinstance(X, list | tuple) and len(X) else X
+    table = isinstance(first, str | Path | Mapping) or hasattr(first, "dims")
+    table = table or hasattr(first, "columns") or hasattr(first, "iloc")
+    when = t[0] if isinstance(t, list | tuple) and len(t) else t
+    dated = isinstance(t, str)
+    if when is not None and not hasattr(when, "detach"):
+        dated = dated or np.asarray(when).dtype.kind in "mMO"
+    if not (table or dated):
+        return X, t, None
+    try:
+        data = read(X, time=t)
+    except TableError as error:
+        raise DataError(str(error)) from None
+    if inputs is not None and any("sorted" in text for text in data.warnings):
+        raise DataError("X is not in the order of time; sort X and the inputs first.")
+    for text in data.warnings:
+        if data.time_name is not None or "looks like time" not in text:
+            warnings.warn(text, stacklevel=4)
+    times = None if data.time_name is None else data.times
+    many = isinstance(X, list | tuple) or len(data.times) > 1
+    named = table and data.names != [f"x{i + 1}" for i in range(len(data.names))]
+    if not many:
+        return data.values[0], None if times is None else times[0], data.names if named else None
+    return data.values, times, data.names if named else None
+
+
 def gather(
-    X: Any, t: Any = None, inputs: Any = None, feature_names: Sequence[str] | None = None
+    X: Any,
+    t: Any = None,
+    inputs: Any = None,
+    feature_names: Sequence[str] | None = None,
+    step: float = 1.0,
 ) -> Nodes:
     """Check one series or a list of them and put them one after another.
 
     Args:
-        X: (T, V) array, DataFrame or tensor, or a list of such; NaN is a missing value.
-        t: Times (T,), a step, or a list of either; without it the step is one.
+        X: (T, V) array or tensor, or a list of such; a frame, a path, or anything else that
+            `smnn.data.read` accepts. NaN is a missing value.
+        t: Times (T,), a step, or a list of either; the name of a column of a table. By default the
+            times that a table has, otherwise `step`.
         inputs: (T, inputs) like X, without missing values.
-        feature_names: Names of the variables; those of a DataFrame by default, else x, y, z or
+        feature_names: Names of the variables; those of a table by default, else x, y, z or
             x0, x1, ...
+        step: Step of data without times.
 
     Raises:
         DataError: If something does not fit, with what was found and what to do.
     """
+    if isinstance(X, list | tuple) and not len(X):
+        raise DataError("X is an empty list; give at least one series.")
+    X, t, found = opened(X, t, inputs)
+    t = step if t is None else t
     many = isinstance(X, list | tuple)
     tables = list(X) if many else [X]
-    if not tables:
-        raise DataError("X is an empty list; give at least one series.")
-    names = _names(tables[0], feature_names)
+    names = _names(tables[0], feature_names) or found
     values = [_matrix(x, f"X[{i}]" if many else "X") for i, x in enumerate(tables)]
     V = values[0].shape[1]
     for i, x in enumerate(values):
