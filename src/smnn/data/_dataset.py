@@ -118,29 +118,25 @@ class TimeSeriesData:
         zone = f" ({self.zone})" if self.zone else ""
         return f"time {self.time_name!r} from {low} to {high}{zone}{step}"
 
-    def select(self, places: list[int]) -> TimeSeriesData:
-        """Some of the series, with a warning about the others."""
-        left = len(self.times) - len(places)
-        return replace(
-            self, times=[self.times[i] for i in places], values=[self.values[i] for i in places],
-            inputs=[self.inputs[i] for i in places], series=[self.series[i] for i in places],
-            dates=None if self.dates is None else [self.dates[i] for i in places],
-            warnings=[*self.warnings, f"{left} series with fewer than 3 times: left out."],
-        )  # fmt: skip
-
-    def without_empty_rows(self) -> TimeSeriesData:
-        """The same without rows that have no value."""
+    def dense(self, shortest: int = 1) -> TimeSeriesData:
+        """The same without rows that have no value, and without series that are shorter."""
         kept = [np.isfinite(x).any(1) for x in self.values]
-        count = sum(int((~k).sum()) for k in kept)
-        if not count:
+        long = [i for i, k in enumerate(kept) if k.sum() >= shortest]
+        short, empty = len(kept) - len(long), sum(int((~k).sum()) for k in kept)
+        if not short and not empty:
             return self
+
+        def part(arrays: list[np.ndarray]) -> list[np.ndarray]:
+            return [arrays[i][kept[i]] for i in long]
+
+        note = [f"{rows_text(empty)} without any value: left out."] if empty else []
+        warning = f"{short} series with fewer than {shortest} times: left out."
         return replace(
-            self, times=[t[k] for t, k in zip(self.times, kept)],
-            values=[x[k] for x, k in zip(self.values, kept)],
-            inputs=[u[k] for u, k in zip(self.inputs, kept)],
-            dates=None if self.dates is None else [x[k] for x, k in zip(self.dates, kept)],
-            notes=[*self.notes, f"{rows_text(count)} without any value: left out."],
-            dropped=self.dropped | {"without any value": count},
+            self, times=part(self.times), values=part(self.values), inputs=part(self.inputs),
+            dates=None if self.dates is None else part(self.dates),
+            series=[self.series[i] for i in long], notes=[*self.notes, *note],
+            warnings=[*self.warnings, *([warning] if short else [])],
+            dropped=self.dropped | ({"without any value": empty} if empty else {}),
         )  # fmt: skip
 
     def varying(self, required: bool = False) -> TimeSeriesData:

@@ -124,17 +124,14 @@ def read_table(
         DataError: The data cannot be read, or nothing is left.
     """
     found = read(path, time=time, columns=columns, series=series, inputs=inputs, **options)
-    found = found.without_empty_rows()
-    long = [i for i, t in enumerate(found.times) if len(t) >= SHORTEST]
-    if not long:
+    dense = found.dense(SHORTEST)
+    if not dense.times:
         several = f", no series with {SHORTEST}" if len(found.times) > 1 else ""
         raise DataError(
-            f"{found.source} has {rows_text(found.rows)} with values{several}; expected at least "
-            f"{SHORTEST} times, and some dozens to learn from."
+            f"{found.source} has {rows_text(found.dense().rows)} with values{several}; expected at "
+            f"least {SHORTEST} times, and some dozens to learn from."
         )
-    if len(long) < len(found.times):
-        found = found.select(long)
-    return found.varying(required=columns is not None)
+    return dense.varying(required=columns is not None)
 
 
 class _Reading:
@@ -163,6 +160,7 @@ class _Reading:
         self.time = self._find(time, "time") if isinstance(time, str) else None
         self.given = time if not isinstance(time, str | bool) else None
         self.timeless = time is False or self.given is not None
+        self.used: set[int] = set()
         self._check_roles()
         self._load()
 
@@ -405,10 +403,10 @@ class _Reading:
                 even = all(_even(raw[rows]) for _, rows in rows_of(labels))
                 if not even or _row_number(name, raw):
                     continue
-            elif raw.dtype.kind == "O":
-                known = [v for v in raw if not is_missing(v)]
-                if len(raw) < 3 or sum(map(is_date, known)) <= 0.9 * len(raw):
-                    continue
+            elif raw.dtype.kind == "O" and (
+                len(raw) < 3 or sum(map(is_date, raw[:1000])) <= 0.9 * len(raw[:1000])
+            ):
+                continue
             self.time = i
             self.notes.append(f"time is the column {name!r}: it grows evenly, or holds dates.")
             return
@@ -427,7 +425,7 @@ class _Reading:
                     continue
                 if _HOURS.fullmatch(self.short[clock]) and len({*first.t}) == len(first.t) > 1:
                     continue  # every day once: hours of something else
-                self._drop(clock)
+                self.used.add(clock)
                 self.time = day
                 self.notes.append(f"{self.short[clock]!r} is the time of day of {first.name!r}.")
                 shift = (np.nan_to_num(since) * 1e6).astype("m8[us]")
@@ -475,15 +473,10 @@ class _Reading:
             row = int(np.flatnonzero(bad)[0])
             values = ", ".join(f"{key} {x[row]:g}" for key, x in parts.items())
             raise DataError(f"{self.file}, row {row + 1}: {values} is no date of the calendar.")
-        for key in keys:
-            self._drop(found[key])
+        self.used.update(found[key] for key in keys)
         name = "+".join(self.short[found[key]] for key in keys)
         self.notes.append(f"the columns {name} together are the time.")
         return self._read_axis(dates, name, None, None)
-
-    def _drop(self, column: int) -> None:
-        """Leave a column out that has served its purpose."""
-        self.dropped = {*getattr(self, "dropped", ()), column}
 
     # ------------------------------------------------------------ series
 
@@ -582,7 +575,7 @@ class _Reading:
             return self.asked
         found = []
         for i in self._free():
-            if i in getattr(self, "dropped", ()):
+            if i in self.used:
                 continue
             name, values = self.short[i], self._number(i, must=False)
             if values is None:

@@ -17,7 +17,7 @@ from typing import IO, Any, NamedTuple
 from smnn._util.files import open_bounded
 from smnn._util.optional import require
 from smnn.data._times import is_date
-from smnn.data._values import decimal_sign, is_missing, is_number
+from smnn.data._values import MISSING, decimal_sign, is_missing, is_number
 from smnn.errors import DataError
 
 SAMPLE = 1 << 18
@@ -28,10 +28,9 @@ CHUNK_CELLS = 2_000_000
 """Values that are read at a time."""
 SNIFFED = 200
 """Lines from which the dialect is found."""
-BASIC_MISSING = (
-    "", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "-nan", "NAN", "null", "NULL", "Null", "None",
-    "none", "-", "--", "?", ".", "<NA>", "NaT",
-)  # fmt: skip
+_MISSING = sorted(
+    {f(m) for m in MISSING for f in (str, str.upper, str.capitalize)} | {"NaN", "NaT"}
+)
 _COMMENT = ("#", "%", "//")
 UNIT = re.compile(
     r"\[.*\]|\(.*\)|1|%|‰|-|°[CF]?|deg[CF]?|ppm|ppb|[µμnmkMGcdhp]?(s|m|g|A|K|mol|M|Hz|N|Pa|J|W|C|V|F|L|l"
@@ -255,7 +254,7 @@ def read_columns(
     rows = max(1000, CHUNK_CELLS // max(1, len(wanted)))
     # From version 3 on the default is exact.
     exact = {"float_precision": "round_trip"} if int(pd.__version__.split(".")[0]) < 3 else {}
-    missing = [*BASIC_MISSING, *na]
+    missing = [*_MISSING, *na]
     kept, total = [], 0
     try:
         with _open(path, dialect) as file:

@@ -144,7 +144,7 @@ def read_axis(
     known = texts[~absent]
     if date_format is not None:
         return _dated(_spread(_formatted(known, date_format, name), absent), name, None)
-    values, bad = parse(texts)
+    values, bad = (texts, ~absent) if _ISO.fullmatch(known[0]) else parse(texts)
     if not bad.any():
         packed = _packed(values, name)
         return Axis(values, name, name_unit(name)) if packed is None else packed

@@ -47,7 +47,11 @@ SENTINELS = {s * v for v in (*_NINES, 1e20, 1e30) for s in (1.0, -1.0)} - {99.0,
 def is_missing(text: str) -> bool:
     """Whether a field stands for a missing value."""
     low = text.strip().lower()
-    return low in MISSING or low in MARKERS or bool(_CENSORED.fullmatch(low))
+    return low in MISSING or low in MARKERS or _is_censored(low)
+
+
+def _is_censored(text: str) -> bool:
+    return text[:1] in "<>≤≥" and bool(_CENSORED.fullmatch(text))
 
 
 def is_number(text: str) -> bool:
@@ -97,7 +101,7 @@ def numbers(
         low = text.strip().lower()
         if low in MISSING or low in na:
             known[text] = np.nan
-        elif low in MARKERS or _CENSORED.fullmatch(low):
+        elif low in MARKERS or _is_censored(low):
             known[text] = np.nan
             markers[text.strip()] += count
         else:
