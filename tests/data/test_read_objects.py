@@ -223,6 +223,14 @@ def test_frame_of_the_result() -> None:
     assert read(long("column"), columns=["x"]).to_frame().shape == (N, 2)
 
 
+def test_frame_of_times_with_a_zone() -> None:
+    """Local time, or UTC where clocks are set back."""
+    for start, hour, zone in (("2024-03-01", 0, "Europe/Berlin"), ("2024-10-27", 22, "UTC")):
+        dates = pd.date_range(start, periods=N, freq="h", tz="Europe/Berlin")
+        frame = read(pd.DataFrame(X, columns=["x", "y"], index=dates)).to_frame()
+        assert (frame.index[0].hour, frame.attrs["time_zone"]) == (hour, zone)
+
+
 # ---------------------------------------------------------------- spreadsheets, units, odd types
 
 

@@ -136,6 +136,7 @@ def _read(
             f"{data.name} has {len(table.names)} columns of numbers; expected at most "
             f"{MOST_VARIABLES} variables. Choose some with --columns."
         )
+    notices().print(plain(table.summary()), soft_wrap=True)
     table = shortened(table)
     for text in table.warnings:
         remark(text)

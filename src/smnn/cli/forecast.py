@@ -76,6 +76,8 @@ def forecast(
             season=_season(season), harmonics=harmonics, trend=trend, log=log, level=level
         )
         series = read_series(data, column or None, time)
+        if "summary" in series.attrs:
+            notices().print(plain(series.attrs["summary"]), soft_wrap=True)
         for note in series.attrs["notes"]:
             remark(note)
         folder = prepare_output(out or RESULTS / data.name.split(".")[0])

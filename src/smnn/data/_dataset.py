@@ -175,7 +175,7 @@ class TimeSeriesData:
         """A pandas `DataFrame` with a column for each series and variable, indexed by time.
 
         Dates stay dates (in local time where that is unambiguous, otherwise in UTC); `attrs` holds
-        the `notes`, the `units` and the `time_zone`.
+        the `notes`, the `units` that all variables share, the `time_zone` and the `summary`.
         """
         pd = require("pandas", "make a data frame")
         local = self.local_dates()
@@ -190,9 +190,11 @@ class TimeSeriesData:
         out = frames[0] if len(frames) == 1 else pd.concat(frames, axis=1).sort_index()
         if self.time_name is None:
             out.index = pd.RangeIndex(len(out))
+        units = {self.units.get(name, "") for name in self.names}
         out.attrs = {
-            "notes": [*self.notes, *self.warnings], "units": dict(self.units),
-            "time_zone": self.zone,
+            "notes": [*self.notes, *self.warnings], "units": units.pop() if len(units) == 1 else "",
+            "time_zone": "UTC" if self.zone and local is None else self.zone,
+            "summary": self.summary(),
         }  # fmt: skip
         return out
 
