@@ -231,7 +231,30 @@ def test_options_go_on_to_the_next_command(tmp_path: Path) -> None:
     path.write_text("a,b,k\n" + "\n".join(f"{i},{i % 5},{i % 2}" for i in range(40)))
     found = check(path, "--time", "a", "--columns", "b", "--series", "k")
     assert found["series"] == 2
-    assert found["next"] == [f"smnn discover {path} --time=a --columns=b --series=k"]
+    assert found["next"] == [
+        f"smnn discover {path} --time=a --columns=b --series=k",
+        f"smnn forecast {path} --time=a --series=k --column=b",
+    ]
+
+
+def test_options_of_reading(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    rows = [f"01/{m:02d}/2024,{m % 5},{'bad' if m == 3 else m * m}" for m in range(1, 13)]
+    path.write_text("\n".join(["from logger 7", "date,x,y", *rows]))
+    refused = invoke("check", path)
+    assert refused.exit_code == 2
+    assert "may be 2024-02-01 (dayfirst=True)" in " ".join(refused.stderr.split())
+    words = ["--dayfirst", "--na", "bad", "--skip-rows", "1"]
+    found = check(path, *words)
+    assert found["time"]["unit"] == "days since 2024-01-01"
+    assert found["missing"] == 1
+    assert found["next"][0] == f"smnn discover {path} --skip-rows=1 --na=bad --dayfirst"
+    for command, more in (("discover", ["--ensemble", "0", "--library", "poly:1"]),
+                          ("forecast", ["--origins", "0", "--horizon", "2"])):  # fmt: skip
+        out = tmp_path / command
+        done = runner.invoke(app, [command, str(path), *words, *more, "--out", str(out)])
+        assert done.exit_code == 0, done.output
+        assert "time 'date' from 2024-01-01 to 2024-12-01" in " ".join(done.stderr.split())
 
 
 def test_few_rows_are_told(tmp_path: Path) -> None:

@@ -94,15 +94,17 @@ def _commands(path: Path, data: TimeSeriesData, options: dict[str, Any]) -> list
     words = []
     for name, value in options.items():
         joined = ",".join(value) if isinstance(value, list) else value
-        words.append(f"--{name.replace('_', '-')}={joined}" if value is not True else f"--{name}")
+        if name == "dayfirst":
+            words.append("--dayfirst" if value else "--monthfirst")
+        else:
+            words.append(f"--{name.replace('_', '-')}={joined}")
     found = []
     long = max(len(t) for t in data.times) >= 3
     if long and (np.nanstd(np.concatenate(data.values), axis=0) > 0).any():
         found.append(["smnn", "discover", str(path), *words])
-    if len(data.times) == 1:
-        words = [f"--time={options['time']}"] if "time" in options else []
-        words += [f"--column={name}" for name in options.get("columns", ())]
-        found.append(["smnn", "forecast", str(path), *words])
+    words = [word for word in words if not word.startswith("--columns=")]
+    words += [f"--column={name}" for name in options.get("columns", ())]
+    found.append(["smnn", "forecast", str(path), *words])
     return list(map(shlex.join, found))
 
 

@@ -10,7 +10,7 @@ import contextlib
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -31,6 +31,34 @@ Device = Annotated[
     str | None, typer.Option(help="cpu or cuda (default cuda where there is a device).")
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Decides everything random.")]
+Time = Annotated[str | None, typer.Option(help="Time column.")]
+Series = Annotated[
+    str | None, typer.Option(metavar="S", help="Column (or columns) that separates series.")
+]
+SkipRows = Annotated[
+    int | None, typer.Option(min=0, help="Lines above the names (default: found).")
+]
+Na = Annotated[str | None, typer.Option(metavar="-999,bad", help="More markers of missing values.")]
+Dayfirst = Annotated[
+    bool | None, typer.Option("--dayfirst/--monthfirst", help="Whether 01/02/2024 is in February.")
+]
+DateFormat = Annotated[str | None, typer.Option(metavar="%d.%m.%y", help="Format of the dates.")]
+Decimal = Annotated[str | None, typer.Option(help="Decimal sign (default: found).")]
+
+
+def names(text: str | None) -> list[str] | None:
+    """Names separated by commas."""
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def reading(
+    series: str | None, skip_rows: int | None, na: str | None, dayfirst: bool | None,
+    date_format: str | None, decimal: str | None,
+) -> dict[str, Any]:  # fmt: skip
+    """Options of `smnn.data.read` that were given."""
+    found = {"series": names(series), "skip_rows": skip_rows, "na": names(na),
+             "dayfirst": dayfirst, "date_format": date_format, "decimal": decimal}  # fmt: skip
+    return {name: value for name, value in found.items() if value is not None}
 
 
 class WrongUseError(ValueError):

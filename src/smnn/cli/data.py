@@ -12,14 +12,23 @@ from rich.table import Table
 
 from smnn.cli._guard import (
     AsJson,
+    DateFormat,
+    Dayfirst,
     Debug,
+    Decimal,
     Device,
+    Na,
     Seed,
+    Series,
+    SkipRows,
+    Time,
     WrongUseError,
     chosen_device,
     guarded,
+    names,
     notices,
     plain,
+    reading,
 )
 
 app = typer.Typer(help="Data sets to try, and a check of your own files.", no_args_is_help=True)
@@ -133,27 +142,16 @@ def _path(data: Any, form: str | None, out: Path) -> Path:
 @app.command("check")
 def check(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A table, a grid, equations.")],
-    time: Annotated[str | None, typer.Option(help="Time column.")] = None,
+    time: Time = None,
     columns: Annotated[
         str | None, typer.Option(metavar="X,Y", help="Columns of the variables.")
     ] = None,
-    series: Annotated[
-        str | None, typer.Option(metavar="S", help="Column (or columns) that separates series.")
-    ] = None,
-    skip_rows: Annotated[
-        int | None, typer.Option(min=0, help="Lines above the names (default: found).")
-    ] = None,
-    na: Annotated[
-        str | None, typer.Option(metavar="-999,bad", help="More markers of missing values.")
-    ] = None,
-    dayfirst: Annotated[
-        bool | None,
-        typer.Option("--dayfirst/--monthfirst", help="Whether 01/02/2024 is in February."),
-    ] = None,
-    date_format: Annotated[
-        str | None, typer.Option(metavar="%d.%m.%y", help="Format of the dates.")
-    ] = None,
-    decimal: Annotated[str | None, typer.Option(help="Decimal sign (default: found).")] = None,
+    series: Series = None,
+    skip_rows: SkipRows = None,
+    na: Na = None,
+    dayfirst: Dayfirst = None,
+    date_format: DateFormat = None,
+    decimal: Decimal = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -161,17 +159,11 @@ def check(
     with guarded(debug):
         from smnn.cli._data_check import examine, show
 
-        given = {
-            "time": time, "columns": _names(columns), "series": _names(series),
-            "skip_rows": skip_rows, "na": _names(na), "dayfirst": dayfirst,
-            "date_format": date_format, "decimal": decimal,
-        }  # fmt: skip
-        found = examine(file, {name: value for name, value in given.items() if value is not None})
+        given = {"time": time, "columns": names(columns)}
+        given = {name: value for name, value in given.items() if value is not None}
+        options = reading(series, skip_rows, na, dayfirst, date_format, decimal)
+        found = examine(file, given | options)
         if as_json:
             typer.echo(json.dumps(found, indent=2, allow_nan=False))
         else:
             show(found)
-
-
-def _names(text: str | None) -> list[str] | None:
-    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]

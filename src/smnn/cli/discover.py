@@ -12,7 +12,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from smnn.cli._guard import RESULTS, AsJson, Debug, Seed, guarded, notices, plain, remark, repeated
+from smnn.cli._guard import (
+    RESULTS,
+    AsJson,
+    DateFormat,
+    Dayfirst,
+    Debug,
+    Decimal,
+    Na,
+    Seed,
+    Series,
+    SkipRows,
+    Time,
+    guarded,
+    notices,
+    plain,
+    reading,
+    remark,
+    repeated,
+)
+from smnn.cli._guard import names as split
 
 if TYPE_CHECKING:
     from smnn.cli._discover_run import Found
@@ -26,14 +45,19 @@ METHODS = ("auto", "regression", "refine", "neural")
 def discover(
     context: typer.Context,
     data: Annotated[Path, typer.Argument(metavar="DATA", help="CSV, TSV, .npy, .npz, .json, .nc.")],
-    time: Annotated[str | None, typer.Option(help="Column of the times.")] = None,
+    time: Time = None,
     columns: Annotated[
         str | None, typer.Option(metavar="X,Y", help="Columns of the variables.")
     ] = None,
     inputs: Annotated[
         str | None, typer.Option(metavar="U,V", help="Columns of external inputs.")
     ] = None,
-    series: Annotated[str | None, typer.Option(help="Column that tells series apart.")] = None,
+    series: Series = None,
+    skip_rows: SkipRows = None,
+    na: Na = None,
+    dayfirst: Dayfirst = None,
+    date_format: DateFormat = None,
+    decimal: Decimal = None,
     order: Annotated[
         int | None,
         typer.Option(min=1, max=4, help="Order of the equations (default 1, or 2 if 1 fails)."),
@@ -77,7 +101,8 @@ def discover(
         from smnn.cli._discover_run import run
 
         _check_packages()
-        table = _read(data, time, columns, series, inputs)
+        reader = reading(series, skip_rows, na, dayfirst, date_format, decimal)
+        table = _read(data, time, columns, inputs, reader)
         names = _variables(table, order or 1)
         options: dict[str, Any] = {
             "library": library, "order": order, "method": method, "threshold": threshold,
@@ -125,12 +150,12 @@ def _progress() -> Iterator[None]:
 
 
 def _read(
-    data: Path, time: str | None, columns: str | None, series: str | None, inputs: str | None
+    data: Path, time: str | None, columns: str | None, inputs: str | None, reader: dict[str, Any]
 ) -> Table:
     from smnn.cli._discover_run import shortened
     from smnn.data import TableError, read_table
 
-    table = read_table(data, time, _names(columns), series, _names(inputs))
+    table = read_table(data, time, split(columns), inputs=split(inputs), **reader)
     if len(table.names) > MOST_VARIABLES and columns is None:
         raise TableError(
             f"{data.name} has {len(table.names)} columns of numbers; expected at most "
@@ -141,10 +166,6 @@ def _read(
     for text in table.warnings:
         remark(text)
     return table
-
-
-def _names(text: str | None) -> list[str] | None:
-    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _variables(table: Table, order: int) -> list[str]:

@@ -12,11 +12,19 @@ from rich.console import Console
 from smnn.cli._guard import (
     RESULTS,
     AsJson,
+    DateFormat,
+    Dayfirst,
     Debug,
+    Decimal,
+    Na,
+    Series,
+    SkipRows,
+    Time,
     WrongUseError,
     guarded,
     notices,
     plain,
+    reading,
     remark,
     repeated,
 )
@@ -34,7 +42,13 @@ def forecast(
         list[str] | None,
         typer.Option(help="Column to forecast, or variable of a grid. Repeatable (default all)."),
     ] = None,
-    time: Annotated[str | None, typer.Option(help="Column of the times.")] = None,
+    time: Time = None,
+    series: Series = None,
+    skip_rows: SkipRows = None,
+    na: Na = None,
+    dayfirst: Dayfirst = None,
+    date_format: DateFormat = None,
+    decimal: Decimal = None,
     horizon: Annotated[
         int | None, typer.Option(min=1, help="Steps ahead (default two seasons).")
     ] = None,
@@ -75,15 +89,16 @@ def forecast(
         forecaster = Forecaster(
             season=_season(season), harmonics=harmonics, trend=trend, log=log, level=level
         )
-        series = read_series(data, column or None, time)
-        if "summary" in series.attrs:
-            notices().print(plain(series.attrs["summary"]), soft_wrap=True)
-        for note in series.attrs["notes"]:
+        options = reading(series, skip_rows, na, dayfirst, date_format, decimal)
+        table = read_series(data, column or None, time, **options)
+        if "summary" in table.attrs:
+            notices().print(plain(table.attrs["summary"]), soft_wrap=True)
+        for note in table.attrs["notes"]:
             remark(note)
         folder = prepare_output(out or RESULTS / data.name.split(".")[0])
         with notices().status("Fitting") as status:
             outcome = run(
-                data.name, series, forecaster, horizon, origins, repeated(context, folder),
+                data.name, table, forecaster, horizon, origins, repeated(context, folder),
                 lambda text: status.update(plain(text)),
             )  # fmt: skip
         report = files.write(outcome, folder)

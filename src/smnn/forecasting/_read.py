@@ -13,7 +13,9 @@ from smnn.forecasting._time import SeriesError
 GRIDS = (".nc", ".nc4", ".cdf", ".netcdf")
 
 
-def read_series(path: str | Path, columns: list[str] | None = None, time: str | None = None) -> Any:
+def read_series(
+    path: str | Path, columns: list[str] | None = None, time: str | None = None, **options: Any
+) -> Any:
     """Read series with their times.
 
     Args:
@@ -23,6 +25,7 @@ def read_series(path: str | Path, columns: list[str] | None = None, time: str | 
             `None`.
         time: Name of the column (dimension, for NetCDF) that holds the times; found by its name or
             content if `None`.
+        **options: Further arguments of `smnn.data.read`, for tables.
 
     Returns:
         A pandas `DataFrame` with times as its index, or an xarray `DataArray` with time first; what
@@ -35,7 +38,7 @@ def read_series(path: str | Path, columns: list[str] | None = None, time: str | 
     if path.is_file() and path.suffix.lower() in GRIDS:
         return _read_grid(path, columns, time or "time")
     try:
-        return read(path, columns=columns, time=time).to_frame()
+        return read(path, columns=columns, time=time, **options).to_frame()
     except DataError as error:
         raise SeriesError(str(error)) from None
 
