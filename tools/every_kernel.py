@@ -15,9 +15,8 @@ import sys
 import torch
 from torch import Tensor
 
-from smnn._solver.base import Backend
+from smnn._solver.plan import Backend, backend_named
 from smnn._solver.problem import Problem, make_problem
-from smnn._solver.registry import backend_named
 
 KINDS = [  # name, scheme, B, T, V, R, pieces (0: several lanes, -1: reduction), weights by order
     ("two lanes", "smnn", 5, 9, 1, 2, 1, False),
@@ -61,12 +60,18 @@ def problem(scheme: str, B: int, T: int, V: int, R: int, by_order: bool) -> Prob
 
 def answers(engine: Backend, case: Problem, pieces: int, g: Tensor) -> list[Tensor]:
     """Solution, adjoint solution, and the gradients by everything, in two steps and in one."""
-    y, factor, *_ = engine.solve(case, pieces)
-    lam = engine.adjoint(case, factor, g, pieces)
+    plan = engine.plan(case, pieces)
+    y, factor, _ = plan.solve()
+    lam = plan.adjoint(factor, g)
     apart = engine.row_gradients(case, lam, y, [True] * 7)
     if pieces != 1:  # the same two
         return [y, lam, *apart, *apart]
-    return [y, lam, *apart, *engine.gradients(case, factor, y, g, pieces, [True] * 7)]
+    return [
+        y,
+        lam,
+        *apart,
+        *engine.plan(case, pieces).gradients(case.tensors, y, factor, g, [True] * 7),
+    ]
 
 
 def main() -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
+from smnn._solver.api import Factorization as Factorization
 from smnn._solver.api import Residuals as Residuals
-from smnn._solver.api import SolveInfo as SolveInfo
+from smnn._solver.api import factorize as factorize
 from smnn._solver.api import residuals as residuals
 from smnn._solver.api import solve as solve
 from smnn._solver.api import solve_ex as solve_ex
-from smnn._solver.factorize import Factorization as Factorization
-from smnn._solver.factorize import factorize as factorize
-from smnn._solver.registry import available_backends as available_backends
+from smnn._solver.diagnostics import SolveInfo as SolveInfo
+from smnn._solver.plan import available_backends as available_backends
 from smnn.errors import BackendError as BackendError
 from smnn.errors import ShapeError as ShapeError
 from smnn.errors import SolveError as SolveError

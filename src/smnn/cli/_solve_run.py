@@ -215,7 +215,7 @@ def run(
     told = _residuals(problem, y, order)
     machine = describe_machine()
     machine["versions"] |= package_versions(("sympy",))
-    from smnn._solver.registry import choose_backend
+    from smnn._solver.plan import choose_backend
 
     name = choose_backend(backend, problem.c.device, V * (order + 1)).name
     return Solved(

@@ -77,7 +77,7 @@ def _automatic(kind: str) -> str:
     """The backend that `auto` means on a kind of device, for blocks of the usual size."""
     import torch
 
-    from smnn._solver.registry import choose_backend
+    from smnn._solver.plan import choose_backend
 
     return choose_backend("auto", torch.device(kind), 3).name
 

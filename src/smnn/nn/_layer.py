@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from smnn._solver.api import SolveInfo, solve, solve_ex
+from smnn._solver.api import solve, solve_ex
+from smnn._solver.diagnostics import SolveInfo
 from smnn.nn._ode import LinearODE
 
 Weight = float | Tensor

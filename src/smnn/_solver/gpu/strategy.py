@@ -163,7 +163,7 @@ def plan(B: int, T: int, pieces: int, V: int, m: int, reach: int) -> tuple[Level
     return tuple(levels)
 
 
-class Layout:
+class Scratch:
     """Hands out parts of one buffer, from a word on."""
 
     def __init__(self, start: int = 0) -> None:
@@ -203,7 +203,7 @@ def solve_program(levels, spec, strides):  # type: ignore[no-untyped-def]
     from smnn._solver.gpu.tile import panels as gpu_panel
     from smnn._solver.gpu.tile import tiles as gpu_large
 
-    first, scratch = levels[0], Layout()
+    first, scratch = levels[0], Scratch()
     factor_at = _offsets([level.factor_size for level in levels])
     ratio_at = _offsets([level.P for level in levels])
     inputs = slots_of(*(name for name, _ in INPUTS)) | numbers(strides)
@@ -274,7 +274,7 @@ def adjoint_program(levels, held=False):  # type: ignore[no-untyped-def]
     from smnn._solver.gpu import kernels
     from smnn._solver.gpu.launch import Launch, Program, Slot
 
-    scratch = Layout()
+    scratch = Scratch()
     factor_at = _offsets([level.factor_size for level in levels])
     z = [scratch.take(level.z_size) for level in levels]
     launches, load = [], Slot("g")

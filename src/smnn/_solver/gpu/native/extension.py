@@ -26,9 +26,6 @@ from types import ModuleType
 import torch
 
 NOT_YET = "not asked for yet"
-CHECKED, SOLUTION, INFO, ALL = range(4)
-"""How much of a solve is asked of C++: `y` if every sample is fine and amply started, else all;
-`y`; `y`, status, rcond and weakest; all, which is `y`, the factor, and what is told of them."""
 
 
 def cache_folder() -> Path:

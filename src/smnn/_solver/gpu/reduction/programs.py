@@ -11,7 +11,7 @@ from smnn._solver.gpu.reduction import substitute as source
 from smnn._solver.gpu.reduction import triangle
 from smnn._solver.gpu.reduction.blocks import LANES
 from smnn._solver.gpu.reduction.levels import Level, Shape, Sizes, levels
-from smnn._solver.gpu.strategy import Layout, numbers, slots_of
+from smnn._solver.gpu.strategy import Scratch, numbers, slots_of
 
 if TYPE_CHECKING:
     from smnn._solver.gpu.launch import Launch, Program, Slot
@@ -180,11 +180,11 @@ def _layout(sizes: Sizes) -> tuple[Place, int, bool]:
     """Places of a solve in one piece of scratch, its size, and whether links are written over."""
     from smnn._solver.gpu.launch import Slot
 
-    shape, scratch = sizes.shape, Layout()
+    shape, scratch = sizes.shape, Scratch()
     B, N, M, wanted = shape
     at = {"local": scratch.take(N * B * sizes.own * (M + 2)), "z": scratch.take(N * B * M)}
     at["link"] = scratch.take((N + 1) * B * sizes.slots * (2 * M + 2))
-    links, later = (at["link"], scratch.size), Layout(scratch.size)
+    links, later = (at["link"], scratch.size), Scratch(scratch.size)
     rests = _rests(sizes, links)
     at |= {f"rest{i}": low for i, (low, _) in enumerate(rests)}
     for name, size in finishing(shape).items():  # when no level needs what another has left
@@ -238,7 +238,7 @@ def adjoint_program(shape: Shape) -> tuple[Program, int]:
     """Launches of an adjoint solve, and the scratch they need."""
     from smnn._solver.gpu.launch import Program, Slot
 
-    scratch = Layout()
+    scratch = Scratch()
     at = {"z": scratch.take(shape.N * shape.B * shape.M)}
     at["spill"] = scratch.take(2 * shape.N * shape.B * shape.M)
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from smnn._solver.base import Solved, in_memory, nothing
+from smnn._solver.diagnostics import Diagnostics, nothing
 from smnn._solver.gpu.reduction.levels import Shape, Sizes, chain_of
 from smnn._solver.gpu.reduction.programs import (
     adjoint_program,
@@ -27,6 +27,7 @@ from smnn._solver.gpu.reduction.programs import (
     triangle_programs,
 )
 from smnn._solver.gpu.reduction.triangle import form_for
+from smnn._solver.plan import Solved, in_memory
 from smnn._solver.problem import Problem
 
 MANY = 3_000_000
@@ -65,7 +66,7 @@ def _part_to_triangles(a: Tensor, columns: int, *, alone: bool) -> None:
 
 def shape_of(problem: Problem) -> Shape:
     """The chain of blocks of a problem; its `d` and `u` do not matter."""
-    return chain_of(*problem.y_shape, 2 if problem.scheme == "central" else 1)
+    return chain_of(*problem.y_shape, problem.reach)
 
 
 def sizes_of(problem: Problem) -> Sizes:
@@ -73,7 +74,7 @@ def sizes_of(problem: Problem) -> Sizes:
     B, T, Q, V, m = problem.c.shape
     T_init, m_init = problem.u.shape[1], problem.u.shape[3]
     varying = m > 1 and problem.w_smooth.stride(-1) != 0
-    return Sizes(B, T, Q, V, m, T_init, m_init, 2 if problem.scheme == "central" else 1, varying)
+    return Sizes(B, T, Q, V, m, T_init, m_init, problem.reach, varying)
 
 
 def solve(problem: Problem, tensors: dict[str, Tensor], strides: Any) -> Solved:
@@ -103,7 +104,7 @@ def solve(problem: Problem, tensors: dict[str, Tensor], strides: Any) -> Solved:
         tensors["z"] = _reduce(sizes, tensors)
         tensors |= {name: new(size) for name, size in finishing(sizes.shape).items()}
         refine_program(sizes, strides).run(tensors)
-    return Solved(y, factor, rcond, weakest, status)
+    return Solved(y, factor, Diagnostics(status, rcond, weakest))
 
 
 def _reduce(sizes: Sizes, tensors: dict[str, Tensor]) -> Tensor:

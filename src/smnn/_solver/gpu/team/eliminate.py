@@ -11,7 +11,7 @@ from smnn._solver.gpu.emit import Source
 from smnn._solver.gpu.lane.eliminate import Spec, factor_cells
 from smnn._solver.gpu.team.columns import Columns, Row, Rows, Walk, reflect
 from smnn._solver.gpu.team.substitute import back_body
-from smnn._solver.taylor import unit_link
+from smnn._solver.rows import unit_link
 
 
 def _per_lane(columns: Columns, spec: Spec) -> None:

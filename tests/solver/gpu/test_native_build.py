@@ -1,4 +1,4 @@
-"""When the compiler is started, and that nobody notices if it fails."""
+"""Compiling the C++ launcher in the background, and failing without consequences."""
 
 import os
 import shutil
@@ -7,74 +7,17 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from smnn._solver.cpu import native as cpu_native
 from smnn._solver.gpu.native.extension import NOT_YET, Extension
 
 
-class Counted(Extension):
-    """Counts how often it is asked to compile."""
-
-    def __init__(self, there: Path) -> None:
-        super().__init__("counted", there)
-        self.started = 0
-
-    def compiled_file(self) -> Path:
-        return self.source
-
-    def native(self) -> Any:
-        self.started += 1
-        self.reason = "being compiled"
-        return None
-
-
-@pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Counted:
-    made = Counted(tmp_path / "compiled")
-    monkeypatch.setattr(cpu_native, "extension", made)
-    monkeypatch.setattr(cpu_native, "_Asked", type("_Asked", (), {"count": 0, "since": 0.0}))
-    monkeypatch.setattr(cpu_native, "SECONDS", 20.0)
-    monkeypatch.delenv("SMNN_NATIVE", raising=False)
-    return made
-
-
-class TestWhenToCompile:
-    def test_not_for_a_short_program(self, counted: Counted) -> None:
-        for _ in range(10 * cpu_native.CALLS):
-            assert not cpu_native.ready()
-        assert counted.started == 0
-
-    def test_not_for_few_calls(self, counted: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
-        clock = iter(range(0, 10**9, 1000))
-        monkeypatch.setattr(cpu_native.time, "monotonic", lambda: next(clock))
-        for _ in range(cpu_native.CALLS):
-            assert not cpu_native.ready()
-        assert counted.started == 0
-        for _ in range(3):
-            assert not cpu_native.ready()
-        assert counted.started == 1
-
-    def test_at_once_if_compiled_before(self, counted: Counted) -> None:
-        counted.source.touch()
-        cpu_native.ready()
-        assert counted.started == 1
-
-    @pytest.mark.parametrize("wish", ["wait", "0"])
-    def test_at_once_if_wished(
-        self, counted: Counted, wish: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("SMNN_NATIVE", wish)
-        cpu_native.ready()
-        assert counted.started == 1
-
-    def test_never_if_not_wished(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        monkeypatch.setenv("SMNN_NATIVE", "0")
-        extension = Extension("some", tmp_path / "some.cpp")
-        assert extension.wait() == "SMNN_NATIVE=0"
-        assert extension.native() is None
+def test_never_if_switched_off(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SMNN_NATIVE", "0")
+    extension = Extension("some", tmp_path / "some.cpp")
+    assert extension.wait() == "SMNN_NATIVE=0"
+    assert extension.native() is None
 
 
 def script(folder: Path, name: str, lines: str) -> Path:
@@ -133,35 +76,10 @@ def test_several_at_once_compile_once(
     assert [p.name for p in extension.compiled_file().parent.iterdir() if p.is_dir()] == []
 
 
-SOLVES = """
-import torch, smnn
-from smnn._backends import cpu_native
-c = torch.tensor([2.0, 0.5, 1.0], dtype=torch.float64).view(1, 1, 1, 3)
-args = [c, c.new_ones(1, 1), c.new_ones(1, 1, 2), c.new_full((9,), 0.1)]
-for x in args:
-    x.requires_grad_()
-for _ in range(3):
-    y = smnn.solve(*args, backend="cpu")
-    y.sum().backward()
-assert cpu_native.extension.module is None
-assert "the C++ compiler failed" in cpu_native.extension.reason
-"""
-
-
-def test_a_broken_compiler_is_no_news(tmp_path: Path) -> None:
-    broken = script(tmp_path, "broken", "echo error >&2; exit 1")
-    environment = {"SMNN_CACHE": str(tmp_path), "SMNN_NATIVE": "wait", "CXX": str(broken)}
-    run = subprocess.run(
-        [sys.executable, "-W", "error::RuntimeWarning", "-c", SOLVES],
-        capture_output=True, text=True, check=False, timeout=300, env=os.environ | environment,
-    )  # fmt: skip
-    assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
-
-
 ENDS = """
 import pathlib, sys, time
-from smnn._backends import cpu_native
-assert cpu_native.extension.native() is None
+from smnn._solver.gpu.native import launcher
+assert launcher.native() is None
 while not pathlib.Path(sys.argv[1]).exists():
     time.sleep(0.05)
 """

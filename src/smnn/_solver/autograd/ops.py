@@ -6,7 +6,7 @@ $-\partial J/\partial\theta$ (`smnn::row_gradients`, see `rows.py`). The backwar
 `smnn::adjoint` is again an adjoint solve and a row gradient with $b = 0$, because
 $\lambda^\top M \mu = J(\theta; \mu, \lambda)$ for $b = 0$; the backward of `smnn::row_gradients` is
 plain tensor arithmetic. In forward mode, $M\,dy = dr$ with the residual $r$ of the normal equations
-at fixed $y$. State travels in the arguments: nothing is kept between calls.
+at fixed $y$. All state is in the arguments: nothing is kept between calls.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from smnn._solver.diagnostics import raise_if_failed
+from smnn._solver.diagnostics import final_status, raise_if_failed
+from smnn._solver.plan import backend_named
 from smnn._solver.problem import Problem
-from smnn._solver.registry import backend_named
 from smnn._solver.rows import residual_tangent, row_gradients, row_gradients_tangent
 
 Seven = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
@@ -48,10 +48,11 @@ def solve_op(
     layout.
     """
     problem = Problem(c, d, u, s, w_gov, w_init, w_smooth, scheme)
-    engine = backend_named(backend)
-    y, factor, rcond, weakest, status = engine.solve(problem, pieces)
+    plan = backend_named(backend).plan(problem, pieces)
+    y, factor, diagnostics = plan.solve()
+    status, rcond, weakest = diagnostics.tensors()
     if check:
-        status = engine.look_again(problem, pieces, factor, status, rcond, weakest)
+        status = final_status(plan, problem, factor, status, rcond, weakest)
         raise_if_failed(problem, status, rcond, weakest, tuple(batch))
     return y, factor if size else factor.new_empty(0), status, rcond, weakest
 
@@ -80,10 +81,10 @@ def adjoint_op(
 ) -> Tensor:
     """Solve `M x = g`. An empty factor is computed again."""
     problem = _homogeneous(c, s, w_gov, w_init, w_smooth, scheme)
-    engine = backend_named(backend)
+    plan = backend_named(backend).plan(problem, pieces)
     if factor.numel() == 0:
-        factor = engine.solve(problem, pieces).factor
-    return engine.adjoint(problem, factor, g, pieces)
+        factor = plan.solve().factor
+    return plan.adjoint(factor.contiguous(), g)
 
 
 @adjoint_op.register_fake
@@ -109,10 +110,11 @@ def row_gradients_op(
     """`-dJ` by `c, d, u, s` and the weights; empty where not wanted."""
     problem = Problem(c, d, u, s, w_gov, w_init, w_smooth, scheme)
     out = backend_named(backend).row_gradients(problem, lam, y, list(wanted))
-    # Outputs must not share memory, not even those that hold nothing.
+    # Outputs must not share memory, not even empty ones.
     fresh = (
-        x.contiguous() if w else x.new_empty(x.shape) for x, w in zip(out, wanted, strict=True)
-    )
+        c.new_empty((0,) * x.ndim) if g is None else g.contiguous()
+        for x, g in zip(problem.tensors, out, strict=True)
+    )  # fmt: skip
     return tuple(fresh)  # type: ignore[return-value]
 
 
