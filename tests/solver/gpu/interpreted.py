@@ -21,7 +21,7 @@ import smnn._solver.gpu.reduction.substitute as reduction_source
 import smnn._solver.gpu.reduction.triangle as triangle
 import smnn._solver.gpu.strategy as plans
 from smnn._solver.diagnostics import final_status
-from smnn._solver.gpu.reduction.levels import Sizes
+from smnn._solver.gpu.reduction.levels import Sizes, sizes_of
 from smnn._solver.plan import backend_named
 from smnn._solver.problem import Problem, make_problem
 from smnn._solver.reference import dense_rows
@@ -304,13 +304,17 @@ def refined(name: str) -> list[float]:
     problem = problem_of(name.split(",")[0], REDUCED[name])
     right = backend_named("gpu").plan(problem, gpu_backend.REDUCED).solve()
     _, tensors, strides = gpu_backend._inputs(problem)
-    sizes = reduction.sizes_of(problem)
+    sizes = sizes_of(problem)
     B, N, M, _ = sizes.shape
     new, y = problem.c.new_empty, torch.randn(problem.y_shape, dtype=torch.float64)
     tensors |= {"link": new((N + 1) * B * sizes.slots * (2 * M + 2)), "y": y.clone()}
     tensors |= {"local": new(N * B * sizes.own * (M + 2)), "z": new(N * B * M)}
     tensors |= {name: new(size) for name, size in reduction.finishing(sizes.shape).items()}
-    tensors |= right._asdict() | {"y": y.clone()}
+    names = "status", "rcond", "weakest"
+    tensors |= {
+        "factor": right.factor,
+        **dict(zip(names, right.diagnostics.tensors(), strict=True)),
+    }
     reduction.blocks_program(sizes, strides).run(tensors)
     launches = reduction.refine_program(sizes, strides).launches[len(sizes.levels) :]
     for launch in launches:

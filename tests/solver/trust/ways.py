@@ -2,12 +2,13 @@
 
 from typing import Any
 
+from smnn._solver.condition import engine_for
+
 import smnn._solver.gpu.strategy as plans
 from helpers import Case
-from smnn._solver.condition import engine_for
 from smnn._solver.cpu.backend import CpuBackend
 from smnn._solver.gpu import backend as gpu
-from smnn._solver.gpu.mode import interpreted
+from smnn._solver.gpu.emit import interpreted
 from smnn._solver.problem import make_problem
 
 WORDS = {

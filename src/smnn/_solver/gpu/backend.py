@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import math
 from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -13,11 +14,9 @@ from torch import Tensor
 
 from smnn._solver.diagnostics import Diagnostics
 from smnn._solver.gpu import strategy
-from smnn._solver.gpu.mode import interpreted
+from smnn._solver.gpu.emit import interpreted
 from smnn._solver.gpu.native import launcher
-from smnn._solver.gpu.reduction import programs
-from smnn._solver.gpu.reduction import solve as reduction
-from smnn._solver.gpu.reduction.levels import words
+from smnn._solver.gpu.reduction.levels import shape_of, sizes_of, words
 from smnn._solver.plan import Backend, Plan, Solved, in_memory, refuse_zeros
 from smnn._solver.problem import Problem
 from smnn._solver.rows import link_rows, unit_link
@@ -60,6 +59,18 @@ class GpuPlan(Plan):
         }
         self._compiled: Any = None
 
+    @property
+    def _programs(self) -> ModuleType:
+        from smnn._solver.gpu import programs  # imports Triton
+
+        return programs
+
+    @property
+    def _reduction(self) -> ModuleType:
+        from smnn._solver.gpu.reduction import solve  # imports Triton
+
+        return solve
+
     def solve(self, tensors: Sequence[Tensor] = ()) -> Solved:
         """Eliminate every level up to the last, then substitute back down.
 
@@ -74,14 +85,14 @@ class GpuPlan(Plan):
     def _solve(self, problem: Problem) -> Solved:
         inputs = self._inputs(problem)
         if not self._levels:
-            return reduction.solve(problem, inputs, self._strides)
+            return self._reduction.solve(problem, inputs, self._strides)
         levels, new, B = self._levels, problem.c.new_empty, problem.c.shape[0]
         factor, y = new(sum(level.factor_size for level in levels)), new(problem.y_shape)
         count = strategy.verdicts(levels)
         ratios, wheres = new((count, B)), new((count, B), dtype=torch.int64)
         status = new(B, dtype=torch.int64)
         if B:
-            program, scratch = strategy.solve_program(levels, self._spec, self._strides)
+            program, scratch = self._programs.solve_program(levels, self._spec, self._strides)
             inputs |= {"factor": factor, "y": y, "scratch": new(scratch), "rcond": ratios}
             program.run(inputs | {"weakest": wheres, "status": status})
         return Solved(y, factor, Diagnostics(status, ratios[-1], wheres[-1]))
@@ -95,10 +106,10 @@ class GpuPlan(Plan):
     def adjoint(self, factor: Tensor, g: Tensor) -> Tensor:
         """Forward substitution up the levels, back substitution down."""
         if not self._levels:
-            return reduction.adjoint(self.problem, factor, g)
+            return self._reduction.adjoint(self.problem, factor, g)
         out = factor.new_empty(self.problem.y_shape)
         if g.shape[0]:
-            program, scratch = strategy.adjoint_program(self._levels)
+            program, scratch = self._programs.adjoint_program(self._levels)
             tensors = {"g": in_memory(g), "factor": factor, "y": out}
             program.run(tensors | {"scratch": factor.new_empty(scratch)})
         return out
@@ -112,10 +123,10 @@ class GpuPlan(Plan):
         if not (levels and (strategy.held(levels) or strategy.together(levels))) or not y.shape[0]:
             lam = self.adjoint(factor, gy)
             return self.row_gradients(tensors, y, lam, wanted, into)
-        scratch = factor.new_empty(strategy.backward_scratch(levels))
+        scratch = factor.new_empty(self._programs.backward_scratch(levels))
         known = {"g": in_memory(gy), "factor": factor, "scratch": scratch}
         if strategy.held(levels):
-            strategy.adjoint_program(levels, True)[0].run(known)
+            self._programs.adjoint_program(levels, True)[0].run(known)
             known = {"lam": scratch}
         return self._rows(self.fit(tensors), y, wanted, into, known, strategy.held(levels))
 
@@ -147,8 +158,8 @@ class GpuPlan(Plan):
     def _row_program(self, wanted: tuple[bool, ...], held: int, *, alone: bool) -> Any:
         if alone:
             shape = self.problem.y_shape
-            return strategy.rows_program(shape, self._spec, self._strides, wanted, held)
-        return strategy.backward_program(self._levels, self._spec, self._strides, wanted)[0]
+            return self._programs.rows_program(shape, self._spec, self._strides, wanted, held)
+        return self._programs.backward_program(self._levels, self._spec, self._strides, wanted)[0]
 
     def out_of_memory(self) -> BackendError:
         """Says how much memory is missing, and how many samples would fit."""
@@ -186,7 +197,7 @@ class GpuPlan(Plan):
             return False
         if problem.w_smooth.stride(-1) or any(_packed(x, 2) is not x for x in problem.tensors[:3]):
             return False
-        return bool(self._levels) or reduction.sizes_of(problem).at_once
+        return bool(self._levels) or sizes_of(problem).at_once
 
     def _description(self, differentiable: Callable[..., Any]) -> dict[str, Any]:
         """The plan in numbers, as `launcher.cpp` reads it."""
@@ -194,14 +205,17 @@ class GpuPlan(Plan):
         fixed = {name: x.data_ptr() for name, x in self._constants.items()}
         levels = self._levels
         if levels:
-            solve, scratch = strategy.solve_program(levels, self._spec, self._strides)
+            solve, scratch = self._programs.solve_program(levels, self._spec, self._strides)
             held, together = strategy.held(levels), strategy.together(levels)
-            adjoint, _ = strategy.adjoint_program(levels, held > 0)
-            adjoint_scratch, count = strategy.backward_scratch(levels), strategy.verdicts(levels)
+            adjoint, _ = self._programs.adjoint_program(levels, held > 0)
+            adjoint_scratch, count = (
+                self._programs.backward_scratch(levels),
+                strategy.verdicts(levels),
+            )
         else:
-            sizes = reduction.sizes_of(self.problem)
-            solve, scratch = programs.solve_program(sizes, self._strides)
-            adjoint, adjoint_scratch = programs.adjoint_program(sizes.shape)
+            sizes = sizes_of(self.problem)
+            solve, scratch = self._reduction.solve_program(sizes, self._strides)
+            adjoint, adjoint_scratch = self._reduction.adjoint_program(sizes.shape)
             held, together, count = 0, False, 1
 
         def numbers(program: Any, own: dict[str, str] | None = None) -> list[Any]:
@@ -300,7 +314,7 @@ class GpuBackend(Backend):
     def factor_size(self, problem: Problem, pieces: int) -> int:
         """Every level's factor, one behind the other."""
         if pieces == REDUCED:
-            return reduction.shape_of(problem).factor_size
+            return shape_of(problem).factor_size
         B, T, V, m = problem.y_shape
         levels = strategy.plan(B, T, pieces, V, m, problem.reach)
         return sum(level.factor_size for level in levels)

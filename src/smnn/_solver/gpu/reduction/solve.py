@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from smnn._solver.diagnostics import Diagnostics, nothing
-from smnn._solver.gpu.reduction.levels import Shape, Sizes, chain_of
+from smnn._solver.gpu.reduction.levels import Sizes, shape_of, sizes_of
 from smnn._solver.gpu.reduction.programs import (
     adjoint_program,
     blocks_program,
@@ -62,19 +62,6 @@ def _part_to_triangles(a: Tensor, columns: int, *, alone: bool) -> None:
             rest = a[:, low:, behind:]
             along = torch.linalg.solve_triangular(L, V @ rest, upper=False)
             rest.baddbmm_(V.mT, along, alpha=-1)
-
-
-def shape_of(problem: Problem) -> Shape:
-    """The chain of blocks of a problem; its `d` and `u` do not matter."""
-    return chain_of(*problem.y_shape, problem.reach)
-
-
-def sizes_of(problem: Problem) -> Sizes:
-    """What the launches for a problem depend on."""
-    B, T, Q, V, m = problem.c.shape
-    T_init, m_init = problem.u.shape[1], problem.u.shape[3]
-    varying = m > 1 and problem.w_smooth.stride(-1) != 0
-    return Sizes(B, T, Q, V, m, T_init, m_init, problem.reach, varying)
 
 
 def solve(problem: Problem, tensors: dict[str, Tensor], strides: Any) -> Solved:
