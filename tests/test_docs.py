@@ -128,17 +128,3 @@ def test_extras_that_pages_name_exist() -> None:
     }
     assert named
     assert named - known == set()
-
-
-def test_readme_has_one_place_for_results() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    start, end = "<!-- results:start -->", "<!-- results:end -->"
-    assert readme.count(start) == readme.count(end) == 1
-    assert readme.index(start) < readme.index(end)
-
-
-def test_readme_shows_the_discovery_bench_as_it_was_generated() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    shown = readme.split("<!-- discovery:start -->")[1].split("<!-- discovery:end -->")[0]
-    generated = (ROOT / "docs" / "generated" / "discovery_bench.md").read_text(encoding="utf-8")
-    assert shown.strip() == generated.strip()
