@@ -163,7 +163,9 @@ def problems() -> list[str]:
         if metadata.version(name).split("+")[0] != version:
             found.append(f"{name}: found version {metadata.version(name)}; pinned is {version}")
         if not allowed(licence(name)):
-            found.append(f"{name}: licence {licence(name)!r} is not in the list of allowed licences")
+            found.append(
+                f"{name}: licence {licence(name)!r} is not in the list of allowed licences"
+            )
     return found
 
 
