@@ -32,8 +32,8 @@ def lorenz_step(record: dict[str, Any]) -> str:
     return "\n\n".join(
         [
             "One training step (forward, backward, Adam; float64, 2.5 million parameters) of the "
-            "network for the Lorenz system: median time in ms with synchronization, and peak tensor "
-            "memory in GiB. The loss of every solver is compared with that of smnn first.",
+            "network for the Lorenz system: median time in ms with synchronization, and peak "
+            "tensor memory in GiB. The loss of every solver is compared with that of smnn first.",
             table(head, rows),
             f"{record['device']}, torch {record['machine']['versions']['torch']}; "
             f"{record['machine']['utc'][:10]}. Written by `python tools/tables.py --lorenz-step "
@@ -61,8 +61,8 @@ def discovery_bench(record: dict[str, Any]) -> str:
     head = ["method", "draws", *(f"noise {100 * float(level):g} %" for level in levels)]
     return "\n\n".join(
         [
-            f"Share of {systems} known systems that are identified with exactly the right terms; in "
-            "parentheses, the median over systems of the largest relative error of a true "
+            f"Share of {systems} known systems that are identified with exactly the right terms; "
+            "in parentheses, the median over systems of the largest relative error of a true "
             "coefficient. *Draws* is the number of noise realizations for each system and level "
             "(one without noise). PySINDy is tuned for every system without using the answer.",
             table(head, rows),
@@ -103,10 +103,10 @@ def kdv(pretrained: dict[str, Any], trained: dict[str, Any]) -> str:
     n = best["scores"]["trajectories"]
     return "\n\n".join(
         [
-            f"Mean normalized squared error over {n} test trajectories. With the packaged model, the "
-            f"median over {lengths[0]} frames is {best['scores']['median'][lengths[0]]:.1e} and the "
-            f"maximum {best['scores']['worst'][lengths[0]]:.1e}. Rows of the paper are as printed; "
-            "its figures for ResNet and FNO come from other publications and other frames.",
+            f"Mean normalized squared error over {n} test trajectories. With the packaged model, "
+            f"the median over {lengths[0]} frames is {best['scores']['median'][lengths[0]]:.1e} "
+            f"and the maximum {best['scores']['worst'][lengths[0]]:.1e}. Rows of the paper are as "
+            "printed; its figures for ResNet and FNO come from other publications and frames.",
             table(head, rows),
             "Written by `smnn reproduce kdv --pretrained`, `python -m smnn.experiments.kdv.train` "
             "and `python tools/tables.py --kdv`.",
@@ -137,11 +137,11 @@ def kdv_step(record: dict[str, Any]) -> str:
             ]
         )
     apart = next(c["apart_from_published"] for c in measured if "apart_from_published" in c)
-    head = ["model and solver", "batch", "ms", "samples/s", f"speedup over notebook, batch {own['batch']}",
+    head = ["model and solver", "batch", "ms", "samples/s", f"speedup at batch {own['batch']}",
             "at the same batch", "peak GiB"]  # fmt: skip
     return "\n\n".join(
         [
-            "One training step: loss, gradient, Adam. With the same weights, the outputs of `paper` "
+            "One training step: loss, gradient, Adam. With equal weights, the outputs of `paper` "
             f"and of the published notebook differ by {apart:.0e}. Peak memory is measured during "
             "the timed steps, after cuDNN has selected its convolution algorithms.",
             table(head, rows),

@@ -163,9 +163,7 @@ def problems() -> list[str]:
         if metadata.version(name).split("+")[0] != version:
             found.append(f"{name}: found version {metadata.version(name)}; pinned is {version}")
         if not allowed(licence(name)):
-            found.append(
-                f"{name}: licence {licence(name)!r} is not in the list of allowed licences"
-            )
+            found.append(f"{name}: got licence {licence(name)!r}, which is not allowed")
     return found
 
 

@@ -33,9 +33,9 @@ def standalone(record: dict[str, Any]) -> str:
     caption = (
         "Relative mean squared error of $y$ against the closed form, "
         f"{settings['n_steps']} steps of {settings['step']}, and median time of one solve on one "
-        f"CPU thread. RK45 is SciPy's, with rtol {settings['rtol']:g}, which reproduces the paper's "
-        f"RK45 errors. {sum(map(bool, agree))} of {len(agree)} errors of $y$, $y'$ and $y''$ agree "
-        "with the paper to its printed digits."
+        f"CPU thread. RK45 is SciPy's, with rtol {settings['rtol']:g}, which reproduces the "
+        f"paper's RK45 errors. {sum(map(bool, agree))} of {len(agree)} errors of $y$, $y'$ and "
+        "$y''$ agree with the paper to its printed digits."
     )
     made = "Written by `smnn reproduce standalone` and `make tables`."
     return f"{caption}\n\n{text}\n\n{machine(record)} {made}"
@@ -93,7 +93,7 @@ def per_time(cases: list[dict[str, Any]]) -> list[str]:
             times = " / ".join(f"{c['T']:,}" for c in own)
             found = " / ".join(f"{x:.0f}" for x in each)
             lines.append(
-                f"Forward and backward per time step in repeated calls, as in training, for B = {B} "
+                f"Forward and backward per time step in repeated calls, for B = {B} "
                 f"and T = {times}: {found} ns, or {middle:.0f} ns within {spread:.1f} %."
             )
     return lines
@@ -111,18 +111,18 @@ def gpu(record: dict[str, Any]) -> str:
     ) * any("in_a_row_ms" in case["ours"] for case in cases)  # older records have no such time
     return "\n\n".join(
         [
-            "Forward and backward in float64, with gradients with respect to `c`, `d`, `u` and `s`, "
-            "in milliseconds; in parentheses, the speedup over the published solver in the same "
-            f"run. *Eager* is the time of an ordinary call{in_a_row}; *one thread* is the same "
-            "inside `torch.autograd.set_multithreading_enabled(False)`, which avoids the switch to "
-            "autograd's own thread; *device* is the replay of a captured CUDA graph.",
+            "Forward and backward in float64, with gradients with respect to `c`, `d`, `u` and "
+            "`s`, in milliseconds; in parentheses, the speedup over the published solver in the "
+            f"same run. *Eager* is the time of an ordinary call{in_a_row}; *one thread* is the "
+            "same inside `torch.autograd.set_multithreading_enabled(False)`, which avoids the "
+            "switch to autograd's own thread; *device* is the replay of a captured CUDA graph.",
             _titled([_times(case) for case in cases]),
             *floor(record.get("multiplication"), record.get("addcmul")),
             *other_runs(record.get("other_runs", [])),
             *record.get("notes", []),
-            "Peak memory beyond the inputs, with the factor kept, with `keep_factor=False`, and for "
-            "the published solver; *recomputed* is the time with `keep_factor=False`. *Bandwidth* "
-            "is the rate of the bytes that must move, relative to a measured copy "
+            "Peak memory beyond the inputs, with the factor kept, with `keep_factor=False`, and "
+            "for the published solver; *recomputed* is the time with `keep_factor=False`. "
+            "*Bandwidth* is the rate of the bytes that must move, relative to a measured copy "
             f"({record['copy_bytes_per_s'] / 1e12:.2f} TB/s). *Error* is the largest difference "
             "from the `torch` backend in values and gradients.",
             _titled([_memory(case, record["copy_bytes_per_s"]) for case in cases]),
