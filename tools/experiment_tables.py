@@ -1,4 +1,4 @@
-"""Result tables of the experiments: steps of training, equations found, KdV."""
+"""Markdown tables of the experiments: training steps, discovery, KdV."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from table_text import error, machine, milliseconds, table
 
 
 def lorenz_step(record: dict[str, Any]) -> str:
-    """The step table of the paper: milliseconds and GiB of one optimisation step."""
+    """Time and memory of one training step, next to the figures printed in the paper."""
     sizes = [tuple(size) for size in record["paper"]["sizes"]]
     rows = []
     for label, printed in record["paper"]["rows"].items():
@@ -31,9 +31,9 @@ def lorenz_step(record: dict[str, Any]) -> str:
     head = ["ms (GiB)", *(f"B = {B:,}, T = {T}" for B, T in sizes)]
     return "\n\n".join(
         [
-            "One optimisation step (forward, backward, Adam; float64, 2.5 million parameters) of "
-            "the network that finds the Lorenz equations, synchronised, median of repeats; peak "
-            "memory of tensors in GiB. The loss of each solver is held against that of smnn first.",
+            "One training step (forward, backward, Adam; float64, 2.5 million parameters) of the "
+            "network for the Lorenz system: median time in ms with synchronization, and peak "
+            "tensor memory in GiB. The loss of every solver is compared with that of smnn first.",
             table(head, rows),
             f"{record['device']}, torch {record['machine']['versions']['torch']}; "
             f"{record['machine']['utc'][:10]}. Written by `python tools/tables.py --lorenz-step "
@@ -43,7 +43,7 @@ def lorenz_step(record: dict[str, Any]) -> str:
 
 
 def discovery_bench(record: dict[str, Any]) -> str:
-    """Which methods find exactly the right terms, and how far off coefficients are."""
+    """Share of systems identified exactly, and errors of coefficients, for every method."""
     levels = list(next(iter(record["summary"].values())))
     known = [c for c in record["cases"] if c["system"] != "Hare and lynx"]
     systems = len({case["system"] for case in known})
@@ -51,7 +51,7 @@ def discovery_bench(record: dict[str, Any]) -> str:
     for method, by_noise in record["summary"].items():
         mine = [case for case in known if case["method"] == method]
         if len({case["system"] for case in mine if case["noise"] == float(levels[-1])}) < systems:
-            continue  # on some systems alone it could not be compared
+            continue  # was run on a part of the systems only
         draws = {sum(c["noise"] == float(level) for c in mine) / systems for level in levels[1:]}
         cells = []
         for level in levels:
@@ -61,10 +61,10 @@ def discovery_bench(record: dict[str, Any]) -> str:
     head = ["method", "draws", *(f"noise {100 * float(level):g} %" for level in levels)]
     return "\n\n".join(
         [
-            f"Share of {systems} known systems whose equations come back with exactly the right "
-            "terms, and the median largest relative error of a true coefficient. *Draws* of the "
-            "noise for each system and level; without noise there is one. PySINDy is tuned for "
-            "every system without knowing the answer.",
+            f"Share of {systems} known systems that are identified with exactly the right terms; "
+            "in parentheses, the median over systems of the largest relative error of a true "
+            "coefficient. *Draws* is the number of noise realizations for each system and level "
+            "(one without noise). PySINDy is tuned for every system without using the answer.",
             table(head, rows),
             f"{machine(record)} Written by `smnn reproduce discovery-bench` and `python "
             "tools/tables.py --discovery-bench benchmarks/results/discovery_bench_epyc.json`.",
@@ -80,7 +80,7 @@ MODELS = {
 
 
 def kdv(pretrained: dict[str, Any], trained: dict[str, Any]) -> str:
-    """Errors of the packaged model, of the models trained on a GPU, and of the paper."""
+    """Errors of the packaged model, of models trained on a GPU, and of the paper."""
     lengths = list(pretrained["models"]["modes"]["scores"]["nmse"])
 
     def row(name: str, record: dict[str, Any]) -> list[str]:
@@ -93,7 +93,7 @@ def kdv(pretrained: dict[str, Any], trained: dict[str, Any]) -> str:
         return [name, *cells, made, "" if memory is None else f"{memory:.2f}"]
 
     best = pretrained["models"]["modes"]
-    rows = [row("`modes`, of the package", best)]
+    rows = [row("`modes`, packaged", best)]
     rows += [row(MODELS[name], record) for name, record in trained["models"].items()]
     for name, printed in pretrained["paper"].items():
         cells = [error(printed.get(n)) for n in lengths]
@@ -103,10 +103,10 @@ def kdv(pretrained: dict[str, Any], trained: dict[str, Any]) -> str:
     n = best["scores"]["trajectories"]
     return "\n\n".join(
         [
-            f"Mean over {n} test trajectories. Half of them have an error below "
-            f"{best['scores']['median'][lengths[0]]:.1e} over {lengths[0]} frames with the model "
-            f"of the package; the worst has {best['scores']['worst'][lengths[0]]:.1e}. Rows of the "
-            "paper as printed; those for ResNet and FNO come from other publications and frames.",
+            f"Mean normalized squared error over {n} test trajectories. With the packaged model, "
+            f"the median over {lengths[0]} frames is {best['scores']['median'][lengths[0]]:.1e} "
+            f"and the maximum {best['scores']['worst'][lengths[0]]:.1e}. Rows of the paper are as "
+            "printed; its figures for ResNet and FNO come from other publications and frames.",
             table(head, rows),
             "Written by `smnn reproduce kdv --pretrained`, `python -m smnn.experiments.kdv.train` "
             "and `python tools/tables.py --kdv`.",
@@ -115,7 +115,7 @@ def kdv(pretrained: dict[str, Any], trained: dict[str, Any]) -> str:
 
 
 def kdv_step(record: dict[str, Any]) -> str:
-    """Time, samples per second and memory of one training step, beside the published notebook."""
+    """Time, throughput and memory of one training step, compared with the published notebook."""
     measured = [case for case in record["cases"] if case["status"] == "measured"]
     published = {c["batch"]: c for c in measured if c["case"].split(":")[0] == "published"}
     own = published[min(published)]
@@ -137,13 +137,13 @@ def kdv_step(record: dict[str, Any]) -> str:
             ]
         )
     apart = next(c["apart_from_published"] for c in measured if "apart_from_published" in c)
-    head = ["model and solver", "batch", "ms", "samples/s", f"to the notebook at {own['batch']}",
-            "to it at this batch", "peak GiB"]  # fmt: skip
+    head = ["model and solver", "batch", "ms", "samples/s", f"speedup at batch {own['batch']}",
+            "at the same batch", "peak GiB"]  # fmt: skip
     return "\n\n".join(
         [
-            "One training step: loss, gradient, Adam. With the same weights `paper` and the "
-            f"published notebook give outputs that differ by {apart:.0e}. Peak memory is that "
-            "of the timed steps, after cuDNN has chosen its convolutions.",
+            "One training step: loss, gradient, Adam. With equal weights, the outputs of `paper` "
+            f"and of the published notebook differ by {apart:.0e}. Peak memory is measured during "
+            "the timed steps, after cuDNN has selected its convolution algorithms.",
             table(head, rows),
             f"{record['machine']['gpu']}, torch {record['machine']['versions']['torch']}; "
             f"{record['machine']['utc'][:10]}. Written by `benchmarks/bench_kdv.py` and `python "

@@ -1,9 +1,9 @@
-r"""Write the result tables of README.md and docs/ from the JSON that the experiments leave.
+r"""Write the result tables in docs/generated/ from the JSON records of experiments and benchmarks.
 
     python tools/tables.py --standalone smnn-results/standalone/standalone.json \
         --bench bench-output/bench.json --gpu benchmarks/results/gpu_h200.json
 
-No number in a table is typed by hand. Without an option its table is left as it is.
+Only the tables whose option is given are written.
 """
 
 from __future__ import annotations
@@ -12,74 +12,36 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from experiment_tables import discovery_bench, kdv, kdv_step, lorenz_step
 from solver_tables import bench, compile_times, gpu, standalone
 
 ROOT = Path(__file__).resolve().parents[1]
-
-
-def between_markers(text: str, content: str, name: str) -> str:
-    """Put content between the comments `name:start` and `name:end`."""
-    start, end = f"<!-- {name}:start -->", f"<!-- {name}:end -->"
-    before, rest = text.split(start)
-    after = rest.split(end)[1]
-    return f"{before}{start}\n{content}\n{end}{after}"
+TABLES: dict[str, tuple[Any, str, str]] = {  # option: function, page, help text
+    "standalone": (standalone, "standalone", "JSON of `smnn reproduce standalone`"),
+    "bench": (bench, "benchmarks", "bench.json of `make bench`"),
+    "gpu": (gpu, "gpu", "JSON of benchmarks/bench_gpu.py"),
+    "compile": (compile_times, "compile", "JSON of benchmarks/bench_compile.py"),
+    "lorenz-step": (lorenz_step, "lorenz_step", "JSON of benchmarks/bench_lorenz_step.py"),
+    "discovery-bench": (discovery_bench, "discovery_bench", "JSON of the discovery benchmark"),
+    "kdv": (kdv, "kdv", "kdv.json of the packaged model, then of models trained on a GPU"),
+    "kdv-step": (kdv_step, "kdv_step", "JSON of benchmarks/bench_kdv.py"),
+}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--standalone", type=Path, help="JSON of `smnn reproduce standalone`")
-    parser.add_argument("--gpu", type=Path, help="JSON of benchmarks/bench_gpu.py")
-    parser.add_argument("--compile", type=Path, help="JSON of benchmarks/bench_compile.py")
-    parser.add_argument("--bench", type=Path, help="bench.json of `make bench`")
-    parser.add_argument("--lorenz-step", type=Path, help="JSON of benchmarks/bench_lorenz_step.py")
-    parser.add_argument("--discovery-bench", type=Path, help="JSON of the discovery bench")
-    parser.add_argument(
-        "--kdv",
-        type=Path,
-        nargs=2,
-        metavar=("PRETRAINED", "TRAINED"),
-        help="kdv.json of the packaged model, and of models trained on a GPU",
-    )
-    parser.add_argument("--kdv-step", type=Path, help="JSON of benchmarks/bench_kdv.py")
-    options = parser.parse_args()
-    if options.standalone:
-        readme = ROOT / "README.md"
-        content = standalone(json.loads(options.standalone.read_text()))
-        readme.write_text(between_markers(readme.read_text(), content, "results"))
-        print(f"Written: {readme.relative_to(ROOT)}")
-    if options.bench:
-        page = ROOT / "docs" / "generated" / "benchmarks.md"
-        page.write_text(bench(json.loads(options.bench.read_text())))
-        print(f"Written: {page.relative_to(ROOT)}")
-    if options.gpu:
-        page = ROOT / "docs" / "generated" / "gpu.md"
-        page.write_text(gpu(json.loads(options.gpu.read_text())) + "\n")
-        print(f"Written: {page.relative_to(ROOT)}")
-    if options.compile:
-        page = ROOT / "docs" / "generated" / "compile.md"
-        page.write_text(compile_times(json.loads(options.compile.read_text())) + "\n")
-        print(f"Written: {page.relative_to(ROOT)}")
-    if options.lorenz_step:
-        page = ROOT / "docs" / "generated" / "lorenz_step.md"
-        page.write_text(lorenz_step(json.loads(options.lorenz_step.read_text())) + "\n")
-        print(f"Written: {page.relative_to(ROOT)}")
-    if options.discovery_bench:
-        page = ROOT / "docs" / "generated" / "discovery_bench.md"
-        content = discovery_bench(json.loads(options.discovery_bench.read_text()))
-        page.write_text(content + "\n")
-        readme = ROOT / "README.md"
-        readme.write_text(between_markers(readme.read_text(), content, "discovery"))
-        print(f"Written: {page.relative_to(ROOT)}, {readme.relative_to(ROOT)}")
-    if options.kdv:
-        page = ROOT / "docs" / "generated" / "kdv.md"
-        page.write_text(kdv(*(json.loads(path.read_text()) for path in options.kdv)) + "\n")
-        print(f"Written: {page.relative_to(ROOT)}")
-    if options.kdv_step:
-        page = ROOT / "docs" / "generated" / "kdv_step.md"
-        page.write_text(kdv_step(json.loads(options.kdv_step.read_text())) + "\n")
-        print(f"Written: {page.relative_to(ROOT)}")
+    for option, (_, _, text) in TABLES.items():
+        count = 2 if option == "kdv" else 1
+        parser.add_argument(f"--{option}", type=Path, nargs=count, metavar="JSON", help=text)
+    given = vars(parser.parse_args())
+    for option, (write, name, _) in TABLES.items():
+        if paths := given[option.replace("-", "_")]:
+            content = write(*(json.loads(path.read_text(encoding="utf-8")) for path in paths))
+            page = ROOT / "docs" / "generated" / f"{name}.md"
+            page.write_text(content.rstrip("\n") + "\n", encoding="utf-8")
+            print(f"Written: {page.relative_to(ROOT)}")
     return 0
 
 
