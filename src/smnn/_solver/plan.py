@@ -326,13 +326,18 @@ def safe_threads() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
+def is_zero_tensor(x: Tensor) -> bool:
+    """Whether a tensor is known to be zero and has no memory; autograd may make such tensors."""
+    return x._is_zerotensor()
+
+
 def refuse_zeros(tensors: Sequence[Tensor]) -> None:
-    """Raise an error for a ZeroTensor, which autograd may make and which has no memory."""
+    """Raise an error for a ZeroTensor."""
     for name, x in zip("cdus", tensors, strict=False):
-        if x._is_zerotensor() and x.numel():
+        if is_zero_tensor(x) and x.numel():
             raise RuntimeError(f"{name} is a ZeroTensor, without memory. Pass torch.zeros instead.")
 
 
 def in_memory(g: Tensor) -> Tensor:
     """The same values in contiguous memory: no lazily negated view, no ZeroTensor."""
-    return g.new_zeros(g.shape) if g._is_zerotensor() else g.resolve_neg().contiguous()
+    return g.new_zeros(g.shape) if is_zero_tensor(g) else g.resolve_neg().contiguous()

@@ -20,6 +20,7 @@ from torch import Tensor
 from smnn._solver.autograd import ops
 from smnn._solver.diagnostics import Diagnostics, final_status
 from smnn._solver.plan import ORDINARY, Plan, Solved
+from smnn._solver.tracing import in_forward_mode, transforms_active
 
 PART = 64 * 2**20
 """With `keep_factor=False`: bytes of factor that are held at a time, or half of those of the
@@ -31,10 +32,10 @@ def is_eager() -> bool:
     """Whether no transform or mode is active that requires registered operators."""
     return not (
         torch.compiler.is_compiling()
-        or torch._C._are_functorch_transforms_active()
+        or transforms_active()
         or torch._C._len_torch_dispatch_stack() > 0
         or torch.is_inference_mode_enabled()
-        or torch.autograd.forward_ad._current_level >= 0
+        or in_forward_mode()
     )
 
 

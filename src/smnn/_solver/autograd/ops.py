@@ -21,6 +21,7 @@ from smnn._solver.diagnostics import final_status, raise_if_failed
 from smnn._solver.plan import backend_named
 from smnn._solver.problem import Problem
 from smnn._solver.rows import residual_tangent, row_gradients, row_gradients_tangent
+from smnn._solver.tracing import in_forward_mode, transforms_active
 
 Seven = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 
@@ -246,7 +247,7 @@ def forward_mode() -> bool:
     Raises:
         NotImplementedError: Forward mode inside forward mode, which PyTorch gets wrong.
     """
-    if torch.autograd.forward_ad._current_level < 0 or not torch._C._is_fwd_grad_enabled():
+    if not (in_forward_mode() and torch._C._is_fwd_grad_enabled()):
         return False
     stack = torch._C._functorch.get_interpreter_stack() or []
     if sum(x.key() == torch._C._functorch.TransformType.Jvp for x in stack) > 1:
@@ -329,7 +330,7 @@ def _differentiable(
     def call(*args: Any) -> Any:
         if torch.compiler.is_compiling():
             return op(*args)
-        if forward_mode() or torch._C._are_functorch_transforms_active():
+        if forward_mode() or transforms_active():
             return function.apply(*args)
         return op(*args)
 

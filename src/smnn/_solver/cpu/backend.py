@@ -17,7 +17,7 @@ from torch import Tensor
 from smnn._solver.cpu import layout
 from smnn._solver.cpu.layout import Sizes, W, record
 from smnn._solver.diagnostics import DOUBTFUL_PIVOT, Diagnostics, diagnosed
-from smnn._solver.plan import Backend, Plan, Solved, in_memory, refuse_zeros
+from smnn._solver.plan import Backend, Plan, Solved, in_memory, is_zero_tensor, refuse_zeros
 from smnn._solver.problem import Problem
 from smnn._solver.rows import link_rows, smoothness_top, taylor
 from smnn._solver.tracing import constant
@@ -188,7 +188,7 @@ class CpuPlan(Plan):
         lam: Tensor | None, grads: Sequence[int],
     ) -> None:  # fmt: skip
         """Run phases of the backward kernel; inputs and gradients are addresses."""
-        if g.is_neg() or g._is_zerotensor():
+        if g.is_neg() or is_zero_tensor(g):
             g = in_memory(g)
         if type(g) is not Tensor or g.dtype is not torch.float64:
             _check_memory(g)
