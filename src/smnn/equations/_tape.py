@@ -1,7 +1,7 @@
-"""Expressions made ready to compute: a list of elementary operations, for numpy and for torch.
+"""Evaluation of sympy expressions with NumPy and PyTorch, as a list of elementary operations.
 
-Every distinct subexpression is one slot, so that `x^2` is computed once for `x^2`, `x^3` and
-`x^2 y`. Nothing is generated as source code, and nothing is executed but these operations.
+Each distinct subexpression has one slot, so that `x^2` is computed once for `x^2`, `x^3` and
+`x^2 y`. No source code is generated.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NUMPY: dict[str, Callable[..., Any]] = {
     "cos": np.cos, "tan": np.tan, "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "abs": np.abs,
     "tanh": np.tanh, "sinh": np.sinh, "cosh": np.cosh, "sign": np.sign,
 }  # fmt: skip
-# Operators take a number on either side, which torch's functions do not.
+# Operators accept a number on either side; the functions of torch do not.
 _TORCH: dict[str, Callable[..., Any]] = {
     name: getattr(torch, name) for name in _NUMPY if name not in ("add", "mul", "div", "pow")
 } | {"add": operator.add, "mul": operator.mul, "div": operator.truediv, "pow": operator.pow}
@@ -36,7 +36,7 @@ class Instruction(NamedTuple):
 
 
 class Tape:
-    """Expressions as operations. Slots: the variables, then constants and results as they come."""
+    """Expressions compiled to operations. Slots hold the variables, then constants and results."""
 
     def __init__(self, variables: Sequence[str]) -> None:
         self.slots: dict[Any, int] = {sympy.Symbol(v): i for i, v in enumerate(variables)}
@@ -44,7 +44,7 @@ class Tape:
         self.variables = len(variables)
 
     def add(self, expr: sympy.Expr) -> int:
-        """The slot that holds an expression, made if need be."""
+        """Return the slot of an expression, after adding the operations that it lacks."""
         if expr in self.slots:
             return self.slots[expr]
         if expr.is_number:
@@ -61,7 +61,7 @@ class Tape:
 
     def _keep(self, key: Any, step: float | Instruction) -> int:
         if isinstance(step, Instruction) and step in self.slots:
-            self.slots[key] = self.slots[step]  # another way to say the same
+            self.slots[key] = self.slots[step]  # a different form of the same operation
             return self.slots[key]
         slot = self.variables + len(self.steps)
         self.steps.append(step)
@@ -84,7 +84,7 @@ class Tape:
                 below.append(self.add(factor.base ** (-factor.exp)))
             else:
                 above.append(self.add(factor))
-        above.sort()  # earlier slots first: products share their beginnings
+        above.sort()  # earlier slots first, so that products share leading factors
         top = self._chain("mul", ("product", *above), above) if above else self.add(sympy.S.One)
         if not below:
             self.slots[expr] = top
@@ -109,7 +109,7 @@ class Tape:
         return self._keep(expr, Instruction("pow", self.add(base), self.add(exponent)))
 
     def run(self, columns: Any, results: dict[int, Any]) -> list[Any]:
-        """Compute every slot with numpy; a slot in `results` is computed into that array."""
+        """Compute all slots with NumPy; slots in `results` are written into those arrays."""
         values: list[Any] = list(columns)
         for slot, step in enumerate(self.steps, self.variables):
             if isinstance(step, float):
@@ -123,7 +123,7 @@ class Tape:
         return values
 
     def run_torch(self, columns: Sequence[Tensor]) -> list[Any]:
-        """Compute every slot with torch, so that autograd sees it."""
+        """Compute all slots with PyTorch, differentiably."""
         values: list[Any] = list(columns)
         for step in self.steps:
             if isinstance(step, float):
@@ -135,8 +135,8 @@ class Tape:
         return values
 
 
-class Plan:
-    """A tape with the rows of a matrix that its slots go to."""
+class RowTape:
+    """A tape whose results are the rows of a matrix."""
 
     def __init__(self, tape: Tape, slots: Sequence[int], rows: Sequence[int]) -> None:
         self.tape = tape
@@ -147,12 +147,12 @@ class Plan:
                 tape.steps[slot - tape.variables], Instruction
             )
             if computed and slot not in self.direct:
-                self.direct[slot] = row  # written where it belongs, without a copy
+                self.direct[slot] = row  # computed in place
             else:
                 self.copied.append((slot, row))
 
     def fill(self, columns: np.ndarray, values: np.ndarray) -> None:
-        """Compute from `columns (V, N)` into rows of `values (rows, N)`."""
+        """Evaluate at `columns (V, N)` into `values (rows, N)`."""
         found = self.tape.run(columns, {slot: values[row] for slot, row in self.direct.items()})
         for slot, row in self.copied:
             values[row] = found[slot]
