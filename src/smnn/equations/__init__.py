@@ -5,44 +5,50 @@ Examples:
     >>> text = "y'' + k*y = sin(t), k = 2.1, y(0) = 1, y'(0) = 0, t = 0 .. 10 step 0.01"
     >>> solution = equations.solve(text)
     >>> print(f"{solution['y'][-1]:.6f}", solution.warnings)
-    -1.429796 []
+    -1.429802 []
 """
 
 from __future__ import annotations
 
-from smnn.equations._checks import contradictions as contradictions
-from smnn.equations._checks import log_growth as log_growth
-from smnn.equations._checks import required_values as required_values
-from smnn.equations._expressions import ExpressionError as ExpressionError
-from smnn.equations._expressions import OverBudget as OverBudget
-from smnn.equations._expressions import budget as budget
-from smnn.equations._expressions import parse_expression as parse_expression
-from smnn.equations._expressions import quoted as quoted
-from smnn.equations._solve import Solution as Solution
-from smnn.equations._solve import solve as solve
-from smnn.equations._system import EquationError as EquationError
-from smnn.equations._system import EquationSystem as EquationSystem
-from smnn.equations._system import LinearEquation as LinearEquation
-from smnn.equations._system import PrescribedValue as PrescribedValue
-from smnn.equations._system import SystemTensors as SystemTensors
-from smnn.equations._tape import RowTape as RowTape
-from smnn.equations._tape import Tape as Tape
-from smnn.equations._text import parse as parse
-from smnn.equations._text import read as read
+from smnn.equations import report
+from smnn.equations._checks import contradictions, log_growth, required_values
+from smnn.equations._expressions import (
+    ExpressionError,
+    OverBudget,
+    budget,
+    parse_expression,
+    quoted,
+)
+from smnn.equations._solve import Solution, solve
+from smnn.equations._system import (
+    EquationError,
+    EquationSystem,
+    LinearEquation,
+    PrescribedValue,
+    SystemTensors,
+)
+from smnn.equations._tape import RowTape, Tape
+from smnn.equations._text import parse, read
 
 __all__ = [
     "EquationError",
     "EquationSystem",
     "ExpressionError",
     "LinearEquation",
+    "OverBudget",
     "PrescribedValue",
+    "RowTape",
     "Solution",
     "SystemTensors",
+    "Tape",
+    "budget",
     "contradictions",
     "log_growth",
     "parse",
     "parse_expression",
+    "quoted",
     "read",
+    "report",
     "required_values",
     "solve",
 ]

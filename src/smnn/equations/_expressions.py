@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import operator
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -51,6 +52,12 @@ FUNCTIONS: dict[str, tuple[Callable[..., sympy.Expr], Callable[[float], float]]]
     "sign": (sympy.sign, lambda x: float(x > 0) - float(x < 0)),
 }
 """Functions in expressions: the sympy function and the one for floats."""
+_OPERATIONS: dict[str, tuple[Callable[..., Any], Callable[..., float]]] = {
+    "+": (operator.add, operator.add),
+    "*": (operator.mul, operator.mul),
+    "/": (operator.truediv, operator.truediv),
+    "^": (operator.pow, math.pow),
+}
 CONSTANTS = {"pi": (sympy.pi, math.pi), "e": (sympy.E, math.e)}
 
 PLAIN_NAME = re.compile(r"[^\W\d]\w*'*")
@@ -80,6 +87,9 @@ class _Value(NamedTuple):
 
     expr: sympy.Expr
     number: float | None
+
+
+_MINUS_ONE = _Value(sympy.Integer(-1), -1.0)
 
 
 def parse_expression(text: str, variables: Sequence[str]) -> sympy.Expr:
@@ -176,20 +186,17 @@ class _Parser:
 
     # ------------------------------------------------------------ tokens
 
-    def _tokens(self) -> list[_Token]:
-        found, at = [], 0
-        while at < len(self.text):
-            if self.text[at].isspace():
-                at += 1
-                continue
+    def _tokens(self) -> Iterator[_Token]:
+        at = 0
+        while rest := self.text[at:].lstrip():
+            at = len(self.text) - len(rest)
             match = _TOKEN.match(self.text, at)
             if match is None:
                 self._fail(at, f"{self.text[at]!r} has no meaning in an expression")
             kind = str(match.lastgroup)
-            found.append(_Token(kind, match[kind], at))
+            yield _Token(kind, match[kind], at)
             at = match.end()
-        found.append(_Token("end", "", len(self.text.rstrip())))
-        return found
+        yield _Token("end", "", len(self.text.rstrip()))
 
     @property
     def token(self) -> _Token:
@@ -223,15 +230,10 @@ class _Parser:
         if self.token.kind == "end":
             self._fail(0, "the expression is empty")
         value = self._sum()
-        token = self.token
-        if token.kind == "sign" and token.text == ")":
-            self._fail(token.at, "this parenthesis was never opened")
-        if token.kind != "end":
-            self._fail(
-                token.at,
-                f"expected a sign before {token.text!r}",
-                "Write products with *, as in 2*x*y.",
-            )
+        if self.token[:2] == ("sign", ")"):
+            self._fail(self.token.at, "this parenthesis was never opened")
+        if self.token.kind != "end":
+            self._fail_without_sign()
         return self._checked(value.expr, 0)
 
     def _sum(self) -> _Value:
@@ -239,7 +241,7 @@ class _Parser:
         while sign := self._take("+", "-"):
             other = self._product()
             if sign.text == "-":
-                other = self._combined(sign, _Value(sympy.Integer(-1), -1.0), other, "*")
+                other = self._combined(sign, _MINUS_ONE, other, "*")
             value = self._combined(sign, value, other, "+")
         return value
 
@@ -256,7 +258,7 @@ class _Parser:
         if sign := self._take("+", "-"):
             value = self._signed()
             if sign.text == "-":
-                value = self._combined(sign, _Value(sympy.Integer(-1), -1.0), value, "*")
+                value = self._combined(sign, _MINUS_ONE, value, "*")
         else:
             value = self._power()
         self.depth -= 1
@@ -270,28 +272,25 @@ class _Parser:
 
     def _atom(self) -> _Value:
         token = self.token
+        if opened := self._take("("):
+            return self._inside(opened)
+        if token.kind not in ("number", "name", "quoted"):
+            what = "the end" if token.kind == "end" else repr(token.text)
+            self._fail(token.at, f"expected a number, a variable or a parenthesis, found {what}")
         self.next += 1
-        if token.kind == "number":
-            return self._number(token)
-        if token.kind in ("name", "quoted"):
-            return self._named(token)
-        if token.kind == "sign" and token.text == "(":
-            return self._inside(token)
-        self.next -= 1
-        what = "the end" if token.kind == "end" else repr(token.text)
-        self._fail(token.at, f"expected a number, a variable or a parenthesis, found {what}")
+        return self._number(token) if token.kind == "number" else self._named(token)
 
     def _inside(self, opened: _Token) -> _Value:
         value = self._sum()
         if self._take(")") is None:
             if self.token.kind == "end":
                 self._fail(opened.at, "this parenthesis is never closed")
-            self._fail(
-                self.token.at,
-                f"expected a sign before {self.token.text!r}",
-                "Write products with *, as in 2*x*y.",
-            )
+            self._fail_without_sign()
         return value
+
+    def _fail_without_sign(self) -> NoReturn:
+        why = f"expected a sign before {self.token.text!r}"
+        self._fail(self.token.at, why, "Write products with *, as in 2*x*y.")
 
     def _number(self, token: _Token) -> _Value:
         number = float(token.text)
@@ -305,17 +304,19 @@ class _Parser:
         return _Value(sympy.Float(number), number)
 
     def _named(self, token: _Token) -> _Value:
-        name = token.text
-        called = self.token.kind == "sign" and self.token.text == "("
-        if called and token.kind == "name" and name in FUNCTIONS:
-            opened = self.token
+        name, quoted = token.text, token.kind == "quoted"
+        called = self.token[:2] == ("sign", "(") and not quoted
+        if called and name in FUNCTIONS:
+            symbolic, plain = FUNCTIONS[name]
             self.next += 1
-            return self._called(token, self._inside(opened))
+            inner = self._inside(self.tokens[self.next - 1])
+            number = None if inner.number is None else self._computed(token, plain, inner.number)
+            return _Value(self._checked(symbolic(inner.expr), token.at), number)
         if name in self.variables:
             return _Value(sympy.Symbol(name), None)
-        if token.kind == "name" and name in CONSTANTS:
+        if name in CONSTANTS and not quoted:
             return _Value(*CONSTANTS[name])
-        if called and token.kind == "name":
+        if called:
             near = suggestion(name, list(FUNCTIONS))
             self._fail(token.at, f"unknown function {name!r}{near}")
         if name in FUNCTIONS:
@@ -325,39 +326,19 @@ class _Parser:
 
     # ------------------------------------------------------------ building
 
-    def _called(self, token: _Token, inner: _Value) -> _Value:
-        symbolic, plain = FUNCTIONS[token.text]
-        number = None
-        if inner.number is not None:
-            number = self._computed(token, lambda: plain(float(inner.number or 0.0)))
-        return _Value(self._checked(symbolic(inner.expr), token.at), number)
-
     def _combined(self, sign: _Token, a: _Value, b: _Value, operation: str) -> _Value:
-        number = None
         if operation == "/" and _is_zero(b):
             self._fail(sign.at, "division by zero", "")
         if operation == "^":
             self._check_power(sign, a, b)
+        symbolic, plain = _OPERATIONS[operation]
+        number = None
         if a.number is not None and b.number is not None:
-            x, y = a.number, b.number
-            number = self._computed(
-                sign,
-                {
-                    "+": lambda: x + y,
-                    "*": lambda: x * y,
-                    "/": lambda: x / y,
-                    "^": lambda: math.pow(x, y),
-                }[operation],
-            )
-        expr = {
-            "+": lambda: a.expr + b.expr,
-            "*": lambda: a.expr * b.expr,
-            "/": lambda: a.expr / b.expr,
-            "^": lambda: a.expr ** _exponent(a, b),
-        }[operation]()
-        expr = self._checked(expr, sign.at)
+            number = self._computed(sign, plain, a.number, b.number)
+        right = _exponent(a, b) if operation == "^" else b.expr
+        expr = self._checked(symbolic(a.expr, right), sign.at)
         if expr.is_Rational and max(abs(expr.p), expr.q) > 10**15:
-            expr = sympy.Float(float(expr))  # long exact numbers would grow without end
+            expr = sympy.Float(float(expr))  # exact fractions would grow without bound
         return _Value(expr, number)
 
     def _check_power(self, sign: _Token, base: _Value, exponent: _Value) -> None:
@@ -370,10 +351,10 @@ class _Parser:
         if _is_zero(base) and (exponent.number is None or exponent.number <= 0):
             self._fail(sign.at, "zero to this power is not defined", "")
 
-    def _computed(self, token: _Token, compute: Callable[[], float]) -> float:
+    def _computed(self, token: _Token, compute: Callable[..., float], *values: float) -> float:
         """The value of a constant part; rejects it if it is not real or too large."""
         try:
-            number = compute()
+            number = compute(*values)
         except (ValueError, ZeroDivisionError):
             self._fail(token.at, f"{token.text!r} has no real value here", "")
         except OverflowError:

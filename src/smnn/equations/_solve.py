@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import sympy
 import torch
 from torch import Tensor
 
@@ -18,9 +19,6 @@ from smnn.equations._checks import check_values, contradictions, log_growth
 from smnn.equations._system import EquationError, EquationSystem, SystemTensors
 from smnn.equations._text import parse
 from smnn.report import maths
-
-if TYPE_CHECKING:
-    import sympy
 
 MAX_LOG_GROWTH = 600.0
 """Natural logarithm of the growth that float64 holds, with room for derivatives."""
@@ -67,10 +65,9 @@ class Solution:
     @property
     def columns(self) -> dict[str, np.ndarray]:
         """`y`, `y'`, ... of every variable, `(T,)` each."""
-        found: dict[str, np.ndarray] = {}
-        for v, (name, top) in enumerate(zip(self.system.variables, self.system.orders)):
-            found |= {name + "'" * r: self.y[:, v, r] for r in range(top + 1)}
-        return found
+        pairs = enumerate(self.system.orders)
+        values = (self.y[:, v, r] for v, top in pairs for r in range(top + 1))
+        return dict(zip(self.system.states, values))
 
     def __getitem__(self, name: str) -> np.ndarray:
         return self.columns[name]
@@ -179,25 +176,22 @@ def solve(
 
 def _candidate_orders(order: int | None, R: int, V: int, T: int) -> range:
     """Orders to try, each after the one below it."""
-    if order is None:
-        affordable = int((MAX_NUMBERS / T) ** 0.5 / V - 1)
-        orders = range(
-            R + 1, max(R + 1, min(R + MAX_EXTRA_ORDERS, MAX_BLOCK // V - 1, affordable)) + 1
-        )
-    elif order >= R:
-        orders = range(max(order, R + 1), max(order, R + 1) + 1)
-    else:
+    if order is not None and order < R:
         raise EquationError(
             f"order: got {order}; expected at least {R}, the order of the equations."
         )
-    numbers = T * (V * (orders[0] + 1)) ** 2
+    lowest = max(order or 0, R + 1)
+    numbers = T * (V * (lowest + 1)) ** 2
     if numbers > MAX_NUMBERS:
         raise EquationError(
-            f"{T:,} times with {V} variables and {orders[0]} derivatives of each need "
+            f"{T:,} times with {V} variables and {lowest} derivatives of each need "
             f"{8e-9 * numbers:.0f} GB; expected at most {8e-9 * MAX_NUMBERS:.1f}. Use a longer "
             "step or a shorter grid."
         )
-    return orders
+    if order is not None:
+        return range(lowest, lowest + 1)
+    affordable = int((MAX_NUMBERS / T) ** 0.5 / V - 1)
+    return range(lowest, max(lowest, min(R + MAX_EXTRA_ORDERS, MAX_BLOCK // V - 1, affordable)) + 1)
 
 
 class _Attempt(NamedTuple):
@@ -219,54 +213,44 @@ class _Attempt(NamedTuple):
 
 
 def _search_order(
-    problem: SystemTensors,
+    p: SystemTensors,
     weights: Tensor | None,
     orders: range,
     backend: str,
     progress: Callable[[int], None],
 ) -> _Attempt:
     """Raise the order until the solution converges or stops improving."""
+    row_weights: dict[str, Any] = {"w_init": p.w_init}
+    if weights is not None:
+        row_weights |= {"w_gov": weights[:, None], "w_smooth": weights[:-1, None, None]}
 
     def solve_at(order: int) -> Tensor:
         progress(order)
-        return _solve_at_order(problem, weights, order, backend)
+        options: dict[str, Any] = {"order": order, "n_steps": len(p.t), "backend": backend}
+        y, info = solve_ex(p.c, p.d, p.u, p.s, **row_weights, **options)
+        if info.status == SINGULAR:
+            raise EquationError(
+                "the equations and values do not determine one solution. Are two equations, or "
+                "two values, equivalent?"
+            )
+        if info.status != OK:
+            raise EquationError(
+                "the solution overflows: it grows beyond the range of float64 on this grid. End "
+                "the grid earlier."
+            )
+        return y
 
     y = solve_at(orders[0] - 1)
     attempts: list[_Attempt] = []
     for order in orders:
         lower, y = y, solve_at(order)
-        attempts.append(
-            _Attempt(y, lower, order, _change(y, lower), _misfit(problem, y), weights is not None)
-        )
+        change, misfit = _change(y, lower), _misfit(p, y)
+        attempts.append(_Attempt(y, lower, order, change, misfit, weights is not None))
         best = min(attempts, key=lambda x: x.uncertainty)
         # Accuracy improves with every second order. No gain over two: rounding, or not smooth.
         if best.uncertainty <= CONVERGED or order - best.order >= 2:
             break
     return best
-
-
-def _solve_at_order(
-    problem: SystemTensors, weights: Tensor | None, order: int, backend: str
-) -> Tensor:
-    row_weights: dict[str, Any] = {}
-    if weights is not None:
-        row_weights = {"w_gov": weights[:, None], "w_smooth": weights[:-1, None, None]}
-    y, info = solve_ex(
-        problem.c, problem.d, problem.u, problem.s, w_init=problem.w_init, **row_weights,
-        order=order, n_steps=len(problem.t), backend=backend,
-    )  # fmt: skip
-    status = int(info.status)
-    if status == OK:
-        return y
-    if status == SINGULAR:
-        raise EquationError(
-            "the equations and values do not determine one solution. Are two equations, or two "
-            "values, equivalent?"
-        )
-    raise EquationError(
-        "the solution overflows: it grows beyond the range of float64 on this grid. End the grid "
-        "earlier."
-    )
 
 
 def _growth_weights(

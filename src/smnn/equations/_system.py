@@ -159,7 +159,7 @@ class EquationSystem:
         tape = Tape([self.time])
         slot = tape.add(expr)
         with np.errstate(all="ignore"):
-            values = np.broadcast_to(np.asarray(tape.run([t], {})[slot], np.float64), t.shape)
+            values = np.broadcast_to(np.asarray(tape.run([t])[slot], np.float64), t.shape)
         if not np.isfinite(values).all():
             bad = t[~np.isfinite(values)][0]
             where.fail(

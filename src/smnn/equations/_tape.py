@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,11 +28,10 @@ _TORCH: dict[str, Callable[..., Any]] = {
 
 
 class Instruction(NamedTuple):
-    """One operation on one or two earlier slots."""
+    """An operation on one or two earlier slots."""
 
     name: str
-    left: int
-    right: int | None = None
+    slots: tuple[int, ...]
 
 
 class Tape:
@@ -57,7 +56,7 @@ class Tape:
         if expr.is_Pow:
             return self._power(expr)
         name = type(expr).__name__.lower()
-        return self._keep(expr, Instruction(name, self.add(expr.args[0])))
+        return self._keep(expr, Instruction(name, (self.add(expr.args[0]),)))
 
     def _keep(self, key: Any, step: float | Instruction) -> int:
         if isinstance(step, Instruction) and step in self.slots:
@@ -72,7 +71,7 @@ class Tape:
 
     def _chain(self, name: str, key: Any, slots: list[int]) -> int:
         slot = functools.reduce(
-            lambda a, b: self._keep((name, a, b), Instruction(name, a, b)), slots
+            lambda a, b: self._keep((name, a, b), Instruction(name, (a, b))), slots
         )
         self.slots[key] = slot
         return slot
@@ -90,48 +89,41 @@ class Tape:
             self.slots[expr] = top
             return top
         bottom = self._chain("mul", ("product", *sorted(below)), sorted(below))
-        return self._keep(expr, Instruction("div", top, bottom))
+        return self._keep(expr, Instruction("div", (top, bottom)))
 
     def _power(self, expr: sympy.Expr) -> int:
         base, exponent = expr.args
         if exponent.is_number and exponent < 0:
             one = self.add(sympy.S.One)
-            return self._keep(expr, Instruction("div", one, self.add(base ** (-exponent))))
+            return self._keep(expr, Instruction("div", (one, self.add(base ** (-exponent)))))
         if exponent == sympy.Rational(1, 2):
-            return self._keep(expr, Instruction("sqrt", self.add(base)))
+            return self._keep(expr, Instruction("sqrt", (self.add(base),)))
         if exponent.is_Integer:
             n = int(exponent)
             low = n - 1 if n < 4 else n // 2
             halves = sorted((self.add(base**low), self.add(base ** (n - low))))
-            return self._keep(expr, Instruction("mul", halves[0], halves[1]))
+            return self._keep(expr, Instruction("mul", tuple(halves)))
         if base == sympy.E:
-            return self._keep(expr, Instruction("exp", self.add(exponent)))
-        return self._keep(expr, Instruction("pow", self.add(base), self.add(exponent)))
+            return self._keep(expr, Instruction("exp", (self.add(exponent),)))
+        return self._keep(expr, Instruction("pow", (self.add(base), self.add(exponent))))
 
-    def run(self, columns: Any, results: dict[int, Any]) -> list[Any]:
+    def run(self, columns: Any, results: Mapping[int, Any] | None = None) -> list[Any]:
         """Compute all slots with NumPy; slots in `results` are written into those arrays."""
-        values: list[Any] = list(columns)
-        for slot, step in enumerate(self.steps, self.variables):
-            if isinstance(step, float):
-                values.append(step)
-                continue
-            function, out = _NUMPY[step.name], results.get(slot)
-            if step.right is None:
-                values.append(function(values[step.left], out=out))
-            else:
-                values.append(function(values[step.left], values[step.right], out=out))
-        return values
+        return self._run(_NUMPY, columns, results or {})
 
     def run_torch(self, columns: Sequence[Tensor]) -> list[Any]:
         """Compute all slots with PyTorch, differentiably."""
+        return self._run(_TORCH, columns, {})
+
+    def _run(
+        self, functions: Mapping[str, Any], columns: Any, results: Mapping[int, Any]
+    ) -> list[Any]:
         values: list[Any] = list(columns)
-        for step in self.steps:
-            if isinstance(step, float):
-                values.append(step)
-            elif step.right is None:
-                values.append(_TORCH[step.name](values[step.left]))
-            else:
-                values.append(_TORCH[step.name](values[step.left], values[step.right]))
+        for slot, step in enumerate(self.steps, self.variables):
+            if isinstance(step, Instruction):
+                out = {"out": results[slot]} if slot in results else {}
+                step = functions[step.name](*(values[i] for i in step.slots), **out)
+            values.append(step)
         return values
 
 

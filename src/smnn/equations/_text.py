@@ -103,17 +103,13 @@ def _parse(
 
 def _file_text(path: Path) -> str:
     """Contents of a small text file in UTF-8, UTF-16 or, failing these, Windows-1252."""
-    if path.is_dir():
-        raise EquationError(f"{path} is a folder; expected a text file of equations.")
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
-    except FileNotFoundError:
-        raise EquationError(f"there is no file {path}.") from None
-    except PermissionError:
-        raise EquationError(f"{path} may not be read; change its permissions.") from None
     except OSError as error:
-        raise EquationError(f"cannot read {path}: {error.strerror or error}.") from None
+        raise EquationError(
+            f"cannot read {path}: {error.strerror or error}; expected a text file of equations."
+        ) from None
     if len(raw) > MAX_BYTES:
         raise EquationError(
             f"{path.name} is larger than {MAX_BYTES:,} bytes; expected a few lines of equations. "
