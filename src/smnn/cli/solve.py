@@ -67,11 +67,8 @@ def solve(
             system = read(file, _settings(settings or []))
             where = chosen_device(device)
             folder = prepare_output(out or RESULTS / file.name.split(".")[0])
-            with notices().status("Solving") as status:
-                solution = solve_equations(
-                    system, order=order, device=where, backend=backend,
-                    progress=lambda r: status.update(f"Solving with derivatives up to order {r}"),
-                )  # fmt: skip
+            with notices().status("Solving"):
+                solution = solve_equations(system, order=order, device=where, backend=backend)
         except (EquationError, BackendError) as error:
             raise WrongUseError(str(error)) from error
         record = report.write(solution, folder, source=file.name, command=repeated(context, folder))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -38,7 +38,7 @@ FAILED = 0.1
 """Uncertainty above which the result is rejected."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Solution:
     """A solution of an `EquationSystem` and its diagnostics; `solution["y'"]` is one column."""
 
@@ -68,6 +68,10 @@ class Solution:
         pairs = enumerate(self.system.orders)
         values = (self.y[:, v, r] for v, top in pairs for r in range(top + 1))
         return dict(zip(self.system.states, values))
+
+    def __repr__(self) -> str:
+        states = ", ".join(self.system.states)
+        return f"Solution({states}: {len(self.t)} times, order {self.order}, ~{self.change:.0e})"
 
     def __getitem__(self, name: str) -> np.ndarray:
         return self.columns[name]
@@ -105,7 +109,6 @@ def solve(
     order: int | None = None,
     backend: str = "auto",
     device: torch.device | str | None = None,
-    progress: Callable[[int], None] | None = None,
 ) -> Solution:
     r"""Solve linear ODEs written as text.
 
@@ -119,7 +122,6 @@ def solve(
             default it is raised until the solution no longer changes.
         backend: As in `smnn.solve`.
         device: Where to compute; by default PyTorch's default device.
-        progress: Called with each order before it is tried.
 
     Raises:
         EquationError: The text cannot be parsed, the system has no unique solution, or the step is
@@ -143,7 +145,7 @@ def solve(
     orders = _candidate_orders(order, R, V, len(problem.t))
 
     def attempt(weights: Tensor | None) -> _Attempt:
-        return _search_order(problem, weights, orders, backend, progress or (lambda order: None))
+        return _search_order(problem, weights, orders, backend)
 
     best = attempt(None)
     if best.uncertainty > SUSPECT:
@@ -213,11 +215,7 @@ class _Attempt(NamedTuple):
 
 
 def _search_order(
-    p: SystemTensors,
-    weights: Tensor | None,
-    orders: range,
-    backend: str,
-    progress: Callable[[int], None],
+    p: SystemTensors, weights: Tensor | None, orders: range, backend: str
 ) -> _Attempt:
     """Raise the order until the solution converges or stops improving."""
     row_weights: dict[str, Any] = {"w_init": p.w_init}
@@ -225,7 +223,6 @@ def _search_order(
         row_weights |= {"w_gov": weights[:, None], "w_smooth": weights[:-1, None, None]}
 
     def solve_at(order: int) -> Tensor:
-        progress(order)
         options: dict[str, Any] = {"order": order, "n_steps": len(p.t), "backend": backend}
         y, info = solve_ex(p.c, p.d, p.u, p.s, **row_weights, **options)
         if info.status == SINGULAR:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import sympy
+from sympy.core.function import AppliedUndef
 from sympy.printing.str import StrPrinter
 
 from smnn.equations._expressions import CONSTANTS, FUNCTIONS, ExpressionError, parse_expression
@@ -135,20 +136,22 @@ class _StatementPrinter(StrPrinter):
             raise EquationError(f"got {expr}; expected a sympy equation, sympy.Eq(left, right).")
         return f"{self._print(expr.lhs)} = {self._print(expr.rhs)}"
 
+    def _print_AppliedUndef(self, expr: Any, order: int = 0) -> str:
+        if len(expr.args) > 1:
+            raise EquationError(f"got {expr}; expected functions of time alone, such as y(t).")
+        return expr.func.__name__ + "'" * order + self._at(expr.args[0])
+
     def _print_Derivative(self, expr: Any) -> str:
-        inner = expr.expr
-        return f"{inner.func.__name__}{chr(39) * expr.derivative_count}{self._at(inner.args[0])}"
+        if not isinstance(expr.expr, AppliedUndef):
+            raise EquationError(f"got {expr}; expected derivatives of functions, such as y(t).")
+        return self._print_AppliedUndef(expr.expr, expr.derivative_count)
 
     def _print_Subs(self, expr: Any) -> str:
         """A derivative at a point."""
-        name = self._print(expr.expr)
-        return f"{name}{self._at(expr.point[0])}"
+        return self._print(expr.expr) + self._at(expr.point[0])
 
-    def _print_AppliedUndef(self, expr: Any) -> str:
-        return f"{expr.func.__name__}{self._at(expr.args[0])}"
-
-    def _at(self, argument: Any) -> str:
-        return "" if argument.is_Symbol else f"({self._print(argument)})"
+    def _at(self, time: Any) -> str:
+        return "" if time.is_Symbol else f"({self._print(time)})"
 
     def _print_Float(self, expr: Any) -> str:
         return repr(float(expr))
@@ -220,13 +223,12 @@ class _SystemParser:
 
     def _variables(self) -> tuple[list[str], list[int]]:
         """Variables in order of appearance, and the highest derivative of each."""
-        found = [n for s in self.equations for n in _STATE.findall(s.text)]
-        bare = [n.rstrip("'") for n in found] + [match["name"] for _, match, _ in self.values]
-        orders = {n: 0 for n in bare if n in self.dependent}
-        for name in found:
+        names = [n for s in self.equations for n in _STATE.findall(s.text)]
+        orders: dict[str, int] = {}
+        for name in names + [match["name"] for _, match, _ in self.values]:
             plain = name.rstrip("'")
-            if plain in orders:
-                orders[plain] = max(orders[plain], len(name) - len(plain))
+            if plain in self.dependent:
+                orders[plain] = max(orders.get(plain, 0), len(name) - len(plain))
         if self.time in orders:
             raise EquationError(
                 f"{self.time} is the time; it cannot have derivatives or prescribed values."
@@ -246,10 +248,8 @@ class _SystemParser:
                 raise EquationError(f"there is no parameter {name!r}; the parameters are: {known}.")
             self.definitions[name] = self.definitions[name]._replace(text=f"{name} = {value}")
         names = [self.time, *self.definitions]
-        pending = {
-            n: self._expression(s, s.text.partition("=")[2], names)
-            for n, s in self.definitions.items()
-        }
+        right = {n: s.text.partition("=")[2] for n, s in self.definitions.items()}
+        pending = {n: self._expression(self.definitions[n], right[n], names) for n in right}
         self.known: dict[Any, Any] = {}
         while pending:
             unknown = {sympy.Symbol(n) for n in pending}
@@ -281,19 +281,18 @@ class _SystemParser:
     def _grid(self, s: Statement, match: re.Match[str]) -> tuple[float, float, float]:
         """Start, end and step."""
         low, high = self._number(s, match["low"]), self._number(s, match["high"])
-        if not low < high:
+        length = high - low
+        if not length > 0:
             s.fail(f"the grid runs from {low:g} to {high:g}; expected the end above the start.")
-        if match["count"] is not None:
-            step = (high - low) / max(1.0, round(self._number(s, match["count"])))
-        elif match["step"] is not None:
+        if match["step"] is not None:
             step = self._number(s, match["step"])
         else:
-            step = (high - low) / DEFAULT_STEPS
-        if not 0 < step <= high - low:
-            s.fail(f"the step is {step:g}; expected more than 0 and at most {high - low:g}.")
-        if (high - low) / step > MAX_STEPS:
+            step = length / max(1, round(self._number(s, match["count"] or str(DEFAULT_STEPS))))
+        if not 0 < step <= length:
+            s.fail(f"the step is {step:g}; expected more than 0 and at most {length:g}.")
+        if length / step > MAX_STEPS:
             s.fail(
-                f"the grid has {(high - low) / step:,.0f} steps; expected at most {MAX_STEPS:,}. "
+                f"the grid has {length / step:,.0f} steps; expected at most {MAX_STEPS:,}. "
                 "Use a longer step: a higher order keeps the accuracy."
             )
         return low, high, step
@@ -354,14 +353,12 @@ class _SystemParser:
 
     def _check_linear(self, s: Statement, sides: tuple[Any, Any], states: list[Any]) -> None:
         """A term is linear if its derivative with respect to each state is free of states."""
-        every = set(states)
         for term in (term for side in sides for term in sympy.Add.make_args(side)):
-            if any(term.diff(x).free_symbols & every for x in term.free_symbols & every):
+            if any(term.diff(x).has(*states) for x in states if term.has(x)):
                 bare = -term if term.could_extract_minus_sign() else term
                 named = maths.write(bare, maths.TEXT, [x.name for x in states])
                 s.fail(
                     f"the term {named!r} in {s.text!r} is not linear in "
                     f"{', '.join(self.variables)}. Expected each variable or derivative alone, "
-                    f"multiplied by numbers and functions of {self.time}: this solver is for "
-                    "linear equations."
+                    f"multiplied by numbers and functions of {self.time}."
                 )
