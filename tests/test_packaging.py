@@ -34,6 +34,7 @@ BROUGHT_BY = {"pillow": "matplotlib", "threadpoolctl": "scikit-learn", "llvmlite
 """Packages that another one of ours always brings."""
 AT_HOME = {
     "discovery": {"pandas", "scikit-learn", "sympy"},
+    "equations": {"sympy"},  # torch brings it
     "_backends": {"triton"},
     "report/maths.py": {"sympy"},  # writes sympy's expressions
     "cli/_discover_run.py": {"pandas"},  # `smnn discover` has asked for it

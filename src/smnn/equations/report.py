@@ -25,7 +25,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 RESIDUALS = {
     "governing": "residual of the equations",
     "initial": "residual of the prescribed values",
-    "smoothness": "residual of the smoothness rows, which link derivatives of neighbouring times",
+    "smoothness": "residual of the smoothness conditions",
 }
 STYLE = """
 .equations { margin: 1.4rem 0 .4rem; padding: 1rem 1.3rem; border: 1px solid var(--line);
