@@ -241,6 +241,8 @@ def test_backends_agree() -> None:
         ("x' = y, y' = -x", 2),
         ("x' + y' = 0, x - y = cos(t)", 1),
         ("x'' = y', y'' = -x'", 4),
+        ("(t - 0.5)*y' = t - 0.5", 1),  # all coefficients vanish in the middle of the grid
+        ("(t - 0.5)*y' = y", 1),
         ("x' = y', 2*x' = 2*y'", None),
     ],
 )
@@ -289,6 +291,7 @@ WRONG = {
     "no grid": ("y' = -y\ny(0) = 1", "there is no grid"),
     "two grids": (f"y' = y\n{GRID}\n{GRID}", "line 3: a second grid; the first is in line 2"),
     "no equation": (f"k = 2\n{GRID}", "there is no differential equation"),
+    "no variable": (f"sin(t) = 2\n{GRID}", "there is no differential equation"),
     "no sign": (f"y' + y\n{GRID}", "expected one = with something on both sides"),
     "two signs": (f"y' = y = 1\n{GRID}", "expected one ="),
     "empty side": (f"y' =\n{GRID}", "expected one ="),

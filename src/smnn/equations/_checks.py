@@ -9,8 +9,8 @@ from smnn._solver.api import Residuals
 from smnn._util.optional import require
 from smnn.equations._system import EquationError, EquationSystem, SystemTensors
 
-SAMPLES = 200
-"""Times at which the growth rate of time-dependent coefficients is computed."""
+MAX_SAMPLES = 200
+"""Times at which coefficients that depend on time are examined."""
 CONTRADICTION = 1e-6
 """Residual, relative to the terms of the equations or values, beyond rounding."""
 
@@ -18,8 +18,8 @@ CONTRADICTION = 1e-6
 def required_values(c: np.ndarray) -> int | None:
     """Number of values that determine a solution of `V` equations for `V` variables.
 
-    This is the degree in `x` of `det(sum_r c_r x^r)`, from the coefficients in the middle of the
-    grid: the sum of the orders, less what algebraic equations take away.
+    This is the degree in `x` of `det(sum_r c_r x^r)`: the sum of the orders, less what algebraic
+    equations take away. The median over time ignores singular points.
 
     Args:
         c: `(T or 1, V, V, R+1)` coefficients.
@@ -27,16 +27,19 @@ def required_values(c: np.ndarray) -> int | None:
     Returns:
         The number, or `None` if the equations are linearly dependent.
     """
-    c = c[len(c) // 2]
-    c = c / np.abs(c).max((1, 2), keepdims=True)
-    x = 1e4
-    logs = []
-    for scale in (x, 2 * x):
-        sign, size = np.linalg.slogdet((c * scale ** np.arange(c.shape[-1])).sum(-1))
-        if sign == 0 or size < -600:
-            return None
-        logs.append(size)
-    return round((logs[1] - logs[0]) / np.log(2))
+    c = c[_samples(c), None]
+    x = np.array([[1e4], [2e4]]) ** np.arange(c.shape[-1])
+    with np.errstate(all="ignore"):
+        c = c / np.abs(c).max((-2, -1), keepdims=True)
+        size = np.linalg.slogdet((c * x[:, None, None]).sum(-1)).logabsdet  # (samples, 2)
+    regular = size[(size > -600).all(1)]
+    return round(float(np.median(np.diff(regular) / np.log(2)))) if len(regular) else None
+
+
+def _samples(c: np.ndarray) -> np.ndarray:
+    """Indices of at most `MAX_SAMPLES` times."""
+    count = min(len(c), MAX_SAMPLES)
+    return np.unique(np.linspace(0, len(c) - 1, count).round().astype(int))
 
 
 def check_values(system: EquationSystem, c: np.ndarray) -> bool:
@@ -84,7 +87,7 @@ def log_growth(c: np.ndarray, t: np.ndarray, start: float) -> np.ndarray:
         t: `(T,)` times.
         start: Time of all prescribed values.
     """
-    samples = np.unique(np.linspace(0, len(c) - 1, min(len(c), SAMPLES)).round().astype(int))
+    samples = _samples(c)
     rates = np.array([_growth_rates(c[i]) for i in samples])  # (samples, 2)
     at = t[samples] if len(c) > 1 else t[:1]
     origin = int(np.abs(t - start).argmin())

@@ -213,7 +213,7 @@ class _SystemParser:
         while algebraic := [n for n, s in definitions.items() if self._mentions_variables(s)]:
             self.dependent.update(algebraic)
             equations += [definitions.pop(name) for name in algebraic]
-        if not equations:
+        if not equations or not self.dependent:
             raise EquationError(f"there is no differential equation. {EXAMPLE}")
         return sorted(equations, key=lambda s: s.line), definitions
 
