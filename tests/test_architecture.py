@@ -22,7 +22,8 @@ CIRCLE = 99
 PACKAGES = [
     {"errors", "_util"},
     {"_solver"},
-    {"baselines", "nn", "report", "equations"},
+    {"baselines", "nn", "report"},
+    {"equations"},
     {"compat", "data", "training"},
     {"datasets"},
     {"discovery", "forecasting"},
@@ -35,7 +36,7 @@ TOO_LARGE = {
     "_solver.cpu": (14, 7),
     "_solver.gpu": (13, 108),
     "_solver.gpu.reduction": (13, 6),
-    "cli": (25, 6),
+    "cli": (21, 6),
     "discovery": (13, 104),
     "discovery._fit": (20, 8),
     "experiments": (13, 101),
@@ -44,7 +45,7 @@ TOO_LARGE = {
     "training": (28, 7),
 }
 TOO_LONG = 9  # functions
-TOO_PRIVATE = 40  # imports of another package's private names
+TOO_PRIVATE = 27  # imports of another package's private names
 
 UNWANTED = {
     "a path of one machine": r"(?<![\w.$}/])/(home|work|root|mnt|nfs|scratch|Users|opt|tmp)/\w",

@@ -25,7 +25,7 @@ FENCE = re.compile(r"^```python[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
 ARROW = "# ->"
 PACKAGES = ("smnn", "smnn.baselines", "smnn.compat", "smnn.datasets", "smnn.discovery",
-            "smnn.forecasting", "smnn.nn", "smnn.training")  # fmt: skip
+            "smnn.equations", "smnn.forecasting", "smnn.nn", "smnn.training")  # fmt: skip
 
 
 class Block(NamedTuple):

@@ -20,7 +20,7 @@ from smnn.discovery.libraries import (
     Trigonometric,
     parse_library,
 )
-from smnn.equations._expressions import ExpressionError
+from smnn.equations import ExpressionError
 
 # ---------------------------------------------------------------- terms
 

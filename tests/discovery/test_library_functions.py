@@ -9,7 +9,7 @@ import torch
 from discovery.some_libraries import XYZ, points
 from smnn.discovery._terms.terms import compile_terms
 from smnn.discovery.libraries import Custom, Polynomial
-from smnn.equations._expressions import ExpressionError
+from smnn.equations import ExpressionError
 
 
 def hill(x: np.ndarray, y: np.ndarray) -> np.ndarray:

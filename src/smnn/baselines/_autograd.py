@@ -2,7 +2,7 @@
 
 The backward pass of a solve is an adjoint solve with the kept state and a gradient per row; the
 backward pass of an adjoint solve is the same again, with a right-hand side of zero
-(`smnn._solver.ops` does likewise for the banded problem).
+(`smnn._solver.autograd` does likewise for the banded problem).
 """
 
 from __future__ import annotations

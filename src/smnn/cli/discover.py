@@ -153,7 +153,7 @@ def _variables(table: Table, order: int) -> list[str]:
 
 def _fixed(texts: list[str], names: list[str]) -> dict[str, dict[str, float]] | None:
     """`x' : -10*x + 10*y` as `{"x'": {"x": -10.0, "y": 10.0}}`."""
-    from smnn.equations._expressions import ExpressionError, parse_expression
+    from smnn.equations import ExpressionError, parse_expression
     from smnn.report import maths
 
     found: dict[str, dict[str, float]] = {}

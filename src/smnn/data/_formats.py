@@ -89,7 +89,7 @@ def open_source(path: Path) -> Source:
         near = (
             [p.name for p in path.parent.glob("*") if p.is_file()] if path.parent.is_dir() else []
         )
-        from smnn.equations._expressions import suggestion
+        from smnn._util.names import suggestion
 
         raise TableError(f"there is no file {path}{suggestion(path.name, near) or '.'}")
     if path.stat().st_size == 0:

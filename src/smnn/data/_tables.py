@@ -14,13 +14,13 @@ from pathlib import Path
 import numpy as np
 
 from smnn._util.files import InputError
+from smnn._util.names import suggestion
 from smnn.data._formats import Source, open_source
 from smnn.data._rows import Rows, fill_inputs, merge_rows, rows_of, sort_rows
 from smnn.data._rows import Table as Table
 from smnn.data._text import MISSING
 from smnn.data._text import TableError as TableError
 from smnn.data._times import TIME_NAMES, Axis, looks_like_time, read_axis
-from smnn.equations._expressions import suggestion
 
 SHORTEST = 3
 """Fewest times that a series must have."""

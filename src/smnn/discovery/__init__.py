@@ -18,7 +18,7 @@ from smnn.discovery.libraries import Polynomial as Polynomial
 from smnn.discovery.libraries import Rational as Rational
 from smnn.discovery.libraries import Trigonometric as Trigonometric
 from smnn.discovery.libraries import parse_library as parse_library
-from smnn.equations._expressions import ExpressionError as ExpressionError
+from smnn.equations import ExpressionError as ExpressionError
 
 __all__ = [
     "Custom",

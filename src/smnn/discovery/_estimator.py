@@ -24,7 +24,7 @@ from smnn.discovery._simulate import simulate
 from smnn.discovery._terms.library import Library
 from smnn.discovery._terms.rules import Constraint, make_rules
 from smnn.discovery._terms.terms import CompiledTerms, Term, compile_terms
-from smnn.equations._expressions import OverBudget, budget
+from smnn.equations import OverBudget, budget
 
 METHODS = ("auto", "regression", "refine", "neural")
 LEVEL = 1.6448536269514722

@@ -20,12 +20,13 @@ from typing import Any, ClassVar
 
 import sympy
 
+from smnn._util.names import suggestion
 from smnn.discovery._terms.library import Library as Library
 from smnn.discovery._terms.library import LibraryError as LibraryError
 from smnn.discovery._terms.library import Product as Product
 from smnn.discovery._terms.library import Union as Union
 from smnn.discovery._terms.terms import Opaque, Term, make_term
-from smnn.equations._expressions import ExpressionError, parse_expression, suggestion
+from smnn.equations import ExpressionError, parse_expression
 
 
 @dataclass(frozen=True)

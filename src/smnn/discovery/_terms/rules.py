@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from smnn._util.names import suggestion
 from smnn.discovery._fit.arrays import Array
 from smnn.discovery._fit.refine import Rules
 from smnn.discovery._terms.terms import Term, find_term
-from smnn.equations._expressions import suggestion
 
 
 @dataclass(frozen=True)

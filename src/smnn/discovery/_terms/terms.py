@@ -13,8 +13,9 @@ import sympy
 import torch
 from torch import Tensor
 
-from smnn.equations._expressions import ExpressionError, parse_expression, quoted, suggestion
-from smnn.equations._tape import Plan, Tape
+from smnn._util.names import suggestion
+from smnn.equations import ExpressionError, Tape, parse_expression, quoted
+from smnn.equations import RowTape as Plan
 from smnn.report import maths
 
 _STEP = float(np.finfo(np.float64).eps) ** 0.2
