@@ -67,7 +67,7 @@ def test_constant_series() -> None:
 
 
 def test_errors() -> None:
-    with pytest.raises(SeriesError, match=r"y: every value is missing\. There is nothing to learn"):
+    with pytest.raises(SeriesError, match=r"y: every value is missing; expected at least one"):
         Forecaster().fit(np.full(50, np.nan))
     with pytest.raises(SeriesError, match="trend: got 'cubic'; expected one of auto, none"):
         Forecaster(trend="cubic").fit(np.arange(60.0))
