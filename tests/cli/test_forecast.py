@@ -151,6 +151,24 @@ def test_several_columns_with_gaps_text_and_markup(tmp_path: Path) -> None:
     assert "&lt;script&gt;" in page
 
 
+def test_several_series_are_compared(tmp_path: Path) -> None:
+    walk = np.random.default_rng(3).standard_normal(72).cumsum()
+    data = monthly(tmp_path / "c.csv", walk=walk)
+    result = invoke(data, "--horizon", 6, "--origins", 4, "--out", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    found = json.loads((tmp_path / "out" / "forecast.json").read_text())["backtest"]
+    by_series = found["by_series"]
+    assert set(by_series) == {"y", "walk"}
+    worst, best = by_series
+    ratio = "ratio_to_best_reference"
+    assert by_series[worst][ratio] > by_series[best][ratio]
+    text = f"of that error for the worst series, '{worst}'"
+    assert text in " ".join(result.stdout.split())
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert text.replace("'", "&#x27;") in page
+    assert "the worst first" in page
+
+
 def test_uneven_times_and_options(tmp_path: Path) -> None:
     t = np.sort(np.random.default_rng(1).uniform(0, 60, 80))
     rows = "".join(f"{a:.4f},{5 + np.sin(2 * np.pi * a / 6):.4f}\n" for a in t)

@@ -73,7 +73,7 @@ def calibrate(errors: np.ndarray, changes: np.ndarray) -> Calibration:
 
     Args:
         errors: `(S, O, H)` errors of the forecasts from the origins, NaN where not scored.
-        changes: `(S,)` root mean square one-step change, for series without errors.
+        changes: `(S,)` root mean square one-step change, for series with few errors.
     """
     S, O, H = errors.shape
     seen = np.isfinite(errors)
@@ -85,14 +85,18 @@ def calibrate(errors: np.ndarray, changes: np.ndarray) -> Calibration:
     shape = _smooth(
         _ratio((square / unit[:, None, None] ** 2)[known].sum((0, 1)), seen[known].sum((0, 1)))
     )
-    own = _ratio(square.sum(1), seen.sum(1))
-    own = np.where(np.isfinite(own), own, (unit**2)[:, None] * shape)
+    # Origins at which a series was not scored count as typical for its one-step changes.
+    scored = seen.any(2).sum(1)
+    fraction = scored / max(int(scored.max(initial=0)), 1)
+    typical = changes * _typical_ratio(unit[known, None], changes[known])
+    blend = np.sqrt(fraction * unit**2 + (1 - fraction) * typical**2)
+    complete = known & (fraction == 1)
+    unit = np.where(complete, unit, np.where(known, blend, typical))
     pooled = (unit**2)[:, None] * shape
+    own = _ratio(square.sum(1), seen.sum(1))
+    own = np.where(np.isfinite(own) & complete[:, None], own, pooled)
     square = pooled if S > MAX_OWN else 0.5 * np.apply_along_axis(_smooth, 1, own) + 0.5 * pooled
-    spread = np.sqrt(square)
-    typical = _typical_ratio(spread[known], changes[known])
-    spread = OPTIMISM * np.where(known[:, None], spread, changes[:, None] * typical)
-    spread = np.maximum.accumulate(spread, axis=1)
+    spread = OPTIMISM * np.maximum.accumulate(np.sqrt(square), axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         sizes = np.abs(errors) / spread[:, None, :]
     sizes = np.sort(sizes[np.isfinite(sizes)])
