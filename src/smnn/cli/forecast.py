@@ -92,9 +92,7 @@ def forecast(
             report = make_report(
                 series, forecaster=forecaster, horizon=horizon, origins=origins, name=data.name,
                 command=repeated(context, folder),
-                progress=lambda done, total: status.update(
-                    f"Back-test: {done} of {total} origins"
-                ),
+                tick=lambda done: status.update(f"Back-test: {done} origins done"),
             )  # fmt: skip
         path = report.write(folder)
         if as_json:

@@ -14,7 +14,7 @@ from smnn.forecasting._forecaster import (
     series_scale,
     share_units,
 )
-from smnn.forecasting._history import History, read_history, read_inputs
+from smnn.forecasting._history import History, nanmean, read_history, read_inputs
 from smnn.forecasting._model.panel import Panel
 from smnn.forecasting._model.references import references
 from smnn.forecasting._model.seasons import choose_seasons
@@ -61,33 +61,36 @@ class Backtest:
         """`(S,)` root mean square error of each series."""
         return np.sqrt(self._square(method, (0, 2)))
 
-    def skill(self, against: str = "climatology", leads: slice = slice(None)) -> float:
+    def skill(
+        self, against: str = "climatology", leads: slice = slice(None), method: str = OURS
+    ) -> float:
         """1 minus the ratio of the mean square errors; 1 is perfect, 0 equals the reference.
 
         Args:
             against: The reference.
             leads: The leads to include, counted from 0.
+            method: The method to compare with the reference.
         """
-        ours, theirs = (float(self._square(m, (0, 1, 2), leads)) for m in (OURS, against))
+        ours, theirs = (float(self._square(m, (0, 1, 2), leads)) for m in (method, against))
         return 1 - ours / theirs if theirs > 0 else float("nan")
 
     def _square(self, method: str, axes: tuple[int, ...], leads: slice = slice(None)) -> np.ndarray:
         """Mean square error over some axes."""
         with np.errstate(over="ignore"):  # an absurd forecast has an infinite error
-            return _mean(self.errors[method][..., leads] ** 2, axes)
+            return nanmean(self.errors[method][..., leads] ** 2, axes)
 
     @property
     def coverage(self) -> float:
         """Fraction of the observations inside their intervals."""
-        return float(_mean(self.inside, (0, 1, 2)))
+        return float(nanmean(self.inside, (0, 1, 2)))
 
     def coverage_by_lead(self) -> np.ndarray:
         """`(H,)` fraction of the observations inside their intervals."""
-        return _mean(self.inside, (0, 1))
+        return nanmean(self.inside, (0, 1))
 
     def coverage_by_series(self) -> np.ndarray:
         """`(S,)` fraction of the observations inside their intervals."""
-        return _mean(self.inside, (0, 2))
+        return nanmean(self.inside, (0, 2))
 
     @property
     def methods(self) -> list[str]:
@@ -209,7 +212,7 @@ def run_backtest(
     """As `backtest`, for a history that has been read."""
     rows, clock = history.rows, history.clock
     if origins is None:
-        origins = default_origins(len(rows))
+        origins = ORIGINS if len(rows) <= MANY_SERIES else FEWER_ORIGINS
     chosen = _choose_origins(origins, len(clock), horizon)
     usable = np.isfinite(rows[:, : max(chosen)]).sum(1) >= MIN_OBSERVATIONS
     if not (np.isfinite(rows[:, : min(chosen)]).sum(1) >= MIN_OBSERVATIONS).any():
@@ -248,11 +251,6 @@ def run_backtest(
     return Backtest(tuple(chosen), names, complete, np.stack(inside), forecaster.level, scale[:, 0])
 
 
-def default_origins(series: int) -> int:
-    """Default number of origins."""
-    return ORIGINS if series <= MANY_SERIES else FEWER_ORIGINS
-
-
 def _choose_origins(origins: int | Sequence[int], count: int, horizon: int) -> list[int]:
     if horizon < 1:
         raise SeriesError(f"horizon: got {horizon}; expected at least 1 step.")
@@ -272,14 +270,6 @@ def _choose_origins(origins: int | Sequence[int], count: int, horizon: int) -> l
         )
     stride = max(1, (last - first) // max(origins - 1, 1))
     return [last - i * stride for i in range(origins) if last - i * stride >= first]
-
-
-def _mean(values: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
-    """Mean over some axes, ignoring NaN; NaN where there are no values."""
-    seen = ~np.isnan(values)
-    total = np.where(seen, values, 0.0).sum(axes)
-    out: np.ndarray = np.where(seen.any(axes), total / np.maximum(seen.sum(axes), 1), np.nan)
-    return out
 
 
 def _ratio(error: np.ndarray, reference: np.ndarray) -> np.ndarray:

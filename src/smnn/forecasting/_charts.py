@@ -10,7 +10,7 @@ import numpy as np
 
 from smnn._util.optional import require
 from smnn.forecasting._forecast import Forecast
-from smnn.forecasting._history import History
+from smnn.forecasting._history import History, nanmean
 from smnn.forecasting._time import years
 from smnn.report import charts
 
@@ -115,13 +115,13 @@ def maps(
     history: History, forecast: Forecast, latitudes: np.ndarray, longitudes: np.ndarray, unit: str
 ) -> bytes:
     """PNG with maps of the predicted change and the uncertainty of a grid; missing data is grey."""
-    before = _mean(history.array[-max(len(history.clock) // 2, 1) :])
+    before = nanmean(history.array[-max(len(history.clock) // 2, 1) :], (0,))
     fields = {
         "Mean of the forecast minus mean of the second half of the history": (
-            _mean(forecast.mean) - before
+            nanmean(forecast.mean, (0,)) - before
         ),
-        f"Half-width of the {100 * forecast.level:.0f} % interval, mean over the horizon": _mean(
-            (forecast.upper - forecast.lower) / 2
+        f"Half-width of the {100 * forecast.level:.0f} % interval, mean over the horizon": (
+            nanmean((forecast.upper - forecast.lower) / 2, (0,))
         ),
     }
     plt = require("matplotlib.pyplot", "draw maps")
@@ -149,12 +149,3 @@ def maps(
         return buffer.getvalue()
     finally:
         plt.close(fig)
-
-
-def _mean(values: np.ndarray) -> np.ndarray:
-    """Mean over time, NaN where there are no values."""
-    seen = np.isfinite(values)
-    count = seen.sum(0)
-    total = np.where(seen, values, 0.0).sum(0)
-    out: np.ndarray = np.where(count > 0, total / np.maximum(count, 1), np.nan)
-    return out

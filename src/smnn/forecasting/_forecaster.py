@@ -18,7 +18,7 @@ from smnn.forecasting._model.panel import Panel, without_outliers
 from smnn.forecasting._model.seasons import Season, SeasonChoice, choose_seasons
 from smnn.forecasting._model.spec import Spec
 from smnn.forecasting._model.system import trajectories
-from smnn.forecasting._time import Clock, SeriesError
+from smnn.forecasting._time import SeriesError
 
 TRENDS = ("auto", "none", "linear", "damped")
 MIN_OBSERVATIONS = 4
@@ -209,7 +209,7 @@ class Forecaster:
         past = self._past()
         out = np.full((len(model.panel.values), len(model.panel.clock)), np.nan)
         for group in model.groups:
-            ((system, centre, _),) = group.panel.states([group.lead], past, self._next(past))
+            ((system, centre, _),) = group.panel.states([group.lead], past)
             y = group.panel.transformed(past, group.lead.log) - centre
             fitted = centre + (trajectories(system, y) * system.h).sum(-1)
             out[group.rows, past] = np.exp(fitted) if group.lead.log else fitted
@@ -231,7 +231,7 @@ class Forecaster:
         own = int(np.flatnonzero(group.rows == row)[0])
         past = self._past()
         spec = _leading(group, own)
-        ((system, centre, states),) = group.panel.states([spec], past, self._next(past))
+        ((system, centre, states),) = group.panel.states([spec], past)
         matrix = None
         if model.modes is not None:
             count = len(model.panel.clock)
@@ -291,9 +291,6 @@ class Forecaster:
 
     def _past(self) -> slice:
         return self._model.panel.history(len(self._model.panel.clock), self._model.window)
-
-    def _next(self, past: slice) -> Clock:
-        return self._model.panel.clock[past].after(1)
 
     def _future_inputs(self, inputs: Any, horizon: int) -> np.ndarray | None:
         if self._inputs_scale is None:

@@ -95,6 +95,14 @@ def _cell_names(y: Any) -> list[str] | None:
     return names
 
 
+def nanmean(values: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    """Mean over some axes, ignoring NaN; NaN (without a warning) where there are no values."""
+    seen = ~np.isnan(values)
+    total = np.where(seen, values, 0.0).sum(axes)
+    out: np.ndarray = np.where(seen.any(axes), total / np.maximum(seen.sum(axes), 1), np.nan)
+    return out
+
+
 def read_inputs(inputs: Any, count: int, what: str) -> np.ndarray:
     """Convert exogenous inputs to `(count, I)`.
 

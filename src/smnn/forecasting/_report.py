@@ -14,7 +14,7 @@ import numpy as np
 from smnn._util.files import write_atomically, write_json
 from smnn._util.machine import describe_machine
 from smnn.forecasting import _charts as charts
-from smnn.forecasting._backtest import OURS, Backtest, default_origins, run_backtest
+from smnn.forecasting._backtest import OURS, Backtest, run_backtest
 from smnn.forecasting._forecast import Forecast
 from smnn.forecasting._forecaster import Forecaster
 from smnn.forecasting._history import History, read_history
@@ -36,15 +36,8 @@ MAX_RECORDED = 64
 """Largest number of series whose values are written to the JSON file."""
 LATITUDES, LONGITUDES = ("lat", "latitude", "y"), ("lon", "longitude", "x")
 STYLE = """
-.warnings { margin: 1.2rem 0 0; padding: .7rem 1rem .7rem 2rem; border: 1px solid var(--line);
-  border-left: 4px solid var(--c4); border-radius: 6px; font-size: .95rem; }
 h3 { font-size: 1rem; margin: 1.4rem 0 .2rem; }
 .terms { margin: .2rem 0 0; padding-left: 1.2rem; } .terms li { margin: .15rem 0; }
-@media (max-width: 40rem) { main { padding: 1.6rem 1rem 3rem; } h1 { font-size: 1.5rem;
-  overflow-wrap: anywhere; } .findings { gap: .7rem;
-  grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); }
-  .findings b { font-size: 1.2rem; } dl { grid-template-columns: 1fr; gap: 0; }
-  dd { margin-bottom: .5rem; overflow-wrap: anywhere; } }
 """
 
 
@@ -230,7 +223,7 @@ class ForecastReport:
             cells = [
                 Cell(significant(factor * error), best=error <= least),
                 Cell(f"{error / errors[OURS]:.2f}" if errors[OURS] > 0 else "–"),
-                Cell("" if method == "climatology" else f"{_skill(error, errors):+.2f}"),
+                Cell("" if method == "climatology" else f"{test.skill(method=method):+.2f}"),
             ]
             label = "this forecast" if method == OURS else method
             rows.append(Row("" if method == OURS else "reference", label, cells))
@@ -301,7 +294,7 @@ def make_report(
     origins: int | Sequence[int] | None = None,
     name: str = "series",
     command: str = "",
-    progress: Callable[[int, int], None] | None = None,
+    tick: Callable[[int], None] | None = None,
 ) -> ForecastReport:
     """Fit, forecast and back-test, and gather the results for presentation.
 
@@ -310,11 +303,10 @@ def make_report(
         t: As for `Forecaster.fit`.
         forecaster: The forecaster to fit; a default one if `None`.
         horizon: As for `Forecaster.fit`.
-        origins: As for `backtest`; 0 skips the back-test. The default is 8, or 4 for more than
-            1,000 series.
+        origins: As for `backtest`; 0 skips the back-test.
         name: Name of the data, for titles.
         command: Command line that repeats the forecast.
-        progress: Called during the back-test with the number of origins done and their total.
+        tick: As for `backtest`.
 
     Raises:
         SeriesError: If the data or an argument cannot be used.
@@ -325,20 +317,10 @@ def make_report(
     forecaster._fit(history, horizon, None)
     not_fitted = forecaster._not_fitted()
     test, skipped = None, "no origins were requested"
-    if origins is None:
-        origins = default_origins(len(history.names))
-    if origins:
-        total = origins if isinstance(origins, int) else len(origins)
-
-        def tick(done: int) -> None:
-            if progress is not None:
-                progress(done, total)
-
-        tick(0)
+    if origins is None or origins:
         try:
-            test, skipped = run_backtest(
-                history, forecaster.horizon_, origins, forecaster, tick=tick
-            ), ""  # fmt: skip
+            test = run_backtest(history, forecaster.horizon_, origins, forecaster, tick=tick)
+            skipped = ""
         except SeriesError as error:  # the history is too short
             skipped = str(error)
     return ForecastReport(
@@ -363,11 +345,6 @@ def _series_table(test: Backtest) -> Table:
         "reference over all series."
     )
     return Table("Back-test by series", ["error", "ratio", "coverage"], caption, rows)
-
-
-def _skill(error: float, errors: dict[str, float]) -> float:
-    reference = errors["climatology"] ** 2
-    return 1 - error**2 / reference if reference > 0 else float("nan")
 
 
 def _some_leads(horizon: int) -> Sequence[int]:

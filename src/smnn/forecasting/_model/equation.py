@@ -42,18 +42,9 @@ def describe(
     name: str, spec: Spec, system: System, centre: float, states: np.ndarray, clock: Clock,
     seasons: Sequence[Season], share: float, matrix: np.ndarray | None,
 ) -> Equation:  # fmt: skip
-    """Describe one equation.
+    """Describe an equation with final terms `states (V,)` and weight `share` in the forecast.
 
-    Args:
-        name: Name of the series.
-        spec: The candidate.
-        system: Its rows on the whole history.
-        centre: Value subtracted from the series before the fit.
-        states: `(V,)` terms at the end of the history.
-        clock: Times of the history.
-        seasons: Seasons of the series.
-        share: Weight of this equation in the forecast.
-        matrix: One-step propagator of the shared modes, if there are any.
+    `matrix` is the one-step propagator of the shared modes, if there are any.
     """
     unit = clock.unit()
     symbol = "log y" if spec.log else "y"

@@ -402,14 +402,6 @@ def _stack(
 
     The weights take the correlation between the errors of the members into account. The last column
     is the leading equation with shared modes.
-
-    Args:
-        panel: The grid.
-        members: Candidates, the best of each kind.
-        lead: The equation that the modes are added to.
-        origins: Origins to forecast from.
-        window: Largest number of times used by a forecast.
-        modes: `"auto"`, 0 for none, or the number of modes.
     """
     choice = None if modes == 0 else ModeChoice(None if modes == "auto" else int(modes), 1.0)
     if not evenly_spaced(panel.clock):

@@ -156,10 +156,11 @@ class Panel:
         return out
 
     def states(
-        self, specs: Sequence[Spec], past: slice, future: Clock,
+        self, specs: Sequence[Spec], past: slice, future: Clock | None = None,
         inputs_ahead: np.ndarray | None = None,
     ) -> list[tuple[System, np.ndarray, np.ndarray]]:  # fmt: skip
         """For each candidate its system, the centre `(S, 1)` and the final terms `(S, V)`."""
+        future = self.clock[past].after(1) if future is None else future
         out: dict[Spec, tuple[System, np.ndarray, np.ndarray]] = {}
         for log in {spec.log for spec in specs}:
             chosen = [spec for spec in specs if spec.log == log]
@@ -182,6 +183,19 @@ class Panel:
                 for spec, system, state in zip(chosen, systems, states)
             }  # fmt: skip
         return [out[spec] for spec in specs]
+
+    def residual(self, spec: Spec, past: slice) -> np.ndarray:
+        """`(S, n)` residual of a candidate with constant terms only, NaN where missing."""
+        ((system, centre, states),) = self.states([spec], past)
+        out: np.ndarray = self.values[:, past] - centre - states @ system.h.T
+        return out
+
+    def lagged(self, x: np.ndarray, past: slice) -> tuple[np.ndarray, np.ndarray]:
+        """Pairs of values one typical step apart; zeros where either is missing."""
+        pairs = np.abs(np.diff(self.clock.steps[past]) - 1.0) < 0.25
+        before, after = x[:, :-1][:, pairs], x[:, 1:][:, pairs]
+        both = np.isfinite(before) & np.isfinite(after)
+        return np.where(both, before, 0.0), np.where(both, after, 0.0)
 
     def _shares_slope(self, system: System) -> bool:
         """Whether slopes are shrunk towards the median slope of the panel."""
@@ -255,9 +269,7 @@ def without_outliers(panel: Panel) -> Panel:
     if n < 3 * NEIGHBOURS:
         return panel
     base = TREND if n > 3 * panel.longest else CLIMATOLOGY
-    past = slice(0, n)
-    ((system, centre, states),) = panel.states([base], past, panel.clock.after(1))
-    residual = panel.values - centre - states @ system.h.T
+    residual = panel.residual(base, slice(0, n))
     values = panel.values.copy()
     for i in range(0, len(residual), 512):
         values[i : i + 512] -= _excess(residual[i : i + 512])

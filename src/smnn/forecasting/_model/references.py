@@ -1,14 +1,4 @@
-"""Simple reference forecasts.
-
-| name | forecast |
-|---|---|
-| climatology | mean and seasons of the history |
-| trend + season | the same with a linear trend |
-| damped persistence | trend and season, plus the last anomaly with its typical decay |
-| last season | the last season repeated |
-| previous chunk | the last `horizon` values repeated |
-| last value | the last value |
-"""
+"""Simple reference forecasts, such as climatology and the last value."""
 
 from __future__ import annotations
 
@@ -43,13 +33,9 @@ def references(panel: Panel, count: int, future: Clock) -> dict[str, np.ndarray]
 
 def _damped_anomaly(panel: Panel, past: slice, future: Clock) -> np.ndarray:
     """`(S, H)` last anomaly from trend and season, decaying with its lag-1 autocorrelation."""
-    ((system, centre, states),) = panel.states([TREND], past, future)
-    residual = panel.values[:, past] - centre - states @ system.h.T
+    residual = panel.residual(TREND, past)
     steps = panel.clock.steps[past]
-    pairs = np.abs(np.diff(steps) - 1.0) < 0.25
-    before, after = residual[:, :-1][:, pairs], residual[:, 1:][:, pairs]
-    both = np.isfinite(before) & np.isfinite(after)
-    before, after = np.where(both, before, 0.0), np.where(both, after, 0.0)
+    before, after = panel.lagged(residual, past)
     square = (before**2).sum(1)
     decay = np.clip((before * after).sum(1) / np.maximum(square, 1e-300), 0.0, MAX_DECAY)
     # The last observed value and its age.

@@ -95,9 +95,7 @@ class Search:
         With few origins, the best of many candidates is often best by chance; the penalty corrects
         for it. Recent origins have larger weights, because the process may have changed.
 
-        Args:
-            member: The candidate.
-            without: Index of an origin to leave out.
+        `without` is the index of an origin to leave out.
         """
         self.test([member])
         square = self.errors[member] ** 2
@@ -115,10 +113,7 @@ class Search:
     def run(self, cycle: float, trend: str, log: bool | None) -> Spec:
         """Coordinate search: optimize one property after the other, in two passes.
 
-        Args:
-            cycle: Period of the free oscillation to try, or 0.
-            trend: `"auto"`, or the only kind of trend to consider.
-            log: Whether to model logarithms; `None` tries both.
+        `cycle` is the period of the free oscillation to try, or 0.
         """
         best = Spec(log=bool(log))
         if trend != "auto":
@@ -154,13 +149,8 @@ class Search:
     def _typical_decay(self) -> float:
         """Pooled lag-1 autocorrelation of the anomalies from trend and seasons; 0 if small."""
         past = self.panel.history(len(self.panel.clock), self.window)
-        clock = self.panel.clock[past]
-        ((system, centre, states),) = self.panel.states([spec.TREND], past, clock.after(1))
-        residual = (self.panel.values[:, past] - centre - states @ system.h.T) / self.panel.scale
-        pairs = np.abs(np.diff(clock.steps) - 1.0) < 0.25
-        before, after = residual[:, :-1][:, pairs], residual[:, 1:][:, pairs]
-        both = np.isfinite(before) & np.isfinite(after)
-        before, after = np.where(both, before, 0.0), np.where(both, after, 0.0)
+        residual = self.panel.residual(spec.TREND, past) / self.panel.scale
+        before, after = self.panel.lagged(residual, past)
         total = float((before**2).sum())
         decay = round(float((before * after).sum()) / total, 3) if total > 0 else 0.0
         return min(decay, MAX_DECAY) if decay > 0.1 else 0.0
@@ -192,11 +182,7 @@ class Search:
         return plain
 
     def held_out(self, log: bool) -> np.ndarray:
-        """`(O, H)` forecasts of a single series, each with weights from the other origins only.
-
-        Args:
-            log: Whether to blend logarithms.
-        """
+        """`(O, H)` forecasts of a single series, each with weights from the other origins only."""
         members = [m for m in self.errors if m.log == log]
         out = []
         for i in range(len(self.origins)):
@@ -304,8 +290,7 @@ def find_cycle(panel: Panel, window: int) -> float:
     if n < 24 or not np.allclose(np.diff(clock.steps), 1.0, atol=0.25):
         return 0.0
     rows = panel.part(np.arange(min(len(panel.values), 256)))
-    ((system, centre, states),) = rows.states([spec.TREND], past, clock.after(1))
-    residual = rows.values[:, past] - centre - states @ system.h.T
+    residual = rows.residual(spec.TREND, past)
     residual = np.where(np.isfinite(residual), residual, 0.0) / rows.scale
     taper = np.hanning(n)
     power = (np.abs(np.fft.rfft(residual * taper, 4 * n)) ** 2).mean(0)
@@ -331,11 +316,7 @@ def solution_count(seen: np.ndarray) -> int:
 def limit_origins(panel: Panel, origins: Sequence[int], window: int, samples: int) -> list[int]:
     """Keep as many origins as `BUDGET` allows, at least three.
 
-    Args:
-        panel: The series.
-        origins: The origins, the latest first.
-        window: Largest number of times used by a forecast.
-        samples: Solutions per candidate.
+    `samples` is the number of solutions per candidate.
     """
     V = 3 + sum(2 * season.harmonics for season in panel.seasons)
     blocks = CANDIDATES * samples * min(window, len(panel.clock)) * (V / 14) ** 1.5

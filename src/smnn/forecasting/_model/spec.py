@@ -89,14 +89,7 @@ def reference_specs(typical: float, log: bool) -> Sequence[Spec]:
 
 
 def trends(base: Spec, count: int, horizon: int, season: float) -> Sequence[Spec]:
-    """Vary the trend and the half-life of the observations.
-
-    Args:
-        base: Candidate to vary.
-        count: Length of the history.
-        horizon: Steps to forecast; no half-life is shorter than this.
-        season: Longest season in steps, or 0; no half-life is shorter than this.
-    """
+    """Vary the trend and the half-life, which is no shorter than horizon and longest season."""
     least = max(float(horizon), season)
     half_lives = {float("inf"), max(count / 3, least), max(count / 8, least)}
     out = []

@@ -193,15 +193,7 @@ def _weights(term: Term, step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def trajectories(system: System, y: np.ndarray) -> np.ndarray:
-    """Fit all terms over the whole history.
-
-    Args:
-        system: The rows.
-        y: `(S, n)` observations, NaN where missing.
-
-    Returns:
-        `z (S, n, V)`.
-    """
+    """Fit all terms `(S, n, V)` over the whole history of observations `y (S, n)`."""
     n, V = system.h.shape
     out = np.empty((len(y), n, V))
     for part in _parts(len(y), n * V * max(len(system.dynamic), 1)):
@@ -218,11 +210,8 @@ def end_states(systems: Sequence[System], y: np.ndarray) -> list[np.ndarray]:
     once and applied to all of them.
 
     Args:
-        systems: The rows of several candidates on one history.
+        systems: Rows of several candidates on one history.
         y: `(S, n)` observations, NaN where missing.
-
-    Returns:
-        `(S, V)` for each candidate.
     """
     n = y.shape[1]
     out = [np.empty((len(y), len(system.terms))) for system in systems]
