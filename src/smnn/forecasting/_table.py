@@ -1,4 +1,4 @@
-"""Series from text tables: CSV in its many forms."""
+"""Reading of text tables: CSV and its variants."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ TIME_NAMES = {
     "period", "hour",
 }  # fmt: skip
 PARSED = 0.95
-"""Part of a column that must read as dates for it to be the time."""
+"""Smallest fraction of dates in a time column."""
 MISSING = {"", "-", "--", ".", "?", "*", "missing", "none", "na", "n/a", "nan", "null", "#n/a"}
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$")
 DECIMAL_COMMA = re.compile(r"[-+]?\d*,\d+$")
 THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?$")
 DELIMITERS = (",", ";", "\t", "|")
-LOOKED_AT = 50
-"""Lines that tell how a table is written."""
+SNIFFED = 50
+"""Number of lines from which the format is detected."""
 
 
 def read_table(path: Path, columns: list[str] | None, time: str | None) -> Any:
-    """A pandas `DataFrame` of numbers with times as its index; `attrs["notes"]` says what was done.
+    """Read a `DataFrame` of numbers indexed by time; `attrs["notes"]` lists decisions made.
 
     Raises:
-        SeriesError: It is not a table, or holds nothing to forecast.
+        SeriesError: If the file is not a table or contains no series.
     """
     pandas = require("pandas", "read a table")
     text = _text(path)
-    lines = [x for x in text.splitlines()[: 4 * LOOKED_AT] if x.strip() and x.lstrip()[0] != "#"]
+    lines = [x for x in text.splitlines()[: 4 * SNIFFED] if x.strip() and x.lstrip()[0] != "#"]
     if not lines:
-        raise SeriesError(f"{path}: the file is empty; expected a heading and rows of numbers.")
-    lines = lines[:LOOKED_AT]
+        raise SeriesError(f"{path}: the file is empty; expected a header row and rows of numbers.")
+    lines = lines[:SNIFFED]
     delimiter = _delimiter(lines)
     headed = not all(_plain_number(x) for x in _split(lines[0], delimiter))
     try:
         with warnings.catch_warnings():
-            # Rows that are longer than the heading: nothing is dropped without a word.
+            # Rows longer than the header are an error; do not drop values silently.
             warnings.simplefilter("error", pandas.errors.ParserWarning)
             table = pandas.read_csv(
                 io.StringIO(text), sep=delimiter, header=0 if headed else None, comment="#",
@@ -55,15 +55,15 @@ def read_table(path: Path, columns: list[str] | None, time: str | None) -> Any:
             )  # fmt: skip
     except (ValueError, pandas.errors.ParserError, pandas.errors.ParserWarning) as error:
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise SeriesError(f"{path}: not a table that can be read ({first}).") from None
+        raise SeriesError(f"{path}: cannot be read as a table ({first}).") from None
     table.columns = [
         str(c).strip() if headed else f"column {i + 1}" for i, c in enumerate(table.columns)
     ]
     if table.empty:
-        raise SeriesError(f"{path}: there are no rows below the heading.")
+        raise SeriesError(f"{path}: there are no rows below the header.")
     if headed and any(isinstance(v, float) for v in table.iloc[0]):
         table = table.fillna("")
-    notes: list[str] = [] if headed else ["there is no heading: columns are counted"]
+    notes: list[str] = [] if headed else ["there is no header row: columns are numbered"]
     decimal = "," if delimiter != "," else "."
     numbers = {c: _numbers(table[c], decimal, pandas) for c in table.columns}
     if time is None:
@@ -72,13 +72,13 @@ def read_table(path: Path, columns: list[str] | None, time: str | None) -> Any:
     stamps = None if when is None else _as_times(table[when], numbers[when], pandas)
     if when is not None and stamps is None:
         raise SeriesError(
-            f"{path}: column {when!r} holds neither dates nor numbers (its first entry is "
-            f"{table[when].iloc[0]!r}). Name the column of the times with --time."
+            f"{path}: column {when!r} contains neither dates nor numbers (its first entry is "
+            f"{table[when].iloc[0]!r}). Pass the name of the time column as `time`."
         )
     if when is not None and stamps is not None and stamps.isna().any():
         row = int(np.flatnonzero(stamps.isna())[0])
         raise SeriesError(
-            f"{path}: column {when!r} has no time in row {row + 1} below the heading "
+            f"{path}: column {when!r} has no time in row {row + 1} below the header "
             f"({table[when].iloc[row]!r}). Drop rows without a time."
         )
     names = [c for c in table.columns if c != when]
@@ -91,7 +91,7 @@ def read_table(path: Path, columns: list[str] | None, time: str | None) -> Any:
             out.index = pandas.Index(stamps)
     if stamps is not None and not out.index.is_monotonic_increasing:
         out = out.sort_index()
-        notes.append("rows were not in the order of their times and have been sorted")
+        notes.append("rows were not in order of time and have been sorted")
     out.attrs["notes"] = notes
     return out
 
@@ -110,17 +110,17 @@ def _text(path: Path) -> str:
         marked = raw[:2] in (b"\xff\xfe", b"\xfe\xff")
         text = raw.decode("utf-16" if marked else "latin-1", "replace")
     if "\0" in text[:4096]:
-        raise SeriesError(f"{path}: not a text table. Expected CSV, TSV or NetCDF (.nc).")
+        raise SeriesError(f"{path}: not a text file; expected CSV, TSV or NetCDF (.nc).")
     return text
 
 
 def _delimiter(lines: list[str]) -> str:
-    """What most lines have equally often; white space if there is none."""
+    """The character with the most consistent count per line; white space if there is none."""
     best, most = "", 0.0
     for mark in DELIMITERS:
         counts = [line.count(mark) for line in lines]
         agreed = float(np.mean([c == counts[0] for c in counts])) if counts[0] else 0.0
-        # Decimal commas: a semicolon or a tab beside commas is what separates.
+        # With semicolons or tabs, commas are decimal commas.
         if agreed > most or (agreed >= 0.8 and mark in ";\t" and best == ","):
             best, most = mark, agreed
     if best and most >= 0.5:
@@ -137,7 +137,7 @@ def _plain_number(text: str) -> bool:
 
 
 def _numbers(column: Any, decimal: str, pandas: Any) -> np.ndarray:
-    """Floats; NaN where missing, and `inf` where there is something that is no number."""
+    """Convert to floats: NaN where missing, `inf` where an entry is not a number."""
     text = column.str.strip()
     out = np.array(pandas.to_numeric(text, errors="coerce"), dtype=float)
     for i in np.flatnonzero(np.isnan(out)):
@@ -170,13 +170,13 @@ def _time_column(
         return None if _as_times(table[first], numbers[first], pandas) is None else first
     steps = np.diff(numbers[first]) if len(table) > 2 else np.zeros(1)
     even = np.isfinite(steps).all() and steps[0] > 0 and np.allclose(steps, steps[0])
-    return first if even else None  # it counts: no measurement does that
+    return first if even else None  # evenly spaced and increasing
 
 
 def _joined_dates(
     table: Any, numbers: dict[str, np.ndarray]
 ) -> tuple[Any, dict[str, np.ndarray]]:  # fmt: skip
-    """Columns `year` and `month`, and `day` if there is one, as one column of dates."""
+    """Combine the columns `year`, `month` and, if present, `day` into one column of dates."""
     named = {str(c).lower(): c for c in table.columns}
     parts = [named[p] for p in ("year", "month", "day") if p in named]
     if len(parts) < 2 or "month" not in named or "year" not in named or "date" in named:
@@ -191,7 +191,7 @@ def _joined_dates(
 
 
 def _as_times(column: Any, numbers: np.ndarray, pandas: Any) -> Any:
-    """Dates, or numbers that may be years; `None` if neither. NaT or NaN where there is no time."""
+    """Convert to dates or numbers; `None` if neither. Missing times are NaT or NaN."""
     text = column.str.strip()
     if text.str.fullmatch(r"[12]\d{3}[01]\d[0-3]\d").all():
         return pandas.to_datetime(text, format="%Y%m%d", errors="coerce")
@@ -202,8 +202,8 @@ def _as_times(column: Any, numbers: np.ndarray, pandas: Any) -> Any:
         month = (quarters[1].astype(int) * 3 - 2).astype(str).str.zfill(2)
         return pandas.to_datetime(quarters[0] + "-" + month + "-01")
     parsed = None
-    for written in ("ISO8601", "%d.%m.%Y", "mixed"):
-        parsed = pandas.to_datetime(text, errors="coerce", format=written, utc=True)
+    for layout in ("ISO8601", "%d.%m.%Y", "mixed"):
+        parsed = pandas.to_datetime(text, errors="coerce", format=layout, utc=True)
         if parsed.notna().mean() >= PARSED:
             return parsed.dt.tz_convert(None)
     return None
@@ -213,7 +213,7 @@ def _chosen(
     table: Any, names: list[str], numbers: dict[str, np.ndarray], columns: list[str] | None,
     path: Path, notes: list[str],
 ) -> list[str]:  # fmt: skip
-    """The columns to forecast: those asked for, or all that hold numbers."""
+    """The requested columns, or all numeric ones."""
     if columns is not None:
         missing = [c for c in columns if c not in names]
         if missing:
@@ -221,27 +221,27 @@ def _chosen(
     out = []
     for name in columns or names:
         wrong = np.flatnonzero(np.isinf(numbers[name]))
-        written = int((table[name].str.strip() != "").sum())
-        if columns is None and len(wrong) > written / 2:
-            notes.append(f"column {name!r} holds text and is left out")
+        filled = int((table[name].str.strip() != "").sum())
+        if columns is None and len(wrong) > filled / 2:
+            notes.append(f"column {name!r} contains text and is ignored")
         elif len(wrong):
             raise SeriesError(
-                f"{path}: column {name!r} holds {table[name].iloc[wrong[0]]!r} in row "
-                f"{wrong[0] + 1} below the heading; expected a number, or nothing if it is "
-                "missing. Mend the file, or choose other columns with --column."
+                f"{path}: column {name!r} contains {table[name].iloc[wrong[0]]!r} in row "
+                f"{wrong[0] + 1} below the header; expected a number, or an empty entry if it is "
+                "missing. Fix the file, or choose other columns with `columns`."
             )
         elif not np.isfinite(numbers[name]).any():
             if columns is not None:
-                raise SeriesError(f"{path}: column {name!r} has no value at all.")
-            notes.append(f"column {name!r} has no value and is left out")
+                raise SeriesError(f"{path}: all values of column {name!r} are missing.")
+            notes.append(f"column {name!r} has no values and is ignored")
         else:
             out.append(name)
     if not out and any(np.isnan(numbers[c]).all() for c in names):
-        raise SeriesError(f"{path}: every value is missing. There is nothing to learn from.")
+        raise SeriesError(f"{path}: every value is missing; expected numbers.")
     if not out:
         raise SeriesError(
-            f"{path}: no column holds numbers beside the times; it has {_list(names) or 'none'}. "
-            "Name the columns with --column and --time."
+            f"{path}: found no numeric column other than the times; it has "
+            f"{_list(names) or 'none'}. Choose the columns with `columns` and `time`."
         )
     return out
 
@@ -250,7 +250,7 @@ def _side_by_side(
     table: Any, names: list[str], numbers: dict[str, np.ndarray], stamps: Any,
     columns: list[str] | None, path: Path, pandas: Any,
 ) -> Any:  # fmt: skip
-    """A long table, with columns that name the series, as one column for each series."""
+    """Pivot a long table, whose text columns name the series, to one column per series."""
     labels = [c for c in names if np.isinf(numbers[c]).any()]
     values = [c for c in names if c not in labels]
     if columns is not None:
@@ -258,13 +258,13 @@ def _side_by_side(
     if not labels:
         first = stamps[stamps.duplicated()].iloc[0]
         raise SeriesError(
-            f"{path}: the time {first} comes more than once. Average or drop such rows; if they "
+            f"{path}: the time {first} occurs more than once. Average or drop such rows; if they "
             "belong to several series, add a column with the name of the series."
         )
     if len(values) != 1:
         raise SeriesError(
             f"{path}: times repeat, so the rows belong to several series, named by "
-            f"{_list(labels)}; choose the one column of numbers with --column (there are "
+            f"{_list(labels)}; choose one numeric column with `columns` (there are "
             f"{_list([c for c in names if c not in labels]) or 'none'})."
         )
     series = table[labels].agg(" ".join, axis=1)
@@ -272,8 +272,8 @@ def _side_by_side(
     if long.duplicated(["t", "series"]).any():
         row = long[long.duplicated(["t", "series"])].iloc[0]
         raise SeriesError(
-            f"{path}: series {row['series']!r} has the time {row['t']} more than once. Average or "
-            "drop such rows."
+            f"{path}: series {row['series']!r} contains the time {row['t']} more than once. "
+            "Average or drop such rows."
         )
     wide = long.pivot(index="t", columns="series", values="y")
     return wide.rename_axis(None).rename_axis(None, axis=1)

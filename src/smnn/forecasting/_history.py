@@ -1,4 +1,4 @@
-"""What users bring (arrays, tensors, data frames, grids) as numbers with a time axis first."""
+"""Conversion of arrays, tensors, data frames and xarray grids to series on one time axis."""
 
 from __future__ import annotations
 
@@ -7,41 +7,40 @@ from typing import Any
 
 import numpy as np
 
-from smnn.forecasting._time import SeriesError
+from smnn.forecasting._time import Clock, SeriesError, make_clock
 
 
 @dataclass(frozen=True)
-class Values:
-    """Series as numbers."""
+class History:
+    """Series on one time axis."""
 
     array: np.ndarray
     """`(N, *shape)` float64, NaN where missing."""
-    t: Any
-    """The time axis that came with them, or `None`."""
+    clock: Clock
     names: tuple[str, ...]
-    """One for each series, in the order of the flattened shape."""
+    """One name per series, in the order of the flattened shape."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one time."""
+        """Shape of the values at one time."""
         return self.array.shape[1:]
 
     @property
     def rows(self) -> np.ndarray:
-        """`(S, N)`."""
+        """`(S, N)` array of all series."""
         return np.ascontiguousarray(self.array.reshape(len(self.array), -1).T)
 
 
-def read_values(y: Any, t: Any) -> Values:
-    """Bring the series into one form.
+def read_history(y: Any, t: Any = None) -> History:
+    """Convert series and their times.
 
     Args:
         y: Array, tensor or nested list `(N,)`, `(N, S)` or `(N, ...)`, time first; a pandas
             `Series` or `DataFrame`; an xarray `DataArray` with a dimension `time`.
-        t: Times, or `None` to take those that `y` brings.
+        t: Times; `None` uses the index of `y`, or counts steps if it has none.
 
     Raises:
-        SeriesError: If it is empty, not numeric or infinite.
+        SeriesError: If `y` is empty, not numeric or infinite, or `t` does not fit.
     """
     names: list[str] | None = None
     own: Any = None
@@ -62,7 +61,9 @@ def read_values(y: Any, t: Any) -> Values:
     try:
         array = np.asarray(raw, dtype=float)
     except (TypeError, ValueError) as error:
-        raise SeriesError(f"y: expected numbers; {error}. Drop columns that are not.") from None
+        raise SeriesError(
+            f"y: expected numbers; {error}. Drop columns that are not numeric."
+        ) from None
     if array.ndim == 0 or array.size == 0:
         raise SeriesError(f"y: got shape {array.shape}; expected (times,) or (times, series).")
     if np.isinf(array).any():
@@ -71,17 +72,18 @@ def read_values(y: Any, t: Any) -> Values:
     count = int(np.prod(array.shape[1:]))
     if names is None or len(names) != count:
         names = ["y"] if count == 1 else [f"y{i}" for i in range(count)]
-    return Values(array, own if t is None else t, tuple(names))
+    clock = make_clock(own if t is None else t, len(array))
+    return History(array, clock, tuple(names))
 
 
 def _index(index: Any) -> Any:
-    """The index of a frame, unless it only counts the rows."""
+    """Return the index of a frame, or `None` if it only counts the rows."""
     plain = index.dtype.kind in "iu" and len(index) and (index == np.arange(len(index))).all()
     return None if plain or index.dtype.kind not in "iufMO" else index
 
 
 def _cell_names(y: Any) -> list[str] | None:
-    """Such as `lat=2.5 lon=190`."""
+    """Names of grid cells, such as `lat=2.5 lon=190`; `None` for very large grids."""
     if y.ndim == 1:
         return [str(y.name or "y")]
     if y.size // max(len(y), 1) > 100_000 or any(d not in y.coords for d in y.dims[1:]):
@@ -93,11 +95,19 @@ def _cell_names(y: Any) -> list[str] | None:
     return names
 
 
+def nanmean(values: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    """Mean over some axes, ignoring NaN; NaN (without a warning) where there are no values."""
+    seen = ~np.isnan(values)
+    total = np.where(seen, values, 0.0).sum(axes)
+    out: np.ndarray = np.where(seen.any(axes), total / np.maximum(seen.sum(axes), 1), np.nan)
+    return out
+
+
 def read_inputs(inputs: Any, count: int, what: str) -> np.ndarray:
-    """Known influences as `(count, I)`.
+    """Convert exogenous inputs to `(count, I)`.
 
     Raises:
-        SeriesError: If they do not fit or have gaps.
+        SeriesError: If they have the wrong shape or missing values.
     """
     raw = inputs.to_numpy() if hasattr(inputs, "to_numpy") else np.asarray(inputs)
     array = np.asarray(raw, dtype=float)
@@ -105,8 +115,8 @@ def read_inputs(inputs: Any, count: int, what: str) -> np.ndarray:
     if array.ndim != 2 or len(array) != count:
         raise SeriesError(
             f"inputs: got shape {array.shape}; expected ({count}, number of inputs), "
-            f"one row for each {what}."
+            f"one row per {what}."
         )
     if not np.isfinite(array).all():
-        raise SeriesError("inputs: there are gaps. Inputs must be known at every time.")
+        raise SeriesError("inputs: found missing values. Inputs must be known at every time.")
     return array

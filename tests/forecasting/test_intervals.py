@@ -1,4 +1,4 @@
-"""Intervals that hold what they promise, and forecasts that are never absurd."""
+"""Coverage of the intervals, and robustness of the forecasts."""
 
 from collections.abc import Callable
 
@@ -20,7 +20,7 @@ def damped(rng: np.random.Generator, n: int) -> np.ndarray:
 
 
 def oscillator(rng: np.random.Generator, n: int) -> np.ndarray:
-    """x'' + 2k x' + w² x = noise, period 15 and damping time 30, seen with noise."""
+    """x'' + 2k x' + w² x = noise, period 15 and damping time 30, observed with noise."""
     z = np.zeros(n + 50, complex)
     turn = np.exp(-1 / 30 + 2j * np.pi / 15)
     noise = rng.standard_normal((n + 50, 2)) @ [1, 1j]
@@ -43,8 +43,8 @@ KINDS: dict[str, tuple[Draw, float | None]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_intervals_hold_what_they_promise(kind: str) -> None:
-    """Eight series of 110 times; the errors of one forecast go together, hence the wide bounds."""
+def test_coverage(kind: str) -> None:
+    """Eight series of 110 times; errors within a forecast are correlated, hence the wide bounds."""
     draw, season = KINDS[kind]
     rng = np.random.default_rng(list(kind.encode()))
     inside = []
@@ -55,7 +55,7 @@ def test_intervals_hold_what_they_promise(kind: str) -> None:
     assert 0.78 <= np.mean(inside) <= 0.995
 
 
-def test_wider_intervals_hold_more() -> None:
+def test_intervals_increase_with_the_level() -> None:
     y = damped(np.random.default_rng(0), 100)
     forecast = Forecaster(season=None).fit(y, horizon=8).predict()
     half, most = forecast.interval(0.5), forecast.interval(0.99)
@@ -74,13 +74,13 @@ def test_few_origins_widen_intervals() -> None:
 
 
 def test_calibration_of_known_errors() -> None:
-    """Errors that grow as a random walk's: the spread at each lead is theirs."""
+    """For the errors of a random walk, the spread grows with the square root of the lead."""
     steps = np.random.default_rng(2).standard_normal((1, 4000, 16))
     found = calibrate(steps.cumsum(2), np.ones(1))
     expected = OPTIMISM * np.sqrt(np.arange(2, 17))
     np.testing.assert_allclose(found.spread[0, 1:], expected, rtol=0.08)
     beyond = found.at(64)[0] / OPTIMISM
-    np.testing.assert_allclose(beyond[-1], 8.0, rtol=0.1)  # goes on as a square root
+    np.testing.assert_allclose(beyond[-1], 8.0, rtol=0.1)  # extrapolated as a square root
 
 
 def test_untested_leads_of_a_constant() -> None:
@@ -88,11 +88,11 @@ def test_untested_leads_of_a_constant() -> None:
     np.testing.assert_array_equal(still.at(9), np.zeros((1, 9)))
 
 
-# ---------------------------------------------------------------- never absurd
+# ---------------------------------------------------------------- robustness
 
 
 def air(n: int = 144) -> np.ndarray:
-    """As the monthly airline passengers: growth, and a season that grows with it."""
+    """Similar to the airline passengers: growth with a proportional season."""
     t = np.arange(n)
     season = 1 + 0.2 * np.sin(2 * np.pi * t / 12) + 0.1 * np.cos(4 * np.pi * t / 12)
     return (
@@ -120,7 +120,7 @@ def hourly() -> pd.Series:
     return pd.Series(y, pd.date_range("2024-01-01", periods=len(t), freq="h"))
 
 
-STRANGE: dict[str, tuple[object, int]] = {
+UNUSUAL: dict[str, tuple[object, int]] = {
     "airline": (air(), 24),
     "sunspots": (spots(), 22),
     "random walk": (np.random.default_rng(6).standard_normal(150).cumsum(), 20),
@@ -144,9 +144,9 @@ STRANGE: dict[str, tuple[object, int]] = {
 }
 
 
-@pytest.mark.parametrize("name", STRANGE)
-def test_nothing_is_absurd(name: str) -> None:
-    y, horizon = STRANGE[name]
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_forecasts_stay_in_a_plausible_range(name: str) -> None:
+    y, horizon = UNUSUAL[name]
     values = np.asarray(y, float)
     forecast = Forecaster().fit(y, horizon=horizon).predict()
     low, high = values.min(), values.max()
@@ -163,17 +163,17 @@ def test_nothing_is_absurd(name: str) -> None:
 
 
 def test_never_much_worse_than_the_best_reference() -> None:
-    """Held against the best of six in hindsight; three origins of one series say little alone."""
+    """Compared with the best of six references in hindsight; three origins are a small sample."""
     ratios = []
     for name in ("airline", "random walk", "mostly zero", "thirty points"):
-        y, horizon = STRANGE[name]
+        y, horizon = UNUSUAL[name]
         found = backtest(y, horizon=min(horizon, 10), origins=3)
         ratios.append(found.rmse() / found.rmse(found.methods[1]))
     assert max(ratios) < 1.6
     assert np.exp(np.log(ratios).mean()) < 1.25
 
 
-def test_the_scale_changes_nothing() -> None:
+def test_scale_equivariance() -> None:
     a = Forecaster().fit(air(100), horizon=12).predict()
     for factor in (1e9, 1e-9):
         b = Forecaster().fit(factor * air(100), horizon=12).predict()
@@ -181,17 +181,17 @@ def test_the_scale_changes_nothing() -> None:
         np.testing.assert_allclose(b.upper, factor * a.upper, rtol=1e-6)
 
 
-def test_negative_forecasts_of_a_series_that_never_was() -> None:
+def test_clipping_at_zero() -> None:
     y = np.maximum(5 - 0.1 * np.arange(60.0), 0.2)
     y = y + 0.05 * np.random.default_rng(12).random(60)
-    kept = Forecaster(season=None, log=False, trend="linear").fit(y, horizon=30).predict()
+    clipped = Forecaster(season=None, log=False, trend="linear").fit(y, horizon=30).predict()
     free = Forecaster(season=None, log=False, trend="linear", nonnegative=False).fit(y, horizon=30)
-    assert (kept.lower >= 0).all()
+    assert (clipped.lower >= 0).all()
     assert free.predict().lower.min() < 0
 
 
-def test_a_daily_walk_is_not_given_a_calendar() -> None:
-    """Two seasons are offered by the calendar, but forecasts without them win."""
+def test_a_daily_random_walk_has_no_seasons() -> None:
+    """The calendar offers two seasons, but cross-validation rejects them."""
     y = np.random.default_rng(13).standard_normal(800).cumsum()
     days = pd.date_range("2020-01-01", periods=800, freq="D")
     forecast = Forecaster().fit(pd.Series(y, days), horizon=14).predict()
@@ -200,7 +200,7 @@ def test_a_daily_walk_is_not_given_a_calendar() -> None:
 
 @pytest.mark.filterwarnings("error")
 def test_a_history_with_long_gaps() -> None:
-    """Nothing was seen after most origins: the forecast falls back on what there is."""
+    """There are no observations after most origins."""
     y = np.full(60, np.nan)
     y[:20] = np.sin(np.arange(20.0))
     y[-3:] = 0.5

@@ -1,4 +1,4 @@
-"""The fitted equation in words and numbers."""
+"""Description of a fitted equation as text and numbers."""
 
 from __future__ import annotations
 
@@ -17,20 +17,24 @@ from smnn.forecasting._time import Clock
 
 @dataclass(frozen=True)
 class Equation:
-    """The leading equation of one series."""
+    """Leading equation of one series."""
 
     name: str
     lines: tuple[str, ...]
-    """One sentence for each term."""
+    """One line per term."""
     numbers: dict[str, Any] = field(default_factory=dict)
-    """The same as numbers: `slope`, `damping_time`, `seasons`, ... in steps of the series."""
+    """Parameters by name: `slope`, `damping_time`, `seasons`, ... in steps of the series."""
 
     def __str__(self) -> str:
         return "\n".join([f"{self.name}:", *(f"  {line}" for line in self.lines)])
 
+    def record(self) -> dict[str, Any]:
+        """Return the equation as a dictionary that can be written as JSON."""
+        return {"words": list(self.lines), "numbers": self.numbers}
+
 
 def damping_time(decay: float) -> float:
-    """Steps until a damped term has fallen to 1/e; infinite without damping."""
+    """Number of steps in which a term decays to 1/e; infinite without damping."""
     return float("inf") if decay >= 1 else float(-1 / np.log(decay))
 
 
@@ -38,18 +42,9 @@ def describe(
     name: str, spec: Spec, system: System, centre: float, states: np.ndarray, clock: Clock,
     seasons: Sequence[Season], share: float, matrix: np.ndarray | None,
 ) -> Equation:  # fmt: skip
-    """Put one equation into words.
+    """Describe an equation with final terms `states (V,)` and weight `share` in the forecast.
 
-    Args:
-        name: Of the series.
-        spec: The candidate.
-        system: Its rows on the whole history.
-        centre: What was taken off the series.
-        states: `(V,)` terms at the end of the history.
-        clock: Times of the history.
-        seasons: Its cycles.
-        share: Of this equation in the forecast.
-        matrix: One step of the shared modes, if there are any.
+    `matrix` is the one-step propagator of the shared modes, if there are any.
     """
     unit = clock.unit()
     symbol = "log y" if spec.log else "y"
@@ -58,7 +53,7 @@ def describe(
     lines.append(_trend(spec, system, centre, states, clock, numbers))
     if np.isfinite(spec.half_life):
         numbers["half_life"] = float(spec.half_life)
-        lines.append(f"memory: an observation counts half after {spec.half_life:.3g} {unit}s")
+        lines.append(f"half-life of the observations: {spec.half_life:.3g} {unit}s")
     numbers["seasons"] = []
     for season in seasons:
         line, found = _season(season, spec, system, states, unit)
@@ -79,7 +74,7 @@ def describe(
 
 
 def _finite(x: float) -> float | None:
-    """`None` for infinity, which JSON does not have."""
+    """Replace infinity by `None`, because JSON has no infinity."""
     return float(x) if np.isfinite(x) else None
 
 
@@ -100,7 +95,7 @@ def _trend(
     if clock.dated and unit != "year":
         text += f" ({per_step * YEAR / clock.days:+.3g} per year)"
     if spec.trend == "damped":
-        return text + "; the slope dies out over half of the horizon (m'' + m'/τ = 0)"
+        return text + "; the slope decays over half of the horizon (m'' + m'/τ = 0)"
     return text + " (m'' = 0)"
 
 
@@ -110,10 +105,10 @@ def _cycle(
     size = float(np.hypot(*states[system.index("cycle")]) * np.sqrt(2))
     time = damping_time(spec.cycle_decay)
     numbers["cycle"] = {"period": spec.cycle, "damping_time": _finite(time), "amplitude": size}
-    fades = "undamped" if np.isinf(time) else f"damping time {time:.3g} {unit}s"
+    damping = "undamped" if np.isinf(time) else f"damping time {time:.3g} {unit}s"
     omega, k = 2 * np.pi / spec.cycle, 1 / time
     return (
-        f"cycle: period {spec.cycle:.4g} {unit}s, {fades}, amplitude {size:.3g} now "
+        f"cycle: period {spec.cycle:.4g} {unit}s, {damping}, amplitude {size:.3g} now "
         f"(x'' + {2 * k:.3g} x' + {omega**2 + k**2:.3g} x = noise)"
     )
 
@@ -123,12 +118,12 @@ def _anomaly(
 ) -> str:  # fmt: skip
     if spec.ratio == 0:
         numbers["damping_time"] = 0.0
-        return "anomaly: none; what is left is noise"
+        return "anomaly: none; the residual is white noise"
     now = float(states[system.index("anomaly")[0]])
     time = damping_time(spec.decay)
     numbers["damping_time"], numbers["anomaly"] = _finite(time), now
     if np.isinf(time):
-        return f"anomaly: {now:+.3g} now, a random walk that stays where it is (x' = noise)"
+        return f"anomaly: {now:+.3g} now, a random walk (x' = noise)"
     return (
         f"anomaly: {now:+.3g} now, damping time {time:.3g} {unit}s (x' + {1 / time:.3g} x = noise)"
     )
@@ -137,19 +132,19 @@ def _anomaly(
 def _season(
     season: Season, spec: Spec, system: System, states: np.ndarray, unit: str
 ) -> tuple[str, dict[str, Any]]:
-    """Amplitudes of the harmonics of one season."""
+    """Describe one season by the amplitudes of its harmonics."""
     places = [j for j in system.index("season") if system.terms[j].label == season.name]
     amplitudes = []
-    at = 0
+    start = 0
     for j in range(1, season.harmonics + 1):
         width = 1 if abs(2 * j - season.length) <= 1e-6 else 2
-        part = states[places[at : at + width]] * np.sqrt(2)
+        part = states[places[start : start + width]] * np.sqrt(2)
         amplitudes.append(float(np.linalg.norm(part)))
-        at += width
+        start += width
     strongest = int(np.argmax(amplitudes)) + 1
     text = (
         f"season '{season.name}': {season.length:.5g} {unit}s, {season.harmonics} harmonics, "
-        f"the strongest of period {season.length / strongest:.4g} with amplitude "
+        f"the strongest with period {season.length / strongest:.4g} and amplitude "
         f"{max(amplitudes):.3g} (x'' + {(2 * np.pi * strongest / season.length) ** 2:.3g} x = "
         f"{'noise' if spec.evolve else '0'})"
     )
