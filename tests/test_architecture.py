@@ -20,7 +20,8 @@ CIRCLE = 99
 
 # A package imports only from the packages in rows above its own.
 PACKAGES = [
-    {"errors", "_util"},
+    {"errors"},
+    {"_util"},
     {"_solver"},
     {"baselines", "nn", "report", "equations"},
     {"compat", "data", "training"},
