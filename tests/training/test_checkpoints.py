@@ -94,7 +94,9 @@ def test_foreign_records(kept: Path) -> None:
     path = kept / "checkpoint.json"
     record = json.loads(path.read_text())
     path.write_text(json.dumps({**record, "version": 2}))
-    with pytest.raises(CheckpointError, match=r"has version 2 .* reads version 1\. Use the smnn"):
+    with pytest.raises(
+        CheckpointError, match=r"has version 2 .* reads version 1\. Use the version"
+    ):
         read_checkpoint(kept)
     for foreign in ({"format": "other"}, [1], "text"):
         path.write_text(json.dumps(foreign))
@@ -186,7 +188,9 @@ def test_pointers(kept: Path) -> None:
     assert pointed_to(pointer) == kept
     for wrong in ("nowhere", "", "..", "../step-1", str(kept)):
         pointer.write_text(wrong)
-        with pytest.raises(CheckpointError, match="which is not there; write the name of a folder"):
+        with pytest.raises(
+            CheckpointError, match="which does not exist; write the name of a folder"
+        ):
             pointed_to(pointer)
 
 
@@ -228,14 +232,16 @@ def test_number_formats_come_back(tmp_path: Path, precision: str) -> None:
 
 def test_names_are_looked_up_not_imported(tmp_path: Path) -> None:
     fit(Line(), line_data(), TrainConfig(max_steps=1, tensorboard=False), tmp_path, progress=False)
-    with pytest.raises(CheckpointError, match=r"written by Line, which is not registered; make"):
+    with pytest.raises(CheckpointError, match=r"written by Line, which is not registered; create"):
         load_task(tmp_path)
     task = Line()
     load_weights(task, tmp_path)
     assert task.weight.item() != 2.0
     with pytest.raises(CheckpointError, match=r"does not fit Damping: .*Missing key"):
         load_weights(Damping(), tmp_path)
-    with pytest.raises(CheckpointError, match=r"there is no checkpoint in .*; give the folder of"):
+    with pytest.raises(
+        CheckpointError, match=r"there is no checkpoint in .*; expected the folder of"
+    ):
         load_task(tmp_path / "checkpoints")
     shutil.rmtree(tmp_path / "checkpoints")
     with pytest.raises(CheckpointError, match="there is no best checkpoint in"):
@@ -266,7 +272,9 @@ def test_arguments_that_json_cannot_hold(tmp_path: Path) -> None:
         def config(self) -> dict[str, Any]:
             return {"start": torch.zeros(1)}
 
-    with pytest.raises(ConfigError, match=r"Odd\.config\(\) must return what JSON can hold: .*Ten"):
+    with pytest.raises(
+        ConfigError, match=r"Odd\.config\(\) must return JSON-compatible values: .*Ten"
+    ):
         fit(Odd(), line_data(), TrainConfig(max_steps=1, tensorboard=False), tmp_path)
 
 

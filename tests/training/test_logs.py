@@ -13,9 +13,8 @@ from training_cases import Line, line_data
 
 from smnn._util.files import OutputError
 from smnn.training import CheckpointError, Damping, TrainConfig, TrainingError, fit, oscillations
-from smnn.training import _progress as progress
-from smnn.training._logs import Log, Table
-from smnn.training._meter import Meter
+from smnn.training import _logs as progress
+from smnn.training._logs import Log, Table, Throughput
 
 
 def test_rows_come_back_exactly(tmp_path: Path) -> None:
@@ -130,7 +129,7 @@ def test_in_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rich.console.Console", lambda **_: shown)
     with progress.display(True, True, total=10, start=4) as screen:
         screen.update(5, 2, 0.0123456, 4567.8)
-        screen.say("a message")
+        screen.message("a message")
     text = shown.export_text()
     assert "epoch 2" in text
     assert "5/10" in text
@@ -142,7 +141,7 @@ def test_in_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_throughput(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr("time.monotonic", lambda: now)
-    meter = Meter()
+    meter = Throughput()
     assert meter.overall is None
     meter.add(10)
     now = 2.0

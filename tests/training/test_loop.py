@@ -12,15 +12,11 @@ from torch.utils.data import TensorDataset
 from training_cases import Line, RandomSamples, encoder, line_data, small_data
 
 from smnn.training import Damping, TrainConfig, evaluate, fit, oscillations
-from smnn.training._processes import Processes
-from smnn.training._sampling import Plan
-from smnn.training._step import Step, make_optimizer
-
-ALONE = Processes(0, 1, torch.device("cpu"))
+from smnn.training._data import Sampler
 
 
 def batches(dataset: TensorDataset, config: TrainConfig) -> Iterator[list[Tensor]]:
-    plan = Plan(len(dataset), config.batch_size, config.seed)
+    plan = Sampler(len(dataset), config.batch_size, config.seed)
     step = 0
     while True:
         yield [x[plan.batch(step)] for x in dataset.tensors]
@@ -103,15 +99,12 @@ def test_accumulating_is_one_larger_batch(parts: int) -> None:
 
 
 def test_clipping_bounds_the_gradient_and_reports_what_it_was() -> None:
-    task, config = encoder(), settings(max_steps=1, clip=1e-3)
-    step = Step(
-        task.double(), make_optimizer(config, task.parameters(), ALONE.device), config, ALONE
-    )
-    values, _ = step([(small_data().train[:8], 1.0)])
+    task = encoder()
+    result = run(task, small_data(), max_steps=1, clip=1e-3)
     norm = torch.stack([p.grad.norm() for p in task.parameters()]).norm()
     assert norm.item() == pytest.approx(1e-3, rel=1e-3)  # torch adds 1e-6 to the norm
-    assert values[-1] > 0.1
-    assert step.names == ["loss", "damping", "grad_norm"]
+    assert result.history[0]["grad_norm"] > 0.05
+    assert list(result.history[0])[3:] == ["loss", "damping", "grad_norm"]
 
 
 class Where(torch.autograd.Function):

@@ -9,7 +9,7 @@ from short_runs import run, scripted, settings
 from training_cases import Line, line_data
 
 from smnn.training import ConfigError, Damping, Data, oscillations
-from smnn.training._schedule import Plateau, Watch, rate_factor
+from smnn.training._step import Plateau, rate_factor
 
 
 def factors(total: int, **options: Any) -> list[float]:
@@ -51,9 +51,9 @@ def test_plateau_is_that_of_torch() -> None:
     other = torch.optim.lr_scheduler.ReduceLROnPlateau(
         optimizer, factor=0.5, patience=2, threshold=0.05, threshold_mode="abs"
     )
-    plateau = Plateau(patience=2, factor=0.5, watch=Watch(0.05))
+    plateau = Plateau(settings(epochs=1, plateau_patience=2, min_delta=0.05))
     for step, value in enumerate(values):
-        plateau.take(value, step)
+        plateau.add(value, step)
         other.step(value)
         assert plateau.scale == optimizer.param_groups[0]["lr"]
     assert plateau.scale < 0.5

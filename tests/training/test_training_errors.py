@@ -11,13 +11,13 @@ from torch import Tensor
 from training_cases import Line, line_data
 
 from smnn.training import ConfigError, Data, NonFiniteError, Task, TrainingError, evaluate, fit
-from smnn.training._sampling import Plan
+from smnn.training._data import Sampler
 
 
 def test_nan_in_the_data_is_named(tmp_path: Path) -> None:
     data = line_data(12)
     data.tensors[1][7] = math.nan
-    plan = Plan(12, 4, 0)
+    plan = Sampler(12, 4, 0)
     step = next(s for s in range(3) if 7 in plan.batch(s)) + 1
     task = Line()
     before = task.weight.item()
@@ -78,8 +78,8 @@ def test_a_scalar_that_is_only_reported_may_be_nan(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("returned", "message"),
     [
-        ({"other": torch.ones(())}, "must return a dict that holds 'loss'"),
-        (torch.ones(()), "must return a dict that holds 'loss'"),
+        ({"other": torch.ones(())}, "must return a dict with the key 'loss'"),
+        (torch.ones(()), "must return a dict with the key 'loss'"),
         ({"loss": torch.ones(3)}, r"'loss' is shape \(3,\); expected a scalar tensor"),
         ({"loss": torch.ones(()), "note": 1.0}, "'note' is float; expected a scalar tensor"),
     ],
@@ -119,7 +119,7 @@ def test_nothing_to_train_or_to_train_on() -> None:
         run(Line(), line_data(), max_steps=1, batch_size=9, drop_last=True)
     with pytest.raises(ConfigError, match="data: got list; expected a data set or Data"):
         run(Line(), [1, 2], max_steps=1)
-    with pytest.raises(ConfigError, match="resume needs the folder of the run"):
+    with pytest.raises(ConfigError, match="resume=True needs the folder of the run"):
         fit(Line(), line_data(), settings(max_steps=1), resume=True)
 
 

@@ -24,10 +24,10 @@ FORK = multiprocessing.get_context("fork")
 
 @register_task("test-encoder")
 class Encoder(Task):
-    """Reads the coefficients of an oscillator off its trajectory.
+    """Estimate the coefficients of an oscillator from its trajectory.
 
-    Everything that a resumption could lose takes part in the loss: random numbers of each kind, a
-    buffer that changes after each epoch, and extra state.
+    Everything that resuming could lose affects the loss: random numbers of each kind, a buffer that
+    changes after each epoch, and extra state.
     """
 
     def __init__(self, width: int = 8, dropout: float = 0.2, die_at: int | None = None) -> None:
