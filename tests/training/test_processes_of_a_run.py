@@ -190,6 +190,7 @@ def test_the_command_starts_the_other_processes(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stderr
     assert run.stdout.count("Training finished after 12 steps.") == 1
     assert "GLOBAL_RANK" not in run.stderr
+    assert "terminate called" not in run.stderr
     starts = json.loads((tmp_path / "out" / "config.json").read_text())["starts"]
     assert [s["processes"] for s in starts] == [2]
 

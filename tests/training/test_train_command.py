@@ -136,7 +136,7 @@ def test_own_tasks(tmp_path: Path, tasks: str) -> None:
         (["dampin"], 2, "there is no task 'dampin'; registered are: "),
         (["damping", "--set", "lrr=1"], 2, "there is no setting 'lrr'; did you mean lr?"),
         (["damping", "--set", "lr=-1"], 2, "lr: got -1; expected more than 0."),
-        (["damping", "--set", "lr"], 2, "--set: got 'lr'; expected KEY=VALUE."),
+        (["damping", "--set", "lr"], 2, "setting: got 'lr'; expected KEY=VALUE."),
         (["damping", "--set", "a.b=1"], 2, "got 'a.b'; expected KEY, task.KEY or data.KEY."),
         (["damping", "--set", "task.x=1"], 2, "task 'damping': got an unexpected keyword"),
         (["damping", "--set", "data.x=1"], 2, "data of 'damping': got an unexpected keyword"),

@@ -9,7 +9,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -66,9 +66,8 @@ def train(
 ) -> None:
     """Train a task. Without TASK, list the registered tasks.
 
-    With --devices above 1, the other processes are started by running this command again.
-
-    Under torchrun or SLURM they exist already.
+    With --devices above 1, the other processes are started by running this command again; under
+    torchrun or SLURM they exist already.
     """
     from smnn.training import RunSpec, fit, import_tasks
 
@@ -83,7 +82,7 @@ def train(
         source = task or str((out or RESULTS) / "config.json")
         spec = RunSpec.read(source) if source.endswith(".json") else RunSpec(source)
         for text in settings or []:
-            spec.set(*_setting(text))
+            spec.set(text)
         accelerator = None if device is None else chosen_device(device).type
         options = {"devices": devices, "nodes": nodes, "seed": seed, "accelerator": accelerator}
         spec.train |= {name: value for name, value in options.items() if value is not None}
@@ -108,16 +107,6 @@ def _training_errors(debug: bool) -> Iterator[None]:
             complain(" ".join(str(error).split()))
         wrong = isinstance(error, ConfigError | CheckpointError)
         raise typer.Exit(WRONG_USE if wrong else FAILED) from None
-
-
-def _setting(text: str) -> tuple[str, Any]:
-    """Key and value; the value is JSON (`0.1`, `true`, `null`, `[1, 2]`) or else a string."""
-    key, sign, value = text.partition("=")
-    if not sign or not key:
-        raise WrongUseError(f"--set: got {text!r}; expected KEY=VALUE.")
-    with contextlib.suppress(ValueError):
-        return key, json.loads(value)
-    return key, value
 
 
 def _command() -> str:

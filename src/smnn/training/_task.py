@@ -260,17 +260,25 @@ class RunSpec:
                 raise ConfigError(f"{path}: {key!r} is {parts[-1]!r}; expected an object.")
         return cls(found["task"], *parts)
 
-    def set(self, key: str, value: Any) -> None:
-        """Change a setting: `"lr"`, `"task.order"` or `"data.samples"`.
+    def set(self, text: str) -> None:
+        """Change a setting: `"lr=0.01"`, `"task.order=3"` or `"data.samples=99"`.
+
+        The value is JSON (`0.1`, `true`, `null`, `[1, 2]`) or else a string.
 
         Raises:
-            ConfigError: The part before the point is neither `task` nor `data`.
+            ConfigError: The text does not have that form.
         """
+        key, sign, value = text.partition("=")
+        if not sign or not key:
+            raise ConfigError(f"setting: got {text!r}; expected KEY=VALUE.")
         group, _, name = key.rpartition(".")
         target = {"": self.train, "task": self.task, "data": self.data}.get(group)
         if target is None:
             raise ConfigError(f"setting: got {key!r}; expected KEY, task.KEY or data.KEY.")
-        target[name] = value
+        try:
+            target[name] = json.loads(value)
+        except ValueError:
+            target[name] = value
 
     def build(self) -> tuple[Task, Data, TrainConfig]:
         """Create the arguments of `fit`. Seeds PyTorch, so that initial weights follow the seed.
