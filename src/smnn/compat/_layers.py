@@ -16,7 +16,7 @@ Jets = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
 class _ODELayer(nn.Module):
-    """What both layers share. Holds no parameters and no buffers."""
+    """Base class of both layers, without parameters and buffers."""
 
     def __init__(
         self, *, bs: int, order: int, n_ind_dim: int, n_dim: int, n_equations: int, n_iv: int,
@@ -43,20 +43,20 @@ class _ODELayer(nn.Module):
             )
 
     def extra_repr(self) -> str:
-        """For `print`."""
+        """Return the settings for `print`."""
         return (
             f"bs={self.bs}, order={self.order}, n_ind_dim={self.n_ind_dim}, n_dim={self.n_dim}, "
             f"n_equations={self.n_equations}, n_step={self.n_step}, solver={self.solver.name}"
         )
 
     def _fit(self, name: str, x: Tensor, *shape: int) -> Tensor:
-        """Only the number of elements and their order matter."""
+        """Reshape; only the number of elements and their order matter."""
         full = (self.bs * self.n_ind_dim, *shape)
         if x.numel() != torch.Size(full).numel():
             raise ShapeError(
                 f"{name}: got shape {tuple(x.shape)}, {x.numel()} elements; expected "
                 f"{torch.Size(full).numel()}, for {full} with bs * n_ind_dim = {full[0]} samples. "
-                f"The layer was made for bs = {self.bs}."
+                f"The layer was created for bs = {self.bs}."
             )
         return x.reshape(full)
 
@@ -68,7 +68,7 @@ class _ODELayer(nn.Module):
             if self.n_iv:
                 raise ShapeError(
                     f"iv_rhs: got None; expected {values + ends} values for each sample, because "
-                    f"n_iv = {self.n_iv}. Make the layer with n_iv=0 if there are none."
+                    f"n_iv = {self.n_iv}. Create the layer with n_iv=0 if there are none."
                 )
             iv_rhs = like.new_zeros(like.shape[0], ends)
         flat = self._fit("iv_rhs", iv_rhs, values + ends).double()
@@ -80,7 +80,7 @@ class _ODELayer(nn.Module):
     def _solve(
         self, c: Tensor, d: Tensor, iv_rhs: Tensor | None, s: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """`u (samples, T, V, order+1)` and `eps (samples,)` in the dtype that is returned."""
+        """`u (samples, T, V, order+1)` and `eps (samples,)` in the output dtype."""
         c, d, s = c.double(), d.double(), s.double()
         u, periodic = self._initial(iv_rhs, c)
         match self.solver:
@@ -102,7 +102,7 @@ class _ODELayer(nn.Module):
     def _iterate(
         self, c: Tensor, d: Tensor, u: Tensor, s: Tensor, periodic: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Conjugate gradients go on without convergence, as in the published code, but say so."""
+        """Warn if conjugate gradients did not converge; as in the published code it is no error."""
         found = mnn_sparse(
             c, d, u, s, gamma=self.gamma, alpha=self.alpha, periodic=periodic,
             max_iter=ODEConfig.cg_max_iter, check=False,

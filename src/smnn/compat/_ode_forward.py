@@ -26,7 +26,7 @@ def ode_forward(
     prefer_cuda_graph: bool = True,
     frozen_lhs_cache_version: int = 0,
 ) -> Tensor:
-    """`smnn.solve` under the name and with the arguments of the published package.
+    """Call `smnn.solve` with the name and the arguments of the published package.
 
     Batch axes broadcast as PyTorch has it, and a tensor may have fewer of them than another. The
     arguments follow the dtype of `coefficients`; the result has it too. The arithmetic is float64.
@@ -94,7 +94,7 @@ def _require(tensors: dict[str, Tensor]) -> None:
 
 
 def _repeated(u: Tensor, times: int | None) -> Tensor:
-    """Initial values of one time repeated over several."""
+    """Repeat the initial values of one time over several."""
     if times is None or u.shape[-3] == times:
         return u
     if u.shape[-3] != 1:

@@ -64,7 +64,7 @@ class ResNet1d(nn.Module):
     ) -> None:
         super().__init__()
         if kernel % 2 == 0 or kernel < 1:
-            raise ValueError(f"kernel: got {kernel}; expected a positive odd number.")
+            raise ValueError(f"kernel: got {kernel}; expected an odd number above 0.")
         if not widths:
             raise ValueError("widths: got none; expected at least one block.")
 
