@@ -145,7 +145,7 @@ class Parametrisation(nn.Module):
         raw = torch.cat([free, x + torch.log(-torch.expm1(-x)), torch.logit(p)], -1)
         if not bool(raw.isfinite().all()):
             raise ValueError(
-                f"values: got numbers outside the bounds of {self.learned}; expected others."
+                f"values: got numbers outside {self.learned}; expected numbers inside the bounds."
             )
         return raw
 
