@@ -1,6 +1,5 @@
 """Which samples a step sees: checked as sets and against plain slicing."""
 
-import random
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,8 @@ from smnn.training._data import (
     Fetcher,
     Sampler,
     Share,
-    derived_seed,
     find_non_finite,
     load,
-    preserved_rng,
-    seed_all,
-    tensors_in,
 )
 
 sizes = st.integers(1, 40)
@@ -139,12 +134,6 @@ def test_non_finite_samples_are_found() -> None:
     assert find_non_finite(many, torch.arange(9), 0) == "samples 0, 1, 2, 3, 4, ... in [0]"
 
 
-def test_places_in_a_batch_have_names() -> None:
-    batch = {"x": torch.zeros(1), "rest": (torch.zeros(2), [torch.zeros(3), "text"])}
-    assert [place for place, _ in tensors_in(batch)] == ["x", "rest[0]", "rest[1][0]"]
-    assert [place for place, _ in tensors_in(torch.zeros(1))] == [""]
-
-
 # ---------------------------------------------------------------- windows
 
 
@@ -208,27 +197,3 @@ def test_wrong_series(tmp_path: Path) -> None:
     np.save(objects, np.array([{}], dtype=object), allow_pickle=True)
     with pytest.raises(ShapeError, match=r"expected a \.npy file of numbers"):
         SeriesWindows(objects, 1)
-
-
-# ---------------------------------------------------------------- random numbers
-
-
-def test_seeds() -> None:
-    seeds = {derived_seed(s, *p) for s in (0, 1) for p in ((), ("a",), ("a", 1), ("a", 11), (1,))}
-    assert len(seeds) == 10
-    assert all(0 <= s < 2**63 for s in seeds)
-    assert derived_seed(0, "step", 5) == derived_seed(0, "step", 5)
-
-
-def draw() -> tuple[float, float, float]:
-    return torch.rand(()).item(), random.random(), float(np.random.rand())
-
-
-def test_seeding_and_preserving() -> None:
-    cpu = torch.device("cpu")
-    seed_all(5, cpu)
-    first = draw()
-    seed_all(5, cpu)
-    with preserved_rng():
-        draw()
-    assert draw() == first

@@ -13,7 +13,6 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from os import PathLike
@@ -70,10 +69,10 @@ def write_checkpoint(folder: Path, content: Checkpoint) -> Path:
 
 
 def _write_checkpoint(folder: Path, content: Checkpoint) -> Path:
-    temporary: Path | None = None
+    temporary = folder.with_name(f"{HIDDEN}{os.getpid()}-{folder.name}")
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=HIDDEN))
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
         digests = {}
         for name, tensors in content.tensors.items():
             data: bytes = _safetensors().save({key: _plain(x) for key, x in tensors.items()})
@@ -83,15 +82,13 @@ def _write_checkpoint(folder: Path, content: Checkpoint) -> Path:
         record["digest"] = digest_of(record)
         text = json.dumps(record, indent=1, allow_nan=False) + "\n"
         _write_through(temporary / RECORD, text.encode())
-        temporary.chmod(0o777 & ~_umask())
         _sync_folder(temporary)
         if folder.exists():  # left over from a run that was killed before it updated `latest`
             _remove(folder)
         temporary.rename(folder)
         _sync_folder(folder.parent)
     except BaseException:
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
         raise
     return folder
 
@@ -237,12 +234,6 @@ def _sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
 # ---------------------------------------------------------------- the folder of a run
 
 
@@ -255,7 +246,6 @@ class RunFolder:
         self._lock: IO[str] | None = None
 
     def latest(self) -> Path | None:
-        """Return the latest checkpoint, if there is one."""
         return pointed_to(self.checkpoints / LATEST)
 
     def open(self, resume: bool) -> None:
@@ -275,7 +265,6 @@ class RunFolder:
         remove_unfinished(self.checkpoints)
 
     def close(self) -> None:
-        """Release the lock."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -345,7 +334,6 @@ def step_name(step: int) -> str:
 
 
 def best_name(step: int) -> str:
-    """Return the name of the best weights."""
     return f"best-{step:010d}"
 
 

@@ -235,7 +235,6 @@ def convert(module: torch.nn.Module, precision: Precision) -> None:
 
 
 def autocast(precision: Precision, device: torch.device) -> contextlib.AbstractContextManager[Any]:
-    """Return the context of a forward pass."""
     if precision == "bf16":
         return torch.autocast(device.type, torch.bfloat16)
     return contextlib.nullcontext()

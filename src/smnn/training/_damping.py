@@ -70,16 +70,13 @@ class Damping(Task):
         return y[:, :, 0, 0]
 
     def losses(self, batch: Any) -> dict[str, Tensor]:
-        """Return the mean squared error of the trajectories."""
         u, y = batch
         return {"loss": (self(u, y.shape[1]) - y).square().mean()}
 
     def evaluate(self, batch: Any) -> dict[str, Tensor]:
-        """Return the loss, and the trajectories as output."""
         u, y = batch
         z = self(u, y.shape[1])
         return {"loss": (z - y).square().mean(), "z": z}
 
     def config(self) -> dict[str, Any]:
-        """Return the constructor arguments."""
         return dict(self._config)

@@ -203,7 +203,6 @@ class Sampler:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Number of optimizer steps in an epoch."""
         full, remainder = divmod(self.samples, self.batch_size)
         return full + (remainder > 0 and not self.drop_last)
 
@@ -221,7 +220,6 @@ class Sampler:
         return self.permutation(epoch)[start : start + self.batch_size]
 
     def count(self, step: int) -> int:
-        """Return the number of samples of a step over all processes."""
         start = step % self.steps_per_epoch * self.batch_size
         return min(self.batch_size, self.samples - start)
 
@@ -302,7 +300,7 @@ def load(fetcher: Fetcher, shares: Iterator[Share], workers: int) -> Iterator[tu
 
     loader: DataLoader[Any] = DataLoader(
         fetcher,
-        sampler=_IteratorSampler(recorded()),
+        sampler=recorded(),
         batch_size=None,
         num_workers=workers,
         generator=torch.Generator(),  # by default it draws from the generator that training uses
@@ -316,16 +314,6 @@ def load(fetcher: Fetcher, shares: Iterator[Share], workers: int) -> Iterator[tu
         with contextlib.suppress(RuntimeError):
             time.sleep(1.0)
         raise RuntimeError("DataLoader worker (pid unknown) died while it sent a batch") from error
-
-
-class _IteratorSampler:
-    """An iterator as the iterable that `DataLoader` expects."""
-
-    def __init__(self, shares: Iterator[Share]) -> None:
-        self.shares = shares
-
-    def __iter__(self) -> Iterator[Share]:
-        return self.shares
 
 
 # ---------------------------------------------------------------- batches

@@ -36,7 +36,6 @@ class Table:
         self._size = 0
 
     def start(self) -> None:
-        """Start with an empty file."""
         if self.path is not None:
             with writing(self.path):
                 self.path.unlink(missing_ok=True)
@@ -138,14 +137,12 @@ class Log:
                     self._events = board.SummaryWriter(str(self._folder), purge_step=purge)
 
     def step(self, row: Row, samples_per_second: float) -> None:
-        """Log a step."""
         self.steps.add(row)
         self._write("train", row)
         if self._events is not None:
             self._write("train", {"step": row["step"], "samples_per_second": samples_per_second})
 
     def epoch(self, row: Row) -> None:
-        """Log an evaluation."""
         self.epochs.add(row)
         self._write("epoch", row)
 
@@ -166,7 +163,6 @@ class Log:
         return {"steps": self.steps.position(), "epochs": self.epochs.position()}
 
     def close(self) -> None:
-        """Close the files."""
         if self._events is not None:
             assert self._folder is not None
             with writing(self._folder):
@@ -183,12 +179,10 @@ class Throughput:
         self._total = self._since = 0
 
     def add(self, samples: int) -> None:
-        """Count the samples of a finished step."""
         self._total += samples
         self._since += samples
 
     def read(self) -> None:
-        """Update `recent`."""
         now = time.monotonic()
         self.recent = self._since / max(now - self._last, 1e-9)
         self._last, self._since = now, 0
@@ -217,7 +211,6 @@ class Display:
         """Show the progress of training."""
 
     def message(self, text: str) -> None:
-        """Show a message."""
         if self._enabled:
             print(text, file=sys.stderr)
 

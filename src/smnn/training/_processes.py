@@ -37,7 +37,6 @@ class Processes:
 
     @property
     def is_main(self) -> bool:
-        """Whether this process writes files and prints."""
         return self.rank == 0
 
     def sum(self, x: Tensor) -> Tensor:

@@ -186,7 +186,6 @@ class _Run:
         return -(-self.steps // self.sampler.steps_per_epoch)
 
     def result(self) -> FitResult:
-        """Return the result of a finished run."""
         best = self.minimum.best
         return FitResult(
             steps=self.steps,

@@ -77,11 +77,9 @@ class Minimum:
         return better
 
     def state(self) -> dict[str, Any]:
-        """Return the state as JSON-compatible values."""
         return {"best": self.best, "best_step": self.best_step, "stale": self.stale}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Restore a state that `state` returned."""
         self.best = None if state["best"] is None else float(state["best"])
         self.best_step, self.stale = int(state["best_step"]), int(state["stale"])
 
@@ -95,17 +93,14 @@ class Plateau(Minimum):
         self.scale = 1.0
 
     def add(self, value: float, step: int) -> None:
-        """Add the value of an evaluation."""
         if not self.improved(value, step) and self.stale > self.patience:
             self.scale *= self.factor
             self.stale = 0
 
     def state(self) -> dict[str, Any]:
-        """Return the state as JSON-compatible values."""
         return {"scale": self.scale, **super().state()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Restore a state that `state` returned."""
         self.scale = float(state["scale"])
         super().restore(state)
 
@@ -130,7 +125,6 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Add the current weights to the average."""
         self._mix(self._values, self._weights, 1)
 
     @contextlib.contextmanager
@@ -144,7 +138,6 @@ class WeightAverage:
             self._copy(own)
 
     def apply(self) -> None:
-        """Copy the averaged weights into the task."""
         self._copy(self._values)
 
     @torch.no_grad()
@@ -153,11 +146,9 @@ class WeightAverage:
             weight.copy_(value)
 
     def state(self) -> dict[str, Tensor]:
-        """Return the averages by parameter name."""
         return {name: self._values[i] for name, i in self._names.items()}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Restore a state that `state` returned."""
         for name, i in self._names.items():
             self._values[i].copy_(state[name])
 
@@ -193,16 +184,13 @@ class Totals:
         return [x / samples for x in sums]
 
     def reset(self) -> None:
-        """Start an epoch."""
         if self._sums is not None:
             self._sums.zero_()
 
     def state(self) -> Tensor:
-        """Return the sums."""
         return torch.zeros(0) if self._sums is None else self._sums
 
     def restore(self, step: int, sums: Tensor) -> None:
-        """Restore the sums and the number of finished steps."""
         self._sums = sums.to(self._device) if len(sums) else None
         self._step.fill_(step)
 
