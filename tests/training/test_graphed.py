@@ -1,4 +1,4 @@
-"""Steps recorded as CUDA graphs: the same numbers as without, or a stated reason."""
+"""Steps recorded as CUDA graphs equal eager steps, or there is a stated reason."""
 
 from typing import Any
 
@@ -22,14 +22,14 @@ def gpu(test: Any) -> Any:
 
 
 @pytest.mark.parametrize("wanted", [True, "auto"])
-def test_on_a_cpu_steps_run_as_ever(wanted: Any) -> None:
+def test_steps_on_a_cpu_are_eager(wanted: Any) -> None:
     config = TrainConfig(max_steps=6, batch_size=8, graphed=wanted)
     result = fit(Damping(), oscillations(20), config, progress=False)
     assert result.graphed == "no: there is no CUDA device"
 
 
 @pytest.mark.skipif(CUDA, reason="there is a CUDA device")
-def test_a_step_without_a_device_says_so() -> None:
+def test_a_step_without_a_device_states_the_reason() -> None:
     seen: list[Any] = []
     step = GraphedStep(seen.append, lambda: None)
     for i in range(6):
@@ -40,7 +40,7 @@ def test_a_step_without_a_device_says_so() -> None:
 
 
 class Emulated(GraphedStep):
-    """Replays by calling the step on the recorded inputs, so that the order of things is tested."""
+    """Replays by calling the step on the recorded inputs, to test the logic on a CPU."""
 
     def _on_side_stream(self, batch: Any) -> Any:
         return self._step(batch)
@@ -84,7 +84,7 @@ def test_recording_replaying_and_forgetting(monkeypatch: pytest.MonkeyPatch) -> 
     assert run.reason is None
 
 
-def test_off_is_off() -> None:
+def test_graphs_can_be_disabled() -> None:
     config = TrainConfig(max_steps=2, batch_size=8, graphed=False)
     assert fit(Line(), line_data(), config, progress=False).graphed == "no: graphed is off"
 
@@ -151,7 +151,7 @@ def test_a_recorded_run_equals_an_eager_run(precision: str, drop_last: bool) -> 
 
 
 class Cycled(Net):
-    """Replaces a tensor after each epoch, which a record would not notice."""
+    """Replaces a tensor after each epoch, which a graph would not notice."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -166,7 +166,7 @@ class Cycled(Net):
 
 
 @gpu
-def test_a_task_that_changes_after_an_epoch_is_recorded_anew() -> None:
+def test_steps_are_recorded_again_after_a_change() -> None:
     losses = {}
     for wanted in (True, False):
         torch.manual_seed(0)
@@ -177,7 +177,7 @@ def test_a_task_that_changes_after_an_epoch_is_recorded_anew() -> None:
 
 
 @gpu
-def test_a_task_that_waits_for_the_device_runs_eagerly_and_says_why() -> None:
+def test_a_task_that_synchronizes_runs_eagerly() -> None:
     config = gpu_config(max_steps=8, batch_size=25, log_every=1, graphed=True)
     result = fit(net(wait=True), oscillations(100, times=30), config, progress=False)
     assert result.graphed.startswith("no: the step waits for the device")
@@ -186,7 +186,7 @@ def test_a_task_that_waits_for_the_device_runs_eagerly_and_says_why() -> None:
 
 
 @gpu
-def test_tasks_are_recorded_only_if_they_say_so() -> None:
+def test_only_capturable_tasks_are_recorded() -> None:
     config = gpu_config(max_steps=5, batch_size=4)
     result = fit(Line(), line_data(), config, progress=False)
     assert result.graphed == "no: Line is not declared capturable"
@@ -199,7 +199,7 @@ def test_tasks_are_recorded_only_if_they_say_so() -> None:
 
 @gpu
 def test_resuming_on_a_gpu(tmp_path: Any) -> None:
-    """State of the optimiser comes back onto the device, and steps are recorded again."""
+    """The optimizer state is restored on the device, and steps are recorded again."""
     data = oscillations(100, times=30)
     config = gpu_config(max_steps=24, batch_size=25, log_every=1, tensorboard=False)
     whole = fit(net(), data, config, tmp_path / "a", progress=False)

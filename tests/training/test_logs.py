@@ -1,4 +1,4 @@
-"""What is written and shown along the way."""
+"""Logs and progress display."""
 
 import csv
 import io
@@ -11,12 +11,12 @@ from rich.console import Console
 from training_cases import Line, line_data
 
 from smnn._util.files import OutputError
-from smnn.training import Damping, TrainConfig, fit, oscillations
+from smnn.training import Damping, TrainConfig, TrainingError, fit, oscillations
 from smnn.training import _logs as progress
 from smnn.training._logs import Log, Table, Throughput
 
 
-def test_rows_come_back_exactly(tmp_path: Path) -> None:
+def test_rows_are_restored_exactly(tmp_path: Path) -> None:
     table = Table(tmp_path / "t.csv")
     rows = [{"step": i, "x": (0.1 + 0.2) ** i, "y": float("inf")} for i in range(1, 5)]
     for row in rows[:2]:
@@ -36,20 +36,20 @@ def test_rows_come_back_exactly(tmp_path: Path) -> None:
     assert (tmp_path / "t.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
 
 
-def test_columns_do_not_change(tmp_path: Path) -> None:
+def test_columns_must_not_change(tmp_path: Path) -> None:
     table = Table(None)
     table.add({"step": 1, "a": 1.0})
     with pytest.raises(TrainingError, match="the scalars step, b after step, a before"):
         table.add({"step": 2, "b": 1.0})
 
 
-def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
+def test_an_unwritable_file(tmp_path: Path) -> None:
     (tmp_path / "t.csv").mkdir()
     with pytest.raises(OutputError, match=r"cannot write .*t\.csv"):
         Table(tmp_path / "t.csv").add({"step": 1})
 
 
-def test_csv_files_of_a_run(tmp_path: Path) -> None:
+def test_csv_files(tmp_path: Path) -> None:
     config = TrainConfig(epochs=2, batch_size=10, log_every=2, tensorboard=False)
     result = fit(Damping(), oscillations(40, times=5), config, tmp_path, progress=False)
     with (tmp_path / "steps.csv").open() as file:
@@ -100,7 +100,7 @@ def train(capsys: pytest.CaptureFixture[str], **options: Any) -> str:
 
 
 def test_in_a_pipe(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lines without control characters, and not many of them."""
+    """A few lines without control characters."""
     text = train(capsys)
     assert "\x1b" not in text
     assert "\r" not in text
@@ -112,7 +112,7 @@ def test_in_a_pipe(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monke
     assert len(train(capsys).splitlines()) == 4
 
 
-def test_quietly(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_progress(capsys: pytest.CaptureFixture[str]) -> None:
     text = train(capsys, progress=False)
     assert text == "Steps are not recorded as a CUDA graph: there is no CUDA device.\n"
 

@@ -1,4 +1,4 @@
-"""The training loop against one written by hand."""
+"""The training loop compared with a hand-written one."""
 
 import math
 from collections.abc import Iterator

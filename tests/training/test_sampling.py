@@ -1,4 +1,4 @@
-"""Which samples a step sees: checked as sets and against plain slicing."""
+"""Samples of each step, compared with sets and slices."""
 
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ def test_processes_share_one_permutation(
             assert sorted(seen) == list(range(n))
 
 
-def test_order_depends_on_seed_and_epoch_alone() -> None:
+def test_order_depends_only_on_seed_and_epoch() -> None:
     plan = Sampler(30, 4, seed=1)
     first, second = plan.permutation(0), plan.permutation(1)
     assert not torch.equal(first, second)
@@ -70,8 +70,8 @@ def losses(dataset: Any, **options: Any) -> list[float]:
     return [row["loss"] for row in fit(Line(), dataset, config, progress=False).history]
 
 
-def test_loading_elsewhere_changes_nothing() -> None:
-    """Random numbers of a sample follow from the seed, the epoch and the sample."""
+def test_workers_do_not_change_samples() -> None:
+    """Random numbers of a sample depend on the seed, the epoch and the sample only."""
     here = losses(RandomSamples())
     assert losses(RandomSamples(), workers=2) == here
     assert losses(RandomSamples(), seed=1) != here
@@ -79,7 +79,7 @@ def test_loading_elsewhere_changes_nothing() -> None:
     assert losses(tensors, workers=1) == losses(tensors)
 
 
-def test_a_sample_differs_from_epoch_to_epoch() -> None:
+def test_random_samples_differ_between_epochs() -> None:
     fetch = Fetcher(RandomSamples(), seed=0, name="training")
     first, again, later = (fetch[Share(torch.tensor([3, 4]), 2, e)][0] for e in (0, 0, 1))
     assert torch.equal(first, again)
@@ -88,7 +88,7 @@ def test_a_sample_differs_from_epoch_to_epoch() -> None:
     assert alone[0] == first[1]
 
 
-def test_tensor_data_sets_are_indexed_as_a_whole() -> None:
+def test_tensor_data_sets_are_indexed_by_batches() -> None:
     x, y = torch.arange(10), torch.arange(10.0)
     fetch = Fetcher(TensorDataset(x, y), 0, "training")
     found = fetch[Share(torch.tensor([4, 2]), 2, 0)]
@@ -106,7 +106,7 @@ def test_workers_keep_the_order() -> None:
         assert torch.equal(batch[0], line_data(40).tensors[0][expected.indices])
 
 
-def test_data_without_an_index_are_refused() -> None:
+def test_iterable_data_sets_are_rejected() -> None:
     class Stream(IterableDataset):
         def __iter__(self) -> Any:
             return iter([])
@@ -115,7 +115,7 @@ def test_data_without_an_index_are_refused() -> None:
         Fetcher(Stream(), 0, "training")
 
 
-def test_digest_tells_data_apart() -> None:
+def test_digest_distinguishes_data() -> None:
     def digest(dataset: Any) -> str:
         return Fetcher(dataset, 0, "training").digest()
 
@@ -156,7 +156,7 @@ def test_windows_are_slices(lengths: list[int], length: int, stride: int, V: int
     assert torch.equal(windows[-1], found[-1])
 
 
-def test_windows_of_a_file_are_mapped(tmp_path: Path) -> None:
+def test_files_are_memory_mapped(tmp_path: Path) -> None:
     path = tmp_path / "series.npy"
     x = np.arange(40, dtype=np.float32).reshape(20, 2)
     np.save(path, x)

@@ -1,4 +1,4 @@
-"""Settings: every message, and JSON there and back."""
+"""Settings, their messages, and the registry of tasks."""
 
 import json
 from typing import Any
@@ -46,7 +46,7 @@ from smnn.training import _task as registry
         ({"keep_last": 0}, "keep_last: got 0; expected at least 1"),
     ],
 )
-def test_wrong_settings_are_named(options: dict[str, Any], message: str) -> None:
+def test_invalid_settings(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         TrainConfig(**({"epochs": 1} if options else {}) | options)
     assert message in str(caught.value)
@@ -66,19 +66,19 @@ configs = st.builds(
 
 
 @given(configs)
-def test_json_there_and_back(config: TrainConfig) -> None:
+def test_json_roundtrip(config: TrainConfig) -> None:
     text = json.dumps(config.to_dict(), allow_nan=False)
     assert TrainConfig.from_dict(json.loads(text)) == config
 
 
-def test_names_that_do_not_exist() -> None:
+def test_unknown_settings() -> None:
     with pytest.raises(ConfigError, match=r"there is no setting 'batchsize'; did you mean batch_s"):
         TrainConfig.from_dict({"epochs": 1, "batchsize": 3})
     with pytest.raises(ConfigError, match="there is no setting 'xyz'; There are: epochs, max_st"):
         TrainConfig.from_dict({"epochs": 1, "xyz": 3})
 
 
-def test_what_may_change_when_a_run_is_resumed() -> None:
+def test_settings_that_may_change_on_resume() -> None:
     config = TrainConfig(epochs=3)
     for name, value in (("devices", 4), ("epochs", 5), ("accumulate", 2), ("log_every", 3)):
         assert config.replace(**{name: value}).identity() == config.identity()
@@ -88,7 +88,7 @@ def test_what_may_change_when_a_run_is_resumed() -> None:
     assert cosine.replace(epochs=5).identity() != cosine.identity()
 
 
-def test_settings_cannot_be_changed_in_place() -> None:
+def test_settings_are_immutable() -> None:
     with pytest.raises(AttributeError):
         TrainConfig(epochs=1).lr = 3.0  # type: ignore[misc]
 
@@ -112,7 +112,7 @@ def test_registering() -> None:
 
 
 def test_tasks_of_installed_packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An entry point names the module to import; it is imported when its task is asked for."""
+    """An entry point names a module, which is imported when its task is requested."""
 
     class Point:
         name = "elsewhere"

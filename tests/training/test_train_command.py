@@ -1,4 +1,4 @@
-"""`smnn train`: what it trains, prints and writes, and how it fails."""
+"""The command `smnn train`."""
 
 import json
 import os
@@ -122,7 +122,7 @@ def test_listing(tasks: str) -> None:
     assert listed["slope"]["train"] == {"epochs": 3, "lr": 0.1, "tensorboard": False}
 
 
-def test_own_tasks(tmp_path: Path, tasks: str) -> None:
+def test_tasks_from_files_and_modules(tmp_path: Path, tasks: str) -> None:
     done = call("slope", "--tasks", tasks, "--out", str(tmp_path / "a"), "--set", "task.start=2.0")
     assert done.exit_code == 0, done.output
     assert load_task(tmp_path / "a", "latest").weight.item() > 2
@@ -212,8 +212,8 @@ def test_debug_shows_where(tmp_path: Path) -> None:
     assert type(done.exception).__name__ == "ConfigError"
 
 
-def test_interruption_says_how_to_go_on(tmp_path: Path) -> None:
-    """In a process of its own, as a person has it."""
+def test_interruption_explains_how_to_resume(tmp_path: Path) -> None:
+    """In a separate process."""
     script = tmp_path / "smnn"
     script.write_text("import typer\nfrom smnn.cli.train import train\ntyper.run(train)\n")
     options = ["--set", "epochs=100000", "--set", "tensorboard=false"]

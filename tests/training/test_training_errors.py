@@ -1,4 +1,4 @@
-"""What goes wrong in training: numbers that are not finite, wrong losses, nothing to train."""
+"""Errors of training: non-finite numbers, invalid losses, nothing to train."""
 
 import math
 from pathlib import Path
@@ -64,7 +64,7 @@ def test_a_monitored_scalar_that_is_not_finite_stops() -> None:
         run(scripted(1.0, math.nan, 1.0), data, epochs=3, monitor="score")
 
 
-def test_a_scalar_that_is_only_reported_may_be_nan(tmp_path: Path) -> None:
+def test_a_scalar_that_is_not_monitored_may_be_nan(tmp_path: Path) -> None:
     class Partly(Line):
         def evaluate(self, batch: Any) -> dict[str, Tensor]:
             return {**self.losses(batch), "rare": torch.tensor(math.nan)}
@@ -84,7 +84,7 @@ def test_a_scalar_that_is_only_reported_may_be_nan(tmp_path: Path) -> None:
         ({"loss": torch.ones(()), "note": 1.0}, "'note' is float; expected a scalar tensor"),
     ],
 )
-def test_wrong_losses(returned: Any, message: str) -> None:
+def test_invalid_losses(returned: Any, message: str) -> None:
     class Wrong(Line):
         def losses(self, batch: Any) -> Any:
             return returned
@@ -93,7 +93,7 @@ def test_wrong_losses(returned: Any, message: str) -> None:
         run(Wrong(), line_data(), max_steps=1)
 
 
-def test_scalars_that_change() -> None:
+def test_scalars_must_not_change() -> None:
     class Fickle(Line):
         def losses(self, batch: Any) -> dict[str, Tensor]:
             self.calls = getattr(self, "calls", 0) + 1
@@ -123,7 +123,7 @@ def test_nothing_to_train_or_to_train_on() -> None:
         fit(Line(), line_data(), settings(max_steps=1), resume=True)
 
 
-def test_a_task_must_say_what_it_is() -> None:
+def test_required_methods() -> None:
     class Bare(Task):
         pass
 
