@@ -120,7 +120,7 @@ def test_without_progress(capsys: pytest.CaptureFixture[str]) -> None:
 def test_in_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = Console(force_terminal=True, width=100, record=True, file=io.StringIO())
     monkeypatch.setattr("rich.console.Console", lambda **_: shown)
-    with progress.display(True, True, total=10, start=4) as screen:
+    with progress.Display(True, True, total=10, start=4) as screen:
         screen.update(5, 2, 0.0123456, 4567.8)
         screen.message("a message")
     text = shown.export_text()

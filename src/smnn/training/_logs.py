@@ -12,7 +12,7 @@ import io
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -201,69 +201,59 @@ LINE_EVERY = 10.0
 """Seconds between progress lines if standard error is not a terminal."""
 
 
-class Display:
-    """Shows messages only, and only in the main process."""
+class Display(contextlib.AbstractContextManager["Display"]):
+    """Progress on standard error: a bar in a terminal, occasional lines elsewhere.
 
-    def __init__(self, enabled: bool) -> None:
-        self._enabled = enabled
+    Args:
+        progress: Whether to show progress, in addition to messages.
+        is_main: Whether this is the main process; the others show nothing.
+        total: Number of steps.
+        start: Number of finished steps.
+    """
 
-    def update(self, step: int, epoch: int, loss: float, speed: float) -> None:
-        """Show the progress of training."""
-
-    def message(self, text: str) -> None:
-        if self._enabled:
-            print(text, file=sys.stderr)
-
-
-class _Lines(Display):
-    def __init__(self, console: Any, total: int) -> None:
-        super().__init__(enabled=True)
-        self._console, self._total = console, total
+    def __init__(self, progress: bool, is_main: bool, total: int, start: int) -> None:
+        self._is_main, self._progress, self._total = is_main, progress and is_main, total
         self._last = time.monotonic()
+        self._bar: Any = None
+        if self._progress:
+            console = require("rich.console", "show progress").Console(stderr=True, highlight=False)
+            if console.is_terminal:
+                self._bar = _bar(console)
+                fields = {"epoch": "-", "loss": "-", "speed": "-"}
+                self._task = self._bar.add_task("", total=total, completed=start, **fields)
+                self._bar.start()
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
 
     def update(self, step: int, epoch: int, loss: float, speed: float) -> None:
+        if self._bar is not None:
+            fields = {"epoch": epoch, "loss": f"{loss:.4g}", "speed": f"{speed:,.0f}"}
+            self._bar.update(self._task, completed=step, **fields)
+            return
         now = time.monotonic()
-        if now - self._last >= LINE_EVERY or step == self._total:
+        if self._progress and (now - self._last >= LINE_EVERY or step == self._total):
             self._last = now
             where = f"step {step:,} of {self._total:,}, epoch {epoch}"
             self.message(f"{where}, loss {loss:.6g}, {speed:,.0f} samples/s")
 
     def message(self, text: str) -> None:
-        self._console.print(text, soft_wrap=True, markup=False)
+        """Show a message in the main process."""
+        if self._bar is not None:
+            self._bar.console.print(text, soft_wrap=True, markup=False)
+        elif self._is_main:
+            print(text, file=sys.stderr)
 
 
-class _Bar(_Lines):
-    def __init__(self, console: Any, total: int, start: int) -> None:
-        super().__init__(console, total)
-        rich = require("rich.progress", "show progress")
-        self.progress = rich.Progress(
-            rich.TextColumn("epoch {task.fields[epoch]}"),
-            rich.BarColumn(),
-            rich.MofNCompleteColumn(),
-            rich.TextColumn("loss {task.fields[loss]}"),
-            rich.TextColumn("{task.fields[speed]} samples/s"),
-            rich.TimeRemainingColumn(),
-            console=console,
-        )
-        self._task = self.progress.add_task(
-            "", total=total, completed=start, epoch="-", loss="-", speed="-"
-        )
-
-    def update(self, step: int, epoch: int, loss: float, speed: float) -> None:
-        fields = {"epoch": epoch, "loss": f"{loss:.4g}", "speed": f"{speed:,.0f}"}
-        self.progress.update(self._task, completed=step, **fields)
-
-
-@contextlib.contextmanager
-def display(progress: bool, is_main: bool, total: int, start: int) -> Iterator[Display]:
-    """Yield a display on standard error: a bar in a terminal, occasional lines elsewhere."""
-    if not (progress and is_main):
-        yield Display(enabled=is_main)
-        return
-    console = require("rich.console", "show progress").Console(stderr=True, highlight=False)
-    if console.is_terminal:
-        bar = _Bar(console, total, start)
-        with bar.progress:
-            yield bar
-    else:
-        yield _Lines(console, total)
+def _bar(console: Any) -> Any:
+    rich = require("rich.progress", "show progress")
+    return rich.Progress(
+        rich.TextColumn("epoch {task.fields[epoch]}"),
+        rich.BarColumn(),
+        rich.MofNCompleteColumn(),
+        rich.TextColumn("loss {task.fields[loss]}"),
+        rich.TextColumn("{task.fields[speed]} samples/s"),
+        rich.TimeRemainingColumn(),
+        console=console,
+    )

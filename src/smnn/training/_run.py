@@ -44,7 +44,7 @@ from smnn.training._errors import (
     TrainingError,
 )
 from smnn.training._evaluate import evaluate_all
-from smnn.training._logs import Display, Log, Row, Throughput, display
+from smnn.training._logs import Display, Log, Row, Throughput
 from smnn.training._processes import (
     Processes,
     StopRequest,
@@ -129,7 +129,7 @@ def fit(
         run.start(resume)
         stack.enter_context(matmul_precision(config.precision))
         stop = stack.enter_context(stop_signals(folder is not None))
-        screen = stack.enter_context(display(progress, processes.is_main, run.total, run.steps))
+        screen = stack.enter_context(Display(progress, processes.is_main, run.total, run.steps))
         run.train(stop, screen)
     return run.result()
 
