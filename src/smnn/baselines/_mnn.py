@@ -44,14 +44,14 @@ def mnn_exact(
 ) -> MNNSolution:
     r"""Solve the original MNN problem exactly, in time and memory linear in `T`.
 
-    Minimises, over $y$ and the slack $\epsilon$,
+    Minimizes, over $y$ and the slack $\epsilon$,
 
     $$ \tfrac12 \|\text{governing}\|^2 + \tfrac12 \|\text{initial}\|^2
        + \tfrac12 \sum_i (a_i \cdot y + \sigma_i \epsilon)^2 - \gamma \alpha\, \epsilon $$
 
     where $a_i \cdot y$ are the smoothness rows of `smnn.solve` with `scheme="central"` and
-    $\sigma_i = \pm 1$. Only the product of `gamma` and `alpha` matters. Differentiable in every
-    tensor, any number of times. Computes in float64 also for float32 tensors.
+    $\sigma_i = \pm 1$. Only the product of `gamma` and `alpha` matters. Differentiable with
+    respect to every tensor, to any order. The arithmetic is float64, also for float32 tensors.
 
     Args:
         c: `(*B, T, Q, V, R+1)` coefficients, `R >= 1`. Time size 1 means constant in time.
@@ -60,9 +60,9 @@ def mnn_exact(
         s: `(*B, T-1)` steps, or `(*B, T-1, V)` for a grid per variable. Positive.
         gamma: Number, or tensor that broadcasts against `(*B)`.
         alpha: Number, or tensor that broadcasts against `(*B)`.
-        periodic: `(*B, V, R)` what $y(0) - y(T-1)$ is to be for the orders below `R`: zeros for a
-            periodic series. `None` leaves the ends alone.
-        n_steps: Number of times `T`, needed when `c`, `d` and `s` are all constant in time.
+        periodic: `(*B, V, R)` target of $y(0) - y(T-1)$ for the orders below `R`: zeros for a
+            periodic series. `None` for no such rows.
+        n_steps: Number of times `T`; required if `c`, `d` and `s` are all constant in time.
         backend: As in `smnn.solve`.
         check: Raise if a sample has no unique finite solution. Otherwise it is NaN and
             `converged` is false.

@@ -40,7 +40,7 @@ def train(
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder of the run (default smnn-results/TASK).")
+        Path | None, typer.Option(help="Folder for the results (default smnn-results/TASK).")
     ] = None,
     devices: Annotated[
         int | None, typer.Option(min=1, help="Processes per node, each with one device.")

@@ -15,13 +15,13 @@ def install(solver: str | SolverType | None = None) -> None:
     """Provide the modules `solver.ode_layer` and `config` of mech-nn, regardless of `sys.path`.
 
     Call it before the first import of either. `ipdb`, which those programs import for debugging,
-    is replaced by `pdb` where it is not installed.
+    is replaced by `pdb` if it is not installed.
 
     Args:
-        solver: What the layers use, a `SolverType` or its name; unchanged if `None`.
+        solver: Solver of the layers, a `SolverType` or its name; unchanged if `None`.
 
     Raises:
-        RuntimeError: If another `solver` or `config` has already been imported.
+        RuntimeError: Another `solver` or `config` has already been imported.
     """
     chosen = None if solver is None else solver_named(solver)
     modules = _modules()

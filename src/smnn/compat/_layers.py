@@ -123,19 +123,19 @@ class ODEINDLayer(_ODELayer):
     """`n_ind_dim` independent scalar ODEs for each item of a batch.
 
     Args:
-        bs: Items in a batch.
+        bs: Batch size.
         order: Highest derivative `R`, at least 2.
-        n_ind_dim: ODEs per item.
-        n_iv: How many orders have initial values, `R_init + 1`; 0 for none.
+        n_ind_dim: Independent ODEs per item of the batch.
+        n_iv: Number of orders with initial values, `R_init + 1`; 0 for none.
         n_step: Number of times `T`.
-        n_iv_steps: How many times have initial values.
-        solver_dbl: Results in float64 unless `double_ret` says otherwise. The arithmetic is
-            float64 either way.
-        gamma: Only its product with `alpha` matters.
-        alpha: Pull on the slack.
-        central_diff: Accepted and without effect, as in the published code.
-        double_ret: Return float64 rather than float32.
-        device: Accepted and without effect: tensors stay where they are.
+        n_iv_steps: Number of times with initial values.
+        solver_dbl: Return float64 if `double_ret` is true as well. The arithmetic is float64 in
+            any case.
+        gamma: Weight of the slack term; only the product with `alpha` matters.
+        alpha: As `gamma`.
+        central_diff: Ignored, as in the published code.
+        double_ret: Return float64 instead of float32.
+        device: Ignored: tensors keep their device.
         solver: A `SolverType` or its name; `ODEConfig.linear_solver` if `None`.
     """
 
@@ -177,21 +177,21 @@ class ODESYSLayer(_ODELayer):
     """`n_ind_dim` independent systems of `n_dim` coupled variables for each item of a batch.
 
     Args:
-        bs: Items in a batch.
+        bs: Batch size.
         order: Highest derivative `R`, at least 2.
-        n_ind_dim: Systems per item.
+        n_ind_dim: Independent systems per item of the batch.
         n_dim: Variables `V` of a system.
         n_equations: Equations `Q` of a system.
-        n_iv: How many orders have initial values, `R_init + 1`; 0 for none.
-        n_iv_steps: How many times have initial values.
+        n_iv: Number of orders with initial values, `R_init + 1`; 0 for none.
+        n_iv_steps: Number of times with initial values.
         n_step: Number of times `T`.
-        periodic_boundary: Tie the ends together, for the orders below `order`.
-        solver_dbl: Results in float64 unless `double_ret` says otherwise. The arithmetic is
-            float64 either way.
-        gamma: Only its product with `alpha` matters.
-        alpha: Pull on the slack.
-        double_ret: Return float64 rather than float32.
-        device: Accepted and without effect: tensors stay where they are.
+        periodic_boundary: Couple both ends of the series for the orders below `order`.
+        solver_dbl: Return float64 if `double_ret` is true as well. The arithmetic is float64 in
+            any case.
+        gamma: Weight of the slack term; only the product with `alpha` matters.
+        alpha: As `gamma`.
+        double_ret: Return float64 instead of float32.
+        device: Ignored: tensors keep their device.
         solver: A `SolverType` or its name; `ODEConfig.linear_solver` if `None`.
     """
 
