@@ -28,7 +28,7 @@ def ode_forward(
 ) -> Tensor:
     """Call `smnn.solve` with the name and the arguments of the published package.
 
-    Batch axes broadcast as in PyTorch; tensors may have different numbers of them. All arguments are
+    Batch axes broadcast as in PyTorch; tensors may have different numbers of them. Arguments are
     converted to the dtype of `coefficients`, which is also that of the result. The arithmetic is
     float64.
 
