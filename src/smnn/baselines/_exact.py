@@ -1,4 +1,4 @@
-r"""The original MNN in linear time: its matrix is a band with a narrow border.
+r"""The original MNN in linear time: its matrix is banded with a narrow border.
 
 Let $\hat M$ be the band: the normal matrix of the rows without slack and without periodic rows.
 The unknown slack, and one multiplier for every periodic row, are the border:
@@ -42,7 +42,7 @@ from smnn.baselines._system import (
 )
 
 SMALLEST_SCHUR = 1e-14
-"""Below this part of its diagonal entry, the slack is taken for undetermined."""
+"""Pivot of the slack, relative to its diagonal entry, below which it counts as undetermined."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class Exact(Method):
     def gradients(
         self, system: System, lam: Point, x: Point, wanted: list[bool]
     ) -> tuple[Tensor, ...]:
-        """By the backend's own kernels, unless the gradient is to be differentiated."""
+        """Use the kernels of the backend, unless the gradient is differentiated again."""
         if torch.is_grad_enabled():
             return super().gradients(system, lam, x, wanted)
         problem, need = system.problem, [*wanted[:4], False, False, False]

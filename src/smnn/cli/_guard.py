@@ -1,7 +1,7 @@
-"""What all commands share: names of options, and how one ends when something goes wrong.
+"""Options and error handling shared by all commands.
 
-0 is success, 1 a failure, 2 wrong use (options, files, packages that are not there), 130 an
-interruption. An error is a message on standard error, without a traceback unless --debug asks.
+Exit codes: 0 success, 1 failure, 2 wrong use (options, input files, missing packages), 130
+interrupted. Errors are printed to standard error, with a traceback only if --debug is given.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from smnn.errors import SmnnError
+
 if TYPE_CHECKING:
     import torch
 
@@ -22,34 +24,32 @@ FAILED = 1
 WRONG_USE = 2
 INTERRUPTED = 130
 RESULTS = Path("smnn-results")
-"""Where results go unless --out says otherwise."""
-KEPT = "Interrupted; files already complete are kept, no partial ones."
+"""Default folder of --out."""
+KEPT = "Interrupted. Files that were complete are kept; there are no partial files."
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-Device = Annotated[
-    str | None, typer.Option(help="cpu or cuda (default cuda where there is a device).")
-]
-Seed = Annotated[int, typer.Option(min=0, help="Decides everything random.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of errors.")]
+Device = Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda if available).")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of all random numbers.")]
 
 
-class WrongUseError(ValueError):
-    """What was asked for cannot be done; the message says what to change."""
+class WrongUseError(SmnnError, ValueError):
+    """Wrong use of a command; the message says what to change."""
 
 
 def notices() -> Console:
-    """Where progress and messages go; standard output is for results."""
+    """Return the console for progress and messages; standard output is for results."""
     return Console(stderr=True, highlight=False)
 
 
 @contextlib.contextmanager
 def guarded(debug: bool, *wrong: type[Exception], interrupted: str = KEPT) -> Iterator[None]:
-    """Turn exceptions of a command into a message and an exit code.
+    """Convert exceptions of a command to a message and an exit code.
 
     Args:
-        debug: Let them through instead.
-        wrong: Errors that say what the person has to change, beside those that always do.
-        interrupted: What Ctrl-C leaves behind.
+        debug: Do not convert exceptions.
+        wrong: Further exceptions that mean wrong use, with a message for the user.
+        interrupted: Message after Ctrl-C.
     """
     from smnn._util.files import OutputError
     from smnn._util.optional import MissingPackageError
@@ -78,7 +78,7 @@ def guarded(debug: bool, *wrong: type[Exception], interrupted: str = KEPT) -> It
 
 
 def repeated(context: typer.Context, folder: Path) -> str:
-    """The command as it was given, with the folder that was used."""
+    """Return the command line of this call, with the folder that was used."""
     words = ["smnn", context.command.name or ""]
     for parameter in context.command.params:
         value = context.params.get(parameter.name or "")
@@ -97,27 +97,27 @@ def repeated(context: typer.Context, folder: Path) -> str:
 
 
 def complain(message: str) -> None:
-    """An error, in full."""
+    """Print an error."""
     notices().print(f"[bold red]error:[/] {plain(message)}", soft_wrap=True)
 
 
 def remark(message: str) -> None:
-    """Something that the person should know, before or after the work."""
+    """Print a note."""
     notices().print(f"[yellow]note:[/] {plain(message)}", soft_wrap=True)
 
 
 def plain(message: str) -> str:
-    """Text in which brackets mean nothing to rich, and control characters nothing to a terminal."""
+    """Escape rich markup and replace control characters."""
     from rich.markup import escape
 
     return escape("".join(c if c.isprintable() or c in "\n\t" else "�" for c in message))
 
 
 def chosen_device(name: str | None) -> torch.device:
-    """The device that --device names; CUDA where there is one if it names none.
+    """Return the device of the option --device; by default CUDA if it is available.
 
     Raises:
-        WrongUseError: It is not a device, or is not there.
+        WrongUseError: It is not a device, or not available.
     """
     import torch
 
