@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from smnn.datasets import STANDALONE, LinearOde
-from smnn.experiments._timing import Timing
+from smnn.experiments.timing import Timing
 from smnn.experiments.standalone import run as standalone
 from smnn.experiments.standalone import view
 from smnn.experiments.standalone.run import (

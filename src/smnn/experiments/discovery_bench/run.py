@@ -30,7 +30,7 @@ from smnn.datasets.dynamics import (
     find_system,
     simulate,
 )
-from smnn.experiments._timing import threads
+from smnn.experiments.timing import threads
 from smnn.experiments.discovery_bench.methods import Method, Smnn, in_hindsight, score
 from smnn.experiments.discovery_bench.sindy import VARIANTS
 

@@ -22,7 +22,7 @@ from smnn._util.machine import describe_machine, package_versions
 from smnn._util.optional import MissingPackageError, require
 from smnn.datasets.dynamics import LORENZ, System, paper_lorenz, simulate
 from smnn.datasets.dynamics._terms import Array
-from smnn.experiments._timing import threads
+from smnn.experiments.timing import threads
 from smnn.experiments.discovery_bench.methods import Equation, Method, Smnn, score
 from smnn.experiments.discovery_bench.sindy import VARIANTS
 from smnn.experiments.lorenz import model

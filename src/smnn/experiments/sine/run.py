@@ -24,7 +24,7 @@ from torch.utils.data import TensorDataset
 
 from smnn._util.machine import describe_machine
 from smnn.datasets.sine import DampedSine, damped_sine, strongest_frequency
-from smnn.experiments._timing import threads
+from smnn.experiments.timing import threads
 from smnn.nn import (
     Coefficients,
     Free,
