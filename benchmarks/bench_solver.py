@@ -31,8 +31,7 @@ from _solvers import (
 from smnn._solver.cpu import native as cpu_native
 from smnn._util.files import OutputError, write_json
 from smnn._util.machine import describe_machine, package_versions
-from smnn.experiments.bench.solvers import Candidate
-from smnn.experiments.bench.timing import check, compare, time_all
+from smnn.experiments.bench.solvers import Candidate, check, compare, time_all
 
 
 def main() -> int:

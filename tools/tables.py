@@ -1,9 +1,9 @@
-r"""Write the result tables of README.md and docs/ from the JSON that the experiments leave.
+r"""Write the result tables of README.md and docs/ from the JSON of the experiments.
 
     python tools/tables.py --standalone smnn-results/standalone/standalone.json \
         --bench bench-output/bench.json --gpu benchmarks/results/gpu_h200.json
 
-No number in a table is typed by hand. Without an option its table is left as it is.
+No number is typed by hand. Tables without an option are left unchanged.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 import sys
 from pathlib import Path
 
-from experiment_tables import discovery_bench, kdv, kdv_step, lorenz_step
+from experiment_tables import discovery_bench, kdv, kdv_step, lorenz_step, scaling, sst
 from solver_tables import bench, compile_times, gpu, standalone
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -27,59 +27,59 @@ def between_markers(text: str, content: str, name: str) -> str:
     return f"{before}{start}\n{content}\n{end}{after}"
 
 
+def generated(name: str) -> Path:
+    return ROOT / "docs" / "generated" / f"{name}.md"
+
+
+PAGES = {
+    "bench": (generated("benchmarks"), bench, "bench.json of `make bench`"),
+    "gpu": (generated("gpu"), gpu, "JSON of benchmarks/bench_gpu.py"),
+    "compile": (generated("compile"), compile_times, "JSON of benchmarks/bench_compile.py"),
+    "lorenz-step": (
+        generated("lorenz_step"),
+        lorenz_step,
+        "JSON of benchmarks/bench_lorenz_step.py",
+    ),
+    "kdv-step": (generated("kdv_step"), kdv_step, "JSON of benchmarks/bench_kdv.py"),
+    "discovery-bench": (generated("discovery_bench"), discovery_bench, "discovery-bench.json"),
+    "kdv": (
+        generated("kdv"),
+        kdv,
+        "kdv.json of the packaged model, and of models trained on a GPU",
+    ),
+}
+"""Pages that hold one table: option, page, function, help."""
+README, SST = ROOT / "README.md", ROOT / "docs" / "sst.md"
+SECTIONS = {
+    "standalone": (README, lambda r: {"results": standalone(r)}, "standalone.json"),
+    "discovery-bench": (README, lambda r: {"discovery": discovery_bench(r)}, ""),
+    "sst": (SST, sst, "sst.json"),
+    "scaling": (SST, lambda r: {"scaling": scaling(r)}, "scaling.json"),
+}
+"""Tables between the markers of a page: option, page, function, help."""
+
+
+def write(page: Path, text: str) -> None:
+    page.write_text(text, encoding="utf-8")
+    print(f"Written: {page.relative_to(ROOT)}")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--standalone", type=Path, help="JSON of `smnn reproduce standalone`")
-    parser.add_argument("--gpu", type=Path, help="JSON of benchmarks/bench_gpu.py")
-    parser.add_argument("--compile", type=Path, help="JSON of benchmarks/bench_compile.py")
-    parser.add_argument("--bench", type=Path, help="bench.json of `make bench`")
-    parser.add_argument("--lorenz-step", type=Path, help="JSON of benchmarks/bench_lorenz_step.py")
-    parser.add_argument("--discovery-bench", type=Path, help="JSON of the discovery bench")
-    parser.add_argument(
-        "--kdv",
-        type=Path,
-        nargs=2,
-        metavar=("PRETRAINED", "TRAINED"),
-        help="kdv.json of the packaged model, and of models trained on a GPU",
-    )
-    parser.add_argument("--kdv-step", type=Path, help="JSON of benchmarks/bench_kdv.py")
-    options = parser.parse_args()
-    if options.standalone:
-        readme = ROOT / "README.md"
-        content = standalone(json.loads(options.standalone.read_text()))
-        readme.write_text(between_markers(readme.read_text(), content, "results"))
-        print(f"Written: {readme.relative_to(ROOT)}")
-    if options.bench:
-        page = ROOT / "docs" / "generated" / "benchmarks.md"
-        page.write_text(bench(json.loads(options.bench.read_text())))
-        print(f"Written: {page.relative_to(ROOT)}")
-    if options.gpu:
-        page = ROOT / "docs" / "generated" / "gpu.md"
-        page.write_text(gpu(json.loads(options.gpu.read_text())) + "\n")
-        print(f"Written: {page.relative_to(ROOT)}")
-    if options.compile:
-        page = ROOT / "docs" / "generated" / "compile.md"
-        page.write_text(compile_times(json.loads(options.compile.read_text())) + "\n")
-        print(f"Written: {page.relative_to(ROOT)}")
-    if options.lorenz_step:
-        page = ROOT / "docs" / "generated" / "lorenz_step.md"
-        page.write_text(lorenz_step(json.loads(options.lorenz_step.read_text())) + "\n")
-        print(f"Written: {page.relative_to(ROOT)}")
-    if options.discovery_bench:
-        page = ROOT / "docs" / "generated" / "discovery_bench.md"
-        content = discovery_bench(json.loads(options.discovery_bench.read_text()))
-        page.write_text(content + "\n")
-        readme = ROOT / "README.md"
-        readme.write_text(between_markers(readme.read_text(), content, "discovery"))
-        print(f"Written: {page.relative_to(ROOT)}, {readme.relative_to(ROOT)}")
-    if options.kdv:
-        page = ROOT / "docs" / "generated" / "kdv.md"
-        page.write_text(kdv(*(json.loads(path.read_text()) for path in options.kdv)) + "\n")
-        print(f"Written: {page.relative_to(ROOT)}")
-    if options.kdv_step:
-        page = ROOT / "docs" / "generated" / "kdv_step.md"
-        page.write_text(kdv_step(json.loads(options.kdv_step.read_text())) + "\n")
-        print(f"Written: {page.relative_to(ROOT)}")
+    for name, (_, _, text) in {**SECTIONS, **PAGES}.items():
+        parser.add_argument(f"--{name}", type=Path, nargs=2 if name == "kdv" else 1, help=text)
+    given = {k.replace("_", "-"): v for k, v in vars(parser.parse_args()).items() if v}
+    for name, paths in given.items():
+        records = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+        if name in PAGES:
+            page, make, _ = PAGES[name]
+            write(page, make(*records).rstrip("\n") + "\n")
+        if name in SECTIONS:
+            page, sections, _ = SECTIONS[name]
+            text = page.read_text(encoding="utf-8")
+            for marker, content in sections(*records).items():
+                text = between_markers(text, content, marker)
+            write(page, text)
     return 0
 
 

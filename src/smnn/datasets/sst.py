@@ -19,8 +19,14 @@ import numpy as np
 
 from smnn._util.files import InputError, read_bounded
 from smnn._util.optional import require
-from smnn.data._netcdf import DataFormatError as DataFormatError
-from smnn.data._netcdf import open_netcdf
+from smnn.data import DataFormatError as DataFormatError
+from smnn.data import open_netcdf
+from smnn.datasets._sst_tools import Neighbours as Neighbours
+from smnn.datasets._sst_tools import Standard as Standard
+from smnn.datasets._sst_tools import chunks as chunks
+from smnn.datasets._sst_tools import neighbours as neighbours
+from smnn.datasets._sst_tools import seasonal_waves as seasonal_waves
+from smnn.datasets._sst_tools import standard as standard
 
 MONTHLY = "oisst_v2_monthly_2p5deg.nc"
 NINO = "nino_weekly_1990_2020.for"

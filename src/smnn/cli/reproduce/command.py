@@ -87,7 +87,9 @@ def build(name: str) -> Callable[..., None]:
     options = {f.name: f for f in fields(run.Config) if "help" in f.metadata}
     hints = get_type_hints(run.Config)
 
-    def command(context: typer.Context, out: Path, as_json: bool, debug: bool, **given: Any) -> None:
+    def command(
+        context: typer.Context, out: Path, as_json: bool, debug: bool, **given: Any
+    ) -> None:
         from smnn._util.files import InputError
         from smnn.data import DataFormatError
 

@@ -24,8 +24,10 @@ from smnn.datasets.dynamics._system import add_noise as add_noise
 from smnn.datasets.dynamics._system import simulate as simulate
 from smnn.datasets.dynamics._systems import LORENZ as LORENZ
 from smnn.datasets.dynamics._systems import SYSTEMS as SYSTEMS
+from smnn.datasets.dynamics._terms import Array as Array
 from smnn.datasets.dynamics._terms import Basis as Basis
 from smnn.datasets.dynamics._terms import canonical as canonical
+from smnn.datasets.dynamics._terms import evaluate as evaluate
 
 
 def find_system(name: str) -> System:

@@ -27,8 +27,8 @@ PIECE = 32
 NAME = f"pde_{KEPT}-{POINTS}"
 
 
-class KdVFileError(ValueError):
-    """A file is not what it was taken for: says what was found and what was expected."""
+class KdVFileError(DataFormatError):
+    """A file of KdV data is missing, damaged, or laid out differently."""
 
 
 def write_easy(
@@ -171,10 +171,10 @@ def read_file(path: str | Path, split: Split | None = None) -> Trajectories:
         check_library(path)
         with h5py.File(path, "r") as file:
             found = _arrays(path, h5py, file, split)
-    except (InputError, DataFormatError) as error:
-        raise KdVFileError(str(error)) from None
     except KdVFileError:
         raise
+    except (InputError, DataFormatError) as error:
+        raise KdVFileError(str(error)) from None
     except Exception as error:  # whatever h5py makes of a damaged file
         what = (str(error).splitlines() or [""])[0]
         raise KdVFileError(f"{path} is not a readable HDF5 file ({what}).") from None

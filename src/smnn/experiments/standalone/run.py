@@ -114,7 +114,7 @@ class Entry:
 
 @dataclass
 class Standalone:
-    """Everything the experiment found."""
+    """Results of the experiment."""
 
     config: Config
     machine: dict[str, Any]
@@ -241,7 +241,7 @@ def ivp_solver(
 
 
 def right_hand_side(problem: LinearOde) -> Callable[[float, NDArray[np.float64]], Any]:
-    """x' = A x + b in plain Python numbers, which is fastest for SciPy at these sizes."""
+    """The function A x + b in plain Python numbers, which is fastest for SciPy at these sizes."""
     A, b = problem.as_explicit()
     *_, last = A.tolist()
     b_last = float(b[-1])
