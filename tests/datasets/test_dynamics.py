@@ -16,11 +16,11 @@ from smnn.datasets.dynamics import (
     System,
     add_noise,
     canonical,
+    evaluate,
     find_system,
     paper_lorenz,
     simulate,
 )
-from smnn.datasets.dynamics._terms import evaluate
 
 pytest.importorskip("scipy")
 systems = pytest.mark.parametrize("system", SYSTEMS, ids=lambda s: s.name)

@@ -9,8 +9,17 @@ import xarray
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smnn.datasets._sst_tools import chunks, neighbours, standard
-from smnn.datasets.sst import DataFormatError, monthly, nino, read_grid, read_nino, write_grid
+from smnn.datasets.sst import (
+    DataFormatError,
+    chunks,
+    monthly,
+    neighbours,
+    nino,
+    read_grid,
+    read_nino,
+    standard,
+    write_grid,
+)
 
 
 def test_monthly_grid() -> None:

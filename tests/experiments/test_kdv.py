@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 import typer
+from smnn.cli.reproduce.kdv import kdv as command
 from torch import nn
 from typer.testing import CliRunner
 
-from smnn.cli.reproduce.kdv import kdv as command
 from smnn.datasets import kdv as data_module
 from smnn.datasets.kdv import Frames, write_easy
 from smnn.experiments.kdv import baselines, modes, view, window

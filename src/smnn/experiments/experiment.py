@@ -42,7 +42,14 @@ def no_progress(*_: object) -> None:
     """Ignore progress."""
 
 
-def option(default: Any, help: str, *, minimum: float | None = None, file: bool = False) -> Any:
+def option(
+    default: Any,
+    help: str,
+    *,
+    minimum: float | None = None,
+    file: bool = False,
+    shown: str | bool = True,
+) -> Any:
     """Declare a field of a `Config` that is also a command-line option.
 
     Args:
@@ -50,8 +57,10 @@ def option(default: Any, help: str, *, minimum: float | None = None, file: bool 
         help: Help text.
         minimum: Smallest value.
         file: Whether the value is the path of a file.
+        shown: Text shown for the default.
     """
-    return field(default=default, metadata={"help": help, "minimum": minimum, "file": file})
+    metadata = {"help": help, "minimum": minimum, "file": file, "shown": shown}
+    return field(default=default, metadata=metadata)
 
 
 def load(name: str) -> tuple[ModuleType, ModuleType]:

@@ -79,7 +79,7 @@ def time_in_turns(
         call()
         return clock(call)[0]
 
-    rounds = [lambda call=call: timed(call) for call in calls.values()]  # type: ignore[misc]
+    rounds = [lambda call=call: timed(call) for call in calls.values()]
     found = in_turns(rounds, [repeats] * len(rounds), tick)
     return {
         name: Timing(statistics.median(times), min(times), repeats)

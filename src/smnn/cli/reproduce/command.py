@@ -45,7 +45,7 @@ class ExperimentCommand(TyperCommand):
         return typer.main.get_command(app)
 
     @property
-    def params(self) -> list[Any]:  # type: ignore[override]
+    def params(self) -> list[Any]:
         """Options of the command."""
         found: list[Any] = self._command.params
         return found
@@ -64,7 +64,7 @@ class ExperimentGroup(TyperGroup):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.commands |= {name: ExperimentCommand(name) for name in EXPERIMENTS}
+        self.commands.update({name: ExperimentCommand(name) for name in EXPERIMENTS})
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Names in the order of the paper."""
@@ -107,7 +107,8 @@ def build(name: str) -> Callable[..., None]:
                 raise WrongUseError(str(error)) from None
             execute(name, run, view, config, out, as_json)
 
-    parameters = {"context": (typer.Context, inspect.Parameter.empty)}
+    parameters: dict[str, tuple[Any, Any]] = {}
+    parameters["context"] = typer.Context, inspect.Parameter.empty
     parameters["out"] = (
         Annotated[Path, typer.Option(help="Folder for the results.")], RESULTS / name,
     )  # fmt: skip
@@ -139,8 +140,8 @@ def _parameter(option: Field[Any], hint: Any) -> tuple[Any, Any]:
         hint, default = str, ",".join(f"{x:g}" if isinstance(x, float) else str(x) for x in default)
     elif option.metadata["file"]:
         hint = Path | None
-    least = option.metadata["minimum"]
-    return Annotated[hint, typer.Option(flag, help=text, min=least)], default
+    least, shown = option.metadata["minimum"], option.metadata["shown"]
+    return Annotated[hint, typer.Option(flag, help=text, min=least, show_default=shown)], default
 
 
 def _converted(option: Field[Any], hint: Any, value: Any) -> Any:
@@ -189,7 +190,7 @@ def execute(
 
     prepare_output(out)
     resumable = "out" in inspect.signature(run.run).parameters
-    with progress(run.ticks(config), width=getattr(run, "NAME_WIDTH", 22)) as tick:
+    with progress(run.ticks(config) or None, width=getattr(run, "NAME_WIDTH", 22)) as tick:
         result = run.run(config, tick, out) if resumable else run.run(config, tick)
     command = repeated(name, config, out)
     write_json(out / f"{name}.json", {"command": command, **result.record()})

@@ -61,7 +61,9 @@ class Config:
         "Noise levels: comma-separated fractions of the standard deviation of each variable.",
     )
     seeds: int = option(3, "Noise realizations of each system and positive level.", minimum=1)
-    methods: tuple[str, ...] = option(tuple(METHODS), "Methods to compare, comma-separated.")
+    methods: tuple[str, ...] = option(
+        tuple(METHODS), "Methods to compare, comma-separated.", shown="all"
+    )
     samples: int | None = option(None, "Samples of every series (default: by system).", minimum=25)
     again: tuple[str, ...] = option(
         (), "Methods to compute again, comma-separated, even if their results are stored."
