@@ -113,8 +113,8 @@ def kdv(pretrained: dict[str, Any], trained: dict[str, Any]) -> str:
             f"{best['scores']['worst'][lengths[0]]:.1e}. Rows of the paper as printed; those for "
             "ResNet and FNO come from other publications and frames.",
             table(head, rows),
-            "Written by `smnn reproduce kdv --pretrained`, `python -m smnn.experiments.kdv.train` "
-            "and `python tools/tables.py --kdv`.",
+            "Written by `smnn reproduce kdv --pretrained`, `smnn reproduce kdv --scale full` and "
+            "`python tools/tables.py --kdv`.",
         ]
     )
 

@@ -67,15 +67,6 @@ def seasonal_waves(time: np.ndarray, harmonics: int) -> np.ndarray:
     return np.stack([np.ones(len(time)), *waves], axis=1)
 
 
-def chunks(series: np.ndarray, length: int) -> np.ndarray:
-    """`(C, length, N)`: whole chunks without overlap, the last one ending with the series."""
-    T = len(series)
-    if not 1 <= length <= T:
-        raise ValueError(f"length: got {length}; expected 1 to {T}, the length of the series.")
-    count = T // length
-    return series[T - count * length :].reshape(count, length, *series.shape[1:])
-
-
 @dataclass(frozen=True)
 class Neighbours:
     """For every ocean cell, the ocean cells near it on its circle of latitude."""
@@ -84,20 +75,6 @@ class Neighbours:
     """`(N+1,)` where the partners of each cell begin."""
     partner: np.ndarray
     """`(E,)` indices of cells."""
-
-    def of(self, cell: int) -> np.ndarray:
-        """Partners of one cell."""
-        return self.partner[self.start[cell] : self.start[cell + 1]]
-
-    def draw(self, cells: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """One partner for each cell, all equally likely; a cell without any is refused."""
-        count = self.start[cells + 1] - self.start[cells]
-        if (count == 0).any():
-            alone = int(np.asarray(cells)[np.flatnonzero(count == 0)[0]])
-            raise ValueError(
-                f"cell {alone} has no neighbour. Draw from `paired`, or widen the reach."
-            )
-        return self.partner[self.start[cells] + rng.integers(0, count)]
 
     @property
     def paired(self) -> np.ndarray:

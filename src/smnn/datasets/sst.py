@@ -23,7 +23,6 @@ from smnn.data import DataFormatError as DataFormatError
 from smnn.data import open_netcdf
 from smnn.datasets._sst_tools import Neighbours as Neighbours
 from smnn.datasets._sst_tools import Standard as Standard
-from smnn.datasets._sst_tools import chunks as chunks
 from smnn.datasets._sst_tools import neighbours as neighbours
 from smnn.datasets._sst_tools import seasonal_waves as seasonal_waves
 from smnn.datasets._sst_tools import standard as standard

@@ -58,16 +58,6 @@ class Modes:
         out: np.ndarray = self.amplitudes(horizon) @ self.patterns.T + fading * self.residual
         return out
 
-    def oscillations(self) -> list[tuple[float, float]]:
-        """Period and damping time of every mode in steps, sorted by damping time."""
-        rates = np.linalg.eigvals(self.matrix)
-        found = [
-            (2 * np.pi / r.imag if r.imag > 1e-9 else float("inf"), -1 / r.real)
-            for r in rates
-            if r.imag > -1e-9
-        ]
-        return sorted(((float(p), float(d)) for p, d in found), key=lambda mode: -mode[1])
-
 
 def fit_modes(anomalies: np.ndarray, count: int = COUNT, ridge: float = RIDGE) -> Modes:
     """Fit the model to anomalies `(T, N)`.
