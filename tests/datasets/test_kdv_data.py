@@ -95,7 +95,7 @@ def test_mean_and_energy_are_kept(data: kdv.Trajectories) -> None:
 
 def test_energy_loss_is_an_error() -> None:
     waves = kdv.draw("train", [0])
-    with pytest.raises(ArithmeticError, match=r"1 of 1 trajectories did not keep.*give more"):
+    with pytest.raises(ArithmeticError, match=r"1 of 1 trajectories did not conserve.*use more"):
         kdv.simulate(waves._replace(amplitude=4 * waves.amplitude), substeps=1)
 
 

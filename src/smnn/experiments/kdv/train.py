@@ -132,12 +132,7 @@ def train(
         raise ValueError(f"model: got {name!r}; expected one of {', '.join(PRESETS)}.")
     preset = PRESETS[name]
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    config = preset.train.replace(seed=seed)
-    if scale == "small":
-        config = config.replace(batch_size=min(config.batch_size, 32))
-    config = config.replace(**(settings or {}))
-    if device.type == "cpu" and config.precision in ("bf16", "tf32"):
-        config = config.replace(precision="float32")
+    config = _config(preset, scale, seed, device, settings or {})
     task = preset.make(scale, seed)
     for module in task.modules():
         if isinstance(module, Convolution):
@@ -189,6 +184,19 @@ def train(
     if isinstance(task.model, ModesModel):
         record["law"] = str(task.model.law())
     return Trained(task, record)
+
+
+def _config(
+    preset: Preset, scale: str, seed: int, device: torch.device, settings: dict[str, Any]
+) -> TrainConfig:
+    """Training settings of a preset for a scale and a device."""
+    config = preset.train.replace(seed=seed)
+    if scale == "small":
+        config = config.replace(batch_size=min(config.batch_size, 32))
+    config = config.replace(**settings)
+    if device.type == "cpu" and config.precision in ("bf16", "tf32"):
+        config = config.replace(precision="float32")
+    return config
 
 
 def _steps_in(seconds: float, task: KdVTask, data: Data, config: TrainConfig) -> int:
