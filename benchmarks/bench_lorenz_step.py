@@ -6,8 +6,8 @@
 A step is forward, backward and Adam on one batch on the device, in float64. All solvers start from
 the same weights; before a solver is timed, its loss and gradient are compared with those of smnn.
 smnn is measured in eager mode, as a CUDA graph, and as a CUDA graph whose loss and optimizer are
-compiled by torch.compile. If a solver is absent, runs out of memory or takes longer than `--limit` seconds
-for a size, the reason is recorded. The JSON file is written after every case.
+compiled by torch.compile. If a solver is absent, runs out of memory or takes longer than `--limit`
+seconds for a size, the reason is recorded. The JSON file is written after every case.
 """
 
 from __future__ import annotations

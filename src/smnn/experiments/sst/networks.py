@@ -272,8 +272,8 @@ class Posterior(NamedTuple):
     def to(self, other: Posterior) -> Tensor:
         """`(..., F)` KL to another."""
         ratio = (self.log_variance - other.log_variance).exp()
-        apart = (self.mean - other.mean).square() * (-other.log_variance).exp()
-        return 0.5 * (ratio + apart - 1 - (self.log_variance - other.log_variance))
+        shift = (self.mean - other.mean).square() * (-other.log_variance).exp()
+        return 0.5 * (ratio + shift - 1 - (self.log_variance - other.log_variance))
 
 
 def share(pair: Posterior) -> tuple[Posterior, Tensor]:
@@ -286,9 +286,9 @@ def share(pair: Posterior) -> tuple[Posterior, Tensor]:
         The pair with shared features averaged, and a mask of these, `(..., 1, F)`.
     """
     first, second = (Posterior(*(x[..., i, :] for x in pair)) for i in (0, 1))
-    apart = first.to(second).detach()
-    limit = 0.5 * (apart.amax(-1, keepdim=True) + apart.amin(-1, keepdim=True))
-    common = (apart < limit).unsqueeze(-2)
+    divergence = first.to(second).detach()
+    limit = 0.5 * (divergence.amax(-1, keepdim=True) + divergence.amin(-1, keepdim=True))
+    common = (divergence < limit).unsqueeze(-2)
     mean = pair.mean.mean(-2, keepdim=True)
     log_variance = pair.log_variance.exp().mean(-2, keepdim=True).log()
     shared = Posterior(
