@@ -205,7 +205,9 @@ class TestRun:
         if text is not None:
             file.write_text(text)
         config = Config(samples=400, methods=(), trained=str(file))
-        with pytest.raises(InputError, match=r"other\.json (holds no results|is an incomplete)"):
+        with pytest.raises(
+            InputError, match=r"other\.json (holds no results|is not a complete record)"
+        ):
             experiment.run(config)
 
 

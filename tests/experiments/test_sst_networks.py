@@ -120,7 +120,7 @@ class TestIdentifier:
     def test_refusals(self) -> None:
         with pytest.raises(ValueError, match="expected one of S-MNN"):
             MechanisticIdentifier(Window(12, 4), solver="euler")
-        with pytest.raises(ValueError, match="expected 2, as it was published"):
+        with pytest.raises(ValueError, match="expected 2, as published"):
             MechanisticIdentifier(Window(12, 4), solver=DENSE, order=3)
         with pytest.raises(ValueError, match="given: got 13 for chunks of 12"):
             Window(12, 13)
