@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from statistics import mean
 from typing import Any
 
+from smnn.experiments.scaling.run import from_record
+from smnn.experiments.scaling.view import stops, summary
+from smnn.experiments.sst.references import CLIMATOLOGY, COUPLED, DAMPED, OURS, REFERENCES, TREND
 from table_text import error, machine, milliseconds, table
 
 
@@ -108,8 +112,8 @@ def kdv(pretrained: dict[str, Any], trained: dict[str, Any]) -> str:
             f"and the maximum {best['scores']['worst'][lengths[0]]:.1e}. Rows of the paper are as "
             "printed; its figures for ResNet and FNO come from other publications and frames.",
             table(head, rows),
-            "Written by `smnn reproduce kdv --pretrained`, `python -m smnn.experiments.kdv.train` "
-            "and `python tools/tables.py --kdv`.",
+            "Written by `smnn reproduce kdv --pretrained`, `smnn reproduce kdv --scale full` and "
+            "`python tools/tables.py --kdv`.",
         ]
     )
 
@@ -150,3 +154,111 @@ def kdv_step(record: dict[str, Any]) -> str:
             "tools/tables.py --kdv-step benchmarks/results/kdv_step_h200.json`.",
         ]
     )
+
+
+SCORES = {
+    "1000 × relative MSE": ("relative_mse", "{:.3f}"),
+    "first 12 months": ("relative_mse_first_year", "{:.3f}"),
+    "of climatology": ("of_climatology", "{:.3f}"),
+    "first 12 months ": ("of_climatology_first_year", "{:.3f}"),
+    "RMSE, °C": ("rmse", "{:.3f}"),
+    "correlation": ("anomaly_correlation", "{:.3f}"),
+}
+SCORES_HEAD = ["", *(name.strip() for name in SCORES)]
+
+
+def sst(record: dict[str, Any]) -> dict[str, str]:
+    """Sections of docs/sst.md on the forecasts, by marker."""
+    scores = record["holdouts"][0]["scores"]
+    rows = [
+        [f"**{name}**" if name == COUPLED else name, *_scores([scores[name]])]
+        for name in (*REFERENCES, *OURS)
+        if name in scores
+    ]
+    peeking = _networks(record, "first steps given", "scores")
+    after = _networks(record, "first steps given", "scores_after_given")
+    peeking += [[f"{name}; after these", *cells] for name, *cells in after]
+    return {
+        "main": table(SCORES_HEAD, [*rows, *_networks(record, "history only", "scores")]),
+        "holdouts": _holdouts(record),
+        "peeking": table(SCORES_HEAD, peeking),
+        "probes": _probes(record["probes"]),
+    }
+
+
+def _scores(scores: list[dict[str, Any]]) -> list[str]:
+    """Means over seeds; the first with the range."""
+    cells = []
+    for place, (key, style) in enumerate(SCORES.values()):
+        values = [s[key] * (1000 if key.startswith("relative") else 1) for s in scores]
+        text = style.format(mean(values))
+        if len(values) > 1 and place == 0:
+            text += f" ({style.format(min(values))} to {style.format(max(values))})"
+        cells.append(text)
+    return cells
+
+
+def _networks(record: dict[str, Any], protocol: str, which: str) -> list[list[str]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for entry in record["networks"]:
+        if entry["protocol"] == protocol:
+            found.setdefault(entry["name"], []).append(entry[which])
+    return [[name, *_scores(scores)] for name, scores in found.items()]
+
+
+def _holdouts(record: dict[str, Any]) -> str:
+    """Relative MSE of all hold-outs, and that of the coupled forecast over the best reference."""
+    names = [n for n in (CLIMATOLOGY, TREND, DAMPED, *OURS) if n in record["holdouts"][0]["scores"]]
+    rows = []
+    for one in record["holdouts"]:
+        scores = one["scores"]
+        errors = [f"{1000 * scores[name]['relative_mse']:.3f}" for name in names]
+        for key in ("relative_mse", "relative_mse_first_year"):
+            least = min(scores[name][key] for name in REFERENCES)
+            errors.append(f"{scores[COUPLED][key] / least:.3f}")
+        rows.append([f"to {one['target_ends']}", *errors])
+    return table(["48 months", *names, "coupled / best reference", "first 12 months"], rows)
+
+
+def _probes(probes: dict[str, Any]) -> str:
+    zones, alone = probes["zones"], probes["zones_by_mean_temperature"]
+    lines = [
+        f"- Climate zone at held-out longitudes and in a held-out chunk: balanced accuracy "
+        f"{zones['held_out_both']:.2f} (mean temperature alone {alone['held_out_both']:.2f}, "
+        f"shuffled labels {zones['shuffled_labels']:.2f}, chance {zones['chance']:.2f})."
+    ]
+    for name, found in probes["effects"].items():
+        state = "comparable" if found["believable"] else "**not comparable**"
+        lines.append(
+            f"- Effect on temperature, {name}: {found['effect']:.2f} ± "
+            f"{found['standard_error']:.2f} °C (difference of means "
+            f"{found['naive_difference']:.2f}); {100 * found['overlap']:.0f} % of the units "
+            f"overlap: {state}."
+        )
+    return "\n".join(lines)
+
+
+def scaling(record: dict[str, Any]) -> str:
+    """Time, memory and error at every length."""
+    result = from_record(record)
+    lengths = result.config.lengths
+
+    def cell(value: float | None, style: str) -> str:
+        if value is None:
+            return "–"
+        return f"{value:,.0f}" if value >= 1000 else format(value, style)
+
+    rows = []
+    for method in result.config.methods:
+        points = {p["length"]: p for p in result.points if p["method"] == method}
+        for label, key, style in (
+            ("ms a step", "ms", ".3g"),
+            ("GiB", "gib", ".3g"),
+            ("test error", "test_mse", ".4f"),
+        ):
+            values = [points[n].get(key) for n in lengths]
+            if any(v is not None for v in values):
+                rows.append([f"{method}, {label}", *(cell(v, style) for v in values)])
+    lines = [f"- {value}: {meaning}." for value, meaning in summary(result) if "T/1000" in value]
+    lines += [f"- {method} stops at {reason}." for method, reason in stops(result).items()]
+    return table(["weeks", *map(str, lengths)], rows) + "\n\n" + "\n".join(lines)

@@ -1,4 +1,4 @@
-r"""Write the result tables in docs/generated/ from the JSON records of experiments and benchmarks.
+r"""Write the result tables in docs/ from the JSON records of experiments and benchmarks.
 
     python tools/tables.py --standalone smnn-results/standalone/standalone.json \
         --bench bench-output/bench.json --gpu benchmarks/results/gpu_h200.json
@@ -14,11 +14,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from experiment_tables import discovery_bench, kdv, kdv_step, lorenz_step
+from experiment_tables import discovery_bench, kdv, kdv_step, lorenz_step, scaling, sst
 from solver_tables import bench, compile_times, gpu, standalone
 
 ROOT = Path(__file__).resolve().parents[1]
-TABLES: dict[str, tuple[Any, str, str]] = {  # option: function, page, help text
+TABLES: dict[str, tuple[Any, str, str]] = {  # option: function, page in docs/generated, help text
     "standalone": (standalone, "standalone", "JSON of `smnn reproduce standalone`"),
     "bench": (bench, "benchmarks", "bench.json of `make bench`"),
     "gpu": (gpu, "gpu", "JSON of benchmarks/bench_gpu.py"),
@@ -28,20 +28,44 @@ TABLES: dict[str, tuple[Any, str, str]] = {  # option: function, page, help text
     "kdv": (kdv, "kdv", "kdv.json of the packaged model, then of models trained on a GPU"),
     "kdv-step": (kdv_step, "kdv_step", "JSON of benchmarks/bench_kdv.py"),
 }
+SECTIONS: dict[str, tuple[Any, str]] = {  # option: tables by marker in docs/sst.md, help text
+    "sst": (sst, "JSON of `smnn reproduce sst`"),
+    "scaling": (lambda record: {"scaling": scaling(record)}, "JSON of `smnn reproduce scaling`"),
+}
+
+
+def between_markers(text: str, content: str, name: str) -> str:
+    """Put content between the comments `name:start` and `name:end`."""
+    start, end = f"<!-- {name}:start -->", f"<!-- {name}:end -->"
+    before, rest = text.split(start)
+    after = rest.split(end)[1]
+    return f"{before}{start}\n{content}\n{end}{after}"
+
+
+def write(page: Path, text: str) -> None:
+    page.write_text(text, encoding="utf-8")
+    print(f"Written: {page.relative_to(ROOT)}")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    for option, (_, _, text) in TABLES.items():
+    helps = {name: entry[-1] for name, entry in [*TABLES.items(), *SECTIONS.items()]}
+    for option, text in helps.items():
         count = 2 if option == "kdv" else 1
         parser.add_argument(f"--{option}", type=Path, nargs=count, metavar="JSON", help=text)
-    given = vars(parser.parse_args())
-    for option, (write, name, _) in TABLES.items():
-        if paths := given[option.replace("-", "_")]:
-            content = write(*(json.loads(path.read_text(encoding="utf-8")) for path in paths))
-            page = ROOT / "docs" / "generated" / f"{name}.md"
-            page.write_text(content.rstrip("\n") + "\n", encoding="utf-8")
-            print(f"Written: {page.relative_to(ROOT)}")
+    given = {k.replace("_", "-"): v for k, v in vars(parser.parse_args()).items() if v}
+    for option, paths in given.items():
+        records = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+        if option in TABLES:
+            make, name, _ = TABLES[option]
+            content = make(*records).rstrip("\n") + "\n"
+            write(ROOT / "docs" / "generated" / f"{name}.md", content)
+        else:
+            page = ROOT / "docs" / "sst.md"
+            text = page.read_text(encoding="utf-8")
+            for marker, content in SECTIONS[option][0](*records).items():
+                text = between_markers(text, content, marker)
+            write(page, text)
     return 0
 
 

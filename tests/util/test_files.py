@@ -11,7 +11,7 @@ from smnn._util import files
 from smnn._util.files import OutputError, prepare_output, write_atomically, write_json
 from smnn._util.machine import describe_machine
 from smnn._util.optional import MissingPackageError, require
-from smnn.experiments._timing import time_in_turns
+from smnn.experiments.timing import time_in_turns
 
 
 def test_json_replaces_the_old_file(tmp_path: Path) -> None:
