@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import sympy
 
-from smnn.discovery._terms.terms import Term
+from smnn.discovery._terms import Term
 from smnn.report import maths
 from smnn.report.numbers import percent, significant, with_uncertainty
 

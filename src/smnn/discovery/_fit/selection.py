@@ -1,11 +1,11 @@
-"""Which terms: sparse least squares on a small triangle.
+"""Term selection: sparse least squares on a triangular system.
 
-Whatever came before (regression through the solver, or the joint fit of states and coefficients)
-ends in `|R p - b|^2`, in units of the noise, with one entry of `p` for every candidate. A term is
-worth keeping if leaving it out raises this by more than a penalty. That is a test of significance,
-not of size, so it does not depend on units. The search drops from the full set, adds back, and
-swaps until nothing helps. It also adds from the empty set: terms that say the same
-in many ways, as under a law of conservation, hide the shortest way from a search that drops.
+Both the regression and the joint fit reduce to `|R p - b|^2`, in units of the noise, with one entry
+of `p` per candidate. A term is kept if removing it raises this cost by more than a penalty. This
+tests significance rather than size, so it does not depend on units. The search starts from the full
+set and removes, adds and swaps terms until the penalized cost stops decreasing. A second search
+starts from the empty set: if terms are collinear, as under a conservation law, backward elimination
+can miss the shortest equation.
 """
 
 from __future__ import annotations
@@ -19,41 +19,41 @@ from typing import Any
 import numpy as np
 from scipy.linalg import qr, solve_triangular
 
-from smnn.discovery._fit.arrays import Array, Flags, Indices
+from smnn.discovery._arrays import Array, Flags, Indices
 
 SPANNED = 1e-4
-"""Squared length, of one, that a column in the span of others has left outside it."""
+"""Squared norm of the residual below which a unit column lies in the span of others."""
 MOST_NEAR = 10
-"""Terms in the span of others that are tried two at a time."""
+"""Number of terms in the span of others that are tried in pairs."""
 ABOUT = 0.25
-"""Share of the penalty for a term by which a plainer one may do worse."""
+"""Cost by which a simpler term may be worse, as a fraction of the penalty."""
 MOST_SETS = 5000
-"""Sets of terms of one size that are all looked at."""
+"""Maximum number of subsets of one size for an exhaustive search."""
 MAX_ROUNDS = 200
-"""Of adding, dropping and swapping; far more than any search has needed."""
+"""Maximum number of moves of a search; a safeguard only."""
 
 
 def penalty_for(observations: int, candidates: int, strength: float = 1.0) -> float:
-    """What a term must explain: the extended BIC of Chen and Chen (2008)."""
+    """Penalty per term: the extended BIC of Chen and Chen (2008)."""
     return strength * (np.log(max(observations, 2)) + 2.0 * np.log(max(candidates, 1)))
 
 
 @dataclass(frozen=True)
-class Selected:
-    """A choice of terms."""
+class Selection:
+    """Selected terms and their coefficients."""
 
     support: Flags
-    """(m,)."""
+    """(m,) mask of the selected terms."""
     p: Array
-    """(m,) the coefficients, zero outside the support."""
+    """(m,) coefficients, zero outside the support."""
     cost: float
     """`|R p - b|^2`."""
     deviation: Array
     """(m,) standard deviations in units of the noise, zero outside the support."""
 
 
-class Triangle:
-    """`|R p - b|^2` with its columns brought to length one."""
+class TriangularSystem:
+    """`|R p - b|^2` with columns scaled to unit norm."""
 
     def __init__(self, R: Array, b: Array) -> None:
         self.length = np.sqrt((R**2).sum(0))
@@ -62,7 +62,7 @@ class Triangle:
         self.b = b
 
     def solve(self, support: Flags) -> tuple[Array, Array, Array]:
-        """Coefficients (scaled), their deviations (scaled) and residual on a support."""
+        """Scaled coefficients, their scaled standard deviations, and the residual."""
         k = int(support.sum())
         if k == 0:
             return np.zeros(0), np.zeros(0), self.b
@@ -79,7 +79,7 @@ class Triangle:
         return p, deviation, residual
 
     def gains(self, support: Flags, residual: Array) -> Array:
-        """By how much every absent column would lower the cost; zero for the present ones."""
+        """Decrease of the cost by adding each absent column; zero for the present ones."""
         gains = np.zeros(len(support))
         absent = np.flatnonzero(~support)
         if len(absent) == 0:
@@ -94,12 +94,12 @@ class Triangle:
         )
         return gains
 
-    def selected(self, support: Flags) -> Selected:
-        """The solution on a support in the units of the caller."""
+    def selected(self, support: Flags) -> Selection:
+        """Solve on a support and undo the scaling."""
         p, deviation, residual = self.solve(support)
         full, wide = np.zeros(len(support)), np.zeros(len(support))
         full[support], wide[support] = p / self.length[support], deviation / self.length[support]
-        return Selected(support.copy(), full, float(residual @ residual), wide)
+        return Selection(support.copy(), full, float(residual @ residual), wide)
 
 
 def select(
@@ -113,23 +113,23 @@ def select(
     negative: Flags | None = None,
     complexity: Array | None = None,
     equation: Indices | None = None,
-) -> Selected:
-    """Choose terms.
+) -> Selection:
+    """Select terms.
 
     Args:
-        R: (k, m).
-        b: (k,).
-        penalty: What a term must lower the cost by.
-        start: Terms to begin with; by default both all and none, and the better end counts.
-        required: Terms that stay.
-        positive: Terms whose coefficient may not be negative.
-        negative: Terms whose coefficient may not be positive.
-        complexity: (m,) of terms that explain the data about equally, the plainer one is taken.
-        equation: (m,) which equation a term belongs to; one for all by default.
+        R: (k, m) matrix.
+        b: (k,) right-hand side.
+        penalty: Decrease of the cost that a term must achieve to be kept.
+        start: Initial support; by default the better result from all terms and from none.
+        required: Terms that are always kept.
+        positive: Terms whose coefficient must be non-negative.
+        negative: Terms whose coefficient must be non-positive.
+        complexity: (m,) complexity; of terms with about equal cost, the simplest is chosen.
+        equation: (m,) index of the equation that a term belongs to; by default one for all.
     """
     m = R.shape[1]
     groups = np.zeros(m, int) if equation is None else equation
-    triangle = Triangle(R, b)
+    triangle = TriangularSystem(R, b)
     kept = np.zeros(m, bool) if required is None else required
     signs: list[tuple[Flags, float]] = [
         (flags, sign) for flags, sign in ((positive, 1.0), (negative, -1.0)) if flags is not None
@@ -144,20 +144,20 @@ def select(
         found = min(found, other, key=lambda one: one.cost + penalty * one.support.sum())
     if complexity is None:
         return found
-    plain = _plainer(triangle, found, kept, signs, complexity, ABOUT * penalty)
-    fewer = _search(triangle, plain.support, kept, signs, penalty, groups)
-    return fewer if fewer.support.sum() < plain.support.sum() else plain
+    simple = _simpler(triangle, found, kept, signs, complexity, ABOUT * penalty)
+    fewer = _search(triangle, simple.support, kept, signs, penalty, groups)
+    return fewer if fewer.support.sum() < simple.support.sum() else simple
 
 
-def _plainer(
-    triangle: Triangle,
-    found: Selected,
+def _simpler(
+    triangle: TriangularSystem,
+    found: Selection,
     kept: Flags,
     signs: list[tuple[Flags, float]],
     complexity: Array,
     slack: float,
-) -> Selected:
-    """Exchange terms for plainer ones that do as well: `x y` for `x`, say, where y is constant."""
+) -> Selection:
+    """Replace terms by simpler ones of about equal cost: `x y` by `x`, say, if y is constant."""
     for j in np.flatnonzero(found.support & ~kept):
         fewer = found.support.copy()
         fewer[j] = False
@@ -173,14 +173,14 @@ def _plainer(
 
 
 def _search(
-    triangle: Triangle,
+    triangle: TriangularSystem,
     support: Flags,
     kept: Flags,
     signs: list[tuple[Flags, float]],
     penalty: float,
     groups: Indices,
-) -> Selected:
-    """Drop, add and exchange terms until nothing helps."""
+) -> Selection:
+    """Remove, add and swap terms until the penalized cost stops decreasing."""
     barred = np.zeros(len(support), bool)
     visited: set[bytes] = set()
     for _ in range(MAX_ROUNDS):
@@ -203,14 +203,14 @@ def _search(
         if better is None:
             better = _fewer(triangle, support, kept, barred, penalty, cost, groups)
         visited.add(support.tobytes())
-        if better is None or better.tobytes() in visited:  # roundings, round and round
+        if better is None or better.tobytes() in visited:  # a cycle caused by rounding
             break
         support = better
     return triangle.selected(support)
 
 
-def _drop(triangle: Triangle, support: Flags, kept: Flags, penalty: float) -> Flags:
-    """Leave out the least useful term while it is worth less than the penalty."""
+def _drop(triangle: TriangularSystem, support: Flags, kept: Flags, penalty: float) -> Flags:
+    """Remove the least significant term while it is worth less than the penalty."""
     support = support.copy()
     while (support & ~kept).any():
         p, deviation, _ = triangle.solve(support)
@@ -225,9 +225,9 @@ def _drop(triangle: Triangle, support: Flags, kept: Flags, penalty: float) -> Fl
 
 
 def _swap(
-    triangle: Triangle, support: Flags, kept: Flags, barred: Flags, cost: float
+    triangle: TriangularSystem, support: Flags, kept: Flags, barred: Flags, cost: float
 ) -> Flags | None:
-    """The best exchange of one term for another, if one lowers the cost for good."""
+    """Best swap of one term for another; `None` if no swap lowers the cost."""
     best, found = cost * (1.0 - 1e-9) - 1e-6, None
     for j in np.flatnonzero(support & ~kept):
         fewer = support.copy()
@@ -244,11 +244,16 @@ def _swap(
 
 
 def _simplify(
-    triangle: Triangle, support: Flags, kept: Flags, barred: Flags, penalty: float, cost: float
+    triangle: TriangularSystem,
+    support: Flags,
+    kept: Flags,
+    barred: Flags,
+    penalty: float,
+    cost: float,
 ) -> Flags | None:
-    """One or two terms that say what more of them say together, as under a law of conservation.
+    """Replace several terms by one or two that span them, as under a conservation law.
 
-    Such terms lie almost in the span of those chosen, so adding them gains nothing by itself.
+    Such terms lie almost in the span of the selected ones, so adding them alone gains nothing.
     """
     if support.sum() < 2 or not np.isfinite(penalty):
         return None
@@ -269,7 +274,7 @@ def _simplify(
 
 
 def _fewer(
-    triangle: Triangle,
+    triangle: TriangularSystem,
     support: Flags,
     kept: Flags,
     barred: Flags,
@@ -277,10 +282,10 @@ def _fewer(
     cost: float,
     groups: Indices,
 ) -> Flags | None:
-    """The best of all smaller sets of terms in an equation, if one is worth it.
+    """Best smaller subset of the terms of one equation, if its penalized cost is lower.
 
-    Terms that nearly say the same, such as 1, x, x^2 and x^3 of a short decay, cannot be told apart
-    by dropping one at a time: any three of them look indispensable where two would do.
+    Removing one term at a time fails for nearly collinear terms, such as 1, x, x^2 and x^3 of a
+    short decay: each of three terms seems significant although two would do.
     """
     if not np.isfinite(penalty):
         return None
@@ -309,7 +314,7 @@ def _fewer(
 
 @functools.lru_cache(maxsize=64)
 def _sets(n: int, k: int) -> Indices:
-    """All sets of k out of n."""
+    """All subsets of size k of n items, one per row."""
     return np.array(list(itertools.combinations(range(n), k)))
 
 

@@ -1,8 +1,8 @@
-"""Few data, or a model that does not hold strictly: compare whole joint fits.
+"""Search over supports by complete joint fits, for few data or models that hold only approximately.
 
-Where the linearised choice of terms does not settle, supports of every size from the regression are
-fitted with their terms held, and the best of them is varied by one term at a time, as long as the
-evidence grows.
+If the selection in the linearized problem does not converge, supports of every size from the
+regression are fitted with fixed terms. The best one is then modified by one term at a time while
+the evidence increases.
 """
 
 from __future__ import annotations
@@ -13,47 +13,47 @@ from dataclasses import replace
 
 import numpy as np
 
-from smnn.discovery._fit.anneal import anneal
-from smnn.discovery._fit.arrays import Array, Flags
-from smnn.discovery._fit.refine import Fit, Refiner
+from smnn.discovery._arrays import Array, Flags
+from smnn.discovery._fit.refine import JointFit, Refiner, continuation
 from smnn.discovery._fit.regression import Regression
-from smnn.discovery._fit.selection import Triangle
+from smnn.discovery._fit.selection import TriangularSystem
 
 LARGEST = 6
-"""Terms of an equation in the supports that are tried first."""
+"""Maximum number of terms per equation in the initial supports."""
 EFFORT = 200_000
-"""Fits times nodes times candidates after which no other is begun: some ten seconds."""
+"""Budget in fits times nodes times candidates, about ten seconds. Fits are counted instead of
+timed, so that results are reproducible."""
 FEWEST, MOST = 16, 300
-"""Fits, whatever their size. They are counted and not timed: an answer must not depend on haste."""
+"""Minimum and maximum number of fits."""
 MOVES = 4
-"""Terms to add, and to drop, that are tried in a round."""
+"""Number of terms to add, and to remove, that are tried per round."""
 EXHAUSTIVE = 4
-"""Largest number of terms in an equation for which all sets of terms are looked at."""
+"""Largest number of terms per equation for which all subsets are compared."""
 MOST_SETS = 20_000
-"""Sets that are looked at, at most."""
+"""Maximum number of subsets to compare."""
 
 
-def explore(
-    refiner: Refiner, Z: Array, dZ: Array, held: Array, sigma: Array, regression: Regression
-) -> Fit:
-    """The best of the joint fits with given terms."""
+def search_supports(
+    refiner: Refiner, Z: Array, dZ: Array, fixed: Array, sigma: Array, regression: Regression
+) -> JointFit:
+    """Joint fit with the highest evidence among the supports that are tried."""
     allowed = refiner.rules.allowed
     limit = min(max(EFFORT // (len(Z) * max(int(allowed.sum()), 1)), FEWEST), MOST)
-    tried: dict[bytes, Fit] = {}
+    tried: dict[bytes, JointFit] = {}
 
-    def fitted(support: Flags) -> Fit:
+    def fitted(support: Flags) -> JointFit:
         key = support.tobytes()
         if key not in tried:
-            Xi = _coefficients(regression, support, held, refiner.rules.allowed)
-            fit = anneal(refiner, Z, dZ, Xi, sigma, keep=True)
+            Xi = _coefficients(regression, support, fixed, refiner.rules.allowed)
+            fit = continuation(refiner, Z, dZ, Xi, sigma, keep=True)
             share = np.abs(fit.Xi) * refiner.sizes(fit)
             if (share[support & refiner.rules.allowed] < refiner.rules.threshold).any():
-                fit = replace(fit, evidence=-np.inf)  # terms that make no difference
+                fit = replace(fit, evidence=-np.inf)  # some term is below the threshold
             tried[key] = fit
         return tried[key]
 
-    best: Fit | None = None
-    for support in _small(regression, allowed, held) + _nested(regression, allowed, held):
+    best: JointFit | None = None
+    for support in _small(regression, allowed, fixed) + _nested(regression, allowed, fixed):
         fit = fitted(support)
         if best is None or fit.evidence > best.evidence:
             best = fit
@@ -71,20 +71,22 @@ def explore(
         if found is best:
             break
         best = found
-        refiner.say(f"{int((best.Xi != 0).sum())} terms, evidence {best.evidence:.5g}")
+        refiner.progress(f"{int((best.Xi != 0).sum())} terms, evidence {best.evidence:.5g}")
     return best
 
 
-def _small(regression: Regression, allowed: Flags, held: Array) -> list[Flags]:
-    """Supports with 1, 2, ... terms in every equation: the best of all, as far as they are few.
+def _small(regression: Regression, allowed: Flags, fixed: Array) -> list[Flags]:
+    """Best supports with 1, 2, ... terms per equation, by exhaustive search while feasible.
 
-    Dropping one term after the other does not find them where terms stand in for each other.
+    Backward elimination misses them if terms are collinear.
     """
-    sizes = [k for k in range(1, EXHAUSTIVE + 1) if _all_in_reach(allowed, k)]
+    sizes = [k for k in range(1, EXHAUSTIVE + 1) if _feasible(allowed, k)]
     out = [np.zeros_like(allowed) for _ in sizes]
     for v, mine in enumerate(allowed):
         where = np.flatnonzero(mine)
-        triangle = Triangle(regression.R[v][:, where], regression.b[v] - regression.R[v] @ held[v])
+        triangle = TriangularSystem(
+            regression.R[v][:, where], regression.b[v] - regression.R[v] @ fixed[v]
+        )
         gram, right = triangle.R.T @ triangle.R, triangle.R.T @ triangle.b
         for support, k in zip(out, sizes):
             few = min(k, len(where))
@@ -97,16 +99,16 @@ def _small(regression: Regression, allowed: Flags, held: Array) -> list[Flags]:
     return out
 
 
-def _all_in_reach(allowed: Flags, k: int) -> bool:
+def _feasible(allowed: Flags, k: int) -> bool:
     return math.comb(int(allowed.sum(1).max()), k) <= MOST_SETS
 
 
-def _nested(regression: Regression, allowed: Flags, held: Array) -> list[Flags]:
-    """Supports with 1, 2, ... terms in every equation, by dropping the least useful one."""
+def _nested(regression: Regression, allowed: Flags, fixed: Array) -> list[Flags]:
+    """Supports with 1, 2, ... terms per equation, by backward elimination."""
     V, P = allowed.shape
     paths: list[list[Flags]] = []
     for v in range(V):
-        triangle = Triangle(regression.R[v], regression.b[v] - regression.R[v] @ held[v])
+        triangle = TriangularSystem(regression.R[v], regression.b[v] - regression.R[v] @ fixed[v])
         support = allowed[v].copy()
         path = [support.copy()]
         while support.any():
@@ -121,25 +123,25 @@ def _nested(regression: Regression, allowed: Flags, held: Array) -> list[Flags]:
     return out
 
 
-def _coefficients(regression: Regression, support: Flags, held: Array, allowed: Flags) -> Array:
-    Xi = held.copy()
+def _coefficients(regression: Regression, support: Flags, fixed: Array, allowed: Flags) -> Array:
+    Xi = fixed.copy()
     for v in range(len(support)):
         mine = support[v] & allowed[v]
         if mine.any():
-            b = regression.b[v] - regression.R[v] @ held[v]
+            b = regression.b[v] - regression.R[v] @ fixed[v]
             Xi[v, mine] = np.linalg.lstsq(regression.R[v][:, mine], b, rcond=None)[0]
-            Xi[v, mine & (Xi[v] == 0.0)] = 1e-300  # a term that is held stays
+            Xi[v, mine & (Xi[v] == 0.0)] = 1e-300  # nonzero, so that the term is kept
     return Xi
 
 
-def _neighbours(refiner: Refiner, fit: Fit) -> list[Flags]:
-    """Supports with one term less or more, the most promising first."""
+def _neighbours(refiner: Refiner, fit: JointFit) -> list[Flags]:
+    """Supports that differ by one or two terms, the most promising first."""
     free = refiner.rules.allowed
     found = refiner.triangle(fit, free)
     present = (fit.Xi != 0) & free
     if found is None:
         return []
-    triangle = Triangle(found[0], found[1])
+    triangle = TriangularSystem(found[0], found[1])
     support = present[free]
     p, deviation, residual = triangle.solve(support)
     loss = (p / np.maximum(deviation, 1e-300)) ** 2
