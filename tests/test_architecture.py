@@ -36,8 +36,6 @@ TOO_LARGE = {
     "_solver.gpu": (13, 108),
     "_solver.gpu.reduction": (13, 6),
     "cli": (25, 6),
-    "discovery": (13, 104),
-    "discovery._fit": (20, 8),
     "experiments": (13, 101),
     "experiments.sst": (13, 6),
     "forecasting._model": (13, 7),

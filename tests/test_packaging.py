@@ -36,7 +36,6 @@ AT_HOME = {
     "discovery": {"pandas", "scikit-learn", "sympy"},
     "_backends": {"triton"},
     "report/maths.py": {"sympy"},  # writes sympy's expressions
-    "cli/_discover_run.py": {"pandas"},  # `smnn discover` has asked for it
 }
 """Packages without which a part of smnn has no purpose: imported there without ceremony."""
 

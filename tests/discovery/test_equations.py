@@ -7,7 +7,7 @@ import pytest
 import sympy
 
 from smnn.discovery._equations import format_equations, half_width
-from smnn.discovery._terms.terms import Term
+from smnn.discovery._terms import Term
 from smnn.discovery.libraries import Custom, Expressions, Polynomial
 
 TARGETS = ["x'", "y'"]

@@ -1,4 +1,4 @@
-"""Discovery as a user sees it: known systems found again, in every form that data come in."""
+"""`Discovery` on known systems, with all kinds of input and options."""
 
 from pathlib import Path
 
@@ -10,8 +10,9 @@ from scipy.integrate import solve_ivp
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, TimeSeriesSplit
 
-from smnn.discovery import Discovery, Equal, Expressions, Negative, Polynomial, Positive
-from smnn.discovery._terms.terms import find_term
+from smnn.discovery import Discovery, Equal, Expressions, Negative, Neural, Polynomial, Positive
+from smnn.discovery._fit import pipeline
+from smnn.discovery._terms import find_term
 
 LORENZ = {
     "x'": {"x": -10.0, "y": 10.0},
@@ -65,7 +66,7 @@ def test_lorenz(noise: float, limit: float) -> None:
 
 
 def test_intervals_cover() -> None:
-    """90 % intervals over several draws of the noise hold the true value about so often."""
+    """Coverage of the 90 % intervals over several noise realizations."""
     hits = []
     for seed in range(8):
         found = Discovery(ensemble=0).fit(noisy(X[:1000], 0.02, seed), t=T[:1000])
@@ -85,7 +86,7 @@ def test_missing_entries_and_uneven_steps() -> None:
     assert error(Discovery(ensemble=0).fit(Y, t=t), LORENZ) < 0.1
 
 
-def test_rows_that_are_missing_altogether() -> None:
+def test_missing_rows() -> None:
     Y = noisy(X, 0.01)
     Y[500:520] = np.nan
     assert error(Discovery(ensemble=0).fit(Y, t=T), LORENZ) < 0.05
@@ -105,7 +106,7 @@ def test_kinds_of_input(kind: str) -> None:
 
 
 def test_units_do_not_matter() -> None:
-    """Other units of the variables and of time: the same terms, coefficients converted."""
+    """Rescaling variables and time leaves the terms unchanged and rescales coefficients."""
     Y = noisy(X[:1000], 0.01)
     plain = Discovery(ensemble=0).fit(Y, t=T[:1000])
     units = np.array([1e-3, 1e4, 7.0])
@@ -178,7 +179,7 @@ def test_link() -> None:
     assert found.equations()[0].startswith("x' = tanh(")
 
 
-def test_known_terms_are_kept_and_forbidden_ones_left_out() -> None:
+def test_fixed_and_forbidden_terms() -> None:
     Y = noisy(X[:1000], 0.02)
     found = Discovery(fixed={"x'": {"x": -10.0}}, forbidden={"y'": ["y"]}, ensemble=5).fit(
         Y, t=T[:1000]
@@ -187,6 +188,8 @@ def test_known_terms_are_kept_and_forbidden_ones_left_out() -> None:
     assert found.coefficients_[0, x] == -10.0
     assert found.deviation_[0, x] == 0.0
     assert found.coefficients_[1, y] == 0.0
+    text = Discovery(fixed={"x'": "-10*x"}, forbidden={"y'": ["y"]}, ensemble=5)
+    np.testing.assert_array_equal(text.fit(Y, t=T[:1000]).coefficients_, found.coefficients_)
 
 
 def test_signs_and_equalities() -> None:
@@ -209,7 +212,7 @@ def test_regression_alone() -> None:
 
 
 def test_real_record() -> None:
-    """Twenty-one years of hares and lynxes: the equations of Lotka and Volterra."""
+    """Twenty-one years of hares and lynxes: Lotka-Volterra equations."""
     from smnn.datasets.dynamics import HARE_LYNX
 
     (series,) = HARE_LYNX.series
@@ -221,14 +224,14 @@ def test_real_record() -> None:
     assert terms == {"hare'": {"hare", "hare lynx"}, "lynx'": {"lynx", "hare lynx"}}
 
 
-def test_same_seed_same_numbers() -> None:
+def test_same_seed_gives_same_result() -> None:
     Y = noisy(X[:600], 0.05)
     a, b = (Discovery(ensemble=5).fit(Y, t=T[:600]) for _ in range(2))
     np.testing.assert_array_equal(a.coefficients_, b.coefficients_)
     np.testing.assert_array_equal(a.inclusion_, b.inclusion_)
 
 
-def test_saved_and_loaded(tmp_path: Path) -> None:
+def test_save_and_load(tmp_path: Path) -> None:
     found = Discovery(library=Polynomial(2) + Expressions(["sin(x)"])).fit(X[:600], t=T[:600])
     path = found.save(tmp_path / "model.json")
     again = Discovery.load(path)
@@ -263,7 +266,7 @@ def test_scikit_learn() -> None:
 def test_neural() -> None:
     found = Discovery(
         method="neural",
-        neural={"cycles": 3, "steps": 150, "batch": 32, "width": 64, "window": 20},
+        neural=Neural(cycles=3, steps=150, batch=32, width=64, window=20),
     ).fit(X[:1000], t=T[:1000])
     x, y = (find_term(n, found.terms_, found.state_names_) for n in ("x", "y"))
     assert found.coefficients_[0, x] == pytest.approx(-10, abs=1.0)
@@ -272,9 +275,7 @@ def test_neural() -> None:
     assert (found.coefficients_ == 0).sum() > 10
 
 
-def test_very_many_rows_are_fitted_in_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
-    from smnn.discovery._fit import pipeline
-
+def test_long_data_are_fitted_in_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline, "LARGEST", 3 * 33 * 1000)
     t = np.arange(6000) * 0.01
     found = Discovery(ensemble=0).fit(noisy(lorenz(t), 0.02), t=t)

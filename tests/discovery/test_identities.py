@@ -1,4 +1,4 @@
-"""Laws of conservation, and data that only look like them."""
+"""Conservation laws, and data that only resemble them."""
 
 import numpy as np
 from scipy.integrate import solve_ivp
@@ -10,8 +10,8 @@ def terms_of(found: Discovery) -> list[set[str]]:
     return [{t.name for t, c in zip(found.terms_, row) if c} for row in found.coefficients_]
 
 
-def test_a_reaction_there_and_back() -> None:
-    """A + B = 1 to the last digit: any multiple of 1 - (A + B)^2 would do no harm."""
+def test_reversible_reaction() -> None:
+    """A + B = 1 exactly, so any multiple of 1 - (A + B)^2 could be added."""
     t = np.linspace(0, 10, 80)
     A = 0.3 + 0.7 * np.exp(-0.9 * t)
     found = Discovery(ensemble=0).fit(np.c_[A, 1 - A], t=t, feature_names=["A", "B"])
@@ -21,8 +21,8 @@ def test_a_reaction_there_and_back() -> None:
     np.testing.assert_allclose(slopes, np.c_[-0.63 * A / 0.7 + 0.27, 0.9 * A - 0.27], atol=1e-6)
 
 
-def test_counts_of_an_epidemic() -> None:
-    """Whole numbers of a million people, who do not become more or fewer."""
+def test_epidemic_counts() -> None:
+    """Integer counts in a constant population."""
 
     def rate(t: float, u: np.ndarray) -> list[float]:
         caught = 0.5e-6 * u[0] * u[1]
@@ -34,8 +34,8 @@ def test_counts_of_an_epidemic() -> None:
     assert terms_of(found) == [{"S I"}, {"I", "S I"}, {"I"}]
 
 
-def test_a_small_change_of_something_large_is_no_law() -> None:
-    """1, T and T^2 are the same to eight digits here, and yet all of them are meant."""
+def test_small_variation_on_a_large_offset() -> None:
+    """1, T and T^2 agree to many digits, but all of them are needed."""
     t = np.linspace(0, 10, 80)
     T = 1000 + 1 / (1 + 9 * np.exp(-t))  # T' = x - x^2 with x = T - 1000
     found = Discovery(library="poly:2", ensemble=0).fit(T[:, None], t=t, feature_names=["T"])

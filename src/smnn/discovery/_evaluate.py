@@ -166,7 +166,8 @@ def evaluate(model: Discovery, X: Any, *, t: Any = None, inputs: Any = None) -> 
     if isinstance(X, Table):
         X, t, inputs = X.values, X.times, X.inputs if X.input_names else None
     elif not isinstance(X, list | tuple):
-        X, t, inputs = [X], [t], None if inputs is None else [inputs]
+        X, t = [X], None if t is None else [t]
+        inputs = None if inputs is None else [inputs]
     parts = _held_out_parts(table, X, t, inputs)
     everything = [x for pair in zip(table.values, (part[0] for part in parts)) for x in pair]
     scale = np.nanstd(np.concatenate(everything), axis=0)

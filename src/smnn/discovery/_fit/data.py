@@ -329,7 +329,7 @@ def as_matrix(x: Any, what: str) -> Array:
             f"{what} has shape {out.shape}; expected (times, variables), or a list of such arrays."
         )
     if np.isinf(out).any():
-        raise DataError(f"{what} holds infinite values; mark missing values as NaN.")
+        raise DataError(f"{what} contains infinite values; mark missing values as NaN.")
     return out
 
 
