@@ -28,12 +28,8 @@ def discover(
     context: typer.Context,
     data: Annotated[Path, typer.Argument(metavar="DATA", help="CSV, TSV, .npy, .npz, .json, .nc.")],
     time: Annotated[str | None, typer.Option(help="Time column.")] = None,
-    columns: Annotated[
-        str | None, typer.Option(metavar="X,Y", help="Columns of the variables.")
-    ] = None,
-    inputs: Annotated[
-        str | None, typer.Option(metavar="U,V", help="Columns of external inputs.")
-    ] = None,
+    columns: Annotated[str | None, typer.Option(metavar="X,Y", help="Variable columns.")] = None,
+    inputs: Annotated[str | None, typer.Option(metavar="U,V", help="Input columns.")] = None,
     series: Annotated[str | None, typer.Option(help="Column that identifies the series.")] = None,
     order: Annotated[
         int | None,
@@ -49,9 +45,7 @@ def discover(
     forbid: Annotated[
         list[str] | None, typer.Option(metavar='"x\' : z"', help="Excluded terms. Repeatable.")
     ] = None,
-    link: Annotated[
-        str | None, typer.Option(help="Link function of each right-hand side, such as tanh.")
-    ] = None,
+    link: Annotated[str | None, typer.Option(help="Link function, such as tanh.")] = None,
     threshold: Annotated[
         float | None,
         typer.Option(help="Smallest contribution of a term, as a fraction of its equation."),
@@ -66,9 +60,7 @@ def discover(
         float, typer.Option(min=0.0, max=0.9, help="Fraction of the end of each series held out.")
     ] = 0.2,
     seed: Seed = 0,
-    out: Annotated[
-        Path | None, typer.Option(help="Output folder (default: smnn-results/DATA).")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder (default: smnn-results/DATA).")] = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -109,15 +101,11 @@ def discover(
             _show(report, page)
 
 
-def _read(data: Path, time: str | None, columns: str | None, series: str | None,
-          inputs: str | None) -> Table:  # fmt: skip
+def _read(data: Path, *options: str | None) -> Table:
     from smnn.discovery import TableError, first_rows, read_table
 
-    names, input_names = (
-        None if text is None else [name.strip() for name in text.split(",") if name.strip()]
-        for text in (columns, inputs)
-    )
-    table = read_table(data, time, names, series, input_names)
+    time, columns, series, inputs = options
+    table = read_table(data, time, _names(columns), series, _names(inputs))
     if len(table.names) > MOST_VARIABLES and columns is None:
         raise TableError(
             f"{data.name} has {len(table.names)} columns of numbers; expected at most "
@@ -127,6 +115,10 @@ def _read(data: Path, time: str | None, columns: str | None, series: str | None,
     for text in table.warnings:
         remark(text)
     return table
+
+
+def _names(text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _by_target(option: str, texts: list[str] | None) -> dict[str, list[str]]:

@@ -17,7 +17,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 import sympy
@@ -37,7 +37,7 @@ class Library(abc.ABC):
     """Base class of libraries: candidate terms for any number of variables.
 
     The sum of libraries is their union, and the product consists of all products of their terms. A
-    subclass defines `kind`, `count`, `make_terms` and `to_json`.
+    subclass is a frozen dataclass that defines `kind`, `count` and `make_terms`.
     """
 
     kind: ClassVar[str]
@@ -46,7 +46,8 @@ class Library(abc.ABC):
     """All subclasses by name."""
 
     def __init_subclass__(cls) -> None:
-        Library.kinds[cls.kind] = cls
+        if hasattr(cls, "kind"):
+            Library.kinds[cls.kind] = cls
 
     def terms(self, variables: Sequence[str]) -> list[Term]:
         """The terms for these variables, without duplicates.
@@ -71,9 +72,13 @@ class Library(abc.ABC):
     def make_terms(self, variables: tuple[str, ...]) -> list[Term]:
         """Create the terms; called by `terms` after checking the names and the count."""
 
-    @abc.abstractmethod
     def to_json(self) -> dict[str, Any]:
-        """The library as plain data for `json.dumps`."""
+        """The library as plain data for `json.dumps`; by default the fields of the dataclass."""
+        record: dict[str, Any] = {"kind": self.kind}
+        for one in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, one.name)
+            record[one.name] = list(value) if isinstance(value, tuple) else value
+        return record
 
     @staticmethod
     def from_json(record: Mapping[str, Any] | str) -> Library:
@@ -112,10 +117,24 @@ def _parts(kind: type[Union] | type[Product], *libraries: Library) -> tuple[Libr
 
 
 @dataclass(frozen=True)
-class Union(Library):
-    """Union of libraries, created by `a + b`."""
+class _Combination(Library, abc.ABC):
+    """Several libraries."""
 
     libraries: tuple[Library, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The library as plain data for `json.dumps`."""
+        return {"kind": self.kind, "libraries": [x.to_json() for x in self.libraries]}
+
+    @classmethod
+    def _of(cls, record: dict[str, Any]) -> Library:
+        return cls(tuple(Library.from_json(x) for x in record["libraries"]))
+
+
+@dataclass(frozen=True)
+class Union(_Combination):
+    """Union of libraries, created by `a + b`."""
+
     kind: ClassVar[str] = "union"
 
     def count(self, variables: int) -> int:
@@ -126,20 +145,11 @@ class Union(Library):
         """Create the terms."""
         return [term for library in self.libraries for term in library.make_terms(variables)]
 
-    def to_json(self) -> dict[str, Any]:
-        """The library as plain data."""
-        return {"kind": self.kind, "libraries": [x.to_json() for x in self.libraries]}
-
-    @classmethod
-    def _of(cls, record: dict[str, Any]) -> Library:
-        return cls(tuple(Library.from_json(x) for x in record["libraries"]))
-
 
 @dataclass(frozen=True)
-class Product(Library):
+class Product(_Combination):
     """All products of terms of several libraries, created by `a * b`."""
 
-    libraries: tuple[Library, ...]
     kind: ClassVar[str] = "product"
 
     def count(self, variables: int) -> int:
@@ -152,14 +162,6 @@ class Product(Library):
         for library in self.libraries:
             found = distinct(multiply(a, b) for a in found for b in library.make_terms(variables))
         return found
-
-    def to_json(self) -> dict[str, Any]:
-        """The library as plain data."""
-        return {"kind": self.kind, "libraries": [x.to_json() for x in self.libraries]}
-
-    @classmethod
-    def _of(cls, record: dict[str, Any]) -> Library:
-        return cls(tuple(Library.from_json(x) for x in record["libraries"]))
 
 
 @dataclass(frozen=True)
@@ -196,11 +198,6 @@ class Polynomial(Library):
                 found += [x**degree for x in symbols]
         return [make_term(expr, variables) for expr in found]
 
-    def to_json(self) -> dict[str, Any]:
-        """The library as plain data."""
-        return {"kind": self.kind, "degree": self.degree, "bias": self.bias,
-                "interaction": self.interaction}  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Trigonometric(Library):
@@ -229,11 +226,6 @@ class Trigonometric(Library):
             for v in variables
             for function in functions
         ]
-
-    def to_json(self) -> dict[str, Any]:
-        """The library as plain data."""
-        return {"kind": self.kind, "frequencies": list(self.frequencies), "sin": self.sin,
-                "cos": self.cos}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -270,11 +262,6 @@ class Rational(Library):
                 found += [y * r for x, r in zip(symbols, rates) for y in symbols if y != x]
         return [make_term(expr, variables) for expr in found]
 
-    def to_json(self) -> dict[str, Any]:
-        """The library as plain data."""
-        return {"kind": self.kind, "powers": list(self.powers),
-                "constants": list(self.constants), "interaction": self.interaction}  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Expressions(Library):
@@ -309,10 +296,6 @@ class Expressions(Library):
                 raise LibraryError(f"the term {text!r} is zero; expected a non-zero term.")
             found.append(sympy.S.One if expr.is_number else expr.as_coeff_Mul()[1])
         return [make_term(expr, variables) for expr in found]
-
-    def to_json(self) -> dict[str, Any]:
-        """The library as plain data."""
-        return {"kind": self.kind, "expressions": list(self.expressions)}
 
 
 Function = Callable[..., Any]

@@ -75,10 +75,10 @@ class Nodes:
 
     def split(self, values: Array) -> list[Array]:
         """Split an array over the nodes into one array per series."""
-        return [values[a:b] for a, b in self._bounds]
+        return [values[a:b] for a, b in self.bounds]
 
     @property
-    def _bounds(self) -> list[tuple[int, int]]:
+    def bounds(self) -> list[tuple[int, int]]:
         """First node of every series, and one past its last."""
         return list(itertools.pairwise(self.starts.tolist()))
 
@@ -121,13 +121,18 @@ class Nodes:
         if len(self.t) <= most:
             return self, np.arange(len(self.t))
         edges: list[tuple[int, int]] = []
-        for a, b in self._bounds:
+        for a, b in self.bounds:
             cuts = np.linspace(a, b, max(round((b - a) / length), 1) + 1).astype(int)
             edges += list(itertools.pairwise(cuts.tolist()))
         count = max(round(len(edges) * most / len(self.t)), 1)
-        chosen = [edges[i] for i in np.linspace(0, len(edges) - 1, count).round().astype(int)]
-        at = np.concatenate([np.arange(a, b) for a, b in chosen])
-        starts = np.cumsum([0, *(b - a for a, b in chosen)])
+        return self.take(
+            [edges[i] for i in np.linspace(0, len(edges) - 1, count).round().astype(int)]
+        )
+
+    def take(self, bounds: Sequence[tuple[int, int]]) -> tuple[Nodes, Indices]:
+        """Ranges of nodes, each as a series of its own, and their indices."""
+        at = np.concatenate([np.arange(a, b) for a, b in bounds])
+        starts = np.cumsum([0, *(b - a for a, b in bounds)])
         return Nodes(self.t[at], self.Y[at], self.U[at], starts, self.names, self.inputs), at
 
     def head(self, rows: int) -> Nodes:
@@ -136,10 +141,7 @@ class Nodes:
         Raises:
             DataError: If a variable has too few values among them.
         """
-        at = np.concatenate([np.arange(a, min(a + rows, b)) for a, b in self._bounds])
-        starts = np.cumsum([0, *(min(rows, b - a) for a, b in self._bounds)])
-        nodes = Nodes(self.t[at], self.Y[at], self.U[at], starts, self.names, self.inputs)
-        return nodes.checked()
+        return self.take([(a, min(a + rows, b)) for a, b in self.bounds])[0].checked()
 
     def checked(self) -> Nodes:
         """The nodes themselves.
@@ -156,18 +158,6 @@ class Nodes:
                     "useful fit. Give more data, or leave the column out."
                 )
         return self
-
-    def part(self, first: int, last: int) -> Nodes:
-        """Series `first` to `last - 1`."""
-        a, b = self.starts[first], self.starts[last]
-        return Nodes(
-            self.t[a:b],
-            self.Y[a:b],
-            self.U[a:b],
-            self.starts[first : last + 1] - a,
-            self.names,
-            self.inputs,
-        )
 
 
 @dataclass(frozen=True)

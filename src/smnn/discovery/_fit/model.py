@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from smnn.discovery._arrays import Array, Flags
+from smnn.discovery._terms import CompiledTerms
 
 TOLERANCE = 1e-8
 """Relative tolerance of simulations."""
@@ -68,16 +69,6 @@ COOPER_VERNER = Tableau(
 """Order 8 in eleven stages (Cooper and Verner 1972)."""
 
 
-class Terms(Protocol):
-    """Candidate terms as functions of `L` variables: states, then inputs."""
-
-    def evaluate(self, X: Array) -> Array:
-        """(..., L) -> (..., P)."""
-
-    def jacobian(self, X: Array) -> Array:
-        """(..., L) -> (..., P, L)."""
-
-
 @dataclass(frozen=True)
 class Link:
     """Link function g with its derivative and inverse."""
@@ -119,7 +110,7 @@ LINKS = {
 class OdeModel(NamedTuple):
     """A right-hand side: terms and their coefficients."""
 
-    terms: Terms
+    terms: CompiledTerms
     Xi: Array
     """(V, P)."""
     order: int = 1

@@ -28,11 +28,11 @@ from smnn.discovery._fit.model import (
     OdeModel,
     StepGrid,
     Tableau,
-    Terms,
     flow,
     flow_with_derivatives,
 )
 from smnn.discovery._fit.selection import Selection, penalty_for, select
+from smnn.discovery._terms import CompiledTerms
 
 ITERATIONS = 4
 """Maximum number of Gauss-Newton iterations per level."""
@@ -89,7 +89,7 @@ class Refiner:
     def __init__(
         self,
         nodes: Nodes,
-        terms: Terms,
+        terms: CompiledTerms,
         order: int,
         rules: Rules,
         link: Link | None = None,

@@ -69,7 +69,7 @@ def _choose(nodes: Nodes, rng: np.random.Generator) -> tuple[Array, Array]:
     part = nodes
     if len(nodes.t) > MAX_NODES:  # as many whole series as fit, else the first part of the first
         last = max(int(np.searchsorted(nodes.starts, MAX_NODES, side="right")) - 1, 0)
-        part = nodes.part(0, last) if last else _head(nodes, MAX_NODES)
+        part, _ = nodes.take(nodes.bounds[:last] or [(0, MAX_NODES)])
     scale = nodes.scale
     chosen, missed = np.empty(len(scale)), np.empty(len(scale))
     for v in range(len(scale)):
@@ -88,17 +88,6 @@ def _choose(nodes: Nodes, rng: np.random.Generator) -> tuple[Array, Array]:
         close = np.flatnonzero(errors <= 1.02 * best)
         chosen[v] = WEIGHTS[close[len(close) // 2]] if best > 1e-12 else WEIGHTS[np.argmin(errors)]
     return chosen, missed
-
-
-def _head(nodes: Nodes, length: int) -> Nodes:
-    return Nodes(
-        nodes.t[:length],
-        nodes.Y[:length],
-        nodes.U[:length],
-        np.array([0, length]),
-        nodes.names,
-        nodes.inputs,
-    )
 
 
 def _solve(nodes: Nodes, target: Array, seen: Flags, weights: Array) -> Array:
