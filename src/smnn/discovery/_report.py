@@ -145,7 +145,7 @@ class Report:
         """Coefficients with their intervals, as a table for the terminal."""
         model = self.model
         inclusion = model.inclusion_
-        caption = "± half width of the 90 % interval." + (
+        caption = "± half a 90 % interval." + (
             " Chosen: fraction of the resampled data sets in which the term was selected."
             * (inclusion is not None)
         )

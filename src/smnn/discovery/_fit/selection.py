@@ -128,200 +128,186 @@ def select(
         equation: (m,) index of the equation that a term belongs to; by default one for all.
     """
     m = R.shape[1]
-    groups = np.zeros(m, int) if equation is None else equation
-    triangle = TriangularSystem(R, b)
-    kept = np.zeros(m, bool) if required is None else required
-    signs: list[tuple[Flags, float]] = [
-        (flags, sign) for flags, sign in ((positive, 1.0), (negative, -1.0)) if flags is not None
-    ]
+    search = _Search(
+        TriangularSystem(R, b),
+        penalty,
+        np.zeros(m, bool) if required is None else required,
+        [(x, sign) for x, sign in ((positive, 1.0), (negative, -1.0)) if x is not None],
+        np.zeros(m, int) if equation is None else equation,
+    )
     if start is not None:
-        return _search(triangle, start | kept, kept, signs, penalty, groups)
-    found = _search(triangle, np.ones(m, bool), kept, signs, penalty, groups)
+        return search.run(start | search.required)
+    found = search.run(np.ones(m, bool))
     if not np.isfinite(penalty):
         return found
-    if found.support.sum() > max(int(kept.sum()), 1):
-        other = _search(triangle, kept, kept, signs, penalty, groups)
+    if found.support.sum() > max(int(search.required.sum()), 1):
+        other = search.run(search.required)
         found = min(found, other, key=lambda one: one.cost + penalty * one.support.sum())
     if complexity is None:
         return found
-    simple = _simpler(triangle, found, kept, signs, complexity, ABOUT * penalty)
-    fewer = _search(triangle, simple.support, kept, signs, penalty, groups)
+    simple = search.simpler(found, complexity)
+    fewer = search.run(simple.support)
     return fewer if fewer.support.sum() < simple.support.sum() else simple
 
 
-def _simpler(
-    triangle: TriangularSystem,
-    found: Selection,
-    kept: Flags,
-    signs: list[tuple[Flags, float]],
-    complexity: Array,
-    slack: float,
-) -> Selection:
-    """Replace terms by simpler ones of about equal cost: `x y` by `x`, say, if y is constant."""
-    for j in np.flatnonzero(found.support & ~kept):
-        fewer = found.support.copy()
-        fewer[j] = False
-        _, _, residual = triangle.solve(fewer)
-        after = float(residual @ residual) - triangle.gains(fewer, residual)
-        good = ~found.support & (complexity < complexity[j]) & (after < found.cost + slack)
-        if good.any():
-            fewer[np.flatnonzero(good)[np.lexsort((after[good], complexity[good]))[0]]] = True
-            other = triangle.selected(fewer)
-            if not (_wrong_signs(fewer, triangle.solve(fewer)[0], signs) & ~kept).any():
-                found = other
-    return found
+@dataclass(frozen=True)
+class _Search:
+    """Local search for the support with the lowest penalized cost."""
 
+    system: TriangularSystem
+    penalty: float
+    required: Flags
+    signs: list[tuple[Flags, float]]
+    """Masks of the constrained terms, with their sign."""
+    equation: Indices
 
-def _search(
-    triangle: TriangularSystem,
-    support: Flags,
-    kept: Flags,
-    signs: list[tuple[Flags, float]],
-    penalty: float,
-    groups: Indices,
-) -> Selection:
-    """Remove, add and swap terms until the penalized cost stops decreasing."""
-    barred = np.zeros(len(support), bool)
-    visited: set[bytes] = set()
-    for _ in range(MAX_ROUNDS):
-        support = _drop(triangle, support, kept, penalty)
-        p, _, residual = triangle.solve(support)
-        wrong = _wrong_signs(support, p, signs) & ~kept
-        if wrong.any():
-            barred |= wrong
-            support = support & ~wrong
-            continue
-        gains = np.where(barred, 0.0, triangle.gains(support, residual))
-        if gains.max(initial=0.0) > penalty:
-            support = support.copy()
-            support[np.argmax(gains)] = True
-            continue
-        cost = float(residual @ residual)
-        better = _swap(triangle, support, kept, barred, cost)
-        if better is None:
-            better = _simplify(triangle, support, kept, barred, penalty, cost)
-        if better is None:
-            better = _fewer(triangle, support, kept, barred, penalty, cost, groups)
-        visited.add(support.tobytes())
-        if better is None or better.tobytes() in visited:  # a cycle caused by rounding
-            break
-        support = better
-    return triangle.selected(support)
+    def run(self, support: Flags) -> Selection:
+        """Remove, add and swap terms until the penalized cost stops decreasing."""
+        barred = np.zeros(len(support), bool)
+        visited: set[bytes] = set()
+        for _ in range(MAX_ROUNDS):
+            support = self._drop(support, self.required)
+            p, _, residual = self.system.solve(support)
+            wrong = self._wrong_signs(support, p)
+            if wrong.any():
+                barred |= wrong
+                support = support & ~wrong
+                continue
+            gains = np.where(barred, 0.0, self.system.gains(support, residual))
+            if gains.max(initial=0.0) > self.penalty:
+                support = support.copy()
+                support[np.argmax(gains)] = True
+                continue
+            cost = float(residual @ residual)
+            better = self._swap(support, barred, cost)
+            if better is None:
+                better = self._simplify(support, barred, cost)
+            if better is None:
+                better = self._fewer(support, barred, cost)
+            visited.add(support.tobytes())
+            if better is None or better.tobytes() in visited:  # a cycle caused by rounding
+                break
+            support = better
+        return self.system.selected(support)
 
+    def simpler(self, found: Selection, complexity: Array) -> Selection:
+        """Replace terms by simpler ones of about equal cost: `x y` by `x`, say, for constant y."""
+        for j in np.flatnonzero(found.support & ~self.required):
+            fewer, after = self._without(found.support, int(j))
+            limit = found.cost + ABOUT * self.penalty
+            good = ~found.support & (complexity < complexity[j]) & (after < limit)
+            if good.any():
+                fewer[np.flatnonzero(good)[np.lexsort((after[good], complexity[good]))[0]]] = True
+                other = self.system.selected(fewer)
+                if not self._wrong_signs(fewer, self.system.solve(fewer)[0]).any():
+                    found = other
+        return found
 
-def _drop(triangle: TriangularSystem, support: Flags, kept: Flags, penalty: float) -> Flags:
-    """Remove the least significant term while it is worth less than the penalty."""
-    support = support.copy()
-    while (support & ~kept).any():
-        p, deviation, _ = triangle.solve(support)
-        where = np.flatnonzero(support)
-        loss = np.where(np.isinf(deviation), 0.0, p**2 / np.maximum(deviation, 1e-300) ** 2)
-        loss[kept[where]] = np.inf
-        worst = int(np.argmin(loss))
-        if loss[worst] > penalty:
-            break
-        support[where[worst]] = False
-    return support
-
-
-def _swap(
-    triangle: TriangularSystem, support: Flags, kept: Flags, barred: Flags, cost: float
-) -> Flags | None:
-    """Best swap of one term for another; `None` if no swap lowers the cost."""
-    best, found = cost * (1.0 - 1e-9) - 1e-6, None
-    for j in np.flatnonzero(support & ~kept):
+    def _without(self, support: Flags, j: int) -> tuple[Flags, Array]:
+        """The support without a term, and the cost after adding each of the absent terms."""
         fewer = support.copy()
         fewer[j] = False
-        _, _, residual = triangle.solve(fewer)
-        gains = np.where(barred, 0.0, triangle.gains(fewer, residual))
-        gains[j] = 0.0
-        i = int(np.argmax(gains))
-        after = float(residual @ residual) - gains[i]
-        if after < best:
-            best, found = after, fewer.copy()
-            found[i] = True
-    return found
+        _, _, residual = self.system.solve(fewer)
+        return fewer, float(residual @ residual) - self.system.gains(fewer, residual)
 
-
-def _simplify(
-    triangle: TriangularSystem,
-    support: Flags,
-    kept: Flags,
-    barred: Flags,
-    penalty: float,
-    cost: float,
-) -> Flags | None:
-    """Replace several terms by one or two that span them, as under a conservation law.
-
-    Such terms lie almost in the span of the selected ones, so adding them alone gains nothing.
-    """
-    if support.sum() < 2 or not np.isfinite(penalty):
-        return None
-    Q = np.linalg.qr(triangle.R[:, support])[0]
-    outside = ((triangle.R - Q @ (Q.T @ triangle.R)) ** 2).sum(0)
-    near = np.flatnonzero(~support & ~barred & (outside < SPANNED))
-    near = near[np.argsort(outside[near])]
-    pairs = itertools.combinations(near[:MOST_NEAR], 2) if support.sum() > 2 else ()
-    for added in itertools.chain(((int(j),) for j in near), pairs):
-        with_them = kept.copy()
-        with_them[list(added)] = True
-        fewer = _drop(triangle, support | with_them, with_them, penalty)
-        _, _, residual = triangle.solve(fewer)
-        saved = (support.sum() - fewer.sum()) * penalty
-        if saved > 0 and float(residual @ residual) - cost < saved:
-            return fewer
-    return None
-
-
-def _fewer(
-    triangle: TriangularSystem,
-    support: Flags,
-    kept: Flags,
-    barred: Flags,
-    penalty: float,
-    cost: float,
-    groups: Indices,
-) -> Flags | None:
-    """Best smaller subset of the terms of one equation, if its penalized cost is lower.
-
-    Removing one term at a time fails for nearly collinear terms, such as 1, x, x^2 and x^3 of a
-    short decay: each of three terms seems significant although two would do.
-    """
-    if not np.isfinite(penalty):
-        return None
-    for v in np.unique(groups[support & ~kept]):
-        present = support & ~kept & (groups == v)
-        others, size = support & ~present, int(present.sum())
-        where = np.flatnonzero((groups == v) & ~kept & ~barred)
-        columns, right = triangle.R[:, where], triangle.b
-        if others.any():
-            Q = np.linalg.qr(triangle.R[:, others])[0]
-            columns, right = columns - Q @ (Q.T @ columns), right - Q @ (Q.T @ right)
-        gram, c = columns.T @ columns, columns.T @ right
-        for k in range(1, size):
-            if math.comb(len(where), k) > MOST_SETS:
+    def _drop(self, support: Flags, required: Flags) -> Flags:
+        """Remove the least significant term while it is worth less than the penalty."""
+        support = support.copy()
+        while (support & ~required).any():
+            p, deviation, _ = self.system.solve(support)
+            where = np.flatnonzero(support)
+            loss = np.where(np.isinf(deviation), 0.0, p**2 / np.maximum(deviation, 1e-300) ** 2)
+            loss[required[where]] = np.inf
+            worst = int(np.argmin(loss))
+            if loss[worst] > self.penalty:
                 break
-            sets = _sets(len(where), k)
-            G = gram[sets[:, :, None], sets[:, None, :]] + 1e-12 * np.eye(k)
-            explained = (c[sets] * np.linalg.solve(G, c[sets][..., None])[..., 0]).sum(1)
-            found = others.copy()
-            found[where[sets[np.argmax(explained)]]] = True
-            _, _, residual = triangle.solve(found)
-            if float(residual @ residual) - cost < (size - k) * penalty * (1.0 - 1e-9):
-                return found
-    return None
+            support[where[worst]] = False
+        return support
+
+    def _swap(self, support: Flags, barred: Flags, cost: float) -> Flags | None:
+        """Best swap of one term for another; `None` if no swap lowers the cost."""
+        best, found = cost * (1.0 - 1e-9) - 1e-6, None
+        for j in np.flatnonzero(support & ~self.required):
+            fewer = support.copy()
+            fewer[j] = False
+            _, _, residual = self.system.solve(fewer)
+            gains = np.where(barred, 0.0, self.system.gains(fewer, residual))
+            gains[j] = 0.0
+            i = int(np.argmax(gains))
+            after = float(residual @ residual) - gains[i]
+            if after < best:
+                best, found = after, fewer.copy()
+                found[i] = True
+        return found
+
+    def _simplify(self, support: Flags, barred: Flags, cost: float) -> Flags | None:
+        """Replace several terms by one or two that span them, as under a conservation law.
+
+        Such terms lie almost in the span of the selected ones, so adding them alone gains nothing.
+        """
+        if support.sum() < 2 or not np.isfinite(self.penalty):
+            return None
+        Q = np.linalg.qr(self.system.R[:, support])[0]
+        outside = ((self.system.R - Q @ (Q.T @ self.system.R)) ** 2).sum(0)
+        near = np.flatnonzero(~support & ~barred & (outside < SPANNED))
+        near = near[np.argsort(outside[near])]
+        pairs = itertools.combinations(near[:MOST_NEAR], 2) if support.sum() > 2 else ()
+        for added in itertools.chain(((int(j),) for j in near), pairs):
+            with_them = self.required.copy()
+            with_them[list(added)] = True
+            fewer = self._drop(support | with_them, with_them)
+            _, _, residual = self.system.solve(fewer)
+            saved = (support.sum() - fewer.sum()) * self.penalty
+            if saved > 0 and float(residual @ residual) - cost < saved:
+                return fewer
+        return None
+
+    def _fewer(self, support: Flags, barred: Flags, cost: float) -> Flags | None:
+        """Best smaller subset of the terms of one equation, if its penalized cost is lower.
+
+        Removing one term at a time fails for nearly collinear terms, such as 1, x, x^2 and x^3 of a
+        short decay: each of three terms seems significant although two would do.
+        """
+        if not np.isfinite(self.penalty):
+            return None
+        for v in np.unique(self.equation[support & ~self.required]):
+            present = support & ~self.required & (self.equation == v)
+            others, size = support & ~present, int(present.sum())
+            where = np.flatnonzero((self.equation == v) & ~self.required & ~barred)
+            columns, right = self.system.R[:, where], self.system.b
+            if others.any():
+                Q = np.linalg.qr(self.system.R[:, others])[0]
+                columns, right = columns - Q @ (Q.T @ columns), right - Q @ (Q.T @ right)
+            gram, c = columns.T @ columns, columns.T @ right
+            for k in range(1, size):
+                if math.comb(len(where), k) > MOST_SETS:
+                    break
+                found = others.copy()
+                found[where[best_subset(gram, c, k, 1e-12)]] = True
+                _, _, residual = self.system.solve(found)
+                if float(residual @ residual) - cost < (size - k) * self.penalty * (1.0 - 1e-9):
+                    return found
+        return None
+
+    def _wrong_signs(self, support: Flags, p: Array) -> Flags:
+        """Mask of the terms that violate a sign constraint."""
+        full: Any = np.zeros(len(support))
+        full[support] = p
+        wrong = np.zeros(len(support), bool)
+        for flags, sign in self.signs:
+            wrong |= flags & (sign * full < 0.0)
+        return wrong & ~self.required
+
+
+def best_subset(gram: Array, right: Array, k: int, ridge: float) -> Indices:
+    """Indices of the k columns that explain most, from normal equations."""
+    sets = _sets(len(right), k)
+    G = gram[sets[:, :, None], sets[:, None, :]] + ridge * np.eye(k)
+    explained = (right[sets] * np.linalg.solve(G, right[sets][..., None])[..., 0]).sum(1)
+    return np.asarray(sets[np.argmax(explained)])
 
 
 @functools.lru_cache(maxsize=64)
 def _sets(n: int, k: int) -> Indices:
     """All subsets of size k of n items, one per row."""
     return np.array(list(itertools.combinations(range(n), k)))
-
-
-def _wrong_signs(support: Flags, p: Array, signs: list[tuple[Flags, float]]) -> Flags:
-    full: Any = np.zeros(len(support))
-    full[support] = p
-    wrong = np.zeros(len(support), bool)
-    for flags, sign in signs:
-        wrong |= flags & (sign * full < 0.0)
-    return wrong

@@ -7,7 +7,6 @@ the evidence increases.
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import replace
 
@@ -16,7 +15,7 @@ import numpy as np
 from smnn.discovery._arrays import Array, Flags
 from smnn.discovery._fit.refine import JointFit, Refiner, continuation
 from smnn.discovery._fit.regression import Regression
-from smnn.discovery._fit.selection import TriangularSystem
+from smnn.discovery._fit.selection import TriangularSystem, best_subset
 
 LARGEST = 6
 """Maximum number of terms per equation in the initial supports."""
@@ -89,13 +88,9 @@ def _small(regression: Regression, allowed: Flags, fixed: Array) -> list[Flags]:
         )
         gram, right = triangle.R.T @ triangle.R, triangle.R.T @ triangle.b
         for support, k in zip(out, sizes):
-            few = min(k, len(where))
-            sets = np.array(list(itertools.combinations(range(len(where)), few)))
-            if sets.size == 0:
-                continue
-            G = gram[sets[:, :, None], sets[:, None, :]] + 1e-10 * np.eye(few)
-            explained = (right[sets] * np.linalg.solve(G, right[sets][..., None])[..., 0]).sum(1)
-            support[v, where[sets[np.argmax(explained)]]] = True
+            if len(where):
+                few = min(k, len(where))
+                support[v, where[best_subset(gram, right, few, 1e-10)]] = True
     return out
 
 
