@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.integrate import solve_ivp
 
+from discovery.systems import integrate, terms_of
 from smnn.discovery import (
     DataError,
     Discovery,
@@ -20,14 +20,6 @@ from smnn.discovery._candidates import affordable, best_library, libraries_for
 from smnn.discovery._fit.data import FitResult
 
 SINES = Polynomial(2) + Trigonometric()
-
-
-def integrate(f: Any, x0: list[float], t: np.ndarray) -> np.ndarray:
-    return solve_ivp(f, (t[0], t[-1]), x0, t_eval=t, rtol=1e-9, atol=1e-9).y.T
-
-
-def terms_of(found: Discovery) -> list[set[str]]:
-    return [{t.name for t, c in zip(found.terms_, row) if c} for row in found.coefficients_]
 
 
 T = np.arange(0, 20, 0.05)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.integrate import odeint, solve_ivp
 
+from discovery.systems import lorenz
 from smnn.discovery import Discovery
 from smnn.discovery._fit import pipeline
 from smnn.discovery._fit.corrections import allow_integration_errors, inflation, missed
@@ -16,11 +17,6 @@ LORENZ[0, [1, 2]] = -10.0, 10.0
 LORENZ[1, [1, 2, 6]] = 28.0, -1.0, -1.0
 LORENZ[2, [3, 5]] = -8 / 3, 1.0
 """In the terms 1, x, y, z, x^2, x y, x z, y^2, y z, z^2."""
-
-
-def lorenz(t: float, u: np.ndarray) -> list[float]:
-    x, y, z = u
-    return [10 * (y - x), x * (28 - z) - y, x * y - 8 / 3 * z]
 
 
 def error_of(found: Discovery) -> float:

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from scipy.integrate import solve_ivp
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, TimeSeriesSplit
 
+from discovery.systems import integrate, lorenz, noisy, terms_of
 from smnn.discovery import Discovery, Equal, Expressions, Negative, Neural, Polynomial, Positive
 from smnn.discovery._fit import pipeline
 from smnn.discovery._terms import find_term
@@ -19,23 +19,6 @@ LORENZ = {
     "y'": {"x": 28.0, "y": -1.0, "x z": -1.0},
     "z'": {"z": -8 / 3, "x y": 1.0},
 }
-
-
-def integrate(f, x0, t):  # type: ignore[no-untyped-def]
-    out = solve_ivp(f, (t[0], t[-1]), x0, t_eval=t, method="DOP853", rtol=1e-11, atol=1e-11)
-    return out.y.T
-
-
-def lorenz(t: np.ndarray, x0: tuple[float, ...] = (1.0, 1.0, 1.0)) -> np.ndarray:
-    return integrate(
-        lambda _, x: [10 * (x[1] - x[0]), x[0] * (28 - x[2]) - x[1], x[0] * x[1] - 8 / 3 * x[2]],
-        x0,
-        t,
-    )
-
-
-def noisy(X: np.ndarray, noise: float, seed: int = 0) -> np.ndarray:
-    return X + noise * X.std(0) * np.random.default_rng(seed).normal(size=X.shape)
 
 
 def error(found: Discovery, truth: dict[str, dict[str, float]]) -> float:
@@ -51,7 +34,7 @@ def error(found: Discovery, truth: dict[str, dict[str, float]]) -> float:
 
 
 T = np.arange(2000) * 0.01
-X = lorenz(T)
+X = integrate(lorenz, (1.0, 1.0, 1.0), T)
 
 
 @pytest.mark.parametrize(("noise", "limit"), [(0.0, 1e-5), (0.01, 0.05), (0.05, 0.25), (0.1, 0.5)])
@@ -81,7 +64,7 @@ def test_intervals_cover() -> None:
 def test_missing_entries_and_uneven_steps() -> None:
     rng = np.random.default_rng(2)
     t = np.sort(rng.uniform(0, 25, 2500))
-    Y = noisy(lorenz(t), 0.01)
+    Y = noisy(integrate(lorenz, (1.0, 1.0, 1.0), t), 0.01)
     Y[rng.random(Y.shape) < 0.3] = np.nan
     assert error(Discovery(ensemble=0).fit(Y, t=t), LORENZ) < 0.1
 
@@ -217,11 +200,7 @@ def test_real_record() -> None:
 
     (series,) = HARE_LYNX.series
     found = Discovery(ensemble=0).fit(series.x, t=series.t, feature_names=["hare", "lynx"])
-    terms = {
-        target: {t.name for t, c in zip(found.terms_, row) if c}
-        for target, row in zip(found.targets_, found.coefficients_)
-    }
-    assert terms == {"hare'": {"hare", "hare lynx"}, "lynx'": {"lynx", "hare lynx"}}
+    assert terms_of(found) == [{"hare", "hare lynx"}, {"lynx", "hare lynx"}]
 
 
 def test_same_seed_gives_same_result() -> None:
@@ -278,6 +257,6 @@ def test_neural() -> None:
 def test_long_data_are_fitted_in_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline, "LARGEST", 3 * 33 * 1000)
     t = np.arange(6000) * 0.01
-    found = Discovery(ensemble=0).fit(noisy(lorenz(t), 0.02), t=t)
+    found = Discovery(ensemble=0).fit(noisy(integrate(lorenz, (1.0, 1.0, 1.0), t), 0.02), t=t)
     assert error(found, LORENZ) < 0.2
     assert found.states_[0].shape == (6000, 3)

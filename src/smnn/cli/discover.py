@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from smnn.discovery import Report
 
 WORKING = "Looking for equations"
-MOST_VARIABLES = 30
-"""Maximum number of columns, unless they are named."""
+MOST_VARIABLES = 30  # Maximum number of columns, unless they are named
 MOST_VALUES = 600_000
 """Maximum number of values (rows times variables); of longer tables, the first rows are used."""
 

@@ -18,18 +18,12 @@ from smnn.discovery.libraries import Library, Polynomial, Trigonometric, parse_l
 
 FAR_BETTER = 0.5
 """Gain in evidence per value that a larger library must achieve (a third smaller errors)."""
-ENOUGH = 10
-"""Number of values per candidate that a larger library needs."""
-MOST = 200
-"""Maximum number of candidates, over all equations, of a larger library."""
-PART = 1500
-"""Number of nodes on which libraries are compared if the data are longer."""
-MOST_POSITIONS = 3
-"""Maximum number of variables for which second-order equations are tried."""
-BEGINNING = 1000
-"""Number of rows on which second-order equations are tried first."""
-FEWEST_ROWS = 8
-"""Minimum number of rows per series for that."""
+ENOUGH = 10  # Number of values per candidate that a larger library needs
+MOST = 200  # Maximum number of candidates, over all equations, of a larger library
+PART = 1500  # Number of nodes on which libraries are compared if the data are longer
+MOST_POSITIONS = 3  # Maximum number of variables for which second-order equations are tried
+BEGINNING = 1000  # Number of rows on which second-order equations are tried first
+FEWEST_ROWS = 8  # Minimum number of rows per series for that
 
 FitLibrary = Callable[[Nodes, Library, bool], FitResult]
 """Fits data with a library; the flag enables the search that takes longer."""

@@ -19,10 +19,8 @@ if TYPE_CHECKING:
     from smnn.discovery._evaluate import HeldOutSeries
     from smnn.discovery._report import Report
 
-MOST_CHARTS = 12
-"""Maximum number of variables with charts."""
-MOST_SERIES = 3
-"""Maximum number of series per chart."""
+MOST_CHARTS = 12  # Maximum number of variables with charts
+MOST_SERIES = 3  # Maximum number of series per chart
 RARE = 0.05
 """Terms selected in fewer resamples than this are not shown unless they are in the equation."""
 

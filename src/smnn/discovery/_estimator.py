@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from smnn.discovery._fit.neural import Neural
 
 METHODS = ("auto", "regression", "refine", "neural")
-HALF_WIDTH = 1.6448536269514722
-"""Half width of a 90 % interval in standard deviations."""
+HALF_WIDTH = 1.6448536269514722  # Half width of a 90 % interval in standard deviations
 
 
 class Discovery(BaseEstimator):

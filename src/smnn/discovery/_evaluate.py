@@ -16,8 +16,7 @@ from smnn.discovery._fit.data import DataError, as_matrix
 if TYPE_CHECKING:
     from smnn.discovery._estimator import Discovery
 
-FEWEST_FITTED = 8
-"""Minimum number of rows per series that are not held out."""
+FEWEST_FITTED = 8  # Minimum number of rows per series that are not held out
 MOST_TERMS = 8
 """Number of terms in an equation above which it is probably a substitute for another form."""
 TOLERANCE = 0.4

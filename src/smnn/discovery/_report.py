@@ -176,7 +176,7 @@ class Report:
             "latex": model.equations(format="latex"),
             "coefficients": [
                 dict(zip(("target", "term", "coefficient", "low", "high", "chosen"), row))
-                for row in _coefficient_rows(model) if row[2]
+                for row in _term_rows(model) if row[2]
             ],
             "noise": [_finite(x) for x in model.noise_],
             "held_out": None if not result or not result.series else {
@@ -405,7 +405,7 @@ def _equations_latex(model: Discovery) -> str:
     return "\\begin{align*}\n" + " \\\\\n".join(lines) + "\n\\end{align*}\n"
 
 
-def _coefficient_rows(model: Discovery) -> Iterable[tuple[str, str, float, Any, Any, Any]]:
+def _term_rows(model: Discovery) -> Iterable[tuple[str, str, float, Any, Any, Any]]:
     """Target, term, coefficient, interval, inclusion."""
     for v, target in enumerate(model.targets_):
         for p, term in enumerate(model.terms_):
@@ -417,7 +417,7 @@ def _coefficient_rows(model: Discovery) -> Iterable[tuple[str, str, float, Any, 
 
 def _coefficients_csv(model: Discovery) -> str:
     head = ("target", "term", "coefficient", "low_90", "high_90", "chosen")
-    rows = (tuple("" if x is None else x for x in row) for row in _coefficient_rows(model))
+    rows = (tuple("" if x is None else x for x in row) for row in _term_rows(model))
     return _csv([head, *rows])
 
 

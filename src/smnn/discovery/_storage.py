@@ -13,8 +13,7 @@ from smnn._util.files import InputError, read_bounded, write_json
 
 FORMAT = "smnn-discovery"
 VERSION = 1
-LARGEST = 64 * 2**20
-"""Maximum size of a model file in bytes."""
+LARGEST = 64 * 2**20  # Maximum size of a model file in bytes
 MAX_CALLS = 30_000_000
 """Budget of function calls for building the terms of a model: some seconds, seven times what the
 largest library needs."""

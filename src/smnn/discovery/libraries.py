@@ -25,8 +25,7 @@ import sympy
 from smnn.discovery._terms import Opaque, Term, check_names, distinct, make_term, multiply
 from smnn.equations._expressions import ExpressionError, parse_expression, suggestion
 
-MAX_TERMS = 5000
-"""Maximum number of terms of a library."""
+MAX_TERMS = 5000  # Maximum number of terms of a library
 
 
 class LibraryError(ValueError):

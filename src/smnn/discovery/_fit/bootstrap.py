@@ -16,10 +16,8 @@ from smnn.discovery._arrays import Array, triangle_of
 from smnn.discovery._fit.refine import JointFit, Refiner
 from smnn.discovery._fit.selection import penalty_for, select
 
-STRETCHES = 40
-"""Maximum number of time segments."""
-SHORTEST = 4
-"""Minimum number of nodes per segment."""
+STRETCHES = 40  # Maximum number of time segments
+SHORTEST = 4  # Minimum number of nodes per segment
 
 
 def resample(

@@ -25,29 +25,20 @@ from smnn.discovery._arrays import Array, Flags
 class Chain(NamedTuple):
     """Rows of the problem; `N` nodes, `D` state components, `m` parameters."""
 
-    A: Array
-    """(N, D, D); the entry of the last node of a series is unused."""
-    B: Array
-    """(N, D, m)."""
-    r: Array
-    """(N, D)."""
-    wq: Array
-    """(N, D); zero where no node follows in the same series."""
-    wd: Array
-    """(N, D); zero where values are missing."""
-    e: Array
-    """(N, D)."""
-    follows: Flags
-    """(N,) whether node k + 1 belongs to the same series."""
+    A: Array  # (N, D, D); the entry of the last node of a series is unused
+    B: Array  # (N, D, m)
+    r: Array  # (N, D)
+    wq: Array  # (N, D); zero where no node follows in the same series
+    wd: Array  # (N, D); zero where values are missing
+    e: Array  # (N, D)
+    follows: Flags  # (N,) whether node k + 1 belongs to the same series
 
 
 class Eliminated(NamedTuple):
     """Result of a sweep."""
 
-    kept: Array
-    """(N, D, 2D + m + 1) triangular rows of the states, right-hand side last."""
-    left: Array
-    """(N, D, m + 1) rows in the parameters alone."""
+    kept: Array  # (N, D, 2D + m + 1) triangular rows of the states, right-hand side last
+    left: Array  # (N, D, m + 1) rows in the parameters alone
 
     @property
     def log_determinant(self) -> float:

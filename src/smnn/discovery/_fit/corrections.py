@@ -13,41 +13,28 @@ from smnn.discovery._constraints import Rules
 from smnn.discovery._fit.data import Nodes
 from smnn.discovery._fit.refine import JointFit, Refiner
 
-NEARER = 0.2
-"""Factor between two successive noise levels."""
-ROUNDS = 12
-"""Maximum number of rounds of each kind."""
-AROUND = 11
-"""Window, in steps, over which model errors are averaged."""
-FAINTEST = 1e-6
-"""Lower bound of the weight of a step, relative to the typical model error."""
+NEARER = 0.2  # Factor between two successive noise levels
+ROUNDS = 12  # Maximum number of rounds of each kind
+AROUND = 11  # Window, in steps, over which model errors are averaged
+FAINTEST = 1e-6  # Lower bound of the weight of a step, relative to the typical model error
 HARM = 2.0
 """Maximum factor by which reweighting may raise the mean model error. A larger increase means that
 the model is wrong in places, which must not be hidden by small weights there."""
-STRETCHES = 40
-"""Number of time segments used to detect correlated errors."""
-SHORTEST = 10
-"""Minimum number of nodes per segment."""
+STRETCHES = 40  # Number of time segments used to detect correlated errors
+SHORTEST = 10  # Minimum number of nodes per segment
 NUMERICAL_ERROR = 0.02
 """Unexplained fraction of the change in a step that numerical errors can account for."""
-RUNS = 2.0
-"""Inflation of the score variance above which errors count as correlated in time."""
+RUNS = 2.0  # Inflation of the score variance above which errors count as correlated in time
 
-FAR = 8.0
-"""Multiple of the robust standard deviation beyond which a residual is an outlier."""
-MOST = 0.05
-"""Maximum fraction of outliers among the values of a variable."""
-TOGETHER = 2
-"""Maximum number of consecutive outliers; longer runs are treated as signal."""
+FAR = 8.0  # Multiple of the robust standard deviation beyond which a residual is an outlier
+MOST = 0.05  # Maximum fraction of outliers among the values of a variable
+TOGETHER = 2  # Maximum number of consecutive outliers; longer runs are treated as signal
 SMALLEST = 1e-4
 """Smallest residual of an outlier, relative to the standard deviation of its variable."""
 
-IDENTITY = 1e-4
-"""Largest root mean square of a vanishing combination of normalized terms."""
-NOISE = 3.0
-"""Multiple of its standard deviation below which a combination of terms counts as zero."""
-ABOVE = 10.0
-"""Factor by which an independent term must exceed the residual of the identity."""
+IDENTITY = 1e-4  # Largest root mean square of a vanishing combination of normalized terms
+NOISE = 3.0  # Multiple of its standard deviation below which a combination of terms counts as zero
+ABOVE = 10.0  # Factor by which an independent term must exceed the residual of the identity
 
 
 def allow_integration_errors(refiner: Refiner, fit: JointFit) -> JointFit:

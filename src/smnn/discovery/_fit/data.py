@@ -18,14 +18,10 @@ from smnn.discovery._constraints import Rules
 from smnn.discovery._fit.model import Link
 from smnn.discovery._terms import CompiledTerms, compile_terms
 
-FEWEST = 3
-"""Fewest values of a variable, over all series."""
-SHORTEST = 3
-"""Fewest times of a series."""
-GAP = 50.0
-"""A step longer than this multiple of the median step is a gap that splits the series."""
-CLOSE = 0.1
-"""Nodes closer than this fraction of the median step are merged before smoothing."""
+FEWEST = 3  # Fewest values of a variable, over all series
+SHORTEST = 3  # Fewest times of a series
+GAP = 50.0  # A step longer than this multiple of the median step is a gap that splits the series
+CLOSE = 0.1  # Nodes closer than this fraction of the median step are merged before smoothing
 
 
 class DataError(ValueError):
@@ -36,14 +32,10 @@ class DataError(ValueError):
 class Nodes:
     """Measurements of all series, concatenated along one axis of N nodes."""
 
-    t: Array
-    """(N,) times."""
-    Y: Array
-    """(N, V) measured values, NaN where missing."""
-    U: Array
-    """(N, inputs) external inputs."""
-    starts: Indices
-    """(series + 1,) index of the first node of every series, and N."""
+    t: Array  # (N,) times
+    Y: Array  # (N, V) measured values, NaN where missing
+    U: Array  # (N, inputs) external inputs
+    starts: Indices  # (series + 1,) index of the first node of every series, and N
     names: list[str]
     inputs: list[str]
 
@@ -168,8 +160,7 @@ class FitInput:
     terms: CompiledTerms
     order: int
     rules: Rules
-    fixed: Array
-    """(V, P) coefficients of the terms that are not selected but fixed, zero elsewhere."""
+    fixed: Array  # (V, P) coefficients of the terms that are not selected but fixed, zero elsewhere
     link: Link | None
 
     @property
@@ -207,16 +198,11 @@ class FitInput:
 class FitResult:
     """Coefficients, states and diagnostics of a fit."""
 
-    Xi: Array
-    """(V, P) coefficients."""
-    deviation: Array
-    """(V, P) standard deviations."""
-    inclusion: Array | None
-    """(V, P) fraction of the resamples that selected a term."""
-    Z: Array
-    """(N, V order) states."""
-    noise: Array
-    """(V,) standard deviation of the measurement noise."""
+    Xi: Array  # (V, P) coefficients
+    deviation: Array  # (V, P) standard deviations
+    inclusion: Array | None  # (V, P) fraction of the resamples that selected a term
+    Z: Array  # (N, V order) states
+    noise: Array  # (V,) standard deviation of the measurement noise
     diagnostics: dict[str, Any]
     warnings: list[str] = field(default_factory=list)
 

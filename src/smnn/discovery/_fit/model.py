@@ -16,10 +16,8 @@ import numpy as np
 from smnn.discovery._arrays import Array, Flags
 from smnn.discovery._terms import CompiledTerms
 
-TOLERANCE = 1e-8
-"""Relative tolerance of simulations."""
-ESCAPE = 1e4
-"""A simulation stops when a state exceeds this multiple of its size in the data."""
+TOLERANCE = 1e-8  # Relative tolerance of simulations
+ESCAPE = 1e4  # A simulation stops when a state exceeds this multiple of its size in the data
 
 
 class Tableau(NamedTuple):
@@ -111,8 +109,7 @@ class OdeModel(NamedTuple):
     """A right-hand side: terms and their coefficients."""
 
     terms: CompiledTerms
-    Xi: Array
-    """(V, P)."""
+    Xi: Array  # (V, P)
     order: int = 1
     link: Link | None = None
 
@@ -127,10 +124,8 @@ class OdeModel(NamedTuple):
 class StepGrid(NamedTuple):
     """Lengths and inputs of `K` steps, and the method that integrates them."""
 
-    h: Array
-    """(K,) lengths."""
-    U: Array
-    """(K, substeps, stages, inputs) inputs at the stages."""
+    h: Array  # (K,) lengths
+    U: Array  # (K, substeps, stages, inputs) inputs at the stages
     method: Tableau
 
     @property

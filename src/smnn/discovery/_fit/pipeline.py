@@ -35,16 +35,12 @@ from smnn.discovery._fit.subsets import search_supports
 
 LARGEST = 6_000_000
 """Maximum size of the derivatives of a joint fit; longer data are reduced to spread segments."""
-MANY_DATA = 6
-"""Number of values per candidate above which the joint fit also starts from all terms."""
-LOOSE = 0.05
-"""`rho` at which a regression is resampled: states close to the smoothed data."""
+MANY_DATA = 6  # Number of values per candidate above which the joint fit also starts from all terms
+LOOSE = 0.05  # `rho` at which a regression is resampled: states close to the smoothed data
 DOUBT = 3.0
 """Standard deviations between a fixed coefficient and its estimate that trigger a warning."""
-CLEAN = 1e-4
-"""Noise below this fraction of the standard deviation of the data counts as none."""
-OUTLIER_ROUNDS = 3
-"""Maximum number of repetitions of a fit without outliers."""
+CLEAN = 1e-4  # Noise below this fraction of the standard deviation of the data counts as none
+OUTLIER_ROUNDS = 3  # Maximum number of repetitions of a fit without outliers
 
 Progress = Callable[[str], None]
 
@@ -67,24 +63,15 @@ class StageTimer:
 class Initial:
     """Smoothed states and the regression, from which the joint fit starts."""
 
-    data: FitInput
-    """The data and terms that are used."""
-    kept: Flags
-    """(P,) mask of the terms that are used."""
-    used: Indices
-    """Nodes that are used."""
-    smoothed: Array
-    """(all nodes, D) smoothed states."""
-    Z: Array
-    """(N, D) smoothed states of the nodes that are used."""
-    dZ: Array
-    """(N, D) their time derivatives."""
-    top: Array
-    """(N, V) highest derivatives."""
-    phi: Array
-    """(N, P) values of the terms."""
-    sigma: Array
-    """(V,) noise."""
+    data: FitInput  # The data and terms that are used
+    kept: Flags  # (P,) mask of the terms that are used
+    used: Indices  # Nodes that are used
+    smoothed: Array  # (all nodes, D) smoothed states
+    Z: Array  # (N, D) smoothed states of the nodes that are used
+    dZ: Array  # (N, D) their time derivatives
+    top: Array  # (N, V) highest derivatives
+    phi: Array  # (N, P) values of the terms
+    sigma: Array  # (V,) noise
     regression: Regression
     warnings: list[str]
 

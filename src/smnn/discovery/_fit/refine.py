@@ -34,10 +34,8 @@ from smnn.discovery._fit.model import (
 from smnn.discovery._fit.selection import Selection, penalty_for, select
 from smnn.discovery._terms import CompiledTerms
 
-ITERATIONS = 4
-"""Maximum number of Gauss-Newton iterations per level."""
-HALVINGS = 6
-"""Maximum number of step halvings in the line search."""
+ITERATIONS = 4  # Maximum number of Gauss-Newton iterations per level
+HALVINGS = 6  # Maximum number of step halvings in the line search
 METHODS = (
     (CLASSICAL, 1),
     (CLASSICAL, 2),
@@ -47,39 +45,30 @@ METHODS = (
     (COOPER_VERNER, 8),
 )
 """Integration methods with their substeps per step, from coarse to fine."""
-ANCHOR = 1e-7
-"""Relative weight of the rows that keep every first state determined."""
+ANCHOR = 1e-7  # Relative weight of the rows that keep every first state determined
 DIGITS = 1e-9
 """Rounding level relative to the standard deviation of a variable, a floor for the residuals."""
-REDUCTION = 0.2
-"""Ratio of `rho` between two levels."""
-HARDEST = 1e-12
-"""Smallest `rho`; below it rounding errors dominate."""
+REDUCTION = 0.2  # Ratio of `rho` between two levels
+HARDEST = 1e-12  # Smallest `rho`; below it rounding errors dominate
 STRICT = 0.02
 """Below this `rho`, residuals estimate the noise: the states no longer follow every data point."""
 PASSES = 4
 """Maximum number of passes with finer steps over data that are cleaner than first estimated."""
-PATIENCE = 3
-"""Number of levels without a gain in evidence after which the continuation ends."""
+PATIENCE = 3  # Number of levels without a gain in evidence after which the continuation ends
 
 
 @dataclass(frozen=True)
 class JointFit:
     """States and coefficients of a joint fit at one level."""
 
-    Z: Array
-    """(N, D) states."""
-    Xi: Array
-    """(V, P) coefficients."""
+    Z: Array  # (N, D) states
+    Xi: Array  # (V, P) coefficients
     rho: float
-    sigma: Array
-    """(V,) noise."""
-    cost: float = np.inf
-    """Sum of squares of the weighted rows."""
+    sigma: Array  # (V,) noise
+    cost: float = np.inf  # Sum of squares of the weighted rows
     evidence: float = -np.inf
     """Marginal log-likelihood (states integrated out) minus the penalty for the terms."""
-    deviation: Array | None = None
-    """(V, P) standard deviations of the coefficients."""
+    deviation: Array | None = None  # (V, P) standard deviations of the coefficients
     history: list[dict[str, Any]] = field(default_factory=list)
 
 

@@ -21,10 +21,8 @@ from smnn.discovery._constraints import Rules
 from smnn.discovery._fit.data import FitInput, Nodes
 from smnn.discovery._fit.selection import Selection, penalty_for, select
 
-WINDOW = 50
-"""Nodes per window."""
-ORDER = 4
-"""Number of additional derivatives in the solve; more are more accurate."""
+WINDOW = 50  # Nodes per window
+ORDER = 4  # Number of additional derivatives in the solve; more are more accurate
 MOST_CANDIDATES = 160
 """Maximum number of candidates in the joint fit; the regression preselects among more."""
 
@@ -32,14 +30,10 @@ MOST_CANDIDATES = 160
 class Regression(NamedTuple):
     """Triangular system `|R p - b|^2` of every variable, in the units of the data."""
 
-    R: list[Array]
-    """V arrays (P, P)."""
-    b: list[Array]
-    """V arrays (P,)."""
-    cost: Array
-    """(V,) residual sum of squares with all terms."""
-    rows: Array
-    """(V,) number of values minus the number of free initial values."""
+    R: list[Array]  # V arrays (P, P)
+    b: list[Array]  # V arrays (P,)
+    cost: Array  # (V,) residual sum of squares with all terms
+    rows: Array  # (V,) number of values minus the number of free initial values
 
 
 def regress(nodes: Nodes, phi: Array, order: int, window: int = WINDOW) -> Regression:

@@ -21,16 +21,11 @@ from scipy.linalg import qr, solve_triangular
 
 from smnn.discovery._arrays import Array, Flags, Indices
 
-SPANNED = 1e-4
-"""Squared norm of the residual below which a unit column lies in the span of others."""
-MOST_NEAR = 10
-"""Number of terms in the span of others that are tried in pairs."""
-ABOUT = 0.25
-"""Cost by which a simpler term may be worse, as a fraction of the penalty."""
-MOST_SETS = 5000
-"""Maximum number of subsets of one size for an exhaustive search."""
-MAX_ROUNDS = 200
-"""Maximum number of moves of a search; a safeguard only."""
+SPANNED = 1e-4  # Squared norm of the residual below which a unit column lies in the span of others
+MOST_NEAR = 10  # Number of terms in the span of others that are tried in pairs
+ABOUT = 0.25  # Cost by which a simpler term may be worse, as a fraction of the penalty
+MOST_SETS = 5000  # Maximum number of subsets of one size for an exhaustive search
+MAX_ROUNDS = 200  # Maximum number of moves of a search; a safeguard only
 
 
 def penalty_for(observations: int, candidates: int, strength: float = 1.0) -> float:
@@ -42,14 +37,10 @@ def penalty_for(observations: int, candidates: int, strength: float = 1.0) -> fl
 class Selection:
     """Selected terms and their coefficients."""
 
-    support: Flags
-    """(m,) mask of the selected terms."""
-    p: Array
-    """(m,) coefficients, zero outside the support."""
-    cost: float
-    """`|R p - b|^2`."""
-    deviation: Array
-    """(m,) standard deviations in units of the noise, zero outside the support."""
+    support: Flags  # (m,) mask of the selected terms
+    p: Array  # (m,) coefficients, zero outside the support
+    cost: float  # `|R p - b|^2`
+    deviation: Array  # (m,) standard deviations in units of the noise, zero outside the support
 
 
 class TriangularSystem:
@@ -157,8 +148,7 @@ class _Search:
     system: TriangularSystem
     penalty: float
     required: Flags
-    signs: list[tuple[Flags, float]]
-    """Masks of the constrained terms, with their sign."""
+    signs: list[tuple[Flags, float]]  # Masks of the constrained terms, with their sign
     equation: Indices
 
     def run(self, support: Flags) -> Selection:

@@ -18,14 +18,11 @@ from smnn._solver.api import solve_ex
 from smnn.discovery._arrays import Array, Flags
 from smnn.discovery._fit.data import Nodes
 
-ORDER = 5
-"""Highest derivative of the spline."""
+ORDER = 5  # Highest derivative of the spline
 WEIGHTS = 10.0 ** np.arange(-3.0, 7.0, 0.5)
 """Candidate weights of the smoothness rows; data rows have weight one."""
-MAX_NODES = 4000
-"""Maximum number of nodes used to choose the weight."""
-LEFT_OUT = 0.2
-"""Fraction of the points left out to choose the weight."""
+MAX_NODES = 4000  # Maximum number of nodes used to choose the weight
+LEFT_OUT = 0.2  # Fraction of the points left out to choose the weight
 NOISE_FLOOR = 1e-10
 """Lower bound of the noise estimate, relative to the standard deviation of a variable."""
 FAINT = 1e-8

@@ -17,19 +17,14 @@ from smnn.discovery._fit.refine import JointFit, Refiner, continuation
 from smnn.discovery._fit.regression import Regression
 from smnn.discovery._fit.selection import TriangularSystem, best_subset
 
-LARGEST = 6
-"""Maximum number of terms per equation in the initial supports."""
+LARGEST = 6  # Maximum number of terms per equation in the initial supports
 EFFORT = 200_000
 """Budget in fits times nodes times candidates, about ten seconds. Fits are counted instead of
 timed, so that results are reproducible."""
-FEWEST, MOST = 16, 300
-"""Minimum and maximum number of fits."""
-MOVES = 4
-"""Number of terms to add, and to remove, that are tried per round."""
-EXHAUSTIVE = 4
-"""Largest number of terms per equation for which all subsets are compared."""
-MOST_SETS = 20_000
-"""Maximum number of subsets to compare."""
+FEWEST, MOST = 16, 300  # Minimum and maximum number of fits
+MOVES = 4  # Number of terms to add, and to remove, that are tried per round
+EXHAUSTIVE = 4  # Largest number of terms per equation for which all subsets are compared
+MOST_SETS = 20_000  # Maximum number of subsets to compare
 
 
 def search_supports(
