@@ -96,7 +96,7 @@ class TestBestLibrary:
                 raise given
             return given
 
-        nodes: Any = SimpleNamespace(stretches=lambda most, length: (nodes, None))
+        nodes: Any = SimpleNamespace(segments=lambda most, length: (nodes, None))
         library, chosen = best_library(self.LIBRARIES, nodes, fit)
         assert chosen is results[library]
         return library, fits

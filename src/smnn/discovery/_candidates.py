@@ -126,7 +126,7 @@ def best_library(
     smallest = fitted(nodes, first, False)
     if smallest.holds:
         return smallest.result()
-    part, _ = nodes.stretches(PART, PART // 3)
+    part, _ = nodes.segments(PART, PART // 3)
     tried = [fitted(part, first, True)]
     for library in libraries[1:] if not tried[0].holds else ():
         tried.append(fitted(part, library, False))

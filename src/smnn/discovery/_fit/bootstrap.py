@@ -16,7 +16,7 @@ from smnn.discovery._arrays import Array, triangle_of
 from smnn.discovery._fit.refine import JointFit, Refiner
 from smnn.discovery._fit.selection import penalty_for, select
 
-STRETCHES = 40  # Maximum number of time segments
+SEGMENTS = 40  # Maximum number of time segments
 SHORTEST = 4  # Minimum number of nodes per segment
 
 
@@ -69,10 +69,10 @@ def _triangles(left: Array, refiner: Refiner) -> list[Array]:
     """Rows of every segment, reduced to a triangle."""
     N, D, width = left.shape
     starts = refiner.nodes.starts
-    if len(starts) - 1 >= STRETCHES:  # many series: resample whole series
-        edges = starts[np.linspace(0, len(starts) - 1, STRETCHES + 1).astype(int)]
+    if len(starts) - 1 >= SEGMENTS:  # many series: resample whole series
+        edges = starts[np.linspace(0, len(starts) - 1, SEGMENTS + 1).astype(int)]
     else:
-        edges = np.linspace(0, N, max(min(STRETCHES, N // SHORTEST), 2) + 1).astype(int)
+        edges = np.linspace(0, N, max(min(SEGMENTS, N // SHORTEST), 2) + 1).astype(int)
     out = []
     for a, b in itertools.pairwise(edges):
         rows = left[a:b].reshape(-1, width)

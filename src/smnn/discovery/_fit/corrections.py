@@ -20,7 +20,7 @@ FAINTEST = 1e-6  # Lower bound of the weight of a step, relative to the typical 
 HARM = 2.0
 """Maximum factor by which reweighting may raise the mean model error. A larger increase means that
 the model is wrong in places, which must not be hidden by small weights there."""
-STRETCHES = 40  # Number of time segments used to detect correlated errors
+SEGMENTS = 40  # Number of time segments used to detect correlated errors
 SHORTEST = 10  # Minimum number of nodes per segment
 NUMERICAL_ERROR = 0.02
 """Unexplained fraction of the change in a step that numerical errors can account for."""
@@ -92,11 +92,11 @@ def inflation(refiner: Refiner, fit: JointFit) -> float:
     """
     N = len(fit.Z)
     found = refiner.triangle(fit, refiner.rules.allowed)
-    if found is None or N < STRETCHES * SHORTEST:
+    if found is None or N < SEGMENTS * SHORTEST:
         return 1.0
     left = found[2][1].left
     m = left.shape[2] - 1
-    edges = np.linspace(0, N, STRETCHES + 1).astype(int)
+    edges = np.linspace(0, N, SEGMENTS + 1).astype(int)
     scores = np.stack(
         [(left[a:b, :, :m] * left[a:b, :, m:]).sum((0, 1)) for a, b in itertools.pairwise(edges)]
     )

@@ -104,7 +104,7 @@ class Nodes:
         starts = np.append(into[self.starts[:-1]], len(t))
         return Nodes(t, mean(self.Y, self.seen), U, starts, self.names, self.inputs), into
 
-    def stretches(self, most: int, length: int = 2000) -> tuple[Nodes, Indices]:
+    def segments(self, most: int, length: int = 2000) -> tuple[Nodes, Indices]:
         """Evenly spread segments with about `most` nodes in total; everything if that is fewer.
 
         Returns:

@@ -147,7 +147,7 @@ def _initial(
     phi = phi[:, kept]
     D = Z.shape[1]
     width = D * (D + min(int(data.rules.allowed.sum()), MOST_CANDIDATES))
-    nodes, used = nodes.stretches(max(LARGEST // width, 1000))
+    nodes, used = nodes.segments(max(LARGEST // width, 1000))
     if len(used) < len(Z):
         progress(f"{len(used):,} of {len(Z):,} times are used from here on, in segments")
         data = replace(data, nodes=nodes)
