@@ -38,8 +38,6 @@ TOO_LARGE = {
     "_solver.gpu": (13, 108),
     "_solver.gpu.reduction": (13, 6),
     "cli": (21, 6),
-    "discovery": (13, 104),
-    "discovery._fit": (20, 8),
 }
 TOO_LONG = 7  # functions
 TOO_PRIVATE = 27  # imports of another package's private names

@@ -38,7 +38,6 @@ AT_HOME = {
     "discovery": {"pandas", "scikit-learn", "sympy"},
     "equations": {"sympy"},
     "report/maths.py": {"sympy"},
-    "cli/_discover_run.py": {"pandas"},
 }
 """Optional packages that a part of smnn always needs, and may import without `require`."""
 

@@ -25,8 +25,7 @@ from hypothesis import strategies as st
 from smnn.data._tables import TableError, read_table
 from smnn.datasets.kdv import KdVFileError, read_file
 from smnn.datasets.sst import DataFormatError, read_grid, read_nino
-from smnn.discovery import Discovery
-from smnn.discovery._storage import ModelFileError
+from smnn.discovery import Discovery, ModelFileError
 from smnn.discovery.libraries import Library, LibraryError, parse_library
 from smnn.equations import ExpressionError, parse_expression
 from smnn.forecasting._read import read_series

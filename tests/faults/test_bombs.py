@@ -18,8 +18,7 @@ from smnn.data import _formats
 from smnn.data._tables import TableError, read_table
 from smnn.datasets.kdv import KdVFileError, read_file
 from smnn.datasets.sst import DataFormatError, read_grid
-from smnn.discovery import Discovery
-from smnn.discovery._storage import ModelFileError
+from smnn.discovery import Discovery, ModelFileError
 from smnn.discovery.libraries import Library, LibraryError
 from smnn.equations import ExpressionError, parse_expression
 from smnn.training import CheckpointError, load_task

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterable
 from types import ModuleType
 
 from smnn.errors import SmnnError
@@ -39,3 +40,19 @@ def require(module: str, purpose: str) -> ModuleType:
         raise MissingPackageError(
             f"{package} is needed to {purpose}; pip install {package}."
         ) from error
+
+
+def require_extra(modules: Iterable[str], purpose: str, extra: str) -> None:
+    """Check that the packages of an optional extra are installed.
+
+    Raises:
+        MissingPackageError: If one is missing, with the command that installs the extra.
+    """
+    for module in modules:
+        try:
+            require(module, purpose)
+        except MissingPackageError:
+            package = PACKAGES.get(module, module)
+            raise MissingPackageError(
+                f"{package} is needed to {purpose}; pip install 'smnn[{extra}]'."
+            ) from None

@@ -1,31 +1,31 @@
-"""What `smnn discover` has found, made by hand, with names that are an attack."""
+"""A model built by hand, for tests of evaluations and reports, with names that are an attack."""
 
 from typing import Any
 
 import numpy as np
 
-from smnn.cli._discover_run import Found, run
-from smnn.data._tables import Table
-from smnn.discovery import libraries
+from smnn.data import Table
+from smnn.discovery import Polynomial, Report, evaluate, hold_out
 from smnn.discovery._equations import format_equations
 
 EVIL = "<script>alert(1)</script>"
 
 
 class Made:
-    """A fitted model by hand: x' = -x (given), and a name that is an attack."""
+    """A fitted model: x' = -x (given), and an equation of a variable whose name is an attack."""
 
     link = None
-    order = 1
+    order_ = 1
     report_ = {"seconds": {"all": 1.0}}  # noqa: RUF012
+    warnings_ = ("terms left out",)
 
-    def __init__(
-        self, series: int = 1, resampled: bool = True, names: tuple[str, ...] = ("x", EVIL)
-    ):
+    def __init__(self, table: Table, resampled: bool = True) -> None:
+        names = table.names
+        self.table_ = table
         self.variables_ = list(names)
         self.state_names_ = list(names)
         self.targets_ = [f"{name}'" for name in names]
-        self.terms_ = libraries.Polynomial(2).terms(names)
+        self.terms_ = Polynomial(2).terms(names)
         P, V = len(self.terms_), len(names)
         self.coefficients_ = np.zeros((V, P))
         self.coefficients_[0, 1] = -1.0
@@ -34,18 +34,14 @@ class Made:
         self.intervals_ = np.stack([self.coefficients_ - half, self.coefficients_ + half], -1)
         self.inclusion_ = np.full((V, P), 0.2) if resampled else None
         self.noise_ = np.full(V, 0.1)
-        self.times_ = [np.arange(12.0) for _ in range(series)]
-        self.states_ = [np.cumsum(np.ones((12, V)), 0) for _ in range(series)]
+        self.times_ = table.times
+        self.states_ = [np.cumsum(np.ones((len(t), V)), 0) for t in table.times]
 
     def equations(self, format: str = "text") -> list[str]:
         return format_equations(self.targets_, self.terms_, self.coefficients_, format=format)
 
     def simulate(self, x0: np.ndarray, t: np.ndarray, inputs: Any = None) -> np.ndarray:
         return np.vstack([x0 + 0.1 * i for i in range(len(t))])
-
-    def fit(self, X: Any, **given: Any) -> "Made":
-        self.given = given | {"X": X}
-        return self
 
 
 def made_table(series: int = 1, names: tuple[str, ...] = ("x", EVIL)) -> Table:
@@ -58,10 +54,8 @@ def made_table(series: int = 1, names: tuple[str, ...] = ("x", EVIL)) -> Table:
     )  # fmt: skip
 
 
-def made(series: int = 1, **changes: Any) -> Found:
-    table = made_table(series)
-    model = Made(series, **changes)
-    found = run(EVIL, table, {}, 0.2, EVIL, lambda: model)  # type: ignore[arg-type]
-    assert model.given["feature_names"] == table.names
-    assert [len(x) for x in model.given["X"]] == [12] * series
-    return found
+def made_report(table: Table, model: type[Made] = Made, resampled: bool = True) -> Report:
+    """A report with a fifth of the data held out."""
+    fitted, held_out = hold_out(table, 0.2)
+    found: Any = model(fitted, resampled)
+    return Report(found, evaluate(found, held_out), EVIL, EVIL)

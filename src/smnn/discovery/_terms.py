@@ -1,4 +1,4 @@
-"""Terms of a library: what one is called and means, how two multiply, how many are computed."""
+"""Candidate terms: names, products, and evaluation with derivatives."""
 
 from __future__ import annotations
 
@@ -23,44 +23,44 @@ _STEP = float(np.finfo(np.float64).eps) ** 0.2
 
 @dataclass(frozen=True)
 class Opaque:
-    """A function of which only the values are known."""
+    """A Python function, of which only values are available."""
 
     name: str
     function: Callable[..., Any]
-    """Takes one array per argument, all of one shape, and returns an array of that shape."""
+    """Takes one array per argument, all of the same shape, and returns an array of that shape."""
     arguments: tuple[str, ...]
     """Names of the variables it is called with."""
 
     @property
     def pattern(self) -> sympy.Expr:
-        """As a sympy function that nobody can look into."""
+        """The function as an undefined SymPy function."""
         return sympy.Function(self.name)(*(sympy.Symbol(a) for a in self.arguments))
 
 
 @dataclass(frozen=True, eq=False)
 class Term:
-    """One candidate for the right-hand side of an equation.
+    """Candidate term of the right-hand side of an equation.
 
-    Two terms are equal if they mean the same: the same expression and the same opaque functions.
+    Two terms are equal if they have the same expression and the same Python functions.
     """
 
     name: str
-    """As it is read: `1`, `x y`, `x^2`, `sin(x)`."""
+    """Readable name: `1`, `x y`, `x^2`, `sin(x)`."""
     symbolic: sympy.Expr
-    """The part that is an expression."""
+    """Factor that is an expression."""
     opaque: tuple[Opaque, ...] = ()
-    """Functions that it is multiplied with, sorted by name."""
+    """Python functions among the factors, sorted by name."""
     order: tuple[str, ...] = ()
-    """The variables, in the order in which factors are written."""
+    """The variables, in the order of the factors in the name."""
 
     @property
     def expr(self) -> sympy.Expr | None:
-        """The term in `sympy.Symbol(name)` of each variable; `None` if a part is opaque."""
+        """SymPy expression in the symbols of the variables; `None` with Python functions."""
         return None if self.opaque else self.symbolic
 
     @property
     def latex(self) -> str:
-        """The term for mathematical mode."""
+        """The term as LaTeX, for math mode."""
         return self._written(maths.LATEX)
 
     @property
@@ -70,12 +70,12 @@ class Term:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What makes it this term and no other."""
+        """Key for comparison and hashing."""
         return self.symbolic, tuple((o.name, o.arguments) for o in self.opaque)
 
     @property
     def complexity(self) -> float:
-        """How much there is to read: variables, operations, and functions nobody can look into."""
+        """Number of variables and operations; Python functions count three."""
         inside = len(self.symbolic.free_symbols) + self.symbolic.count_ops()
         return float(inside + 3 * len(self.opaque))
 
@@ -112,7 +112,7 @@ class Term:
 def make_term(
     symbolic: sympy.Expr, variables: Sequence[str], opaque: Iterable[Opaque] = ()
 ) -> Term:
-    """A term, named by what it means."""
+    """Create a term with its canonical name."""
     functions = tuple(sorted(opaque, key=lambda o: (o.name, o.arguments)))
     order = tuple(variables)
     parts = [] if symbolic == 1 and functions else [maths.write(symbolic, maths.TEXT, order)]
@@ -122,20 +122,20 @@ def make_term(
 
 
 def multiply(a: Term, b: Term) -> Term:
-    """The product of two terms over the same variables."""
+    """Product of two terms of the same variables."""
     return make_term(a.symbolic * b.symbolic, a.order, (*a.opaque, *b.opaque))
 
 
 def distinct(terms: Iterable[Term]) -> list[Term]:
-    """Each term once, where it came first."""
+    """Remove duplicates, keeping the first occurrences."""
     return list(dict.fromkeys(terms))
 
 
 def find_term(text: str, terms: Sequence[Term], variables: Sequence[str]) -> int:
-    """Index of the term that a text means: by its name, or as an expression.
+    """Index of a term given by its name or as an expression.
 
     Raises:
-        ExpressionError: The text is no expression, or none of the terms.
+        ExpressionError: The text is not an expression, or not among the terms.
     """
     names = [term.name for term in terms]
     wanted = " ".join(text.split())
@@ -152,10 +152,10 @@ def find_term(text: str, terms: Sequence[Term], variables: Sequence[str]) -> int
 
 
 def check_names(variables: Sequence[str]) -> tuple[str, ...]:
-    """The names of the variables, if each is a text that occurs once.
+    """Validate the names of variables: distinct strings without backticks.
 
     Raises:
-        ExpressionError: Names that cannot be told apart, or cannot be written.
+        ExpressionError: A name is invalid or occurs twice.
     """
     for name in variables:
         if not isinstance(name, str) or not name.strip() or "`" in name:
@@ -169,17 +169,17 @@ def check_names(variables: Sequence[str]) -> tuple[str, ...]:
 
 
 def compile_terms(terms: Sequence[Term], variables: Sequence[str]) -> CompiledTerms:
-    """Make terms ready to be evaluated.
+    """Prepare terms for evaluation.
 
     Args:
-        terms: `P` terms, as a library gives them.
-        variables: `V` names, the columns of what will be evaluated.
+        terms: `P` terms of a library.
+        variables: `V` names, the columns of the arrays to evaluate at.
     """
     return CompiledTerms(terms, variables)
 
 
 class CompiledTerms:
-    """Terms ready to be evaluated. Made by `compile_terms`."""
+    """Terms prepared for evaluation by `compile_terms`."""
 
     def __init__(self, terms: Sequence[Term], variables: Sequence[str]) -> None:
         self.terms: tuple[Term, ...] = tuple(terms)
@@ -191,14 +191,6 @@ class CompiledTerms:
         self._slots = [self._tape.add(term.symbolic) for term in self.terms]
         self._plan = Plan(self._tape, self._slots, range(len(self.terms)))
 
-    @functools.cached_property
-    def degrees(self) -> np.ndarray | None:
-        """`(P, V)` exponents if every term is a monomial (any real exponents), else `None`."""
-        rows = [term.exponents(self.variables) for term in self.terms]
-        if any(row is None for row in rows):
-            return None
-        return np.array(rows, np.float64).reshape(len(self.terms), len(self.variables))
-
     def evaluate(self, X: np.ndarray) -> np.ndarray:
         """Values of the terms.
 
@@ -206,8 +198,7 @@ class CompiledTerms:
             X: `(..., V)` values of the variables.
 
         Returns:
-            `(..., P)` float64. Outside the domain of a term its value is NaN or infinite, without
-            a warning; `bad_terms` names such terms.
+            `(..., P)` float64; NaN or infinite outside the domain of a term, without a warning.
         """
         columns, batch = self._columns(X)
         values = np.empty((len(self.terms), columns.shape[1]))
@@ -219,11 +210,11 @@ class CompiledTerms:
         return np.moveaxis(values.reshape(len(self.terms), *batch), 0, -1)
 
     def jacobian(self, X: np.ndarray) -> np.ndarray:
-        """Derivatives of the terms by the variables.
+        """Derivatives of the terms with respect to the variables.
 
-        Exact for expressions. Functions of a `Custom` library are differentiated by central
-        differences of fourth order, with a step of 7e-4 times the size of the variable: a
-        relative error of about 1e-11 where the function is smooth.
+        Exact for expressions. Python functions of a `Custom` library are differentiated by
+        fourth-order central differences with a step of 7e-4 times the size of the variable; the
+        relative error is about 1e-11 for smooth functions.
 
         Args:
             X: `(..., V)` values of the variables.
@@ -241,10 +232,10 @@ class CompiledTerms:
         return np.moveaxis(slopes.reshape(P, V, *batch), (0, 1), (-2, -1))
 
     def evaluate_torch(self, X: Tensor) -> Tensor:
-        """Values of the terms as a function that autograd can differentiate.
+        """Values of the terms, differentiable by autograd.
 
-        Functions of a `Custom` library are called with numpy arrays, and their first derivatives
-        are those of `jacobian`; they have no second ones.
+        Python functions of a `Custom` library are called with NumPy arrays; they have the first
+        derivatives of `jacobian`, and no second derivatives.
 
         Args:
             X: `(..., V)`, floating, on any device.
@@ -265,14 +256,6 @@ class CompiledTerms:
                 part = part * _OpaqueOperation.apply(function, *chosen)
             parts.append(part)
         return torch.stack(parts, -1) if parts else X.new_zeros((*X.shape[:-1], 0))
-
-    def bad_terms(self, X: np.ndarray) -> list[str]:
-        """Names of the terms that are not finite somewhere where all variables are."""
-        X = np.asarray(X, np.float64).reshape(-1, len(self.variables))
-        fine = np.isfinite(self.evaluate(X[np.isfinite(X).all(1)])).all(0)
-        return [term.name for term, good in zip(self.terms, fine) if not good]
-
-    # ------------------------------------------------------------ inside
 
     def _check(self) -> None:
         for term in self.terms:
@@ -301,13 +284,13 @@ class CompiledTerms:
 
     @functools.cached_property
     def _slope_plan(self) -> Plan:
-        """The derivatives that are not zero; entry `(p, v)` goes to row `p V + v`."""
+        """Non-zero derivatives; entry `(p, v)` is stored in row `p V + v`."""
         real = {sympy.Symbol(v): sympy.Symbol(v, real=True) for v in self.variables}
         back = {new: old for old, new in real.items()}
         tape = Tape(self.variables)
         slots, rows = [], []
         for p, term in enumerate(self.terms):
-            expr = term.symbolic.xreplace(real)  # |x| has a derivative for real x only
+            expr = term.symbolic.xreplace(real)  # |x| is differentiable for real x only
             for v, name in enumerate(self.variables):
                 slope = expr.diff(real[sympy.Symbol(name)])
                 slope = slope.replace(sympy.DiracDelta, lambda *_: sympy.S.Zero)
@@ -317,7 +300,7 @@ class CompiledTerms:
         return Plan(tape, slots, rows)
 
     def _product_rule(self, p: int, slope: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """`(V, N)` derivatives of a term from those of its symbolic part, by the product rule."""
+        """`(V, N)` derivatives of a term with Python functions, by the product rule."""
         alone = CompiledTerms([make_term(self.terms[p].symbolic, ())], self.variables)
         factors, slopes = [alone.evaluate(columns.T)[:, 0]], [slope]
         for function in self.terms[p].opaque:
@@ -333,7 +316,7 @@ class CompiledTerms:
 
 
 def _call(function: Opaque, arguments: Sequence[np.ndarray]) -> np.ndarray:
-    """Values of an opaque function, checked."""
+    """Validated values of a Python function."""
     values = np.asarray(function.function(*arguments))
     if values.dtype.kind not in "fiub" or values.shape not in ((), arguments[0].shape):
         raise ExpressionError(
@@ -344,7 +327,7 @@ def _call(function: Opaque, arguments: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _difference(function: Opaque, arguments: list[np.ndarray], i: int) -> np.ndarray:
-    """Derivative by argument `i`: central differences of fourth order."""
+    """Derivative with respect to argument `i` by fourth-order central differences."""
     x = arguments[i]
     typical = float(np.sqrt(np.mean(x**2))) if x.size else 1.0
     h = _STEP * np.maximum(np.abs(x), typical if typical > 0 else 1.0)
@@ -356,7 +339,7 @@ def _difference(function: Opaque, arguments: list[np.ndarray], i: int) -> np.nda
 
 
 class _OpaqueOperation(torch.autograd.Function):
-    """An opaque function on tensors: called with numpy, differentiated by differences."""
+    """A Python function on tensors: evaluated by NumPy, differentiated by differences."""
 
     @staticmethod
     def forward(ctx: Any, function: Opaque, *arguments: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Kinds of arrays, and the reduction of many rows to few."""
+"""Array types, and small helpers for least squares."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ Indices = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def triangle_of(rows: Array) -> Array:
-    """The square triangle R with the same `|rows p|` for every p; zero rows fill it up."""
+    """Square triangular factor R of a QR decomposition, padded with zero rows."""
     width = rows.shape[1]
     R: Any = np.linalg.qr(rows, mode="r")
     return np.vstack([R, np.zeros((max(width - len(R), 0), width))])
 
 
 def root_mean_square(values: Array) -> Array:
-    """Over the first axis; never quite zero."""
+    """Root mean square over the first axis, bounded away from zero."""
     return np.asarray(np.maximum(np.sqrt((values**2).mean(0)), 1e-300))

@@ -1,4 +1,4 @@
-"""Data that were computed: errors of an integrator are no noise of measurements."""
+"""Corrections of a joint fit for data with integration errors."""
 
 from dataclasses import replace
 
@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from scipy.integrate import odeint, solve_ivp
 
+from discovery.systems import lorenz
 from smnn.discovery import Discovery
 from smnn.discovery._fit import pipeline
-from smnn.discovery._fit.refine import Fit, Refiner
-from smnn.discovery._fit.unsteady import follow, inflation, missed
+from smnn.discovery._fit.corrections import allow_integration_errors, inflation, missed
+from smnn.discovery._fit.refine import JointFit, Refiner
 
 LORENZ = np.zeros((3, 10))
 LORENZ[0, [1, 2]] = -10.0, 10.0
@@ -18,17 +19,12 @@ LORENZ[2, [3, 5]] = -8 / 3, 1.0
 """In the terms 1, x, y, z, x^2, x y, x z, y^2, y z, z^2."""
 
 
-def lorenz(t: float, u: np.ndarray) -> list[float]:
-    x, y, z = u
-    return [10 * (y - x), x * (28 - z) - y, x * y - 8 / 3 * z]
-
-
 def error_of(found: Discovery) -> float:
     return float(np.abs(found.coefficients_ - LORENZ).max())
 
 
 def test_default_tolerances_of_odeint() -> None:
-    """Errors of 1e-7 that add up: one trajectory through all of them costs more than a digit."""
+    """Accumulated errors of 1e-7, with which a single trajectory would lose more than a digit."""
     t = np.arange(0, 20, 0.01)
     found = Discovery(ensemble=0).fit(odeint(lorenz, (-8, 7, 27), t, tfirst=True), t=t)
     assert error_of(found) < 1e-7
@@ -36,7 +32,7 @@ def test_default_tolerances_of_odeint() -> None:
 
 @pytest.mark.parametrize("method", ["RK45", "LSODA"])
 def test_default_tolerances_of_solve_ivp(method: str) -> None:
-    """Errors of a thousandth, in runs: terms that are not there look significant."""
+    """Correlated relative errors of 1e-3, which make absent terms look significant."""
     t = np.arange(0, 30, 0.01)
     X = solve_ivp(lorenz, (0, 30), (-8, 7, 27), t_eval=t, method=method).y.T
     found = Discovery(library="poly:2", ensemble=0).fit(X, t=t)
@@ -44,10 +40,11 @@ def test_default_tolerances_of_solve_ivp(method: str) -> None:
     assert error_of(found) < 0.1
 
 
-def fits(monkeypatch: pytest.MonkeyPatch, X: np.ndarray, t: np.ndarray) -> tuple[Refiner, Fit]:
-    """The joint fit as it reaches `follow`."""
-    caught: list[tuple[Refiner, Fit]] = []
-    monkeypatch.setattr(pipeline, "follow", lambda *both: caught.append(both) or both[1])
+def fits(monkeypatch: pytest.MonkeyPatch, X: np.ndarray, t: np.ndarray) -> tuple[Refiner, JointFit]:
+    """The joint fit before the correction for integration errors."""
+    caught: list[tuple[Refiner, JointFit]] = []
+    unchanged = lambda *both: caught.append(both) or both[1]  # noqa: E731
+    monkeypatch.setattr(pipeline, "allow_integration_errors", unchanged)
     Discovery(library="poly:2", ensemble=0).fit(X, t=t)
     return caught[-1]
 
@@ -57,26 +54,26 @@ def circle(t: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_noise_has_no_runs_and_changes_nothing(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_white_noise_is_left_alone(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     t = np.arange(0, 50, 0.1)
     X = circle(t) + 0.05 * np.random.default_rng(seed).standard_normal((500, 2))
     refiner, fit = fits(monkeypatch, X, t)
     assert 0.4 < inflation(refiner, fit) < 1.8
     loose = replace(fit, rho=5 * fit.rho)
-    assert follow(refiner, loose) is loose
+    assert allow_integration_errors(refiner, loose) is loose
     assert (refiner.looseness == 1.0).all()
 
 
-def test_runs_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same noise, each value kept for ten steps."""
+def test_correlated_errors_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Noise that is constant over ten steps."""
     t = np.arange(0, 50, 0.1)
     rough = np.repeat(np.random.default_rng(0).standard_normal((50, 2)), 10, 0)
     refiner, fit = fits(monkeypatch, circle(t) + 0.05 * rough, t)
     assert inflation(refiner, refiner.improve(replace(fit, rho=1e-4))) > 2.0
 
 
-def test_a_model_that_is_wrong_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a pendulum does is not in these terms; to weigh small swings would hide that."""
+def test_wrong_models_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pendulum has no quadratic equations; reweighting small swings would hide that."""
     t = np.arange(0, 20, 0.04)
     X = solve_ivp(
         lambda t, u: [u[1], -9.8 * np.sin(u[0]) - 0.1 * u[1]], (0, 20), [2.0, 0.0], t_eval=t,
@@ -86,4 +83,4 @@ def test_a_model_that_is_wrong_is_left_alone(monkeypatch: pytest.MonkeyPatch) ->
     share = missed(refiner, fit)
     assert share.shape == (2,)
     assert share[1] > 0.02
-    assert follow(refiner, fit) is fit
+    assert allow_integration_errors(refiner, fit) is fit
