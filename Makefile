@@ -1,17 +1,17 @@
-# Everything runs in .venv, made from constraints.txt, for tests by hash from requirements-ci.lock.
-# Needs python3.11 or newer with venv and pip.
-# A stamp is touched only after its install has succeeded, so a failed one is tried again.
+# All commands run in .venv, which is created from constraints.txt; test dependencies are installed by hash from
+# requirements-ci.lock. Requires Python 3.11 or newer with venv and pip.
+# Stamp files are touched only after a successful installation, so failed ones are repeated.
 
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
-# Build tools come from the same pins: without isolation nothing is fetched outside constraints.txt.
+# Without build isolation, build tools are also pinned by constraints.txt.
 INSTALL := $(PIP) install --quiet --no-build-isolation -c constraints.txt
 INPUTS := pyproject.toml constraints.txt
 DEMO   := demo-output
 STANDALONE := smnn-results/standalone/standalone.json
-# A file at a time: what its tests share is then made once.
+# Distribute whole files, so that module fixtures are created once.
 PYTEST_FLAGS ?= -n 2 --dist loadfile
 LOCK   ?= yes
 
@@ -36,13 +36,13 @@ $(VENV)/stamp-build: $(VENV)/stamp-venv $(INPUTS)
 
 $(VENV)/stamp-run: $(VENV)/stamp-build
 	@rm -f $@
-	@echo "Installing into $(VENV): a few minutes, once."
+	@echo "Installing into $(VENV); this takes a few minutes the first time."
 	$(INSTALL) -e ".[data,discovery,experiments,peers]"
 	@touch $@
 
 $(VENV)/stamp-test: $(VENV)/stamp-venv $(INPUTS) requirements-ci.lock
 	@rm -f $@
-	@echo "Installing into $(VENV): a few minutes, once."
+	@echo "Installing into $(VENV); this takes a few minutes the first time."
 	$(BIN)/python tools/install.py --lock $(LOCK)
 	@touch $@
 
@@ -57,7 +57,7 @@ demo: $(VENV)/stamp-run  ## Install, then find the Lorenz equations in a noisy t
 test: lint typecheck  ## Lint, type check and run the tests (no network after the install).
 	$(BIN)/python -m pytest $(PYTEST_FLAGS)
 
-locked: $(VENV)/stamp-venv  ## Install as make test does, but by hash or not at all.
+locked: $(VENV)/stamp-venv  ## Install the test dependencies by hash, or fail.
 	$(BIN)/python tools/install.py --strict
 	@touch $(VENV)/stamp-test
 
@@ -68,19 +68,19 @@ lint: $(VENV)/stamp-test  ## Check style and format.
 typecheck: $(VENV)/stamp-test  ## Check types.
 	$(BIN)/mypy
 
-docs: $(VENV)/stamp-docs  ## Build the documentation into site/, to be opened from disk.
+docs: $(VENV)/stamp-docs  ## Build the documentation into site/.
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "Open site/index.html"
 
-bench: $(VENV)/stamp-run  ## Time the solver against its peers.
+bench: $(VENV)/stamp-run  ## Time the solver and compare it with others.
 	$(BIN)/python -m benchmarks
 
-tables: $(VENV)/stamp-run  ## Write the tables of README and docs from what demo and bench left.
+tables: $(VENV)/stamp-run  ## Write the result tables of the documentation from existing records.
 	$(BIN)/python tools/tables.py \
 		$(if $(wildcard $(STANDALONE)),--standalone $(STANDALONE)) \
 		$(if $(wildcard bench-output/bench.json),--bench bench-output/bench.json)
 
-constraints: pyproject.toml  ## Write constraints.txt anew: the newest that fit torch and triton, which stay.
+constraints: pyproject.toml  ## Rewrite constraints.txt with the newest versions, except torch and triton.
 	rm -rf $(VENV)-pins
 	$(PYTHON) -m venv $(VENV)-pins
 	$(VENV)-pins/bin/python -m pip install --quiet \
@@ -92,6 +92,6 @@ constraints: pyproject.toml  ## Write constraints.txt anew: the newest that fit 
 	mv $(VENV)-pins/constraints.txt constraints.txt
 	rm -rf $(VENV)-pins
 
-clean:  ## Remove what the other commands made.
+clean:  ## Remove everything that the other commands created.
 	rm -rf $(VENV) $(VENV)-pins $(DEMO) bench-output site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

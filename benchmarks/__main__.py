@@ -1,4 +1,4 @@
-"""`python -m benchmarks` does what `python benchmarks/bench_solver.py` does."""
+"""`python -m benchmarks` runs `benchmarks/bench_solver.py`."""
 
 import runpy
 import sys

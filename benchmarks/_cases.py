@@ -1,4 +1,4 @@
-"""What is solved: the problems of the package, and the sizes that `make bench` measures."""
+"""Problems of the package, and the sizes that `make bench` measures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from smnn.experiments.bench.cases import relative_mse as relative_mse
 
 
 def cases(quick: bool) -> list[Case]:
-    """Everything `make bench` measures."""
+    """All cases of `make bench`."""
     both = ("auto", "torch")
     found = [
         Case("headline", 1, 1000, peers=True, published=True, backends=both, memory=True),

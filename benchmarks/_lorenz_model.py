@@ -1,9 +1,9 @@
-"""The Lorenz model of the paper: a network that finds the equations behind windows of a trajectory.
+"""The Lorenz model of the paper: a network that discovers equations from windows of a trajectory.
 
 Two networks of two hidden layers of 1024: one maps a window `(T, 3)` to states of the same size,
 the other maps a learned vector to the coefficients `xi (10, 3)` of all monomials up to degree 2.
 The right-hand sides `basis(states) @ xi` of three equations `y' = d` are integrated by the solver
-from the first state, and both the states and the solution are held against the window. For `T = 50`
+from the first state, and both the states and the solution are fitted to the window. For `T = 50`
 it has 2,504,948 parameters.
 """
 
@@ -24,16 +24,16 @@ MONOMIALS = ("1", "x", "y", "z", "xx", "xy", "xz", "yy", "yz", "zz")
 SECOND = [(0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2)]
 
 Solver = Callable[[LinearODE], Tensor]
-"""A batch `(B, 3)` of equations to their solutions `(B, 3, T, 1, R+1)`."""
+"""Maps a batch `(B, 3)` of equations to solutions `(B, 3, T, 1, R+1)`."""
 
 
 class LorenzOutput(NamedTuple):
-    """What the model makes of windows `(B, T, 3)`."""
+    """Output of the model for windows `(B, T, 3)`."""
 
     solution: Tensor
-    """`(B, T, 3)` the trajectories that the equations give."""
+    """`(B, T, 3)` solutions of the equations."""
     states: Tensor
-    """`(B, T, 3)` the states that the right-hand sides were evaluated at."""
+    """`(B, T, 3)` states at which the right-hand sides are evaluated."""
     xi: Tensor
     """`(10, 3)` coefficients, one column per equation, one row per entry of `MONOMIALS`."""
 
@@ -60,7 +60,7 @@ class LorenzModel(nn.Module):
         self.s = Steps(None, STEP)
 
     def forward(self, window: Tensor) -> LorenzOutput:
-        """Find states and equations, solve them."""
+        """Predict states and equations, and solve them."""
         xi = self.mask * self.to_coefficients(self.source).view(-1, 3)
         states = self.to_states(window.flatten(-2)).view(window.shape)
         d = basis(states) @ xi
@@ -71,7 +71,7 @@ class LorenzModel(nn.Module):
         return LorenzOutput(self.solver(ode)[..., 0, 0].mT, states, xi)
 
     def loss(self, window: Tensor) -> Tensor:
-        """Mean squares of solution and states against the window."""
+        """Mean squared errors of solution and states."""
         solution, states, _ = self(window)
         return (solution - window).square().mean() + (states - window).square().mean()
 

@@ -1,4 +1,4 @@
-"""Who solves the equations of the Lorenz model: this library, the original MNN, the published code.
+"""Solvers for the Lorenz model: this library, the original MNN, and the published code.
 
 `make(name, ...)` returns a solver, or raises `Unavailable` with the reason that is recorded.
 """
@@ -21,21 +21,21 @@ from _lorenz_model import Solver
 from smnn.nn import LinearODE, MechanisticLayer
 
 GAMMA, ALPHA = 0.05, 0.0
-"""Of the original MNN in its own Lorenz experiment. With alpha = 0 gamma has no effect."""
+"""Parameters of the original MNN in its Lorenz experiment. With alpha = 0 gamma has no effect."""
 CG_ITERATIONS = 200
 
 
 class Unavailable(RuntimeError):
-    """A solver cannot be used here; says why."""
+    """A solver cannot be used here."""
 
 
 class Kind(NamedTuple):
-    """One way to solve."""
+    """A solver."""
 
     label: str
     same_rows: bool
-    """Whether it minimises the same rows as `smnn`, so that losses agree to rounding. The original
-    MNN has others (central rows and a slack), so its losses agree only as well as the methods do.
+    """Whether it minimizes the same rows as `smnn`, so that losses agree to rounding. Those of the
+    original MNN differ (central rows and a slack), so its losses agree only approximately.
     """
 
 
@@ -75,9 +75,9 @@ _versions = itertools.count(1)
 
 
 def _published(folder: Path, T: int) -> Solver:
-    """Called as in its own Lorenz notebook: time first, the left-hand side frozen.
+    """Call it as in its Lorenz notebook: time first, the left-hand side frozen.
 
-    Every solver gets a number of its own: the frozen factor of another size must not be used.
+    Every solver gets its own version number, so that it does not reuse a factor of another size.
     """
     from _solvers import load_published
 
@@ -85,7 +85,7 @@ def _published(folder: Path, T: int) -> Solver:
 
     def solve(ode: LinearODE) -> Tensor:
         y: Tensor = ode_forward(
-            ode.c.expand(1, 3, -1, -1, -1, -1).movedim(2, 0),  # the factor is one per equation
+            ode.c.expand(1, 3, -1, -1, -1, -1).movedim(2, 0),  # one factor per equation
             ode.d.movedim(2, 0),
             ode.u.movedim(2, 0),
             ode.s.movedim(2, 0),
@@ -122,9 +122,9 @@ def _baseline(name: str) -> Solver:
 
 
 def _mechnn(folder: Path, name: str, B: int, T: int) -> Solver:
-    """The layer of the original code, which fixes the batch size when it is made."""
+    """The layer of the original code, whose batch size is fixed at construction."""
     module = _import_mechnn(folder, sparse=name == "mechnn-sparse")
-    with contextlib.redirect_stdout(io.StringIO()):  # it prints what it does
+    with contextlib.redirect_stdout(io.StringIO()):  # it prints messages
         layer = module.ODEINDLayer(
             bs=B, order=2, n_ind_dim=3, n_iv=1, n_step=T, n_iv_steps=1,
             solver_dbl=True, double_ret=True, gamma=GAMMA, alpha=ALPHA,
@@ -140,7 +140,7 @@ def _mechnn(folder: Path, name: str, B: int, T: int) -> Solver:
 
 
 def _import_mechnn(folder: Path, *, sparse: bool) -> Any:
-    """Import it anew: which solver it uses is decided when it is imported."""
+    """Import the original code again, because its solver is chosen on import."""
     for module in [m for m in sys.modules if m.split(".")[0] in ("config", "solver")]:
         del sys.modules[module]
     if importlib.util.find_spec("ipdb") is None:

@@ -1,12 +1,12 @@
-"""Peak memory of one call, read in a process of its own.
+"""Peak memory of a call, measured in a separate process.
 
-A first call warms up everything that stays (kernels, threads and their stacks). Two figures:
+A first call allocates what is permanent (kernels, threads and their stacks). Two measures:
 
 - `peak`: the high-water mark of the resident memory of the whole process, interpreter included.
-- `extra`: what the call added at its peak. The kernel counts resident pages in batches, too coarse
-  for short sequences, but counts mapped ones exactly. So the allocator is told to map every block
-  of a page or more on its own, the holes in its heap are filled, and the process is padded to its
-  largest size so far: whatever is mapped on top of that is the call's.
+- `extra`: the additional memory of the call at its peak. The kernel counts resident pages in
+  batches, too coarse for short sequences, but counts mapped pages exactly. Therefore the allocator
+  maps every block of at least a page separately, holes in its heap are filled, and the process is
+  padded to its largest size so far: everything mapped beyond that belongs to the call.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ EXACT_MALLOC = {
 
 
 def measure(case: Case, solver: str, grad: bool, threads: int, published: Path | None) -> Any:
-    """Bytes, as `{"peak": ..., "extra": ...}`; `None` where the system does not tell them."""
+    """Bytes as `{"peak": ..., "extra": ...}`; `None` if the system does not report them."""
     if not Path("/proc/self/clear_refs").exists() or not hasattr(ctypes.CDLL(None), "mallinfo2"):
         return None  # needs Linux with glibc 2.33 or newer
     job = {"case": asdict(case), "solver": solver, "grad": grad, "threads": threads}
@@ -71,7 +71,7 @@ def _status(name: str) -> int:
 
 
 def _fill_holes(block: int = 2048) -> None:
-    """Take the free memory of the heap, until it has to grow, so that the call maps its own."""
+    """Fill the free memory of the heap, so that the call maps its own."""
     libc = ctypes.CDLL(None)
     libc.mallinfo2.restype = _Mallinfo
     libc.malloc.restype = ctypes.c_void_p
@@ -81,7 +81,7 @@ def _fill_holes(block: int = 2048) -> None:
 
 
 def _pad_to_peak() -> mmap.mmap | None:
-    """Reserve, without touching, what is missing to the largest size the process has had."""
+    """Reserve address space up to the largest size that the process has had."""
     missing = _status("VmPeak") - _status("VmSize")
     return mmap.mmap(-1, missing) if missing > 0 else None
 

@@ -1,4 +1,4 @@
-"""Who solves it: the candidates of the package, and the solver published with the paper."""
+"""Solvers: the candidates of the package, and the solver published with the paper."""
 
 from __future__ import annotations
 

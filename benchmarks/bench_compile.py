@@ -73,8 +73,11 @@ def kernels_of(scheme: str, B: int, T: int, V: int, R: int) -> dict[tuple[Kernel
     backend = gpu.GpuBackend()
     pieces = backend.pieces(B, T, V * (R + 1), 2 if scheme == "central" else 1)
     with launches() as found:
-        y, factor, *_ = backend.solve(problem, pieces)
-        backend.gradients(problem, factor, y, y, pieces, [True] * 4 + [False] * 3)
+        plan = backend.plan(problem, pieces)
+        y, factor, _ = plan.solve()
+        backend.plan(problem, pieces).gradients(
+            problem.tensors, y, factor, y, [True] * 4 + [False] * 3
+        )
     return found
 
 

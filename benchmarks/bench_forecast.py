@@ -1,10 +1,10 @@
-r"""Forecasts of the weekly Nino temperatures against the simple references, from past origins.
+r"""Back-test of forecasts of the weekly Nino temperatures against simple references.
 
     python benchmarks/bench_forecast.py --out benchmarks/results/nino_backtest.json \
         --table docs/generated/nino.md
 
-Takes some minutes on one core. Every forecast is made from what was known at its origin; the
-intervals are meant to hold 90 %. Horizons that are not asked for stay in the file as they are.
+Takes a few minutes on one core. Each forecast is based only on the data before its origin; the
+intervals have a nominal coverage of 90 %. Results of horizons that are not run are kept.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ from smnn._util.files import write_atomically, write_json
 from smnn._util.machine import describe_machine
 from smnn.datasets.sst import nino
 from smnn.forecasting import Backtest, Forecaster, backtest
-from smnn.forecasting._backtest import OURS
+
+OURS = "forecaster"
 
 CASES = {26: 10, 208: 8}
-"""Weeks ahead, and origins."""
+"""Horizon in weeks: number of origins."""
 
 
 def main() -> None:
-    """Run and write the figures."""
+    """Run the back-tests and write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--table", type=Path, help="write the figures as a Markdown table, too")
+    parser.add_argument("--table", type=Path, help="also write a Markdown table")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--horizons", type=int, nargs="+", default=list(CASES), choices=CASES)
     options = parser.parse_args()
@@ -46,7 +47,7 @@ def main() -> None:
             forecaster=Forecaster(same_units=False),
         )  # fmt: skip
         found[str(horizon)] = {
-            **_figures(tested, data.regions, data.time),
+            **_results(tested, data.regions, data.time),
             "seconds": round(time.perf_counter() - start, 1),
             "cpu_seconds": round(time.process_time() - busy, 1),
         }
@@ -58,7 +59,7 @@ def main() -> None:
 
 
 def table(record: dict[str, Any]) -> str:
-    """The figures in Markdown: a row for each method, a column for each horizon."""
+    """Markdown table with one row per method and one column per horizon."""
     cases = {h: record["nino"][h] for h in sorted(record["nino"], key=int)}
     first = next(iter(cases.values()))
     head = ["RMSE in °C, mean of four regions", *(f"{h} weeks ahead" for h in cases)]
@@ -70,12 +71,12 @@ def table(record: dict[str, Any]) -> str:
                  for e in errors]  # fmt: skip
         rows.append([name, *cells])
     rows.append(["origins", *(str(len(c["origins"])) for c in cases.values())])
-    held = [f"{100 * c['coverage']:.1f} %" for c in cases.values()]
-    rows.append([f"inside the {100 * first['level']:.0f} % intervals", *held])
+    coverage = [f"{100 * c['coverage']:.1f} %" for c in cases.values()]
+    rows.append([f"inside the {100 * first['level']:.0f} % intervals", *coverage])
     return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
 
 
-def _figures(tested: Backtest, regions: tuple[str, ...], times: np.ndarray) -> dict[str, object]:
+def _results(tested: Backtest, regions: tuple[str, ...], times: np.ndarray) -> dict[str, object]:
     degrees = tested.scale[None, :, None]
     rmse = {
         m: float(np.sqrt(np.nanmean((tested.errors[m] * degrees) ** 2))) for m in tested.methods
@@ -89,7 +90,7 @@ def _figures(tested: Backtest, regions: tuple[str, ...], times: np.ndarray) -> d
             for m in tested.methods
         },
         "coverage": tested.coverage,
-        "coverage_by_region": dict(zip(regions, np.nanmean(tested.inside, (0, 2)).tolist())),
+        "coverage_by_region": dict(zip(regions, tested.coverage_by_series().tolist())),
         "level": tested.level,
     }
 

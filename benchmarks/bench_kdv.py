@@ -1,16 +1,15 @@
-"""Time one training step of the KdV models, and their memory, against the published notebook.
+"""Time and memory of a training step of the KdV models, compared with the published notebook.
 
     python benchmarks/bench_kdv.py --out kdv.json [--published PATH/TO/ScalableMNN]
         [--cases published,paper,paper:mnn-dense,paper:mnn-sparse,window,modes] [--batch 32]
 
-A step is loss, gradient and Adam on windows that lie on the device. `published` runs the model
-class of the notebook with its own solver, from the checkout. `paper` is the same network in smnn,
-which is also run with the solvers of the original MNN; before it is timed it is given the weights
-of the published one, and its output is held against it. `window` and `modes` are the models of
-smnn. On a GPU those of smnn run as CUDA graphs. Words after a colon change a case: `bf16` for the
-convolutions, `channels-last` for their layout, `compiled` for the networks without the solver,
-`mnn-dense` and `mnn-sparse` for the solver, a number for another batch size. A case that cannot run
-is recorded with the reason.
+A step is loss, gradient and Adam on windows on the device. `published` runs the model class of the
+notebook with its own solver, from the checkout. `paper` is the same network in smnn, also with the
+solvers of the original MNN; before it is timed, its output is compared with that of the published
+one with equal weights. `window` and `modes` are the models of smnn. On a GPU the models of smnn run
+as CUDA graphs. Modifiers after a colon change a case: `bf16` for the convolutions, `channels-last`
+for their layout, `compiled` for the networks without the solver, `mnn-dense` and `mnn-sparse` for
+the solver, a number for another batch size. If a case cannot run, the reason is recorded.
 """
 
 from __future__ import annotations
@@ -48,17 +47,17 @@ CASES = ",".join([
 PAPER = {"S-MNN": {"hours": 10.1, "gib": 2.19}, "MNN dense": {"hours": 38.0, "gib": 3.40},
          "MNN sparse": {"hours": 82.4, "gib": 3.07}}  # fmt: skip
 DTYPES = {"modes": torch.float64}
-"""The law is a matter of digits; everything else is single precision outside the solver."""
+"""`modes` needs double precision; the other models use it only in the solver."""
 SAME = 1e-4
-"""How far the outputs of the same network may be apart, relatively, in float32."""
+"""Relative tolerance of the outputs of the same network in float32."""
 
 
 class Unavailable(RuntimeError):
-    """A case cannot be run here; says why."""
+    """A case cannot be run here."""
 
 
 def load(path: Path, name: str) -> Any:
-    """A module from a file of a checkout."""
+    """Import a module from a file of a checkout."""
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None or not path.is_file():
         raise Unavailable(f"there is no {path}; give --published with the folder of a checkout")
@@ -68,7 +67,7 @@ def load(path: Path, name: str) -> Any:
 
 
 def published_model(folder: Path | None) -> nn.Module:
-    """The model class of the notebook, as it stands there, around its own solver."""
+    """The unmodified model class of the notebook, with its own solver."""
     if folder is None:
         raise Unavailable("needs --published with the folder of a checkout")
     example = folder / "examples" / "kdv"
@@ -93,7 +92,7 @@ def published_model(folder: Path | None) -> nn.Module:
 
 
 def take_weights(model: PaperModel, published: nn.Module) -> None:
-    """Give our network the weights of the published one, tensor by tensor in order."""
+    """Copy the weights of the published network, tensor by tensor in order."""
     theirs = dict(published.named_parameters())
 
     def part(prefix: str) -> list[Tensor]:
@@ -117,14 +116,14 @@ class Published(nn.Module):
         self.model = model
 
     def losses(self, batch: Any) -> dict[str, Tensor]:
-        """The sum of the errors of a frame, mean over frames."""
+        """Squared error summed over points, averaged over frames."""
         u = batch[0]
         x, y = u[:, :HISTORY], u[:, HISTORY - 1 : 2 * HISTORY - 1]
         return {"loss": (self.model(x) - y).abs().sum(-1).mean()}
 
 
 def make(case: str, args: argparse.Namespace) -> nn.Module:
-    """A task in training, on the device."""
+    """A task in training mode, on the device."""
     torch.manual_seed(0)
     name, *words = case.split(":")
     if name == "published":
@@ -145,13 +144,13 @@ def make(case: str, args: argparse.Namespace) -> nn.Module:
 
 
 def check(case: str, task: nn.Module, u: Tensor, args: argparse.Namespace) -> dict[str, Any]:
-    """Hold the network of the paper against the notebook's, with the same weights."""
+    """Compare the network of the paper with that of the notebook, with the same weights."""
     if case != "paper" or args.published is None:
         return {}
     torch.manual_seed(0)
     other = published_model(args.published).to(u.device)
     take_weights(task.model, other)  # type: ignore[arg-type]
-    convolutions = torch.backends.cudnn.flags(allow_tf32=False)  # or they differ in their rounding
+    convolutions = torch.backends.cudnn.flags(allow_tf32=False)  # for equal rounding
     with torch.no_grad(), convolutions:
         x = u[:, :HISTORY]
         ones = torch.ones(len(u), device=u.device)
@@ -161,7 +160,7 @@ def check(case: str, task: nn.Module, u: Tensor, args: argparse.Namespace) -> di
 
 
 def measure(case: str, args: argparse.Namespace, windows: dict[int, Any]) -> dict[str, Any]:
-    """One row."""
+    """Measure a case."""
     device = torch.device(args.device)
     words = case.split(":")
     size = next((int(w) for w in words if w.isdigit()), args.batch)
@@ -172,7 +171,7 @@ def measure(case: str, args: argparse.Namespace, windows: dict[int, Any]) -> dic
     batch = data.batch(torch.randint(len(data), (size,), generator=generator))
     batch = tuple(x.to(DTYPES.get(words[0], torch.float32)) for x in batch)
     row: dict[str, Any] = check(case, task, batch[0], args)
-    # The solvers of the original MNN wait for the device, and the notebook records its own graph.
+    # The solvers of the original MNN synchronize, and the notebook records its own graph.
     alone = words[0] == "published" or any(w.startswith("mnn") for w in words)
     graphed = device.type == "cuda" and not alone
     optimizer = torch.optim.Adam(
@@ -199,7 +198,7 @@ def measure(case: str, args: argparse.Namespace, windows: dict[int, Any]) -> dic
         start = time.perf_counter()
         loss = call(batch)
         _wait(device)
-        if i == 0 and device.type == "cuda":  # the search for the fastest convolutions is over
+        if i == 0 and device.type == "cuda":  # the search for the fastest convolutions is finished
             torch.cuda.reset_peak_memory_stats()
         if i >= warm:
             times.append(time.perf_counter() - start)
@@ -223,8 +222,8 @@ def _wait(device: torch.device) -> None:
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """All cases; the file is written after each."""
-    torch.backends.cudnn.benchmark = True  # the fastest convolutions for everybody
+    """Run all cases; the file is written after each."""
+    torch.backends.cudnn.benchmark = True  # the fastest convolutions for all models
     args.data = easy("train", args.trajectories, device=args.device)
     result: dict[str, Any] = {
         "benchmark": "kdv step", "machine": describe_machine(), "paper": PAPER, "cases": [],
@@ -232,13 +231,13 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     windows: dict[int, Any] = {}
     for case in args.cases.split(","):
         gc.collect()
-        torch.compiler.reset()  # or the next batch size is compiled for all sizes
+        torch.compiler.reset()  # otherwise the next batch size is compiled with dynamic shapes
         if args.device == "cuda":
             torch.cuda.empty_cache()
         row: dict[str, Any] = {"case": case}
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # conjugate gradients that have not converged
+                warnings.simplefilter("ignore")  # non-convergence of conjugate gradients
                 row |= measure(case, args, windows)
         except Unavailable as error:
             row |= {"status": "absent", "reason": str(error)}
@@ -248,16 +247,18 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         write_json(args.out, result)
         if row["status"] == "measured":
             gib = "" if row["memory_gib"] is None else f" {row['memory_gib']:6.2f} GiB"
-            said = f"  apart {row['apart_from_published']:.0e}" if "agrees" in row else ""
+            difference = (
+                f"  difference {row['apart_from_published']:.0e}" if "agrees" in row else ""
+            )
             print(f"{case:40s} {row['ms']:9.2f} ms {row['samples_per_second']:10,.0f} samples/s"
-                  f"{gib}{said}", flush=True)  # fmt: skip
+                  f"{gib}{difference}", flush=True)  # fmt: skip
         else:
             print(f"{case:40s} {row['status']}: {row['reason']}", flush=True)
     return result
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

@@ -1,14 +1,13 @@
-"""Time one optimisation step of the paper's Lorenz model, solver by solver, and its memory.
+"""Time and memory of an optimization step of the paper's Lorenz model, by solver.
 
     python benchmarks/bench_lorenz_step.py --out step.json [--published PATH/TO/ScalableMNN]
         [--mechnn PATH/TO/mech-nn] [--sizes 512x50,512x5] [--solvers smnn,mnn-dense]
 
-A step is forward, backward and Adam on one batch that lies on the device, in float64. Every solver
-starts from the same weights; before it is timed, its loss and its gradient are held against those
-of smnn. smnn is measured in eager mode, as a CUDA graph, and as a CUDA graph of what torch.compile
-makes of loss and optimiser. A solver that is absent, runs out of
-memory or takes longer than `--limit` seconds for a size is recorded with the reason. The JSON file
-is written after every case, whole.
+A step is forward, backward and Adam on one batch on the device, in float64. All solvers start from
+the same weights; before a solver is timed, its loss and gradient are compared with those of smnn.
+smnn is measured in eager mode, as a CUDA graph, and as a CUDA graph whose loss and optimizer are
+compiled by torch.compile. If a solver is absent, runs out of memory or takes longer than `--limit`
+seconds for a size, the reason is recorded. The JSON file is written after every case.
 """
 
 from __future__ import annotations
@@ -44,11 +43,11 @@ PAPER = {
     },
     "S-MNN": {"ms": [7.4, 5.5, 32.2, 5.5, 18.3], "GiB": [1.38, 1.32, 1.96, 1.33, 1.81]},
 }  # fmt: skip
-"""Its figures, on an H100, in the order of `SIZES`; `None`: out of memory at 80 GiB. The sparse
-solver did not converge at 500 times."""
+"""Values of the paper's table, on an H100, in the order of `SIZES`; `None`: out of memory at 80
+GiB. The sparse solver did not converge at 500 times."""
 LEARNING_RATE = 5e-4
 SAME_ROWS, OTHER_ROWS = 1e-6, 1e-2
-"""How far a loss may be from that of smnn, relatively, to count as agreeing."""
+"""Relative tolerance of a loss compared with that of smnn."""
 GIB = 2.0**30
 
 
@@ -56,12 +55,12 @@ MODES = EAGER, GRAPHED, COMPILED = "eager", "CUDA graph", "CUDA graph, compiled"
 
 
 class OverLimit(RuntimeError):
-    """A case took longer than it may."""
+    """A case exceeded the time limit."""
 
 
 @contextlib.contextmanager
 def limited(seconds: float) -> Iterator[None]:
-    """Raise `OverLimit` in the main thread after so many seconds, where the system has alarms."""
+    """Raise `OverLimit` in the main thread after a number of seconds, if the system has alarms."""
     if not hasattr(signal, "setitimer"):
         yield
         return
@@ -84,7 +83,7 @@ def synchronize(device: torch.device) -> None:
 
 
 class Case:
-    """A model with its optimiser and one batch, on the device."""
+    """A model with its optimizer and one batch, on the device."""
 
     def __init__(self, B: int, T: int, name: str, args: argparse.Namespace, mode: str) -> None:
         graphed, compiled = mode != EAGER, mode == COMPILED
@@ -112,7 +111,7 @@ class Case:
             self.call = self.recorder
 
     def step(self, batch: Tensor) -> Tensor:
-        """One optimisation step; returns the loss before it."""
+        """One optimization step; returns the loss before it."""
         self.optimizer.zero_grad(set_to_none=True)
         loss = self.loss(batch)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -120,7 +119,7 @@ class Case:
         return loss.detach()
 
     def loss_and_gradient(self) -> tuple[float, Tensor]:
-        """At the weights as they are."""
+        """Loss and gradient at the current weights."""
         loss = self.model.loss(self.batch)
         grads = torch.autograd.grad(loss, list(self.model.parameters()))
         return loss.item(), torch.cat([g.flatten() for g in grads]).cpu()
@@ -128,7 +127,7 @@ class Case:
     def time(self, repeats: int, limit: float) -> dict[str, Any]:
         """Milliseconds of a step, alone and in a row, and the loss at the end.
 
-        A slow step is repeated less often, but three times at least.
+        Slow steps are repeated less often, but at least three times.
         """
         self.timed()
         first = self.timed()
@@ -159,12 +158,12 @@ class Case:
 
 
 def _number(x: float) -> float | None:
-    """JSON has no NaN."""
+    """Replace NaN, which JSON does not support."""
     return x if math.isfinite(x) else None
 
 
 def forget(device: torch.device) -> float:
-    """Give the memory of the last case back; what is left of it, in bytes."""
+    """Free the memory of the last case; returns the bytes that remain allocated."""
     sys.modules.pop("published_smnn", None)  # keeps the buffers of every size in its classes
     gc.collect()
     if device.type != "cuda":
@@ -174,7 +173,7 @@ def forget(device: torch.device) -> float:
 
 
 def start_counting(device: torch.device) -> None:
-    """Forget the peaks of the memory so far."""
+    """Reset the peak memory statistics."""
     if device.type == "cuda":
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
@@ -182,7 +181,7 @@ def start_counting(device: torch.device) -> None:
 
 
 def memory(device: torch.device, left: float) -> dict[str, float] | None:
-    """In GiB: peaks of tensors and of what PyTorch holds, and what the device lacks in all."""
+    """GiB: peaks of tensors and of PyTorch's reserved memory, and all memory used on the device."""
     if device.type != "cuda":
         return None
     free, total = torch.cuda.mem_get_info()
@@ -194,19 +193,19 @@ def memory(device: torch.device, left: float) -> dict[str, float] | None:
 
 
 def describe(B: int, T: int, name: str, mode: str) -> dict[str, Any]:
-    """What is measured."""
+    """A case of the benchmark."""
     return {"B": B, "T": T, "solver": name, "label": KINDS[name].label, "mode": mode}
 
 
 def measure(
     what: dict[str, Any], args: argparse.Namespace, expected: Any
 ) -> tuple[dict[str, Any], Any]:
-    """One entry of the table, and the loss and gradient that others are compared with."""
+    """An entry of the table, and the loss and gradient for comparison."""
     device, name, row = torch.device(args.device), what["solver"], dict[str, Any]()
     left = forget(device)
     try:
         with limited(args.limit), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # conjugate gradients say that they have not converged
+            warnings.simplefilter("ignore")  # non-convergence of conjugate gradients
             case = Case(what["B"], what["T"], name, args, what["mode"])
             row["parameters"] = case.parameters
             found = case.loss_and_gradient()
@@ -230,7 +229,7 @@ def measure(
 
 def _compare(found: Any, expected: Any, same_rows: bool) -> dict[str, Any]:
     loss, gradient = found
-    if expected is None:  # smnn was not asked for, or failed
+    if expected is None:  # smnn was not selected, or failed
         return {
             "loss": _number(loss), "loss_apart": None, "gradient_apart": None, "agrees": None
         }  # fmt: skip
@@ -245,7 +244,7 @@ def _compare(found: Any, expected: Any, same_rows: bool) -> dict[str, Any]:
 
 
 def show(row: dict[str, Any]) -> None:
-    """One line."""
+    """Print a line."""
     head = f"B={row['B']:<5d} T={row['T']:<4d} {row['label']:36s} {row['mode']:21s}"
     if row["status"] != "measured":
         print(f"{head} {row['status']}: {row['reason']}", flush=True)
@@ -264,7 +263,7 @@ def show(row: dict[str, Any]) -> None:
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """All cases; the file is written after each."""
+    """Run all cases; the file is written after each."""
     result: dict[str, Any] = {
         "benchmark": "lorenz step",
         "machine": describe_machine(),
@@ -273,7 +272,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         "settings": {"limit_s": args.limit, "repeats": args.repeats, "hidden": args.hidden},
         "cases": [],
     }
-    # Solver by solver: should one leave the device unusable, those before it are measured.
+    # By solver: if one makes the device unusable, the previous ones are complete.
     expected: dict[tuple[int, int], Any] = {}
     begin = time.monotonic()
     for name in args.solvers:
@@ -310,7 +309,7 @@ def _solvers(text: str) -> list[str]:
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -320,8 +319,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--mechnn", type=Path, help="a checkout of the original MNN")
     parser.add_argument("--sizes", type=_sizes, default=SIZES, help="BATCHxTIMES,...")
     parser.add_argument("--solvers", type=_solvers, default=list(KINDS), help=", ".join(KINDS))
-    parser.add_argument("--limit", type=float, default=60.0, help="seconds for one case")
-    parser.add_argument("--total", type=float, help="seconds after which no case is started")
+    parser.add_argument("--limit", type=float, default=60.0, help="time limit of a case in seconds")
+    parser.add_argument("--total", type=float, help="no case starts after so many seconds")
     parser.add_argument("--repeats", type=int, default=30, help="timed steps")
     parser.add_argument("--hidden", type=int, default=1024, help="width of the networks")
     parser.add_argument("--device", choices=("cpu", "cuda"), default=device)

@@ -1,10 +1,10 @@
-"""The original MNN, exact in linear time, dense and by conjugate gradients, over length and batch.
+"""The original MNN by exact linear-time, dense and iterative solvers, by length and batch size.
 
     python benchmarks/bench_mnn.py --out bench_mnn.json [--mech-nn CHECKOUT] [--quick]
 
-Every answer is checked before it is timed: values, slack and gradients against the dense solver
-where that is possible, and the error against the closed form. What a solver cannot do within the
-limits of memory and time is recorded with the reason.
+Every result is checked before it is timed: values, slack and gradients against the dense solver
+where possible, and the error against the closed form. If a solver exceeds the limits of memory or
+time, the reason is recorded.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from smnn._util.machine import describe_machine
 from smnn.baselines import mnn_dense, mnn_exact, mnn_sparse
 
 Solver = Callable[[dict[str, Tensor]], tuple[Tensor, Tensor]]
-"""From c, d, u, s to y and eps."""
+"""Maps c, d, u, s to y and eps."""
 DENSE_BYTES = 4e9
 DENSE_COST = 4e10
-"""Cube of the unknowns times the batch: some ten seconds on one core."""
+"""Limit of the cubed number of unknowns times the batch: about ten seconds on one core."""
 AGREE = 1e-8
 
 
@@ -43,12 +43,12 @@ def cases(quick: bool) -> list[Case]:
 
 
 def unknowns(case: Case) -> int:
-    """Of one sample, with the slack."""
+    """Number of unknowns of a sample, including the slack."""
     return case.T * case.n + 1
 
 
 def too_large(case: Case) -> str | None:
-    """Why the dense solver is not run, or `None`."""
+    """Reason why the dense solver is not run, or `None`."""
     N = unknowns(case)
     rows = case.T * case.V + case.V + 2 * (case.T - 1) * case.V * case.R + (case.T - 2) * case.V
     size = 8.0 * case.B * (rows * N + 2 * N * N)
@@ -70,7 +70,7 @@ def import_mech_nn(checkout: Path) -> Any:
 
 
 def mech_nn_solver(case: Case, module: Any) -> Solver:
-    """Its dense solver; V = 1."""
+    """Its dense solver, for V = 1."""
     layer = module.ODEINDLayer(
         bs=case.B, order=case.R, n_ind_dim=1, n_iv=1, n_step=case.T, n_iv_steps=1, double_ret=True
     )
@@ -83,7 +83,7 @@ def mech_nn_solver(case: Case, module: Any) -> Solver:
 
 
 def solvers(case: Case, module: Any) -> dict[str, Solver | str]:
-    """By name: how to solve, or why not."""
+    """Solvers by name, or the reason why one is not available."""
     found: dict[str, Solver | str] = {"exact": lambda x: mnn_exact(**x)[:2]}
     reason = too_large(case)
     found["dense"] = reason or (lambda x: mnn_dense(**x)[:2])
@@ -95,28 +95,28 @@ def solvers(case: Case, module: Any) -> dict[str, Solver | str]:
 
 
 def run_case(case: Case, budget: float, module: Any = None) -> dict[str, Any]:
-    """Check and time everybody on one case."""
+    """Check and time all solvers on a case."""
     data = make_data(case)
     results: list[dict[str, Any]] = []
-    judge: list[Tensor] | None = None
+    reference: list[Tensor] | None = None
     chosen = solvers(case, module)
-    for name in sorted(chosen, key=lambda name: name != "dense"):  # the judge first
+    for name in sorted(chosen, key=lambda name: name != "dense"):  # the reference first
         solver = chosen[name]
         if isinstance(solver, str):
             results.append({"solver": name, "not_run": solver})
             continue
         found = answers(data, solver)
-        judge = found if name == "dense" else judge
+        reference = found if name == "dense" else reference
         row: dict[str, Any] = {
             "solver": name,
             "relative_mse": relative_mse(found[0][..., 0], data.exact),
-            "difference": None if judge is None else differences(found, judge),
+            "difference": None if reference is None else differences(found, reference),
             **times(data, solver, budget),
         }
         if name.startswith("sparse"):
-            told = mnn_sparse(**data.inputs(grad=False), check=False)
-            row["converged"] = f"{int(told.converged.sum())} of {case.B}"
-            row["residual"] = told.residual.max().item()
+            result = mnn_sparse(**data.inputs(grad=False), check=False)
+            row["converged"] = f"{int(result.converged.sum())} of {case.B}"
+            row["residual"] = result.residual.max().item()
         results.append(row)
     sizes = {"group": case.group, "B": case.B, "T": case.T, "V": case.V, "R": case.R}
     return {**sizes, "results": results}
@@ -129,7 +129,7 @@ def weights(y: Tensor) -> Tensor:
 
 
 def answers(data: Data, solver: Solver) -> list[Tensor]:
-    """`s^r y_r`, the slack, and gradients by every input (by c in the same scaling)."""
+    """`s^r y_r`, the slack, and gradients with respect to all inputs (c in the same scaling)."""
     leaves = data.inputs(grad=True)
     y, eps = solver(leaves)
     loss = (y * weights(y)).sum() + eps.sum() / len(eps)
@@ -138,12 +138,12 @@ def answers(data: Data, solver: Solver) -> list[Tensor]:
     return [(y * scale).detach(), eps.detach(), grads[0] * scale, *grads[1:]]
 
 
-def differences(found: list[Tensor], judge: list[Tensor]) -> dict[str, float]:
+def differences(found: list[Tensor], reference: list[Tensor]) -> dict[str, float]:
     """Largest difference relative to the largest entry; the slack relative to the solution."""
     names = ("y", "eps", *(f"gradient by {k}" for k in INPUTS))
     out = {}
-    for name, a, b in zip(names, found, judge):
-        size = judge[0].abs().max() if name == "eps" else b.abs().max()
+    for name, a, b in zip(names, found, reference):
+        size = reference[0].abs().max() if name == "eps" else b.abs().max()
         out[name] = ((a - b).abs().max() / size).item()
     return out
 
@@ -175,7 +175,7 @@ def times(data: Data, solver: Solver, budget: float) -> dict[str, Any]:
 
 
 def disagreements(record: dict[str, Any]) -> list[str]:
-    """Answers of the direct solvers that differ from the dense one."""
+    """Results of direct solvers that differ from the dense one."""
     found = []
     for case in record["cases"]:
         for result in case["results"]:
@@ -217,11 +217,11 @@ def main() -> int:
         return 130
     for case in record["cases"]:
         for r in case["results"]:
-            said = r.get("not_run") or (
+            text = r.get("not_run") or (
                 f"{r['forward_ms']:.4g} ms forward, {r['both_ms']:.4g} ms with backward, "
                 f"relative MSE {r['relative_mse']:.1e}"
             )
-            print(f"B={case['B']} T={case['T']} {r['solver']}: {said}")
+            print(f"B={case['B']} T={case['T']} {r['solver']}: {text}")
     print(f"Results: {options.out}")
     wrong = disagreements(record)
     for line in wrong:

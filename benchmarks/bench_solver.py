@@ -1,10 +1,10 @@
-"""Time, gradient time, peak memory and error of the solver over length, batch and block size.
+"""Time, gradient time, peak memory and error of the solver by length, batch and block size.
 
     python benchmarks/bench_solver.py --out bench.json [--published CHECKOUT] [--quick]
 
-Every answer is checked before it is timed: values and gradients against another backend, and the
-error against the closed form. Candidates of one case are timed in turns in this process. A compiler
-that makes the CPU backend's C++ part (`SMNN_NATIVE`) is waited for; the JSON says if there is none.
+Every result is checked before it is timed: values and gradients against another backend, and the
+error against the closed form. Candidates of a case are timed in turns in this process. Compilation
+of the C++ part of the CPU backend (`SMNN_NATIVE`) is awaited; the JSON says whether there is one.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ from _solvers import (
 from smnn._solver.cpu import native as cpu_native
 from smnn._util.files import OutputError, write_json
 from smnn._util.machine import describe_machine, package_versions
-from smnn.experiments.bench.solvers import Candidate
-from smnn.experiments.bench.timing import check, compare, time_all
+from smnn.experiments.bench.solvers import Candidate, check, compare, time_all
 
 
 def main() -> int:
@@ -67,7 +66,7 @@ def main() -> int:
 
 
 def run(options: argparse.Namespace, module: ModuleType | None) -> dict[str, Any]:
-    """Measure every case."""
+    """Measure all cases."""
     absent = cpu_native.extension.wait()
     print(f"C++ part of the CPU backend: {absent or 'compiled'}", file=sys.stderr, flush=True)
     machine = describe_machine()
@@ -114,7 +113,7 @@ def in_a_row(candidate: Candidate, budget: float) -> float:
 
 
 def run_case(case: Case, options: argparse.Namespace, module: ModuleType | None) -> dict[str, Any]:
-    """Check, time and weigh everybody on one case."""
+    """Check all candidates of a case, and measure time and memory."""
     data = make_data(case)
     checks: dict[str, dict[str, Any]] = {}
     candidates = [smnn_candidate(data, backend) for backend in case.backends]

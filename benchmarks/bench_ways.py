@@ -21,7 +21,7 @@ from unittest import mock
 import torch
 
 from bench_gpu import device_time, gradients, measure, ours, problem, relative, trainer
-from smnn._solver import eager
+from smnn._solver import plan
 from smnn._solver.gpu import strategy as plans
 from smnn._solver.gpu.backend import (
     LANES_WANTED,
@@ -71,7 +71,7 @@ def measured(B: int, T: int, V: int, R: int) -> Iterator[dict[str, Any]]:
     expected, chosen = gradients(ours, tensors, g), GpuBackend().pieces(B, T, n, 1)
     for name, pieces in ways(B, T, n).items():
         row: dict[str, Any] = {"B": B, "T": T, "V": V, "R": R, "way": name, "pieces": pieces}
-        eager._signatures.clear()  # what is worked out once, for the way before
+        plan._plans.clear()  # what is worked out once, for the way before
         with mock.patch.object(GpuBackend, "pieces", return_value=pieces):
             start = time.perf_counter()
             found = gradients(ours, tensors, g)

@@ -1,9 +1,9 @@
-"""Fit noisy recordings of a damped sine by one second-order ODE, read the equation, plot it.
+"""Fit one second-order ODE to noisy recordings of a damped sine and plot the result.
 
     python examples/sine.py [FILE.png]
 
-What is learned, by gradient descent through the solver: two coefficients of the ODE, the initial
-values of each recording, the steps between the times, and how the noise decays.
+The parameters, fitted by gradient descent through the solver, are two coefficients of the ODE, the
+initial values of each recording, the time steps, and the level and decay of the noise.
 """
 
 import sys
@@ -27,7 +27,7 @@ from smnn.nn import (
 
 torch.set_default_dtype(torch.float64)
 torch.set_num_threads(1)
-data = damped_sine(recordings=16)  # (sin 2t + 0.5 noise) exp(-0.1 t), 500 times up to 50
+data = damped_sine(recordings=16)  # (sin 2t + 0.5 noise) exp(-0.1 t), 500 points on [0, 50]
 target = torch.from_numpy(data.noisy)
 N, T = target.shape
 duration = float(data.t[-1])
@@ -51,7 +51,7 @@ for step in range(steps):
     z, _, ode = model()
     log_noise = noise[0] + noise[1] * part
     likelihood = (0.5 * ((z[..., 0] - target) * torch.exp(-log_noise)) ** 2 + log_noise).mean()
-    uneven = (ode.s * (T - 1) / duration).log() / 0.02  # steps differ by 2 %, say
+    uneven = (ode.s * (T - 1) / duration).log() / 0.02  # prior: steps vary by 2 %
     loss = likelihood + 0.5 * uneven.square().sum() / target.numel()
     loss.backward()
     optimizer.step()

@@ -1,14 +1,14 @@
-"""Learn an equation from windows of one long recording, in as many processes as wanted.
+"""Fit an equation to windows of one long recording in several processes.
 
-One process, two on this machine, and eight on two machines (one torchrun on each):
+One process, two processes on this machine, and eight on two machines (torchrun on each):
 
     python examples/train_distributed.py
     python examples/train_distributed.py --devices 2
     torchrun --nnodes 2 --nproc-per-node 4 --rdzv-backend c10d --rdzv-endpoint HOST:29500 \
         examples/train_distributed.py --out /shared/folder/run
 
-All three see the same batches in the same order, and their losses agree to rounding. Ctrl-C writes
-a checkpoint; the same command with --resume goes on from there.
+All three process the same batches in the same order, and their losses agree up to rounding. Ctrl-C
+writes a checkpoint; the same command with --resume continues from it.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ STEP = 0.05
 
 
 def record(path: Path, times: int = 20_000) -> Path:
-    """A recording `(times, 2)` of value and slope: `y'' + 0.1 y' + 2 y = cos(0.7 t)`."""
+    """Record value, derivative and force of y'' + 0.1 y' + 2 y = cos(0.7 t) as `(times, 3)`."""
     if not path.exists():
         t = STEP * np.arange(times)
-        # The transient of a lightly damped oscillator, and the answer to the force.
+        # The transient of a lightly damped oscillator, and the response to the force.
         omega = np.sqrt(2 - 0.05**2)
         gain = 1 / (2 - 0.7**2 + 0.1 * 0.7j)
         y = np.exp(-0.05 * t) * np.cos(omega * t) + (gain * np.exp(0.7j * t)).real
         dy = np.exp(-0.05 * t) * (-0.05 * np.cos(omega * t) - omega * np.sin(omega * t))
         dy += (0.7j * gain * np.exp(0.7j * t)).real
-        partial = path.with_suffix(f".{os.getpid()}.npy")  # every process may be the first
+        partial = path.with_suffix(f".{os.getpid()}.npy")  # several processes may write at once
         np.save(partial, np.stack([y, dy, np.cos(0.7 * t)], 1))
         partial.rename(path)
     return path
@@ -46,7 +46,7 @@ def record(path: Path, times: int = 20_000) -> Path:
 
 @register_task("forced-oscillator")
 class ForcedOscillator(Task):
-    """Learns stiffness and damping of an oscillator whose force is known."""
+    """Fits stiffness and damping of an oscillator with known forcing."""
 
     capturable = True
 
@@ -56,12 +56,12 @@ class ForcedOscillator(Task):
         self.damping = torch.nn.Parameter(torch.tensor(0.0))
 
     def losses(self, batch: Any) -> dict[str, Tensor]:
-        """Windows `(B, T, 3)` of value, slope and force."""
+        """Loss of windows `(B, T, 3)` of value, derivative and force."""
         y, force = batch[..., 0], batch[..., 2]
         one = torch.ones_like(self.damping)
         c = torch.stack([self.stiffness, self.damping, one]).view(1, 1, 1, 1, 3)
         s = batch.new_full((1, 1), STEP)
-        start = batch[:, :1, None, :2]  # (B, T_init = 1, V = 1, value and slope)
+        start = batch[:, :1, None, :2]  # (B, T_init = 1, V = 1, value and derivative)
         z = smnn.solve(c, force[..., None], start, s, order=4, check=False)
         return {"loss": (z[..., 0, 0] - y).square().mean()}
 
@@ -81,7 +81,7 @@ def main() -> None:
     chosen = options.parse_args()
 
     chosen.out.mkdir(parents=True, exist_ok=True)
-    # Mapped into memory: each process reads the windows of its own share, and nothing else.
+    # Memory-mapped: each process reads only its own windows.
     windows = SeriesWindows(record(chosen.out / "recording.npy"), length=60, stride=5)
     task = ForcedOscillator()
     config = TrainConfig(

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import smnn
-from smnn._solver.registry import backend_named
+from smnn._solver.plan import backend_named
 
 NAMES = ("c", "d", "u", "s", "w_gov", "w_init", "w_smooth")
 """Every differentiable argument, in the order of the operators."""
@@ -235,7 +235,7 @@ def takes(backend: str, case: Case) -> bool:
     """Whether the backend's kernels hold blocks of this size."""
     V, orders = case.args[0].shape[-2:]
     n = V * max(orders, (case.kw.get("order") or 0) + 1)
-    return backend_named(backend).unsupported(case.args[0].device, n) is None
+    return backend_named(backend).unavailable(case.args[0].device, n) is None
 
 
 OPTIONS: dict[str, dict[str, Any]] = {

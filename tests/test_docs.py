@@ -1,7 +1,7 @@
-"""Every Python block in README.md and docs/ runs, and prints what it says it prints.
+"""Every Python block in README.md and docs/ runs and prints the output that it states.
 
-The blocks of one page run in order in one namespace. A comment `# -> text` states one line of
-output; a block must print exactly the lines it states, in order.
+The blocks of a page run in order in one namespace. Each comment `# -> text` is one line of the
+expected output.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ FENCE = re.compile(r"^```python[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
 ARROW = "# ->"
 PACKAGES = ("smnn", "smnn.baselines", "smnn.compat", "smnn.datasets", "smnn.discovery",
-            "smnn.forecasting", "smnn.nn", "smnn.training")  # fmt: skip
+            "smnn.equations", "smnn.forecasting", "smnn.nn", "smnn.training")  # fmt: skip
 
 
 class Block(NamedTuple):
@@ -57,7 +57,7 @@ def modules_with_examples() -> list[str]:
 
 @pytest.fixture(autouse=True)
 def _own_settings() -> Iterator[None]:
-    """A page may set the default dtype; that ends with it."""
+    """Restore the default dtype, which a page may change."""
     before = torch.get_default_dtype()
     yield
     torch.set_default_dtype(before)
@@ -67,11 +67,11 @@ def _own_settings() -> Iterator[None]:
 def test_blocks_run_and_print_what_they_state(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)  # an example may write files, but not into the repository
+    monkeypatch.chdir(tmp_path)  # examples may write files
     torch.manual_seed(0)
     namespace: dict[str, Any] = {"__name__": "__example__"}
     for block in blocks(page):
-        # Leading newlines make the line numbers of a traceback those of the page.
+        # Leading newlines give tracebacks the line numbers of the page.
         program = compile("\n" * block.line + block.code, str(page), "exec")
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
@@ -87,7 +87,7 @@ def test_docstring_examples(module: str) -> None:
     assert result.failed == 0
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
+@pytest.mark.parametrize("page", [*ROOT.glob("*.md"), *DOCS], ids=name)
 def test_relative_links_lead_somewhere(page: Path) -> None:
     targets = LINK.findall(page.read_text(encoding="utf-8"))
     assert [t for t in targets if not (page.parent / t).exists()] == []
@@ -98,7 +98,7 @@ def test_every_public_name_is_in_the_reference(package: str) -> None:
     reference = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     module = importlib.import_module(package)
     names = [n for n in module.__all__ if not n.startswith("__") and n != "OBSERVED"]
-    # `smnn.ode_forward` is that of `smnn.compat`; the reference names it once.
+    # `smnn.ode_forward` is listed in `smnn.compat`.
     listed = re.findall(r"^::: (\S+)$|members: \[(.*)\]", reference, re.MULTILINE)
     known = {w.split(".")[-1] for one, many in listed for w in (one, *many.split(", ")) if w}
     assert [n for n in names if n not in known] == []
@@ -128,17 +128,3 @@ def test_extras_that_pages_name_exist() -> None:
     }
     assert named
     assert named - known == set()
-
-
-def test_readme_has_one_place_for_results() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    start, end = "<!-- results:start -->", "<!-- results:end -->"
-    assert readme.count(start) == readme.count(end) == 1
-    assert readme.index(start) < readme.index(end)
-
-
-def test_readme_shows_the_discovery_bench_as_it_was_generated() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    shown = readme.split("<!-- discovery:start -->")[1].split("<!-- discovery:end -->")[0]
-    generated = (ROOT / "docs" / "generated" / "discovery_bench.md").read_text(encoding="utf-8")
-    assert shown.strip() == generated.strip()

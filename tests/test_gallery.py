@@ -1,9 +1,5 @@
-"""Every script of the gallery runs, finds what is known, and has a page that says so.
+"""Every script of the gallery runs, gives the known results, and has an up-to-date page."""
 
-A script returns what it found; here that is held against the truth, or against another method.
-"""
-
-import importlib.util
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -16,27 +12,19 @@ import torch
 from scipy.integrate import solve_ivp
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tools"))
+
+import gallery as tool  # noqa: E402
+
 NUMBER = re.compile(r"[-+]?\d[\d,.]*(?:e[-+]?\d+)?")
 Result = dict[str, Any]
-
-
-def _tool() -> Any:
-    spec = importlib.util.spec_from_file_location("gallery_tool", ROOT / "tools" / "gallery.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-tool = _tool()
 
 
 def names_of(model: Any, equation: int) -> set[str]:
     return {t.name for t, c in zip(model.terms_, model.coefficients_[equation]) if c}
 
 
-# ---------------------------------------------------------------- what each one has to find
+# ---------------------------------------------------------------- expected results
 
 
 def lorenz(r: Result) -> None:
@@ -54,7 +42,7 @@ def hare_lynx(r: Result) -> None:
     found = [abs(model.coefficients_[i, names.index(n)]) for i, n in
              ((0, "hare"), (0, "hare lynx"), (1, "lynx"), (1, "hare lynx"))]  # fmt: skip
     assert found == pytest.approx([0.55, 0.028, 0.80, 0.024], rel=0.3)
-    assert 9 < r["period"] < 11  # the peaks of the record are ten years apart
+    assert 9 < r["period"] < 11  # the peaks of the data are ten years apart
 
 
 def pendulum(r: Result) -> None:
@@ -87,7 +75,7 @@ def rc_circuit(r: Result) -> None:
 
 def intervals(r: Result) -> None:
     assert r["right"] >= 19
-    # 80 intervals that each hold the truth with probability 0.9: 5 standard deviations.
+    # 80 intervals with coverage 0.9: 5 standard deviations.
     assert 0.73 <= r["covered"].mean() <= 1.0
     scatter = r["values"].std(0) / ((r["high"] - r["low"]).mean(0) / 2 / 1.645)
     assert ((scatter > 0.4) & (scatter < 1.6)).all()
@@ -96,7 +84,7 @@ def intervals(r: Result) -> None:
 def nino(r: Result) -> None:
     assert len(r["forecast"].mean) == 12
     assert r["error"] < 0.8 * r["reference"]
-    assert 5 <= r["inside"] < 12  # the strongest event on record: stronger than all it was told of
+    assert 5 <= r["inside"] < 12  # stronger than all events in the training data
 
 
 def ocean(r: Result) -> None:
@@ -131,7 +119,7 @@ def million(r: Result) -> None:
 def smoothing(r: Result) -> None:
     assert r["ours"] < 0.1 * r["theirs"]
     assert r["ours"] < 0.2 * r["size"]
-    # The second derivative of the answer is the slope of the first.
+    # The second derivative of the solution is the derivative of the first.
     inner = slice(50, -50)
     slope = np.gradient(r["curve"][:, 1], r["t"])[inner]
     assert np.abs(slope - r["curve"][inner, 2]).max() < 0.02 * np.abs(slope).max()
@@ -148,7 +136,7 @@ def influenza(r: Result) -> None:
     t = np.linspace(0, 13, len(curve))
     exact = solve_ivp(rate, (0, 13), curve[0], t_eval=t, rtol=1e-10, atol=1e-10).y.T
     assert np.abs(curve - exact).max() < 0.01
-    # What the literature gives for this outbreak: R0 of 3.4 to 4, ill for about two days.
+    # Published values for this outbreak: R0 of 3.4 to 4, about two days of illness.
     assert 3.2 < beta / gamma < 4.2
     assert 1.8 < 1 / gamma < 2.4
     assert r["miss"] < 25
@@ -172,19 +160,19 @@ CHECKS: dict[str, Callable[[Result], None]] = {
     )
 }  # fmt: skip
 
-# ---------------------------------------------------------------- running them
+# ---------------------------------------------------------------- running the scripts
 
 
 @pytest.fixture(autouse=True)
 def _own_settings() -> Iterator[None]:
-    """Some scripts compute in float64 by default; that ends with them."""
+    """Restore the default dtype, which some scripts change."""
     before = torch.get_default_dtype()
     yield
     torch.set_default_dtype(before)
 
 
 def words(text: str) -> list[str]:
-    """What is printed, without its numbers and signs, which differ by rounding."""
+    """Printed words, without numbers and signs, which depend on rounding."""
     return [re.sub(r"\s+|[-+]", " ", NUMBER.sub("#", line)).split() for line in text.splitlines()]  # type: ignore[misc]
 
 
@@ -197,7 +185,7 @@ def test_script(name: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_pictures_are_drawn(tmp_path: Path) -> None:
-    """As a user runs one: the file as a program, with a path for the picture."""
+    """Run a script as a program, with a path for the figure."""
     import runpy
 
     import matplotlib

@@ -1,7 +1,7 @@
-"""What is installed: the archives, their metadata, and extras that are enough for what they claim.
+"""Wheel, sdist, metadata, and whether each extra is sufficient and minimal.
 
-Nothing is fetched: the archives are built with the hatchling that is here, and the wheel is
-installed without its dependencies, which are taken from this environment.
+Nothing is downloaded: the archives are built with the installed hatchling, and the wheel is
+installed without dependencies, which are taken from this environment.
 """
 
 import ast
@@ -25,29 +25,30 @@ PACKAGE = ROOT / "src" / "smnn"
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 USED = ("data", "discovery", "forecasting", "training", "experiments", "gpu", "peers")
-"""Extras of users; the others are for work on the package itself."""
+"""Extras for users; the others are for development."""
 DISTRIBUTION = {
     "PIL": "pillow", "sklearn": "scikit-learn", "lightning_fabric": "pytorch-lightning",
     "pytorch_lightning": "pytorch-lightning",
 }  # fmt: skip
 BROUGHT_BY = {"pillow": "matplotlib", "threadpoolctl": "scikit-learn", "llvmlite": "numba"}
-"""Packages that another one of ours always brings."""
+"""Packages that are always installed with another dependency."""
 AT_HOME = {
+    "_solver": {"triton"},
+    "data": {"pandas"},
     "discovery": {"pandas", "scikit-learn", "sympy"},
-    "_backends": {"triton"},
-    "report/maths.py": {"sympy"},  # writes sympy's expressions
-    "cli/_discover_run.py": {"pandas"},  # `smnn discover` has asked for it
+    "equations": {"sympy"},
+    "report/maths.py": {"sympy"},
 }
-"""Packages without which a part of smnn has no purpose: imported there without ceremony."""
+"""Optional packages that a part of smnn always needs, and may import without `require`."""
 
 
 def plain(requirement: str) -> str:
-    """The name in a requirement, as pip spells it."""
+    """Normalized name of a requirement."""
     return re.split(r"[ <>=!~;\[(]", requirement, maxsplit=1)[0].lower().replace("_", "-")
 
 
 def needs(extra: str | None = None) -> set[str]:
-    """Names that the package, or one of its extras, asks for."""
+    """Names required by the package, or by one of its extras."""
     listed = PROJECT["dependencies"] if extra is None else EXTRAS[extra]
     found = {plain(r) for r in listed} - {"smnn"}
     for inner in (r for r in listed if r.startswith("smnn[")):
@@ -89,7 +90,7 @@ def test_wheel_holds_the_package_and_nothing_else(archives: tuple[Path, Path]) -
     assert {n.split("/")[0] for n in names - inside} == {f"smnn-{PROJECT['version']}.dist-info"}
     assert {"smnn/py.typed", "smnn/datasets/data/oisst_v2_monthly_2p5deg.nc",
             "smnn/datasets/data/nino_weekly_1990_2020.for",
-            "smnn/experiments/_kdv_weights/weights.safetensors"} <= inside  # fmt: skip
+            "smnn/experiments/kdv/weights/weights.safetensors"} <= inside  # fmt: skip
     assert not [n for n in names if "test" in PurePosixPath(n).name.lower().split("_")[0]]
     assert archives[0].stat().st_size < 8e6
 
@@ -122,19 +123,11 @@ def test_source_archive_builds_the_same_wheel(archives: tuple[Path, Path], tmp_p
 def test_wheel_works_in_an_empty_environment(archives: tuple[Path, Path], tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=True)
     python = tmp_path / "env" / "bin" / "python"
-    install = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        python,
-        "install",
-        "--no-deps",
-        "--no-index",
-    ]
-    run = subprocess.run([*install, "--quiet", archives[0]], capture_output=True, text=True)
+    install = [sys.executable, "-m", "pip", "--python", python, "install", "--no-deps"]
+    command = [*install, "--no-index", "--quiet", archives[0]]
+    run = subprocess.run(command, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
-    # Dependencies come from here. An editable smnn does not: a .pth file on this path is not read.
+    # Dependencies come from this environment; .pth files of an editable smnn are not read.
     environment = {**os.environ, "PYTHONPATH": sysconfig.get_path("purelib")}
     code = (
         "import smnn, torch; from smnn.datasets import sst; print(smnn.__file__);"
@@ -160,9 +153,9 @@ def test_wheel_works_in_an_empty_environment(archives: tuple[Path, Path], tmp_pa
 def test_there_is_one_version() -> None:
     version = PROJECT["version"]
     assert re.fullmatch(r"\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?", version)
-    said = re.search(r"^version: (\S+)$", (ROOT / "CITATION.cff").read_text("utf-8"), re.MULTILINE)
-    assert said is not None
-    assert said[1] == version
+    cited = re.search(r"^version: (\S+)$", (ROOT / "CITATION.cff").read_text("utf-8"), re.MULTILINE)
+    assert cited is not None
+    assert cited[1] == version
     elsewhere = [
         p for p in PACKAGE.rglob("*.py") if re.search(r"__version__ = \"\d", p.read_text("utf-8"))
     ]
@@ -183,11 +176,11 @@ def test_citation_file() -> None:
     assert isinstance(paper["year"], int)
 
 
-# ---------------------------------------------------------------- what is imported
+# ---------------------------------------------------------------- imports
 
 
 class Import:
-    """A third-party package, as a file of the package asks for it."""
+    """An import of a third-party package."""
 
     def __init__(self, path: Path, module: str, how: str) -> None:
         self.where = path.relative_to(PACKAGE).as_posix()
@@ -226,14 +219,14 @@ def third_party() -> Iterator[Import]:
 IMPORTS = list(third_party())
 
 
-def test_every_package_that_is_imported_is_asked_for() -> None:
+def test_every_imported_package_is_a_dependency() -> None:
     asked = needs().union(*(needs(e) for e in USED))
     missing = [i for i in IMPORTS if BROUGHT_BY.get(i.name, i.name) not in asked]
     assert missing == []
 
 
 def test_optional_packages_are_required_by_name() -> None:
-    """An optional package is imported by `require`, which says what to install."""
+    """Optional packages are imported with `require`, which names the extra to install."""
     core = needs()
     asked_in = {(i.where, i.name) for i in IMPORTS if i.how == "require"}
     bare = [
@@ -248,13 +241,13 @@ def test_optional_packages_are_required_by_name() -> None:
 
 @pytest.mark.parametrize("extra", USED)
 def test_extras_are_minimal(extra: str) -> None:
-    """Nothing in an extra that is in the core already, or that no file imports."""
+    """No extra contains a core dependency or a package that is never imported."""
     assert needs(extra) & needs() == set()
     imported = {BROUGHT_BY.get(i.name, i.name) for i in IMPORTS} | {"tensorboard"}
     assert needs(extra) - imported == set()  # tensorboard is imported by torch.utils.tensorboard
 
 
-# ---------------------------------------------------------------- each extra is enough
+# ---------------------------------------------------------------- extras
 
 BLOCK = """
 import sys
@@ -311,7 +304,7 @@ for module in pkgutil.iter_modules(smnn.experiments.__path__):
 
 
 def closure(names: set[str]) -> set[str]:
-    """Distributions that come with these."""
+    """Distributions with all their dependencies."""
     packaging = pytest.importorskip("packaging.requirements")
     found: set[str] = set()
     waiting = list(names)
@@ -339,7 +332,7 @@ def test_extra_is_enough(extra: str | None, tmp_path: Path) -> None:
     } - {"smnn"} - set(sys.stdlib_module_names)  # fmt: skip
     if extra is None:
         assert {"pandas", "sklearn", "sympy", "xarray", "safetensors"} & set(absent) or (
-            len(metadata.packages_distributions()) < 40  # a small environment has none of them
+            len(metadata.packages_distributions()) < 40  # none of them in a small environment
         )
     program = BLOCK.format(absent=absent) + CLAIMS[extra]
     run = subprocess.run(

@@ -14,6 +14,7 @@ NAMES = {
     "Factorization",
     "Residuals",
     "ShapeError",
+    "SmnnError",
     "SolveError",
     "SolveInfo",
     "__version__",
@@ -50,6 +51,21 @@ def test_names() -> None:
     assert [name for name in NAMES if not hasattr(smnn, name)] == []
 
 
+def test_subpackages_are_imported_on_first_access() -> None:
+    code = (
+        "import smnn, sys; before = 'smnn.nn' in sys.modules;"
+        "print(before, smnn.nn.MechanisticLayer.__name__, 'discovery' in dir(smnn))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300
+    )
+    assert run.stdout.split() == ["False", "MechanisticLayer", "True"]
+    for name in smnn._SUBPACKAGES:
+        assert getattr(smnn, name).__name__ == f"smnn.{name}"
+    with pytest.raises(AttributeError, match="module 'smnn' has no attribute 'nothing'"):
+        _ = smnn.nothing
+
+
 @pytest.mark.parametrize("name", SIGNATURES)
 def test_signature(name: str) -> None:
     assert parameters(getattr(smnn, name)) == SIGNATURES[name]
@@ -72,6 +88,8 @@ def test_fields_of_results(record: type, fields: tuple[str, ...]) -> None:
 
 
 def test_errors_can_be_caught_as_what_they_are() -> None:
+    own = (smnn.ShapeError, smnn.SolveError, smnn.BackendError, smnn.errors.DataError)
+    assert all(issubclass(error, smnn.SmnnError) for error in own)
     assert issubclass(smnn.ShapeError, ValueError)
     assert issubclass(smnn.SolveError, RuntimeError | ArithmeticError)
     assert issubclass(smnn.BackendError, RuntimeError | ValueError)

@@ -1,11 +1,11 @@
-"""Run every kind of GPU kernel once on a small problem, for a checker of memory accesses.
+"""Run every kind of GPU kernel once on a small problem, for example under compute-sanitizer.
 
-    python tools/every_kernel.py                                  compiles them, and compares
+    python tools/every_kernel.py                                  run and compare
     PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --target-processes application-only \\
-        python tools/every_kernel.py                              checks each access
+        python tools/every_kernel.py                              check all memory accesses
 
-Each tensor then has memory of its own, so that no access beyond one of them goes unseen. Answers,
-adjoint solutions and gradients are compared with those of the `cpu` backend.
+Without the caching allocator, each tensor has a separate allocation, so every out-of-bounds access
+is detected. Solutions, adjoint solutions and gradients are compared with the `cpu` backend.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ import sys
 import torch
 from torch import Tensor
 
-from smnn._solver.base import Backend
+from smnn._solver.plan import Backend, backend_named
 from smnn._solver.problem import Problem, make_problem
-from smnn._solver.registry import backend_named
 
-KINDS = [  # name, scheme, B, T, V, R, pieces (0: several lanes, -1: reduction), weights by order
+KINDS = [  # name, scheme, B, T, V, R, pieces (0: several threads, -1: reduction), weights by order
     ("two lanes", "smnn", 5, 9, 1, 2, 1, False),
     ("two lanes, weights by order", "smnn", 5, 8, 2, 1, 1, True),
     ("two lanes, two launches", "smnn", 37, 9, 2, 2, 1, False),
@@ -48,7 +47,7 @@ LIMIT = 1e-9
 
 
 def problem(scheme: str, B: int, T: int, V: int, R: int, by_order: bool) -> Problem:
-    """Random, well-posed, on the CPU."""
+    """A random well-posed problem on the CPU."""
     g = torch.Generator().manual_seed(0)
 
     def random(*shape: int) -> Tensor:
@@ -60,26 +59,27 @@ def problem(scheme: str, B: int, T: int, V: int, R: int, by_order: bool) -> Prob
 
 
 def answers(engine: Backend, case: Problem, pieces: int, g: Tensor) -> list[Tensor]:
-    """Solution, adjoint solution, and the gradients by everything, in two steps and in one."""
-    y, factor, *_ = engine.solve(case, pieces)
-    lam = engine.adjoint(case, factor, g, pieces)
+    """Solution, adjoint solution, and all gradients, computed separately and fused."""
+    plan = engine.plan(case, pieces)
+    y, factor, _ = plan.solve()
+    lam = plan.adjoint(factor, g)
     apart = engine.row_gradients(case, lam, y, [True] * 7)
-    if pieces != 1:  # the same two
+    if pieces != 1:  # no fused kernel
         return [y, lam, *apart, *apart]
-    return [y, lam, *apart, *engine.gradients(case, factor, y, g, pieces, [True] * 7)]
+    return [y, lam, *apart, *plan.gradients(case.tensors, y, factor, g, [True] * 7)]
 
 
 def main() -> None:
-    """Compare all; the exit status says whether they agree."""
+    """Compare all kernels; the exit status is 1 if any of them differs."""
     if not torch.cuda.is_available():
-        sys.exit("every_kernel: PyTorch sees no CUDA device; without one, pytest tests/solver/gpu")
-    gpu, judge = backend_named("gpu"), backend_named("cpu")
+        sys.exit("every_kernel: PyTorch finds no CUDA device; run pytest tests/solver/gpu")
+    gpu, reference = backend_named("gpu"), backend_named("cpu")
     wrong = 0
     for name, scheme, B, T, V, R, pieces, by_order in KINDS:
         case = problem(scheme, B, T, V, R, by_order)
         g = torch.randn(case.y_shape, dtype=torch.float64, generator=torch.Generator())
         there = Problem.of([x.cuda() for x in case.tensors], scheme)
-        ours, theirs = answers(gpu, there, pieces, g.cuda()), answers(judge, case, 1, g)
+        ours, theirs = answers(gpu, there, pieces, g.cuda()), answers(reference, case, 1, g)
         error = max(
             float((a.cpu() - b).abs().max() / b.abs().max().clamp(min=1e-300))
             for a, b in zip(ours, theirs, strict=True)

@@ -1,9 +1,9 @@
-"""Draw the figures of the docs from the JSON of the benchmarks.
+"""Draw the figures of the documentation from benchmark records.
 
     python tools/figures.py --gpu benchmarks/results/gpu_h200.json
 
-Writes docs/assets/gpu_time.svg (time against length) and docs/assets/gpu_roofline.svg (achieved
-bytes per second against a measured copy).
+Writes docs/assets/gpu_time.svg (time against length) and docs/assets/gpu_roofline.svg (bandwidth
+relative to a measured copy).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BLUE, ORANGE, GREY = "#3b5bdb", "#d9480f", "#868e96"
 
 
 def save(figure: Any, name: str) -> None:
-    """Without a date, so that an unchanged figure is an unchanged file."""
+    """Save as SVG without a date, so that the file is reproducible."""
     out = io.BytesIO()
     figure.savefig(out, format="svg", metadata={"Date": None}, bbox_inches="tight")
     plt.close(figure)
@@ -37,7 +37,7 @@ def save(figure: Any, name: str) -> None:
 
 
 def gpu_time(record: dict[str, Any]) -> None:
-    """One sequence: far below linear until the device is full, then linear."""
+    """Time of one sequence against its length."""
     rows = record["lengths"]
     T = [row["T"] for row in rows]
     figure, axes = plt.subplots(figsize=(6.4, 3.8))
@@ -54,7 +54,7 @@ def gpu_time(record: dict[str, Any]) -> None:
 
 
 def gpu_roofline(record: dict[str, Any]) -> None:
-    """The bytes that must move, over the time they took, against the rate of a copy."""
+    """Achieved bandwidth of each case, relative to the bandwidth of a copy."""
     copy = record["copy_bytes_per_s"] / 1e12
     points = sorted(  # MB, TB/s, name
         (1e-9 * rate * case["ours"]["device_ms"], rate / 1e12, case["name"])
@@ -84,13 +84,13 @@ def gpu_roofline(record: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Draw what there is a file for."""
+    """Draw all figures."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--gpu", type=Path, required=True, help="JSON of benchmarks/bench_gpu.py")
     record = json.loads(parser.parse_args().gpu.read_text())
-    plt.rcParams["svg.hashsalt"] = "smnn"  # the same names of elements every time
+    plt.rcParams["svg.hashsalt"] = "smnn"  # reproducible element ids
     gpu_time(record)
     gpu_roofline(record)
 

@@ -1,12 +1,12 @@
-"""Feed every reader with spoiled and hostile input, and count what happens.
+"""Feed damaged and malicious input to every reader and count the outcomes.
 
     python tools/fuzz.py --examples 100000 --out benchmarks/results/fuzz.json
     python tools/fuzz.py --minutes 30 --only "csv table" "model json"
     python tools/fuzz.py --merge one.json two.json --out benchmarks/results/fuzz.json
     python tools/fuzz.py --merge --replace first.json again.json --out ...
 
-The readers and inputs are those of tests/faults/fuzz_targets.py. Ends with code 1 if a reader
-raised something undocumented, hung, needed too much memory, or executed anything.
+Readers and inputs are defined in tests/faults/fuzz_targets.py. The exit status is 1 if a reader
+raised an undocumented exception, hung, used too much memory, or executed anything.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "faults"))
 LONGEST = 20.0
-"""Seconds that a batch may take, about."""
+"""Approximate duration of a batch in seconds."""
 
 
 def merge(paths: list[Path], out: Path, *, replace: bool) -> int:
-    """Several records as one.
+    """Merge several records into one.
 
-    Readers that are in several add up; or, with `replace`, the last record counts, and what was
-    found before is listed: for a reader that was mended and fed again.
+    Counts of a reader in several records are added. With `replace`, the last record counts instead
+    and earlier findings are listed separately; use it after a reader was fixed and tested again.
     """
     from smnn._util.files import write_json
 
@@ -61,12 +61,14 @@ def merge(paths: list[Path], out: Path, *, replace: bool) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--examples", type=int, default=100_000, help="inputs in all")
-    parser.add_argument("--minutes", type=float, help="end after so long, whatever was fed")
+    parser.add_argument("--examples", type=int, default=100_000, help="total number of inputs")
+    parser.add_argument("--minutes", type=float, help="time limit")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", nargs="+", metavar="TARGET", help="these readers")
-    parser.add_argument("--merge", nargs="+", type=Path, help="add up runs made side by side")
-    parser.add_argument("--replace", action="store_true", help="the last run of a reader counts")
+    parser.add_argument("--only", nargs="+", metavar="TARGET", help="only these readers")
+    parser.add_argument("--merge", nargs="+", type=Path, help="merge the records of several runs")
+    parser.add_argument(
+        "--replace", action="store_true", help="merge: keep the last run of a reader"
+    )
     parser.add_argument("--out", type=Path, help="JSON file")
     options = parser.parse_args()
     if options.merge:
@@ -83,12 +85,12 @@ def main() -> int:
 
     every = {k: v for k, v in targets().items() if options.only is None or k in options.only}
     if not every:
-        parser.error(f"no such reader; there are: {', '.join(targets())}")
+        parser.error(f"unknown reader; expected some of: {', '.join(targets())}")
     empty: dict[str, Any] = {"inputs": 0, "accepted": 0, "slowest": 0.0, "growth_mib": 0.0,
                              "bugs": [], "acts": [], "spent": 0.0}  # fmt: skip
     total = {name: {**empty, "bugs": [], "acts": []} for name in every}
     for target in every.values():
-        target.strategy()  # makes its valid files here, once, not in every forked copy
+        target.strategy()  # creates its valid files once, before forking
     began, batch = time.monotonic(), 0
     given = sys.argv[1:]
     if "--out" in given:
@@ -111,7 +113,7 @@ def main() -> int:
         }
 
     while sum(x["inputs"] for x in total.values()) < options.examples:
-        # Readers get equal time, except that none gets less than a share of a third.
+        # Two of three batches balance time between readers, the third balances inputs.
         fewest = min(total, key=lambda k: total[k]["inputs"])
         quickest = min(total, key=lambda k: total[k]["spent"])
         name = fewest if batch % 3 == 0 else quickest

@@ -1,10 +1,10 @@
 r"""Write docs/gallery/ from the scripts in examples/gallery/.
 
-    python tools/gallery.py            # all of them: runs each script and draws its picture
-    python tools/gallery.py lorenz     # some of them
+    python tools/gallery.py            # run all scripts and draw their figures
+    python tools/gallery.py lorenz     # run some of them
 
-A page is the docstring of its script, its picture, what it printed, and its code. Nothing in
-docs/gallery/ is written by hand.
+A page consists of the docstring, the figure, the output and the code of its script. Do not edit
+docs/gallery/ by hand.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ GROUPS = {
     "Learning": ("influenza", "ageing_spring", "network"),
 }  # fmt: skip
 NAMES = tuple(name for names in GROUPS.values() for name in names)
-OUTPUT = re.compile(r"^It prints\n\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+OUTPUT = re.compile(r"^Output:\n\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def load(name: str) -> ModuleType:
-    """A script as a module, without running it."""
+    """Import a script as a module, without running it."""
     spec = importlib.util.spec_from_file_location(f"gallery_{name}", SCRIPTS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -54,28 +54,28 @@ def parts(name: str) -> tuple[str, str, str]:
 
 
 def page(name: str, printed: str) -> str:
-    """The page of a script that printed this."""
+    """The page of a script, with the text that it printed."""
     title, text, code = parts(name)
     return "\n\n".join(
         [
             f"# {title}",
             text,
             f"![{title}](../assets/gallery/{name}.png)",
-            f"It prints\n\n```text\n{printed.rstrip()}\n```",
-            f"`examples/gallery/{name}.py`, which also draws the picture when it is given a path:",
+            f"Output:\n\n```text\n{printed.rstrip()}\n```",
+            f"Code: `examples/gallery/{name}.py`. Pass a path to save the figure.",
             f"```py\n{code.rstrip()}\n```\n",
         ]
     )
 
 
 def index() -> str:
-    """The overview."""
+    """The overview page."""
     found = [
         "# Gallery",
         "Short scripts on real and classic data. Each runs in a few seconds on one core, prints "
-        "its result, and draws its picture when it is given a path: "
-        "`python examples/gallery/lorenz.py lorenz.png`. All of them run as tests, which hold "
-        "their results against what is known.",
+        "its result, and saves its figure to a given path: "
+        "`python examples/gallery/lorenz.py lorenz.png`. All of them run as tests, which compare "
+        "their results with known values.",
     ]
     for group, names in GROUPS.items():
         found += [f"## {group}", '<div class="grid cards" markdown>']
@@ -91,29 +91,29 @@ def index() -> str:
 
 
 def printed_on(name: str) -> str:
-    """What the page says that its script prints."""
+    """The output of a script, as shown on its page."""
     match = OUTPUT.search((PAGES / f"{name}.md").read_text(encoding="utf-8"))
     return match[1] if match else ""
 
 
 def make(name: str) -> None:
-    """Run a script; write its picture and its page."""
+    """Run a script and write its figure and its page."""
     import torch
     from PIL import Image
 
-    torch.set_default_dtype(torch.float32)  # some scripts set it for themselves
-    module, said = load(name), io.StringIO()
-    with contextlib.redirect_stdout(said):
+    torch.set_default_dtype(torch.float32)  # some scripts change it
+    module, printed = load(name), io.StringIO()
+    with contextlib.redirect_stdout(printed):
         found = module.run()
     drawn = io.BytesIO()
     module.draw(found).savefig(drawn, dpi=110, format="png")
-    picture = Image.open(drawn).convert("RGB").quantize(256)  # half of the bytes
+    picture = Image.open(drawn).convert("RGB").quantize(256)  # halves the file size
     picture.save(PICTURES / f"{name}.png", optimize=True)
-    (PAGES / f"{name}.md").write_text(page(name, said.getvalue()), encoding="utf-8")
+    (PAGES / f"{name}.md").write_text(page(name, printed.getvalue()), encoding="utf-8")
 
 
 def main() -> int:
-    """Make the pages that were asked for, or all."""
+    """Write the given pages, or all."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,10 +1,10 @@
-"""Run the tests of a GPU in many processes at a time, and write down which of them ran.
+"""Run the GPU tests in parallel processes and record the outcome of each test.
 
     python tools/gpu_tests.py --out gpu_tests.json [--processes 8] [--seconds 600] [-- PYTEST ...]
 
-Most of the time goes into compiling kernels, on cores that a single process leaves idle. Tests are
-handed out a few of one file at a time. When the time is over, what has not come to its end counts
-as not run, and the rest stands. What follows `--` is for pytest; without it, `-m gpu`.
+Most of the time is spent compiling kernels, which uses one core per process. Each process runs a
+few tests of one file. Tests that have not finished at the time limit are recorded as not run.
+Arguments after `--` are passed to pytest; the default is `-m gpu`.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from smnn._util.files import OutputError, write_json
 from smnn._util.machine import describe_machine
 
 TOGETHER = 10
-"""Tests that are handed out at once: to start a process takes seconds."""
+"""Tests per process; starting a process takes seconds."""
 WRONG = ("failed", "error", "crashed")
 VERDICT = re.compile(r"^(\S+?\.py::.+?) (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\b")
 
 
 def pytest_command(*words: str) -> list[str]:
-    """Without plugins that run tests elsewhere, or leave files."""
+    """A pytest command without cache files."""
     return [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *words]
 
 
 def collected(words: list[str]) -> list[str]:
-    """The tests that these words select.
+    """The tests selected by pytest arguments.
 
     Raises:
-        SystemExit: pytest found none, or an error; it says what.
+        SystemExit: pytest failed or selected no tests.
     """
     done = subprocess.run(
         pytest_command("--collect-only", "-q", *words), capture_output=True, text=True, check=False
@@ -54,7 +54,7 @@ def collected(words: list[str]) -> list[str]:
 
 
 def shared_out(tests: list[str]) -> list[list[str]]:
-    """A few tests of one file at a time."""
+    """Split tests into groups of one file each."""
     parts = []
     for _, own in groupby(tests, key=lambda name: name.split("::")[0]):
         together = [*own]
@@ -63,21 +63,21 @@ def shared_out(tests: list[str]) -> list[list[str]]:
 
 
 class Runs:
-    """Processes at work, until a time.
+    """Runs groups of tests in processes until a time limit.
 
     Args:
-        end: On the clock of `time.monotonic`.
-        options: Words for every process.
+        end: Time limit on the clock of `time.monotonic`.
+        options: Pytest arguments for all processes.
     """
 
     def __init__(self, end: float, options: list[str]) -> None:
         self._end, self._options, self._lock = end, options, threading.Lock()
         self.verdicts: dict[str, str] = {}
         self.outputs: list[str] = []
-        """What processes with a failed test have said."""
+        """Output of the processes with failed tests."""
 
     def run(self, tests: list[str]) -> None:
-        """Some tests, in a process of their own."""
+        """Run some tests in a separate process."""
         left = self._end - time.monotonic()
         if left <= 0:
             return
@@ -97,26 +97,26 @@ class Runs:
             out.seek(0)
             self._read(tests, out.read(), ended=ended)
 
-    def _read(self, tests: list[str], said: str, *, ended: bool) -> None:
-        matches = [VERDICT.match(line) for line in said.splitlines()]
+    def _read(self, tests: list[str], output: str, *, ended: bool) -> None:
+        matches = [VERDICT.match(line) for line in output.splitlines()]
         found = {m[1]: m[2].lower() for m in matches if m and m[1] in tests}
-        open_ones = [name for name in tests if name not in found]
-        if ended and open_ones:  # the process has ended in this one
-            found[open_ones[0]] = "crashed"
+        unfinished = [name for name in tests if name not in found]
+        if ended and unfinished:  # the process crashed in this test
+            found[unfinished[0]] = "crashed"
         with self._lock:
             self.verdicts |= found
             if {*WRONG} & {*found.values()}:
-                self.outputs.append(said[-4000:])
+                self.outputs.append(output[-4000:])
             counts = Counter(self.verdicts.values())
         print(", ".join(f"{n} {kind}" for kind, n in sorted(counts.items())), flush=True)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--out", type=Path, required=True, help="JSON with every test's verdict")
+    parser.add_argument("--out", type=Path, required=True, help="JSON file for the outcomes")
     parser.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 2) - 1))
     parser.add_argument("--seconds", type=float, default=600)
-    parser.add_argument("pytest", nargs="*", help="after --: what to select")
+    parser.add_argument("pytest", nargs="*", help="after --: pytest arguments")
     options = parser.parse_args()
     words = options.pytest or ["-m", "gpu"]
     start = time.monotonic()
@@ -131,8 +131,8 @@ def main() -> int:
         "seconds": time.monotonic() - start, "counts": dict(counts),
         "tests": {name: runs.verdicts.get(name, "not run") for name in tests},
     }  # fmt: skip
-    for said in runs.outputs:
-        print(said)
+    for output in runs.outputs:
+        print(output)
     try:
         write_json(options.out, record)
     except OutputError as error:

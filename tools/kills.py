@@ -1,11 +1,11 @@
-"""Kill processes at random moments while they write, and count what they leave behind.
+"""Kill processes at random moments while they write files, and check the files.
 
     python tools/kills.py --kills 200 --out benchmarks/results/kills.json
     python tools/kills.py --table      write docs/generated/faults.md from kills.json and fuzz.json
 
 Each trial kills a process with SIGKILL after a random time, reads every file that has its final
-name, finishes the work and compares with a run that nobody interrupted. The scenarios are those of
-tests/faults/killing.py. Ends with code 1 if anything was lost, half-written or different.
+name, resumes the work and compares the result with an uninterrupted run. The scenarios are defined
+in tests/faults/killing.py. The exit status is 1 if anything was lost, incomplete or different.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ sys.path.insert(0, str(ROOT / "tests" / "faults"))
 
 
 def table() -> str:
-    """What docs/guarantees.md shows of kills and of fuzzing."""
+    """Tables of docs/guarantees.md for killed processes and fuzzing."""
     kills, fuzz = (
         json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
         for name in ("kills", "fuzz")
     )
     lines = [
-        "| killed during | kills | files read after it | finished exactly | lost or half-written |",
+        "| killed during | kills | files checked | resumed exactly | lost or incomplete |",
         "|---|---:|---:|---:|---:|",
     ]
     for name, x in kills["scenarios"].items():
@@ -55,8 +55,8 @@ def table() -> str:
     made = kills["machine"]
     before = [x for x in fuzz.get("replaced", []) if x["bugs"] or x["acts"]]
     note = "".join(
-        f" Before *{x['reader']}* was mended, {len(x['bugs']) + len(x['acts'])} of "
-        f"{x['inputs']:,} inputs went wrong; they are not counted above."
+        f" Before *{x['reader']}* was fixed, {len(x['bugs']) + len(x['acts'])} of "
+        f"{x['inputs']:,} inputs failed; they are not included above."
         for x in before
     )
     return "\n".join(
@@ -64,7 +64,7 @@ def table() -> str:
             *lines,
             f"| all | {total} |",
             "",
-            f"{made['processor']}, beside other work, {made['utc'][:10]} and "
+            f"{made['processor']}, shared with other processes, {made['utc'][:10]} and "
             f"{fuzz['machine']['utc'][:10]}. Written by `tools/kills.py`.{note}",
             "",
         ]
@@ -73,10 +73,10 @@ def table() -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--kills", type=int, default=200, help="how many, over all scenarios")
+    parser.add_argument("--kills", type=int, default=200, help="total number of kills")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="JSON file")
-    parser.add_argument("--table", action="store_true", help="only write the table of the docs")
+    parser.add_argument("--table", action="store_true", help="only write docs/generated/faults.md")
     options = parser.parse_args()
     if options.table:
         from smnn._util.files import write_atomically
@@ -96,7 +96,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="smnn-kills-") as folder:
         every = [Trials(s, Path(folder) / str(i), options.seed) for i, s in enumerate(scenarios())]
         while (kills := sum(t.tally.kills for t in every)) < options.kills:
-            # The one that was killed least often is next.
+            # Choose the scenario with the fewest kills.
             chosen = min(every, key=lambda t: t.tally.kills)
             chosen.trial()
             print(f"\r{kills} kills", end="", file=sys.stderr, flush=True)
@@ -118,8 +118,8 @@ def main() -> int:
     }  # fmt: skip
     for t in every:
         facts = t.tally
-        print(f"{t.scenario.name:28} {facts.kills:5} kills  {facts.files_checked:6} files read  "
-              f"{facts.resumed_exactly}/{t.count} finished exactly")  # fmt: skip
+        print(f"{t.scenario.name:28} {facts.kills:5} kills  {facts.files_checked:6} files checked  "
+              f"{facts.resumed_exactly}/{t.count} resumed exactly")  # fmt: skip
         for problem in facts.problems:
             print(f"  {problem}")
     if options.out is not None:

@@ -1,7 +1,7 @@
-"""What is installed, under which licence, and why: checked, and written to docs/dependencies.md.
+"""Check the licences of the installed packages and list them in docs/dependencies.md.
 
-    python tools/licences.py            check the installed packages against the allowed licences
-    python tools/licences.py --write    write docs/dependencies.md as well
+    python tools/licences.py            check against the allowed licences
+    python tools/licences.py --write    also write docs/dependencies.md
 
 Reads constraints.txt and the metadata of the installed packages; needs no network.
 """
@@ -26,8 +26,8 @@ ALLOWED = {
     "Python-2.0", "ISC", "MPL-2.0", "Unlicense", "HPND", "Zlib", "CNRI-Python", "BSL-1.0",
     "CC0-1.0", "Apache-2.0 WITH LLVM-exception", "OFL-1.1", "LLVM-exception", "Bitstream-Vera",
 }  # fmt: skip
-"""SPDX names. All allow use and redistribution beside software under MIT; MPL-2.0 asks to publish
-changes to the package's own files, of which there are none."""
+"""SPDX identifiers of licences compatible with redistribution alongside MIT code; MPL-2.0 requires
+publishing changes to the package's own files, and none are changed."""
 SAME = {
     "mit": "MIT", "mit license": "MIT", "the mit license (mit)": "MIT", "mit licence": "MIT",
     "bsd": "BSD-3-Clause", "bsd license": "BSD-3-Clause", "new bsd": "BSD-3-Clause",
@@ -42,14 +42,14 @@ SAME = {
     "mozilla public license 2.0 (mpl 2.0)": "MPL-2.0", "the unlicense (unlicense)": "Unlicense",
     "dual license": "", "mpl 2.0": "MPL-2.0",
 }  # fmt: skip
-"""How packages without an SPDX expression call them."""
+"""SPDX identifiers for the names used by packages without an SPDX expression."""
 KNOWN = {
-    "matplotlib": ("PSF-2.0", "its own licence, modelled on that of Python"),
+    "matplotlib": ("PSF-2.0", "licence based on that of Python"),
     "python-dateutil": ("Apache-2.0 OR BSD-3-Clause", "either"),
-    "triton": ("MIT", "the licence file"),
-    "tensorboard-data-server": ("Apache-2.0", "the licence of tensorboard"),
+    "triton": ("MIT", "licence file"),
+    "tensorboard-data-server": ("Apache-2.0", "licence of tensorboard"),
 }
-"""Packages whose metadata name no licence clearly; from the files that they ship."""
+"""Packages with unclear metadata; determined from their licence files."""
 WHY = {
     "torch": "tensors, automatic differentiation, training",
     "numpy": "arrays", "numba": "compiles the CPU solver", "scipy": "reference integrators",
@@ -61,8 +61,8 @@ WHY = {
     "pytorch-lightning": "launching several processes", "safetensors": "checkpoints without code",
     "tensorboard": "logs of training", "h5netcdf": "reading NetCDF 4", "h5py": "reading HDF5",
     "xarray": "grids with coordinates", "triton": "the GPU solver",
-    "pysindy": "the method that discovery is compared with",
-    "torchdiffeq": "the solver that the benchmarks compare with",
+    "pysindy": "benchmark comparison for discovery",
+    "torchdiffeq": "benchmark comparison for the solver",
     "mkdocs-material": "the documentation", "mkdocstrings": "the API reference",
     "ruff": "style, format", "hypothesis": "tests of properties, fuzzing", "mypy": "types",
     "pytest": "tests", "pytest-xdist": "tests on several cores",
@@ -78,7 +78,7 @@ def pins() -> dict[str, str]:
 
 
 def licence(name: str) -> str:
-    """What an installed package says about its licence, in SPDX names where possible."""
+    """Licence of an installed package, as an SPDX expression where possible."""
     if name in KNOWN:
         return KNOWN[name][0]
     about = metadata.metadata(name)
@@ -96,7 +96,7 @@ def licence(name: str) -> str:
 
 
 def allowed(expression: str) -> bool:
-    """Whether an SPDX expression can be met with allowed licences."""
+    """Whether an SPDX expression is satisfied by allowed licences."""
     text = expression.replace("(", " ").replace(")", " ")
     return all(
         any(choice.strip() in ALLOWED for choice in part.split(" OR "))
@@ -105,7 +105,7 @@ def allowed(expression: str) -> bool:
 
 
 def direct() -> dict[str, list[str]]:
-    """Which parts of pyproject.toml ask for a package."""
+    """Dependency groups of pyproject.toml that require a package directly."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     groups = {"smnn": project["project"]["dependencies"]}
     groups |= project["project"]["optional-dependencies"]
@@ -114,13 +114,13 @@ def direct() -> dict[str, list[str]]:
     for group, lines in groups.items():
         for line in lines:
             name = canonicalize_name(Requirement(line).name)
-            if name != "smnn":  # extras made of other extras
+            if name != "smnn":  # extras may include other extras
                 found.setdefault(name, []).append(group)
     return found
 
 
 def needed_by(installed: list[str]) -> dict[str, set[str]]:
-    """Which pinned packages ask for a package; by way of an extra where nothing else does."""
+    """Pinned packages that require a package; through an extra only if there are no others."""
     found: dict[str, set[str]] = {}
     extras: dict[str, set[str]] = {}
     for name in installed:
@@ -133,7 +133,7 @@ def needed_by(installed: list[str]) -> dict[str, set[str]]:
 
 
 def is_installed(name: str) -> bool:
-    """Whether a package is there."""
+    """Whether a package is installed."""
     try:
         metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -142,10 +142,10 @@ def is_installed(name: str) -> bool:
 
 
 def rows() -> list[str]:
-    """The table of the page, a row for each package."""
+    """Rows of the Markdown table."""
     every = pins()
     asked, users = direct(), needed_by([name for name in every if is_installed(name)])
-    out = ["| package | version | licence | why |", "|---|---|---|---|"]
+    out = ["| package | version | licence | purpose |", "|---|---|---|---|"]
     for name, version in sorted(every.items()):
         why = WHY.get(name, "")
         if name in asked:
@@ -157,15 +157,15 @@ def rows() -> list[str]:
 
 
 def problems() -> list[str]:
-    """Installed packages of other versions or licences than they should have."""
+    """Installed packages with an unexpected version or a licence that is not allowed."""
     found = []
     for name, version in pins().items():
         if not is_installed(name):
             continue
         if metadata.version(name).split("+")[0] != version:
-            found.append(f"{name} {metadata.version(name)} is installed; pinned is {version}")
+            found.append(f"{name}: found version {metadata.version(name)}; pinned is {version}")
         if not allowed(licence(name)):
-            found.append(f"{name} is under {licence(name)!r}, which is not among those allowed")
+            found.append(f"{name}: got licence {licence(name)!r}, which is not allowed")
     return found
 
 

@@ -1,10 +1,10 @@
-"""Write requirements-ci.lock: the pins of constraints.txt with the SHA-256 of their files.
+"""Write requirements-ci.lock: the pins of constraints.txt with the SHA-256 hashes of their files.
 
     python -m pip download --no-deps -d FOLDER -r constraints.txt
     python tools/lock.py FOLDER [FOLDER ...]
 
-Hashes that are in the lock already stay as long as their pin does, so that files for other versions
-of Python can be added one folder at a time. torch is left out: see the head of the lock.
+Existing hashes are kept while their pin is unchanged, so files for several Python versions can be
+added one folder at a time. torch is excluded; see the header of the lock file.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from packaging.utils import canonicalize_name, parse_sdist_filename, parse_wheel
 ROOT = Path(__file__).resolve().parents[1]
 LOCK, PINS = ROOT / "requirements-ci.lock", ROOT / "constraints.txt"
 UNLOCKED = {"torch"}
-"""Builds differ between machines under one version."""
+"""Packages with several builds of the same version."""
 
 
 def pins(text: str) -> dict[str, str]:
-    """Lines `name==version` by canonical name, without comments."""
+    """Lines `name==version` by canonical name."""
     found = re.findall(r"^([A-Za-z0-9._-]+)==([^\s\\]+)", text, re.MULTILINE)
     return {canonicalize_name(name): f"{name}=={version}" for name, version in found}
 
@@ -57,7 +57,7 @@ def files(folder: Path) -> dict[tuple[str, str], set[str]]:
 
 
 def write(hashes: dict[str, set[str]], head: str) -> str:
-    """The lock as text."""
+    """Text of the lock file."""
     parts = [
         " \\\n".join([pin, *(f"    --hash=sha256:{x}" for x in sorted(hashes[pin]))])
         for pin in sorted(hashes, key=str.lower)
@@ -79,7 +79,7 @@ def main(folders: list[str]) -> int:
             if pin in hashes and pin.split("==")[1] == version:
                 hashes[pin] |= found
     if missing := [pin for pin, found in hashes.items() if not found]:
-        print(f"no file for {', '.join(missing)}: pip download them first", file=sys.stderr)
+        print(f"no file found for {', '.join(missing)}; run pip download first", file=sys.stderr)
         return 1
     LOCK.write_text(write(hashes, head), encoding="utf-8")
     return 0

@@ -1,20 +1,20 @@
-r"""Try the solver on very many random problems, and write down the largest errors.
+r"""Solve many random problems and record the largest errors.
 
-    python tools/long_run.py --problems 100000            try, and write the JSON
-    python tools/long_run.py --merge A.json B.json        make one of runs with several seeds
+    python tools/long_run.py --problems 100000            solve problems and write a JSON record
+    python tools/long_run.py --merge A.json B.json        merge records of several seeds
     python tools/long_run.py --table                      write the tables of docs/guarantees.md
 
-The problems and the properties are those of `tests/solver/trust`. A problem is one sample: many
-samples of one shape are solved in one call. Every problem is solved by every backend, compared with
-exact least squares, judged regular or singular, and shows one further property, all in turn. The
-exit status is 1 if anything exceeded its limit.
+Problems and properties are those of `tests/solver/trust`. A problem is one sample; samples of the
+same shape are solved in one call. Every backend solves every problem; the solution is compared
+with exact least squares and classified as regular or singular, and one property is checked, in
+rotation. The exit status is 1 if anything exceeded its limit.
 """
 
 from __future__ import annotations
 
 import os
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small matrices; read when NumPy loads
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # must be set before importing NumPy
 
 import argparse
 import itertools
@@ -51,17 +51,17 @@ TABLE = ROOT / "docs" / "generated" / "trust.md"
 
 
 def _finite(x: float) -> float:
-    """JSON has no infinity, and a NaN must not look like a small error."""
+    """Replace infinity and NaN by a large number; JSON supports neither."""
     return float(x) if np.isfinite(x) else 1e300
 
 
 SEEN = ("n", "T", "V", "Q", "R", "m", "T_init", "m_init", "scheme", "weights", "per_variable",
         "constant", "shared", "step", "spread")  # fmt: skip
-"""What is written down of the shapes: the values that occurred."""
+"""Attributes of shapes whose values are recorded."""
 
 
 class Tally:
-    """What one backend has been through."""
+    """Counts and largest errors of one backend."""
 
     def __init__(self) -> None:
         self.counts = dict.fromkeys(
@@ -75,7 +75,7 @@ class Tally:
         self.failures: list[dict[str, Any]] = []
 
     def add(self, p: Problems, backend: str, name: str) -> None:
-        """Solve, compare, judge, and try one property."""
+        """Solve and classify some problems, and check one property."""
         started = time.perf_counter()
         y, info = p.solve_ex(backend)
         if backend == "gpu":
@@ -124,7 +124,7 @@ class Tally:
 
 
 def adapted(shape: Shape, fixed: dict[str, Any]) -> Shape:
-    """With what a property asks for, as far as the rest allows."""
+    """A shape with the attributes that a property requires."""
     x = vars(shape).copy()
     for name, value in fixed.items():
         x[name] = value(x) if callable(value) else value
@@ -132,14 +132,14 @@ def adapted(shape: Shape, fixed: dict[str, Any]) -> Shape:
 
 
 def run(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Draw shapes until there are enough problems; after each, what has been found so far."""
+    """Solve random problems until the limits; yield the record after each shape."""
     rng = np.random.default_rng(options.seed)
 
     def choose(choices: Any) -> Any:
         return choices[int(rng.integers(len(choices)))]
 
     names = options.properties.split(",")
-    first = options.seed % len(names)  # short runs with several seeds try all properties
+    first = options.seed % len(names)  # so that short runs with several seeds cover all properties
     always = sizes.few(options.samples, cut=options.cut) if options.small else {}
     if options.large:
         always = sizes.many(options.samples, *options.large)
@@ -177,7 +177,7 @@ def run(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def merged(records: list[dict[str, Any]]) -> dict[str, Any]:
-    """One record of several runs: numbers of things add up, the largest error is the largest."""
+    """Merge records: add counts and take the maximum of errors."""
     out = {**records[0], "seed": sorted({s for r in records for s in _seeds(r)}), "backends": {}}
     out["commands"] = [c for r in records for c in r["commands"]]
     out["seen"] = {
@@ -193,7 +193,7 @@ def merged(records: list[dict[str, Any]]) -> dict[str, Any]:
             if isinstance(x, int | float)
         }
         one["properties"] = {}
-        for name in PROPERTIES:  # a short run may not have come to all of them
+        for name in PROPERTIES:  # short runs may not cover all properties
             tried = [p["properties"][name] for p in parts if name in p["properties"]]
             if tried:
                 one["properties"][name] = {
@@ -213,25 +213,25 @@ def _seeds(record: dict[str, Any]) -> list[int]:
 
 
 WORDS = {
-    "exact_least_squares": "dense least squares in extended precision",
-    "float32": "float32 is the rounded answer of float64",
+    "exact_least_squares": "exact least squares (extended precision)",
+    "float32": "float32 = rounded float64",
     "linear": "linear in `(d, u)`",
-    "order_of_samples": "permutation of samples",
-    "names_of_variables_and_equations": "permutation of variables and equations",
-    "unit_of_time": "another unit of time",
-    "direction_of_time": "time reversed",
-    "broadcasting_is_repetition": "broadcast = written out",
+    "order_of_samples": "permuted samples",
+    "names_of_variables_and_equations": "permuted variables and equations",
+    "unit_of_time": "other unit of time",
+    "direction_of_time": "reversed time",
+    "broadcasting_is_repetition": "broadcast = repeated",
     "weight_zero_is_absent": "weight zero = row absent",
-    "pieces_are_the_whole": "pieces of time = whole",
-    "many_right_hand_sides": "a kept factor, several right-hand sides",
-    "gradients": "gradients by all arguments",
+    "pieces_are_the_whole": "split in time = whole",
+    "many_right_hand_sides": "stored factor, several right-hand sides",
+    "gradients": "gradients with respect to all arguments",
     "forward_mode": "forward mode = reverse mode",
-    "condition_is_estimated": "condition estimate (factor)",
+    "condition_is_estimated": "condition estimate (ratio)",
 }
 
 
 def table(records: list[dict[str, Any]]) -> str:
-    """What docs/guarantees.md shows: a column for each backend, a line for each record."""
+    """Table of docs/guarantees.md, with a column for each backend."""
     backends = {name: x for record in records for name, x in record["backends"].items()}
     rows = [["", *(f"`{b}`" for b in backends)], ["---", *("---:" for _ in backends)]]
 
@@ -240,12 +240,12 @@ def table(records: list[dict[str, Any]]) -> str:
 
     for key, text in {
         "problems": "problems",
-        "well_posed": "of condition below $10^{10}$",
-        "between": "of condition from $10^{12}$ to $10^{16}$",
+        "well_posed": "with condition number below $10^{10}$",
+        "between": "with condition number from $10^{12}$ to $10^{16}$",
         "singular": "singular",
-        "singular_by_pivots": "of these, seen by the pivots alone",
-        "regular_called_singular": "regular, called singular",
-        "singular_passed": "singular, called regular",
+        "singular_by_pivots": "of these, detected by the pivots alone",
+        "regular_called_singular": "regular, classified as singular",
+        "singular_passed": "singular, classified as regular",
     }.items():
         line(text, [f"{r[key]:,}" for r in backends.values()])
     taken = [Counter(r.get("ways", {})) for r in backends.values()]
@@ -253,12 +253,12 @@ def table(records: list[dict[str, Any]]) -> str:
         line(f"solved by {text}", [f"{t[way]:,}" if t else "" for t in taken])
     key = "largest_error_of_moderate_condition"
     line(
-        "largest relative error, condition below $10^6$",
+        "largest relative error, condition number below $10^6$",
         [f"{r[key]:.1e}" for r in backends.values()],
     )
     for name, text in WORDS.items():
         found = [r["properties"].get(name, {}).get("largest") for r in backends.values()]
-        if name == "exact_least_squares":  # tried on every problem
+        if name == "exact_least_squares":  # checked on every problem
             found = [r["largest_error_in_units_of_rounding"] for r in backends.values()]
         line(text, ["" if f is None else f"{f:.2g}" for f in found])
     line("seconds", [f"{r['seconds']:.0f}" for r in backends.values()])
@@ -277,38 +277,38 @@ def table(records: list[dict[str, Any]]) -> str:
 
 
 def limits(text: str) -> tuple[int, int]:
-    """`25-64` of the command line."""
+    """Parse a range such as `25-64`."""
     fewest, _, most = text.partition("-")
     numbers = int(fewest), int(most or fewest)
     if not 1 <= numbers[0] <= numbers[1]:
-        raise argparse.ArgumentTypeError(f"{text}: expected a range like 25-64")
+        raise argparse.ArgumentTypeError(f"got {text}; expected a range like 25-64")
     return numbers
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--problems", type=int, default=2000, help="for each backend")
-    parser.add_argument("--seconds", type=float, default=math.inf, help="end after so long, too")
+    parser.add_argument("--problems", type=int, default=2000, help="number of problems per backend")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="time limit")
     parser.add_argument("--backends", default="reference,torch,cpu", help="separated by commas")
-    parser.add_argument("--samples", type=int, default=64, help="problems of one shape")
+    parser.add_argument("--samples", type=int, default=64, help="problems per shape")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=RESULT)
     parser.add_argument("--properties", default=",".join(PROPERTIES), help="separated by commas")
-    parser.add_argument("--small", action="store_true", help="few unknowns and times")
+    parser.add_argument("--small", action="store_true", help="few unknowns and time steps")
     parser.add_argument(
         "--large", type=limits, nargs="?", const=(13, 64), metavar="FEWEST-MOST",
-        help="unknowns per time, 13-64 unless told; the more, the fewer samples",
+        help="unknowns per time step, by default 13-64; larger problems use fewer samples",
     )  # fmt: skip
     way = parser.add_mutually_exclusive_group()
-    way.add_argument("--cut", action="store_true", help="time in the shortest pieces, always")
-    way.add_argument("--whole", action="store_true", help="a lane of a GPU for each, or two")
-    way.add_argument("--warps", action="store_true", help="a warp of a GPU for each")
-    way.add_argument("--teams", action="store_true", help="a few lanes of one for each")
-    way.add_argument("--reduced", action="store_true", help="odd-even reduction on a GPU")
-    parser.add_argument("--emulated", action="store_true", help="a GPU that is not there")
+    way.add_argument("--cut", action="store_true", help="split time into the shortest pieces")
+    way.add_argument("--whole", action="store_true", help="GPU: one or two threads per sequence")
+    way.add_argument("--warps", action="store_true", help="GPU: one warp per sequence")
+    way.add_argument("--teams", action="store_true", help="GPU: a part of a warp per sequence")
+    way.add_argument("--reduced", action="store_true", help="GPU: odd-even reduction")
+    parser.add_argument("--emulated", action="store_true", help="emulate the GPU")
     parser.add_argument("--lanes", type=int, help="samples per program in Triton's interpreter")
-    parser.add_argument("--table", action="store_true", help="only write the table, from RESULTS")
-    parser.add_argument("--merge", type=Path, nargs="+", help="only merge these into --out")
+    parser.add_argument("--table", action="store_true", help="only write the table")
+    parser.add_argument("--merge", type=Path, nargs="+", help="only merge these records into --out")
     options = parser.parse_args()
     if options.large and options.small:
         parser.error("--large and --small exclude each other")
@@ -323,7 +323,7 @@ def main() -> int:
         write_atomically(TABLE, table(records))
         return 0
     given = sys.argv[1:]
-    if "--out" in given:  # where it was written to is nobody's business
+    if "--out" in given:  # do not record the output path
         del given[given.index("--out") : given.index("--out") + 2]
     options.command = " ".join(["python", "tools/long_run.py", *given])
     torch.set_num_threads(1)

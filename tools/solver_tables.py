@@ -1,4 +1,4 @@
-"""Result tables of the solver: its errors, and its times beside its peers."""
+"""Markdown tables of the solver's accuracy and speed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from table_text import error, filled, machine, mebibytes, milliseconds, ratio, t
 
 
 def standalone(record: dict[str, Any]) -> str:
-    """The README table: error of y and time, in the setting of the paper and in native order."""
+    """Errors of y and times, in the setting of the paper and with a higher order."""
     paper = {(e["problem"], e["solver"]): e for e in record["paper_setting"]}
     native = {(e["problem"], e["solver"]): e for e in record["native_order"]}
     rows = []
@@ -33,29 +33,29 @@ def standalone(record: dict[str, Any]) -> str:
     caption = (
         "Relative mean squared error of $y$ against the closed form, "
         f"{settings['n_steps']} steps of {settings['step']}, and median time of one solve on one "
-        f"CPU thread. RK45 is SciPy's with rtol {settings['rtol']:g}, which gives the paper's row. "
-        f"{sum(map(bool, agree))} of {len(agree)} errors of $y$, $y'$ and $y''$ equal those of the "
-        "paper at its printed digits."
+        f"CPU thread. RK45 is SciPy's, with rtol {settings['rtol']:g}, which reproduces the "
+        f"paper's RK45 errors. {sum(map(bool, agree))} of {len(agree)} errors of $y$, $y'$ and "
+        "$y''$ agree with the paper to its printed digits."
     )
     made = "Written by `smnn reproduce standalone` and `make tables`."
     return f"{caption}\n\n{text}\n\n{machine(record)} {made}"
 
 
 def bench(record: dict[str, Any]) -> str:
-    """The table of docs/benchmarks.md: every case and every solver.
+    """Time, error and memory of every solver in every case.
 
     Raises:
-        ValueError: A solver gave another answer than its judge; its time means nothing.
+        ValueError: A solver's answer disagrees with the reference.
     """
     wrong = [r["solver"] for c in record["cases"] for r in c["results"] if r["agrees"] is False]
     if wrong:
-        raise ValueError(f"answers disagree, so times are not comparable: {sorted(set(wrong))}")
+        raise ValueError(f"answers disagree with the reference: {sorted(set(wrong))}")
     head = ["solver", "relative MSE", "forward, ms", "forward + backward, ms", "extra memory, MiB"]
     titles = {
-        "headline": "In short",
-        "length": "Length of the sequences",
-        "batch": "Number of sequences",
-        "block": "Size of a block",
+        "headline": "Summary",
+        "length": "Sequence length",
+        "batch": "Batch size",
+        "block": "Block size",
     }
     parts: list[str] = []
     groups = list(dict.fromkeys(case["group"] for case in record["cases"]))
@@ -82,7 +82,7 @@ def bench(record: dict[str, Any]) -> str:
 
 
 def per_time(cases: list[dict[str, Any]]) -> list[str]:
-    """How far the time per time is the same at every length, of calls in a row."""
+    """Time per step against the length, for repeated calls."""
     lines = []
     for B in dict.fromkeys(case["B"] for case in cases):
         own = [c for c in cases if c["B"] == B and "in_a_row_ms" in c["results"][0]]
@@ -93,41 +93,40 @@ def per_time(cases: list[dict[str, Any]]) -> list[str]:
             times = " / ".join(f"{c['T']:,}" for c in own)
             found = " / ".join(f"{x:.0f}" for x in each)
             lines.append(
-                f"Forward and backward per time, call after call as in training, with B = {B} and "
-                f"T = {times}: {found} ns, that is {middle:.0f} ns within {spread:.1f} %."
+                f"Forward and backward per time step in repeated calls, for B = {B} "
+                f"and T = {times}: {found} ns, or {middle:.0f} ns within {spread:.1f} %."
             )
     return lines
 
 
 def gpu(record: dict[str, Any]) -> str:
-    """The page on the GPU: forward and backward beside the published solver, and long sequences."""
+    """Times and memory on a GPU, compared with the published solver, and long sequences."""
     cases = record["cases"]
     lengths = [
         [f"{row['T']:,}", milliseconds(row["ms"]), milliseconds(row["device_ms"])]
         for row in record["lengths"]
     ]
     in_a_row = (
-        "; *in a row* is the same for calls that are not waited for one by one, as in training"
+        "; *in a row* is the same for calls without synchronization in between, as in training"
     ) * any("in_a_row_ms" in case["ours"] for case in cases)  # older records have no such time
     return "\n\n".join(
         [
-            "Forward and backward, float64, gradients by `c`, `d`, `u` and `s`, in milliseconds, "
-            "and how many times as fast as the published solver in the same run and manner. "
-            f"*Eager* is what a program sees{in_a_row}; *one thread* is the same inside "
-            "`torch.autograd.set_multithreading_enabled(False)`, which saves autograd the way to "
-            "its own thread and back; *device* is the replay of a captured graph.",
+            "Forward and backward in float64, with gradients with respect to `c`, `d`, `u` and "
+            "`s`, in milliseconds; in parentheses, the speedup over the published solver in the "
+            f"same run. *Eager* is the time of an ordinary call{in_a_row}; *one thread* is the "
+            "same inside `torch.autograd.set_multithreading_enabled(False)`, which avoids the "
+            "switch to autograd's own thread; *device* is the replay of a captured CUDA graph.",
             _titled([_times(case) for case in cases]),
             *floor(record.get("multiplication"), record.get("addcmul")),
             *other_runs(record.get("other_runs", [])),
-            *later_runs(cases),
             *record.get("notes", []),
-            "Memory beyond the inputs, in MB: with the factor kept, with `keep_factor=False`, and "
-            "that of the published solver. *Factor twice* is the time with `keep_factor=False`. "
-            "*Of copy* is the rate of the bytes that must move, against a measured copy "
-            f"({record['copy_bytes_per_s'] / 1e12:.2f} TB/s). *Error* is the largest difference to "
-            "the `torch` backend, of values and gradients.",
+            "Peak memory beyond the inputs, with the factor kept, with `keep_factor=False`, and "
+            "for the published solver; *recomputed* is the time with `keep_factor=False`. "
+            "*Bandwidth* is the rate of the bytes that must move, relative to a measured copy "
+            f"({record['copy_bytes_per_s'] / 1e12:.2f} TB/s). *Error* is the largest difference "
+            "from the `torch` backend in values and gradients.",
             _titled([_memory(case, record["copy_bytes_per_s"]) for case in cases]),
-            "One sequence of order 2, cut into pieces of time:",
+            "One sequence of order 2, split into pieces in time:",
             table(["T", "eager, ms", "device, ms"], lengths),
             f"{record['device']}, torch {record['torch']}, Python {record['python']}. "
             "Written by `python tools/tables.py --gpu benchmarks/results/gpu_h200.json`.",
@@ -136,12 +135,12 @@ def gpu(record: dict[str, Any]) -> str:
 
 
 def _titled(rows: list[dict[str, str]]) -> str:
-    """A table of rows that know their titles."""
+    """A table from rows with column titles as keys."""
     return filled([*rows[0]], [[*row.values()] for row in rows])
 
 
 def _times(case: dict[str, Any]) -> dict[str, str]:
-    """A case of the GPU page: times, and ratios where there is something to compare with."""
+    """A row of the GPU page: times, with speedups where there is a comparison."""
     ours = case["ours"]
 
     def both(ms: float | None, speedup: float | None) -> str:
@@ -158,7 +157,7 @@ def _times(case: dict[str, Any]) -> dict[str, str]:
 
 
 def _memory(case: dict[str, Any], copy: float) -> dict[str, str]:
-    """A case of the GPU page: memory, bandwidth and error."""
+    """A row of the GPU page: memory, bandwidth and error."""
     ours, rate = case["ours"], case["bytes_per_s"]
 
     def megabytes(found: float | None) -> str:
@@ -166,17 +165,17 @@ def _memory(case: dict[str, Any], copy: float) -> dict[str, str]:
 
     return {
         "case": case["name"],
-        "kept": megabytes(ours["peak_mb"]),
-        "not kept": megabytes(ours.get("peak_mb_factor_forgotten")),
-        "published": megabytes(case.get("published", {}).get("peak_mb")),
-        "factor twice, ms": milliseconds(ours.get("ms_factor_forgotten")),
-        "of copy": f"{100 * rate / copy:.0f} %" if rate else "",
+        "kept, MB": megabytes(ours["peak_mb"]),
+        "not kept, MB": megabytes(ours.get("peak_mb_factor_forgotten")),
+        "published, MB": megabytes(case.get("published", {}).get("peak_mb")),
+        "recomputed, ms": milliseconds(ours.get("ms_factor_forgotten")),
+        "bandwidth": f"{100 * rate / copy:.0f} %" if rate else "",
         "error": error(max(case["error"].values())),
     }
 
 
 def compile_times(record: dict[str, Any]) -> str:
-    """The table of first calls: how long the kernels for a shape compile."""
+    """Compile times of the kernels for a shape."""
     rows = [
         [case["name"], str(case["kernels"]), f"{case['seconds']:.1f}",
          f"{case['longest_seconds']:.1f}"]
@@ -185,10 +184,10 @@ def compile_times(record: dict[str, Any]) -> str:
     arch = f"compute capability {record['capability'] / 10:.1f}"
     return "\n\n".join(
         [
-            "Seconds until all kernels of a solve and its gradients are compiled for "
-            f"{arch}, one after the other, without a GPU; Triton {record['triton']}. "
-            "The first call with tensors of a shape waits for that, on any machine once.",
-            table(["unknowns per time, and sizes", "kernels", "in all, s", "longest, s"], rows),
+            "Time to compile all kernels of a solve and its gradients for "
+            f"{arch}, sequentially and without a GPU; Triton {record['triton']}. "
+            "The first call with a new shape waits for this, once per machine.",
+            table(["unknowns per time, and sizes", "kernels", "total, s", "longest, s"], rows),
             f"{machine(record)} Written by `python tools/tables.py --compile` from "
             f"`{record['command']}`.",
         ]
@@ -196,25 +195,19 @@ def compile_times(record: dict[str, Any]) -> str:
 
 
 def other_runs(runs: list[dict[str, Any]]) -> list[str]:
-    """How far the ratios that the host decides move from run to run."""
+    """Range of the speedups over repeated runs."""
     if not runs:
         return []
-    found = [
-        f"{', '.join(map(ratio, run['ratios'].values()))} where a multiplication took "
-        f"{milliseconds(run['multiplication_ms'])} ms"
-        for run in runs
+    found = {case: [run["ratios"][case] for run in runs] for case in runs[0]["ratios"]}
+    ranges = [f"{case} {ratio(min(x))} to {ratio(max(x))}" for case, x in found.items()]
+    return [
+        "The speedups of the small cases depend on the speed of the host; their ranges over "
+        f"{len(runs)} further runs: {', '.join(ranges)}."
     ]
-    return [f"Other runs gave other ratios ({', '.join(runs[0]['ratios'])}): {'; '.join(found)}."]
-
-
-def later_runs(cases: list[dict[str, Any]]) -> list[str]:
-    """Which cases were measured after the first run had ended."""
-    later = [f"*{case['name']}*" for case in cases if case.get("run", 1) > 1]
-    return [f"Of a second run: {', '.join(later)}."] if later else []
 
 
 def floor(multiplication: dict[str, float] | None, addcmul: dict[str, float] | None) -> list[str]:
-    """What PyTorch takes for next to nothing."""
+    """Time of a trivial PyTorch operation with gradients, for comparison."""
     if multiplication is None:
         return []
 
@@ -222,8 +215,8 @@ def floor(multiplication: dict[str, float] | None, addcmul: dict[str, float] | N
         ms, alone = milliseconds(found["ms"]), milliseconds(found["one_thread_ms"])
         return f"{ms} ms ({alone} on one thread)"
 
-    three = f", of `torch.addcmul` with its three gradients {times(addcmul)}" if addcmul else ""
+    three = f", and `torch.addcmul` with three gradients {times(addcmul)}" if addcmul else ""
     return [
-        "The small cases are bound by PyTorch itself: in the same run, forward and backward of a "
+        "Small cases are limited by PyTorch's overhead: in the same run, forward and backward of a "
         f"single multiplication take {times(multiplication)}{three}."
     ]

@@ -1,4 +1,4 @@
-"""Numbers and tables as Markdown."""
+"""Numbers and tables in Markdown."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 
 def table(head: list[str], rows: Iterable[list[str]]) -> str:
-    """A Markdown table; all columns but the first are numbers."""
+    """A Markdown table; all columns except the first are right-aligned."""
     lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def filled(head: list[str], rows: list[list[str]]) -> str:
-    """A table without the columns that are empty in every row."""
+    """A table without empty columns."""
     kept = [i for i in range(len(head)) if any(row[i] for row in rows)]
     return table([head[i] for i in kept], [[row[i] for i in kept] for row in rows])
 
@@ -23,7 +23,7 @@ def error(value: float | None) -> str:
 
 
 def milliseconds(value: float | None) -> str:
-    """Three figures, without an exponent."""
+    """Three significant digits, without an exponent."""
     if value is None:
         return ""
     return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
@@ -41,7 +41,7 @@ def machine(record: dict[str, Any]) -> str:
 
 
 def ratio(value: float | None) -> str:
-    """How many times as fast."""
+    """A speedup factor."""
     if value is None:
         return ""
     return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"

@@ -1,9 +1,9 @@
-r"""Write the result tables of README.md and docs/ from the JSON that the experiments leave.
+r"""Write the result tables in docs/ from the JSON records of experiments and benchmarks.
 
     python tools/tables.py --standalone smnn-results/standalone/standalone.json \
         --bench bench-output/bench.json --gpu benchmarks/results/gpu_h200.json
 
-No number in a table is typed by hand. Without an option its table is left as it is.
+Only the tables whose option is given are written.
 """
 
 from __future__ import annotations
@@ -12,11 +12,26 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
-from experiment_tables import discovery_bench, kdv, kdv_step, lorenz_step
+from experiment_tables import discovery_bench, kdv, kdv_step, lorenz_step, scaling, sst
 from solver_tables import bench, compile_times, gpu, standalone
 
 ROOT = Path(__file__).resolve().parents[1]
+TABLES: dict[str, tuple[Any, str, str]] = {  # option: function, page in docs/generated, help text
+    "standalone": (standalone, "standalone", "JSON of `smnn reproduce standalone`"),
+    "bench": (bench, "benchmarks", "bench.json of `make bench`"),
+    "gpu": (gpu, "gpu", "JSON of benchmarks/bench_gpu.py"),
+    "compile": (compile_times, "compile", "JSON of benchmarks/bench_compile.py"),
+    "lorenz-step": (lorenz_step, "lorenz_step", "JSON of benchmarks/bench_lorenz_step.py"),
+    "discovery-bench": (discovery_bench, "discovery_bench", "JSON of the discovery benchmark"),
+    "kdv": (kdv, "kdv", "kdv.json of the packaged model, then of models trained on a GPU"),
+    "kdv-step": (kdv_step, "kdv_step", "JSON of benchmarks/bench_kdv.py"),
+}
+SECTIONS: dict[str, tuple[Any, str]] = {  # option: tables by marker in docs/sst.md, help text
+    "sst": (sst, "JSON of `smnn reproduce sst`"),
+    "scaling": (lambda record: {"scaling": scaling(record)}, "JSON of `smnn reproduce scaling`"),
+}
 
 
 def between_markers(text: str, content: str, name: str) -> str:
@@ -27,59 +42,30 @@ def between_markers(text: str, content: str, name: str) -> str:
     return f"{before}{start}\n{content}\n{end}{after}"
 
 
+def write(page: Path, text: str) -> None:
+    page.write_text(text, encoding="utf-8")
+    print(f"Written: {page.relative_to(ROOT)}")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--standalone", type=Path, help="JSON of `smnn reproduce standalone`")
-    parser.add_argument("--gpu", type=Path, help="JSON of benchmarks/bench_gpu.py")
-    parser.add_argument("--compile", type=Path, help="JSON of benchmarks/bench_compile.py")
-    parser.add_argument("--bench", type=Path, help="bench.json of `make bench`")
-    parser.add_argument("--lorenz-step", type=Path, help="JSON of benchmarks/bench_lorenz_step.py")
-    parser.add_argument("--discovery-bench", type=Path, help="JSON of the discovery bench")
-    parser.add_argument(
-        "--kdv",
-        type=Path,
-        nargs=2,
-        metavar=("PRETRAINED", "TRAINED"),
-        help="kdv.json of the packaged model, and of models trained on a GPU",
-    )
-    parser.add_argument("--kdv-step", type=Path, help="JSON of benchmarks/bench_kdv.py")
-    options = parser.parse_args()
-    if options.standalone:
-        readme = ROOT / "README.md"
-        content = standalone(json.loads(options.standalone.read_text()))
-        readme.write_text(between_markers(readme.read_text(), content, "results"))
-        print(f"Written: {readme.relative_to(ROOT)}")
-    if options.bench:
-        page = ROOT / "docs" / "generated" / "benchmarks.md"
-        page.write_text(bench(json.loads(options.bench.read_text())))
-        print(f"Written: {page.relative_to(ROOT)}")
-    if options.gpu:
-        page = ROOT / "docs" / "generated" / "gpu.md"
-        page.write_text(gpu(json.loads(options.gpu.read_text())) + "\n")
-        print(f"Written: {page.relative_to(ROOT)}")
-    if options.compile:
-        page = ROOT / "docs" / "generated" / "compile.md"
-        page.write_text(compile_times(json.loads(options.compile.read_text())) + "\n")
-        print(f"Written: {page.relative_to(ROOT)}")
-    if options.lorenz_step:
-        page = ROOT / "docs" / "generated" / "lorenz_step.md"
-        page.write_text(lorenz_step(json.loads(options.lorenz_step.read_text())) + "\n")
-        print(f"Written: {page.relative_to(ROOT)}")
-    if options.discovery_bench:
-        page = ROOT / "docs" / "generated" / "discovery_bench.md"
-        content = discovery_bench(json.loads(options.discovery_bench.read_text()))
-        page.write_text(content + "\n")
-        readme = ROOT / "README.md"
-        readme.write_text(between_markers(readme.read_text(), content, "discovery"))
-        print(f"Written: {page.relative_to(ROOT)}, {readme.relative_to(ROOT)}")
-    if options.kdv:
-        page = ROOT / "docs" / "generated" / "kdv.md"
-        page.write_text(kdv(*(json.loads(path.read_text()) for path in options.kdv)) + "\n")
-        print(f"Written: {page.relative_to(ROOT)}")
-    if options.kdv_step:
-        page = ROOT / "docs" / "generated" / "kdv_step.md"
-        page.write_text(kdv_step(json.loads(options.kdv_step.read_text())) + "\n")
-        print(f"Written: {page.relative_to(ROOT)}")
+    helps = {name: entry[-1] for name, entry in [*TABLES.items(), *SECTIONS.items()]}
+    for option, text in helps.items():
+        count = 2 if option == "kdv" else 1
+        parser.add_argument(f"--{option}", type=Path, nargs=count, metavar="JSON", help=text)
+    given = {k.replace("_", "-"): v for k, v in vars(parser.parse_args()).items() if v}
+    for option, paths in given.items():
+        records = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+        if option in TABLES:
+            make, name, _ = TABLES[option]
+            content = make(*records).rstrip("\n") + "\n"
+            write(ROOT / "docs" / "generated" / f"{name}.md", content)
+        else:
+            page = ROOT / "docs" / "sst.md"
+            text = page.read_text(encoding="utf-8")
+            for marker, content in SECTIONS[option][0](*records).items():
+                text = between_markers(text, content, marker)
+            write(page, text)
     return 0
 
 

@@ -1,9 +1,9 @@
-r"""A coefficient that changes over time.
+r"""A time-varying coefficient.
 
-A spring that slackens while it swings: $y'' + k(t)\,y = 0$ with a stiffness that falls from 9 to
-4. Known are 200 noisy positions. The stiffness is a curve through eight knots; the coefficients
-of the solver may vary over time and are differentiable, so the knots are fitted like any
-parameters.
+A spring that softens while it oscillates: $y'' + k(t)\,y = 0$ with a stiffness that decreases from
+9 to 4, observed by 200 noisy positions. The stiffness is interpolated between eight knots. The
+coefficients of the solver may vary in time and are differentiable, so the knots are fitted like
+any other parameters.
 """
 
 import sys
@@ -39,7 +39,7 @@ def run():
         c = torch.stack([hats @ knots, torch.zeros(T), torch.ones(T)], -1).reshape(T, 1, 1, 3)
         return smnn.solve(c, right, start.reshape(1, 1, 2), step, order=5)[:, 0, 0]
 
-    for end in (4.0, 8.0, 12.0, 16.0, 20.0):  # the phase is learned from the beginning on
+    for end in (4.0, 8.0, 12.0, 16.0, 20.0):  # extend the time window gradually
         seen = torch.arange(0, T, 2) * STEP <= end
 
         def loss(seen=seen):
@@ -53,8 +53,8 @@ def run():
         optimizer.step(loss)
     found = (hats @ knots).detach().numpy()
     error = np.abs(found - stiffness(t))
-    print(f"stiffness from {found[0]:.1f} to {found[-1]:.1f} (8.96 and 4.03 are true)")
-    print(f"largest error {error.max():.2f}, typical {np.median(error):.2f}")
+    print(f"stiffness from {found[0]:.1f} to {found[-1]:.1f} (true: 8.96 and 4.03)")
+    print(f"largest error {error.max():.2f}, median {np.median(error):.2f}")
     return {"t": t, "data": data, "curve": solve().detach(), "found": found, "error": error}
 
 

@@ -1,8 +1,8 @@
-"""Forty colonies, nine counts each.
+"""Logistic growth from many short series.
 
-Logistic growth seen in many short series: forty cultures, each counted nine times at its own
-hours, with 5 % of noise. No series alone shows the whole curve; together they show one equation.
-Series are passed as lists, and nothing connects the end of one with the beginning of the next.
+Forty cultures follow logistic growth; each is counted nine times, at its own times, with 5 %
+noise. No single series covers the whole curve, but all of them together determine one equation.
+Series are passed as lists and are not connected to each other.
 """
 
 import sys
@@ -27,7 +27,7 @@ def run():
     model.print()
     found = {term.name: c for term, c in zip(model.terms_, model.coefficients_[0]) if c}
     r, K = found["n"], -found["n"] / found["n^2"]
-    print(f"growth rate {r:.2f} (0.80 is true), capacity {K:.2f} (5.00 is true)")
+    print(f"growth rate {r:.2f} (true: 0.80), capacity {K:.2f} (true: 5.00)")
     return {"times": times, "counts": counts, "model": model, "found": found, "r": r, "K": K}
 
 

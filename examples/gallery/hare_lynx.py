@@ -1,9 +1,8 @@
 """Hares and lynxes, 1900 to 1920.
 
-The pelts that the Hudson's Bay Company traded: 21 numbers for each animal, and the record behind
-every lecture on predators and prey. Are these few numbers enough to find the textbook model,
-without being told it? The terms may be any polynomial of degree 2. What comes out is that of
-Lotka and Volterra, and its own cycle is as long as that of the record.
+The numbers of hare and lynx pelts traded by the Hudson's Bay Company, 21 for each species, are the
+standard example of predator-prey dynamics. The candidate terms are all polynomials up to degree 2.
+The result is the Lotka-Volterra model, and its period agrees with that of the data.
 """
 
 import sys
@@ -28,7 +27,7 @@ def run():
     hare = path[:, 0]
     peaks = t[1:-1][(hare[1:-1] > hare[:-2]) & (hare[1:-1] > hare[2:])]
     period = np.diff(peaks).mean()
-    print(f"period of the equations {period:.1f} years")
+    print(f"period of the model {period:.1f} years")
     return {"record": record, "model": model, "t": t, "path": path, "period": period}
 
 
@@ -43,7 +42,7 @@ def draw(r):
     axes.set(
         xlabel="year", ylabel="thousands of pelts", ylim=(0, None), xticks=range(1900, 1921, 4)
     )
-    axes.set_title("pelts, and the equations run from the first fitted state")
+    axes.set_title("data (points) and simulation of the fitted equations (lines)")
     axes.legend()
     return figure
 

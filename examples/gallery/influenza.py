@@ -1,11 +1,11 @@
-r"""An epidemic: parameters by gradient through the solver.
+r"""An epidemic: parameter estimation by gradients through the solver.
 
-Influenza in an English boarding school of 763 boys, 1978: how many were confined to bed on each
-of 14 days. The SIR model $S' = -\beta S I / N$, $I' = \beta S I / N - \gamma I$ is nonlinear; for
-given curves on the right it is linear, so it is solved again and again, each time with the
-coefficients of the solution before; the data are the first guess. Gradients by $\beta$, $\gamma$
-and the number of first cases flow through all of it, and `torch.optim` does the rest. (Data:
-British Medical Journal, 4 March 1978, p. 587.)
+Influenza in an English boarding school of 763 boys, 1978: the number confined to bed on each of 14
+days. The SIR model $S' = -\beta S I / N$, $I' = \beta S I / N - \gamma I$ is nonlinear. It is
+linearized around the previous iterate and solved repeatedly (Newton's method), starting from the
+data. Gradients with respect to $\beta$, $\gamma$ and the initial number of cases propagate through
+all iterations, and the parameters are fitted with `torch.optim`. (Data: British Medical Journal, 4
+March 1978, p. 587.)
 """
 
 import sys
@@ -22,11 +22,11 @@ EVERY = 10  # steps in a day
 
 
 def epidemic(beta, gamma, first):
-    """S and I `(T, 2)`, by repeated linear solves."""
+    """S and I of shape `(T, 2)`, by repeated linear solves."""
     T = EVERY * (len(IN_BED) - 1) + 1
     start = torch.stack([BOYS - first, first])
     sick = torch.as_tensor(np.interp(np.arange(T) / EVERY, np.arange(14), IN_BED.numpy()))
-    curve = torch.stack([BOYS * (1 - sick.cumsum(0) / sick.sum()), sick], -1)  # a first guess
+    curve = torch.stack([BOYS * (1 - sick.cumsum(0) / sick.sum()), sick], -1)  # initial guess
     linear = torch.zeros(2, 2, 2)  # equation, variable, order
     linear[0, 0, 1] = linear[1, 1, 1] = 1.0  # S', I'
     recovery = torch.zeros(2, 2, 2)
@@ -64,8 +64,8 @@ def run():
     curve = epidemic(beta, gamma, first)
     miss = (curve[::EVERY, 1] - IN_BED).square().mean().sqrt()
     print(f"beta = {beta:.2f} per day, gamma = {gamma:.2f} per day")
-    print(f"each boy infected {beta / gamma:.1f} others at first")
-    print(f"{BOYS - curve[-1, 0]:.0f} of {BOYS:.0f} fell ill; typical miss {miss:.0f} boys")
+    print(f"basic reproduction number {beta / gamma:.1f}")
+    print(f"{BOYS - curve[-1, 0]:.0f} of {BOYS:.0f} fell ill; RMS error {miss:.0f} boys")
     return {"beta": beta.item(), "gamma": gamma.item(), "curve": curve, "miss": miss.item()}
 
 

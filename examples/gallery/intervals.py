@@ -1,8 +1,8 @@
-"""Are the intervals honest?
+"""Coverage of the intervals.
 
-Every coefficient comes with a 90 % interval. Whether nine in ten of them hold the truth can be
-counted: the same predator and prey are measured twenty times with new noise, the equations are
-found anew each time, and the intervals of all true coefficients are compared with the truth.
+Every coefficient comes with a 90 % interval. To check the coverage, a predator-prey system is
+simulated twenty times with different noise, the equations are identified in each case, and the
+intervals of all true coefficients are compared with the true values.
 """
 
 import sys
@@ -29,10 +29,10 @@ def run():
         high.append(model.intervals_[true != 0, 1])
     truth, values, low, high = true[true != 0], *map(np.array, (values, low, high))
     covered = (low <= truth) & (truth <= high)
-    print(f"exactly the right terms in {right} of {REPEATS} repeats")
-    print(f"{covered.sum()} of {covered.size} intervals hold the truth: {covered.mean():.0%}")
+    print(f"exactly the right terms in {right} of {REPEATS} repetitions")
+    print(f"{covered.sum()} of {covered.size} intervals contain the truth: {covered.mean():.0%}")
     ratio = values.std(0) / ((high - low).mean(0) / 2 / 1.645)
-    print("scatter of the estimates over what the intervals say:", np.round(ratio, 1))
+    print("standard deviation of the estimates relative to the intervals:", np.round(ratio, 1))
     return {"values": values, "low": low, "high": high, "truth": truth, "right": right,
             "covered": covered}  # fmt: skip
 
@@ -49,7 +49,7 @@ def draw(r):
             ax.plot(r["values"][k, i], k, ".", ms=4, color=color)
         ax.axvline(r["truth"][i], color="0.4", lw=0.8)
         ax.set_title(titles[i], fontsize="medium")
-    axes[0].set_ylabel("repeat")
+    axes[0].set_ylabel("repetition")
     return figure
 
 

@@ -1,9 +1,8 @@
-"""Lorenz from noisy data.
+"""Lorenz equations from noisy data.
 
-Three variables recorded with noise, three equations to be found. Every value carries noise of 10
-% of the spread of its variable; nothing is said about the equations but that they are polynomials
-of degree 2, so there are 30 candidate coefficients, of which 7 are right. The fitted states are
-far cleaner than the data.
+Three variables are recorded with noise of 10 % of their standard deviation. The candidate terms
+are all polynomials up to degree 2, with 30 coefficients of which 7 are nonzero. The fitted states
+are far less noisy than the data.
 """
 
 import sys
@@ -31,7 +30,7 @@ def run():
     noise = np.sqrt(np.mean((noisy.x - clean.x) ** 2))
     left = np.sqrt(np.mean((model.states_[0] - clean.x) ** 2))
     print(f"{found} of 3 equations have exactly the right terms")
-    print(f"error of the states {left:.2f}, of the data {noise:.2f}")
+    print(f"RMS error of the states {left:.2f}, of the data {noise:.2f}")
     return {"clean": clean, "noisy": noisy, "model": model, "errors": errors, "found": found,
             "noise": noise, "left": left}  # fmt: skip
 

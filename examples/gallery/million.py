@@ -1,8 +1,8 @@
 r"""A million time steps.
 
-A damped oscillator under a sum of two sines, $y'' + 0.02\,y' + y = \cos 0.3t + \cos 0.9t$, over a
-million steps: 16,000 periods. Work and memory are linear in the number of steps, and the error
-does not grow along the way, because nothing is marched: all rows are solved together.
+A damped oscillator driven by two sines, $y'' + 0.02\,y' + y = \cos 0.3t + \cos 0.9t$, over a
+million steps, or 16,000 periods. Time and memory are linear in the number of steps. The error does
+not accumulate, because all rows are solved simultaneously.
 """
 
 import sys
@@ -18,7 +18,7 @@ DRIVES = (0.3, 0.9)
 
 
 def exact(t):
-    """The stationary solution, on which the initial values lie."""
+    """The stationary solution, from which the initial values are taken."""
     return sum((np.exp(1j * w * t) / (1 - w * w + 1j * DAMPING * w)).real for w in DRIVES)
 
 
@@ -34,7 +34,7 @@ def run():
     y = smnn.solve(c, d, u, s, order=5)[:, 0, 0].numpy()
     seconds = time.perf_counter() - start
     error = np.abs(y - exact(t))
-    print(f"{TIMES:,} times solved")
+    print(f"{TIMES:,} time steps solved")
     print(f"largest error {error.max():.0e}, in the last thousand {error[-1000:].max():.0e}")
     return {"t": t, "y": y, "error": error, "seconds": seconds}
 
@@ -44,10 +44,10 @@ def draw(r):
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.0), layout="constrained")
     left.plot(r["t"][-1500:], r["y"][-1500:])
-    left.set(xlabel="t", title="the last 1,500 of a million times")
+    left.set(xlabel="t", title="last 1,500 of a million steps")
     largest = r["error"].reshape(1000, -1).max(1)
     right.semilogy(r["t"][::1000], largest)
-    right.set(xlabel="t", title="largest error of each thousand", ylim=(1e-6, 1e-3))
+    right.set(xlabel="t", title="largest error per thousand steps", ylim=(1e-6, 1e-3))
     left.locator_params(nbins=4)
     right.locator_params(axis="x", nbins=4)
     return figure

@@ -1,9 +1,9 @@
-r"""A network that writes equations: how fast does a pendulum swing?
+r"""A network that outputs an equation: the period of a pendulum.
 
-For small swings a pendulum is a spring; for large ones it is slower. A network is shown the
-initial angle of each swing and may only write down $y'' + c_0\,y = 0$. Trained on the angles of
-half a swing, it learns the frequency as a function of the height: the equation inside can be
-read, and compared with the exact period, an elliptic integral.
+The frequency of a pendulum decreases with its amplitude. A network receives the initial angle and
+outputs the coefficient of $y'' + c_0\,y = 0$. Trained on the angles of half a swing, it learns the
+frequency as a function of the amplitude, which is read from the equation and compared with the
+exact value, an elliptic integral.
 """
 
 import math
@@ -18,22 +18,22 @@ from torch import nn
 import smnn.nn as mech
 
 
-def swings(heights):
-    """Angles `(N, T)` of pendulums let go at these heights, x'' = -sin(x), 40 steps of 0.1."""
+def swings(amplitudes):
+    """Angles `(N, T)` of x'' = -sin(x), released at rest, at 40 times with step 0.1."""
     rate = lambda t, s: (s[1], -math.sin(s[0]))  # noqa: E731
     t = [0.1 * i for i in range(40)]
-    rows = [solve_ivp(rate, (0, 4), (h, 0), t_eval=t, rtol=1e-8).y[0] for h in heights.tolist()]
+    rows = [solve_ivp(rate, (0, 4), (h, 0), t_eval=t, rtol=1e-8).y[0] for h in amplitudes.tolist()]
     return torch.tensor(np.array(rows), dtype=torch.float32)
 
 
 def run():
     torch.manual_seed(0)
-    heights = torch.linspace(0.1, 2.5, 49)
-    data = swings(heights)
+    amplitudes = torch.linspace(0.1, 2.5, 49)
+    data = swings(amplitudes)
     heads = mech.ODEHeads(
         c=mech.Coefficients(16, [[[mech.Positive(1.0), 0.0, 1.0]]], gain=0.1),  # c0 y + y''
         d=mech.RightHandSide(None, [0.0]),
-        u=mech.InitialValues(None, [[[mech.OBSERVED, 0.0]]]),  # the height is given, at rest
+        u=mech.InitialValues(None, [[[mech.OBSERVED, 0.0]]]),  # observed amplitude, at rest
         s=mech.Steps(None, 0.1),
     )
     model = mech.MechanisticModel(
@@ -41,8 +41,8 @@ def run():
     )
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     for _ in range(300):
-        z = model(heights[:, None], observed=heights.view(-1, 1, 1, 1)).z[..., 0]
-        loss = ((z - data) / heights[:, None]).square().mean()  # low swings count as well
+        z = model(amplitudes[:, None], observed=amplitudes.view(-1, 1, 1, 1)).z[..., 0]
+        loss = ((z - data) / amplitudes[:, None]).square().mean()  # relative error
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -52,7 +52,7 @@ def run():
     found = mech.read_out(ode).modes()[:, 0, -1].imag
     exact = [math.pi / (2 * ellipk(math.sin(h / 2) ** 2)) for h in asked[:, 0].tolist()]
     for h, a, b in zip(asked[:, 0].tolist(), found, exact):
-        print(f"height {h:.1f}: frequency {a:.2f}, exact {b:.2f}")
+        print(f"amplitude {h:.1f}: frequency {a:.2f}, exact {b:.2f}")
     return {"model": model, "found": found, "exact": exact}
 
 

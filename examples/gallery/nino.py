@@ -1,10 +1,10 @@
 """El Niño: a forecast of the Niño 3.4 index.
 
-Weekly temperatures of the region that defines El Niño, 1990 to 2020 (NOAA), as monthly means. The
-model sees nothing after August 2015 and forecasts a year: the strong El Niño of that winter and
-its end. Seasons, trend and anomaly are linear ODEs, so the forecast is a sum that can be taken
-apart, and its interval comes from forecasts of the past. That winter was the strongest event on
-record: some of its months leave an interval that knows only the events before.
+Monthly means of the weekly sea surface temperature in the region that defines El Niño, 1990 to
+2020 (NOAA). The model is fitted to data up to August 2015 and forecasts one year: the strong El
+Niño of that winter and its end. Seasons, trend and anomaly are linear ODEs, so the forecast is a
+sum of interpretable components. Its interval is calibrated on earlier events; since that winter
+was the strongest on record, some months are outside.
 """
 
 import sys
@@ -31,7 +31,7 @@ def run():
     climate = np.array([usual[(first + i) % 12] for i in range(12)])
     error, reference = (np.sqrt(np.mean((f - truth) ** 2)) for f in (forecast.mean, climate))
     inside = (truth >= forecast.lower) & (truth <= forecast.upper)
-    print(f"error over the year {error:.2f} degrees; of the usual year {reference:.2f}")
+    print(f"RMS error {error:.2f} degrees; climatology {reference:.2f}")
     print(f"{inside.sum()} of 12 months inside the 90 % interval")
     return {"when": when, "y": y, "past": past, "forecast": forecast, "climate": climate,
             "error": error, "reference": reference, "inside": int(inside.sum())}  # fmt: skip

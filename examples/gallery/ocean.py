@@ -1,8 +1,8 @@
-"""A cell of the ocean.
+"""Sea surface temperature of one grid cell.
 
-Forty years of monthly sea surface temperature in one cell of NOAA's OISST grid, in the North
-Atlantic. The model learns from the years to 2019, says in words what it found (a seasonal cycle,
-a trend, how long an anomaly lasts) and forecasts three years that it has not seen.
+Forty years of monthly sea surface temperature in one North Atlantic cell of NOAA's OISST grid. The
+model is fitted up to 2019, describes the components that it found (a seasonal cycle, a trend, the
+decay time of anomalies), and forecasts the following three years.
 """
 
 import sys
@@ -28,7 +28,7 @@ def run():
     print(equation)
     error = np.sqrt(np.mean((forecast.mean - truth) ** 2))
     inside = np.mean((truth >= forecast.lower) & (truth <= forecast.upper))
-    print(f"error over three years {error:.2f} degrees, spread of the data {y.std():.2f}")
+    print(f"RMS error {error:.2f} degrees, standard deviation of the data {y.std():.2f}")
     print(f"{inside:.0%} of the months inside the 90 % interval")
     return {"time": grid.time, "y": y, "past": past, "forecast": forecast, "error": error,
             "inside": inside, "equation": equation, "truth": truth}  # fmt: skip
@@ -50,7 +50,7 @@ def draw(r):
     for name, part in f.components.items():
         right.plot(f.t[:13], part[:13] - part.mean(), label=name)
     right.tick_params(axis="x", rotation=45)
-    right.set_title("its parts, about their means")
+    right.set_title("components, centred")
     right.legend(fontsize="small")
     return figure
 

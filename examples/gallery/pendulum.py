@@ -1,9 +1,9 @@
-"""A pendulum, from angles alone.
+"""A pendulum from angles only.
 
-Only the angle was measured, in three swings of different height, one of which turns over. The
-force is a second derivative, and differences of noisy angles are useless, so the derivatives are
-estimated together with the equation: `order=2`. The library holds polynomials and sines; the
-small-angle answer (a spring) and the right one compete.
+Only the angle is measured, in three swings of different amplitude, one of which goes over the top.
+The equation is of second order, and second differences of noisy angles are useless, so the
+derivatives are estimated together with the equation (`order=2`). The library contains polynomials
+and sines, so the small-angle approximation competes with the exact equation.
 """
 
 import sys
@@ -30,7 +30,7 @@ def run():
     acceleration = model.predict(states)[:, 0]
     true = -9.81 * np.sin(states[:, 0]) - 0.25 * states[:, 1]
     spread = [np.sqrt(np.mean((a - true) ** 2)) for a in (naive, acceleration)]
-    print(f"error of x'' by differences {spread[0]:.1f}, by the equation {spread[1]:.2f}")
+    print(f"RMS error of x'' from differences {spread[0]:.1f}, from the equation {spread[1]:.2f}")
     return {"swings": swings, "model": model, "found": found, "naive": naive,
             "acceleration": acceleration, "spread": spread}  # fmt: skip
 

@@ -1,9 +1,9 @@
 """A driven RC circuit.
 
-The voltage of a capacitor behind a resistor, driven by a switch that is thrown at random. The
-input is known and not to be explained: `inputs=`. It may appear in terms like any variable. From
-the two coefficients follows the time constant, and the equation then answers what was never
-measured: the response to another input.
+The voltage of a capacitor behind a resistor, driven by a switch that is toggled at random. The
+input is given as `inputs=` and may appear in any term, but has no equation of its own. The
+coefficients determine the time constant, and the equation predicts the response to a different
+input.
 """
 
 import sys
@@ -36,12 +36,12 @@ def run():
     )
     model.print()
     found = {term.name: c for term, c in zip(model.terms_, model.coefficients_[0]) if c}
-    print(f"time constant {-1 / found['v']:.3f} s (0.350 is true)")
+    print(f"time constant {-1 / found['v']:.3f} s (true: 0.350)")
 
     sine = 2.5 + 2 * np.sin(2 * np.pi * 0.7 * t)
     predicted = model.simulate([0.0], t, inputs=sine[:, None])[:, 0]
     error = np.abs(predicted - respond(sine)).max()
-    print(f"largest error of the response to a sine: {error:.2f} V")
+    print(f"largest error of the predicted response to a sine: {error:.2f} V")
     return {"t": t, "input": slow, "measured": measured, "model": model, "found": found,
             "sine": sine, "predicted": predicted, "error": error}  # fmt: skip
 
@@ -53,7 +53,7 @@ def draw(r):
     left.plot(r["t"], r["input"], color="0.6", lw=0.8, label="input")
     left.plot(r["t"], r["measured"], ".", ms=2, label="measured")
     left.plot(r["t"], r["model"].states_[0][:, 0], color="C1", lw=0.8, label="fitted")
-    left.set(xlabel="time, s", ylabel="volt", title="what was recorded")
+    left.set(xlabel="time, s", ylabel="volt", title="training data")
     right.plot(r["t"], r["sine"], color="0.6", lw=0.8, label="input")
     right.plot(r["t"], r["predicted"], color="C1", label="predicted")
     right.plot(r["t"], respond(r["sine"]), "k:", lw=1, label="exact")

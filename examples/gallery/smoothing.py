@@ -1,8 +1,8 @@
 """The derivative of a noisy signal.
 
-Without any equation the solver is a smoothing spline: data rows, smoothness rows, nothing else
-(`Q = 0`). Its answer holds the derivatives. The weight of the data is the only choice; here the
-noise is known, so the weight is raised until the curve misses the data by as much as the noise.
+Without equations (`Q = 0`), the solver is a smoothing spline with data rows and smoothness rows,
+and its solution includes the derivatives. The only parameter is the weight of the data. Here the
+noise level is known, so the weight is raised until the residual equals the noise.
 """
 
 import sys
@@ -17,7 +17,7 @@ NOISE, ORDER = 0.1, 4
 
 
 def curves(data, step, weights):
-    """One curve for each weight of the data: `(len(weights), T, ORDER + 1)`."""
+    """Curves for several weights of the data, of shape `(len(weights), T, ORDER + 1)`."""
     B, T = len(weights), len(data)
     c = torch.zeros(1, T, 0, 1, ORDER + 1)  # no equation
     u = torch.as_tensor(data).reshape(1, T, 1, 1).expand(B, T, 1, 1)
@@ -38,8 +38,8 @@ def run():
     naive = np.gradient(data, t)
     rms = lambda x: np.sqrt(np.mean(x**2))  # noqa: E731
     ours, theirs = rms(curve[:, 1] - slope), rms(naive - slope)
-    print(f"error of the curve {rms(curve[:, 0] - clean):.3f}, of the data {rms(data - clean):.3f}")
-    print(f"error of the derivative {ours:.2f}, by differences {theirs:.2f}, size {rms(slope):.2f}")
+    print(f"RMS error: curve {rms(curve[:, 0] - clean):.3f}, data {rms(data - clean):.3f}")
+    print(f"derivative {ours:.2f}, from differences {theirs:.2f}; its size {rms(slope):.2f}")
     return {"t": t, "data": data, "slope": slope, "curve": curve, "naive": naive,
             "ours": ours, "theirs": theirs, "size": rms(slope)}  # fmt: skip
 

@@ -1,10 +1,9 @@
-r"""A stiff equation with uneven steps.
+r"""A stiff equation on a nonuniform grid.
 
-$y' = -1000\,(y - \cos t) - \sin t$ from $y(0) = 0$: within a few thousandths the solution jumps
-up to $\cos t$ and then follows it. A method that marches forward explicitly must take small steps
-to the end, whether or not anything happens. Here the grid is yours: fine steps where the solution
-is fast, growing by 15 % each, and coarse ones after that. All rows are solved at once, so nothing
-can blow up.
+The solution of $y' = -1000\,(y - \cos t) - \sin t$ with $y(0) = 0$ rises to $\cos t$ within a few
+thousandths and then follows it. An explicit time-stepping method needs small steps over the whole
+interval. Here the steps are small in the transient and grow by 15 % each. All rows are solved at
+once, so there is no stability limit.
 """
 
 import sys
@@ -46,8 +45,8 @@ def draw(r):
         axes.plot(dense, np.cos(dense) - np.exp(-RATE * dense), color="0.7")
         axes.plot(r["t"][shown], r["y"][shown], ".", ms=4)
         axes.set(xlabel="t")
-    left.set_title("the first hundredth")
-    right.set_title("all of it")
+    left.set_title("transient")
+    right.set_title("whole interval")
     return figure
 
 

@@ -1,8 +1,8 @@
-"""Van der Pol with missing values and uneven times.
+"""Van der Pol with missing values and irregular sampling.
 
-A recorder that fails: the samples come at uneven times, four in ten values are lost, each
-variable by itself, and what is left has 2 % of noise. Nothing is interpolated. A missing value is
-a row of weight zero, and a step may have any length.
+The samples are irregularly spaced, 40 % of the values are missing independently for each variable,
+and the rest has 2 % noise. Nothing is interpolated: a missing value is a row of weight zero, and
+steps may have any length.
 """
 
 import sys
@@ -26,7 +26,7 @@ def run():
     gaps = np.isnan(data)
     filled = np.sqrt(np.mean((model.states_[0] - clean)[gaps] ** 2)) / clean.std()
     print(f"{gaps.mean():.0%} of the values are missing")
-    print(f"error of the states where nothing was measured: {filled:.1%} of the spread")
+    print(f"RMS error of the states at missing values: {filled:.1%} of the standard deviation")
     return {"t": t, "data": data, "clean": clean, "model": model, "filled": filled}
 
 
@@ -38,7 +38,7 @@ def draw(r):
     for i, name in enumerate(["x", "y"]):
         axes.plot(r["t"][shown], r["data"][shown, i], ".", ms=3, color=f"C{i}", label=name)
         axes.plot(r["t"][shown], r["model"].states_[0][shown, i], lw=0.9, color=f"C{i}")
-    axes.set(xlabel="time", title="what was recorded, and the fitted states")
+    axes.set(xlabel="time", title="data (points) and fitted states (lines)")
     axes.legend(loc="upper right", markerscale=3)
     return figure
 

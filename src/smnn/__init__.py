@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import importlib
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
+from smnn._solver.api import Factorization as Factorization
 from smnn._solver.api import Residuals as Residuals
-from smnn._solver.api import SolveInfo as SolveInfo
+from smnn._solver.api import factorize as factorize
 from smnn._solver.api import residuals as residuals
 from smnn._solver.api import solve as solve
 from smnn._solver.api import solve_ex as solve_ex
-from smnn._solver.factorize import Factorization as Factorization
-from smnn._solver.factorize import factorize as factorize
-from smnn._solver.registry import available_backends as available_backends
+from smnn._solver.diagnostics import SolveInfo as SolveInfo
+from smnn._solver.plan import available_backends as available_backends
 from smnn.errors import BackendError as BackendError
 from smnn.errors import ShapeError as ShapeError
+from smnn.errors import SmnnError as SmnnError
 from smnn.errors import SolveError as SolveError
 
 if TYPE_CHECKING:
+    from smnn import baselines as baselines
+    from smnn import compat as compat
+    from smnn import data as data
+    from smnn import datasets as datasets
+    from smnn import discovery as discovery
+    from smnn import equations as equations
+    from smnn import forecasting as forecasting
+    from smnn import nn as nn
+    from smnn import report as report
+    from smnn import training as training
     from smnn.compat import ode_forward as ode_forward
 
 try:
@@ -30,6 +42,7 @@ __all__ = [
     "Factorization",
     "Residuals",
     "ShapeError",
+    "SmnnError",
     "SolveError",
     "SolveInfo",
     "__version__",
@@ -41,11 +54,20 @@ __all__ = [
     "solve_ex",
 ]
 
+# Imported on first access, so that `import smnn` stays fast.
+_SUBPACKAGES = (
+    *("baselines", "compat", "data", "datasets", "discovery", "equations", "forecasting", "nn"),
+    *("report", "training"),
+)
+
 
 def __getattr__(name: str) -> Any:
-    """The published interface, imported when it is asked for."""
+    if name in _SUBPACKAGES:
+        return importlib.import_module(f"smnn.{name}")
     if name == "ode_forward":
-        from smnn.compat import ode_forward
-
-        return ode_forward
+        return importlib.import_module("smnn.compat").ode_forward
     raise AttributeError(f"module 'smnn' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_SUBPACKAGES})

@@ -1,24 +1,33 @@
-"""What can go wrong, in words: what was got, what was expected, what to do."""
+"""Exceptions of the library.
+
+Every exception that smnn defines derives from `SmnnError`, and also from the built-in class that
+describes it best, so that `except ValueError` works as well. The exceptions of a single package
+are defined there.
+"""
 
 from __future__ import annotations
 
 
-class ShapeError(ValueError):
-    """A tensor does not fit the problem: its shape, dtype or device."""
+class SmnnError(Exception):
+    """Base class of all exceptions that smnn raises on purpose."""
 
 
-class BackendError(RuntimeError):
-    """A backend does not exist, is not usable here, or cannot take the problem."""
+class ShapeError(SmnnError, ValueError):
+    """A tensor has the wrong shape, dtype or device for the problem."""
 
 
-class SolveError(RuntimeError):
-    """A sample has no unique finite solution."""
+class DataError(SmnnError, ValueError):
+    """A file or a data set cannot be used as it is."""
 
 
-class DataError(ValueError):
-    """Data cannot be used as given; says what was found, what was expected, what to do."""
+class BackendError(SmnnError, RuntimeError):
+    """A backend does not exist, cannot be used on this machine, or does not support the problem."""
+
+
+class SolveError(SmnnError, RuntimeError):
+    """At least one sample of the batch has no unique finite solution."""
 
 
 def mismatch(name: str, got: object, expected: object, advice: str) -> ShapeError:
-    """An error about one argument, always in the same three parts."""
+    """Return a `ShapeError` about one argument: what was found, what was expected, what to do."""
     return ShapeError(f"{name}: got {got}; expected {expected}. {advice}")

@@ -1,4 +1,4 @@
-"""Runs of `smnn discover` on an oscillator, and a look at the page that they write."""
+"""Run `smnn discover` on an oscillator, and parse its page."""
 
 import csv
 import re
@@ -62,7 +62,7 @@ class Page(HTMLParser):
 
 
 def check_page(text: str) -> Page:
-    """Well formed, one script of our own, nothing from elsewhere."""
+    """Check that a page is well-formed and self-contained."""
     found = Page(text)
     assert found.open == []
     assert found.scripts == 1

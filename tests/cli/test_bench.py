@@ -1,4 +1,4 @@
-"""`smnn bench` and the code that it shares with the benchmarks folder."""
+"""`smnn bench`, and the code that it shares with the benchmarks folder."""
 
 import json
 import sys
@@ -56,30 +56,30 @@ def test_table_and_record(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_a_peer_that_is_not_there_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_peers_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torchdiffeq", None)
     done = invoke("--out", tmp_path, "--json")
     assert done.exit_code == 0, done.output
     record = json.loads(done.stdout)
     assert "pip install torchdiffeq" in record["skipped"]["torchdiffeq"]
-    assert "torchdiffeq was not tried" in done.stderr
+    assert "torchdiffeq was skipped" in done.stderr
 
 
 @pytest.mark.usefixtures("small")
-def test_a_wrong_answer_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("smnn.experiments.bench.timing.AGREE", 0.0)
+def test_wrong_results_are_failures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("smnn.experiments.bench.solvers.AGREE", 0.0)
     done = invoke("--out", tmp_path)
     assert done.exit_code == 1
-    assert "smnn at B=2 T=30 does not give the answer of the reference" in done.stderr
+    assert "the result of smnn at B=2 T=30 differs from that of the reference" in done.stderr
 
 
-def test_threads_are_put_back(tmp_path: Path) -> None:
+def test_the_number_of_threads_is_restored(tmp_path: Path) -> None:
     before = torch.get_num_threads()
     bench.run(bench.Config(repeats=1, budget=0.01, threads=1, cases=SMALL))
     assert torch.get_num_threads() == before
 
 
-def test_the_closed_form_is_one() -> None:
+def test_the_closed_form_solves_the_problem() -> None:
     data = make_data(Case("", 3, 200, V=2, R=5))
     candidate = smnn_candidate(data, "auto")
     assert candidate.error < 1e-12

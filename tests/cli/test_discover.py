@@ -1,4 +1,4 @@
-"""`smnn discover`: what it finds, writes and prints."""
+"""`smnn discover`: results, files and output."""
 
 import csv
 import json
@@ -26,7 +26,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return SimpleNamespace(result=result, data=data, out=folder / "out")
 
 
-def test_it_finds_the_equations(done: Any) -> None:
+def test_coefficients(done: Any) -> None:
     assert done.result.exit_code == 0, done.result.output
     with (done.out / "coefficients.csv").open() as file:
         rows = {(r["target"], r["term"]): r for r in csv.DictReader(file)}
@@ -38,7 +38,7 @@ def test_it_finds_the_equations(done: Any) -> None:
             assert 0.5 < float(row["chosen"]) <= 1
 
 
-def test_it_writes_everything_and_says_where(done: Any) -> None:
+def test_files(done: Any) -> None:
     assert sorted(os.listdir(done.out)) == FILES
     assert str(done.out / "report.html") in done.result.stdout.replace("\n", "")
     command = f"smnn discover {done.data} --library poly:1 --out {done.out}"
@@ -57,21 +57,21 @@ def test_it_writes_everything_and_says_where(done: Any) -> None:
     assert np.abs(states["x"] - truth).max() < 0.1
 
 
-def test_the_terminal_shows_equations_and_trust(done: Any) -> None:
+def test_terminal_output(done: Any) -> None:
     out = done.result.stdout
     assert "  x' = " in out
     assert "  y' = " in out
-    assert "± half of a 90 % interval" in out
+    assert "± half a 90 % interval" in out
     assert "terms  in 2 equations, out of 6 candidates" in out
-    assert "error on the data held out" in out
-    assert "of the time held out (1.60 in t) is followed" in out
+    assert "hold-out error, relative to the spread" in out
+    assert "of the held-out time (1.60 in t) is followed" in out
     assert "noise relative to the spread" in out
 
 
-def test_the_report_is_one_file_with_everything(done: Any) -> None:
+def test_report_page(done: Any) -> None:
     page = (done.out / "report.html").read_text()
     check_page(page)
-    for heading in ("Coefficients", "Data and fit", "Held out", "Phase portrait", "What is left",
+    for heading in ("Coefficients", "Data and fit", "Held out", "Phase portrait", "Residuals",
                     "How it was made", "Machine"):  # fmt: skip
         assert f"<h2>{heading}" in page
     assert "smnn discover" in page
@@ -81,7 +81,7 @@ def test_the_report_is_one_file_with_everything(done: Any) -> None:
     assert page.count('class="plot square"') == 1
 
 
-def test_json_is_all_that_is_printed(tmp_path: Path) -> None:
+def test_json_output(tmp_path: Path) -> None:
     data = oscillator(tmp_path / "swing.csv", n=80, u=np.linspace(0, 1, 80) ** 2)
     result = invoke(
         data, "--json", "--out", tmp_path / "out", "--library", "poly:1", "--ensemble", 0,
@@ -100,9 +100,28 @@ def test_json_is_all_that_is_printed(tmp_path: Path) -> None:
     assert "Held out" not in (tmp_path / "out" / "report.html").read_text()
 
 
-def test_results_go_beside_other_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     oscillator(tmp_path / "swing.csv", n=60)
     result = invoke("swing.csv", "--library", "poly:1", "--ensemble", 0)
     assert result.exit_code == 0, result.output
     assert sorted(os.listdir(tmp_path / "smnn-results" / "swing")) == FILES
+
+
+def test_second_order_for_a_position(tmp_path: Path) -> None:
+    t = np.arange(0, 20, 0.05)
+    data = tmp_path / "position.csv"
+    table = np.column_stack([t, np.exp(-0.1 * t) * np.cos(2 * t)])
+    np.savetxt(data, table, delimiter=",", header="t,x", comments="")
+    found = invoke(data, "--out", tmp_path / "out")
+    assert "x'' = -4.010 x - 0.2000 x'" in found.stdout
+    assert "the equations are of second order, because those of first order do not" in found.stderr
+    assert "of second order" in (tmp_path / "out/report.html").read_text()
+    kept = invoke(data, "--out", tmp_path / "out", "--order", "1")
+    assert "x'' =" not in kept.stdout
+    assert "the equation of x does not hold" in kept.stderr
+
+
+def test_no_notes_if_the_equations_hold(done: Any) -> None:
+    assert "hold" not in done.result.stderr
+    assert "explained" not in done.result.stderr

@@ -1,4 +1,4 @@
-"""`smnn discover`: how it ends when it cannot."""
+"""`smnn discover`: errors, missing packages and interruption."""
 
 import os
 import sys
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cli.discover_runs import app, invoke, oscillator, runner
-from smnn.cli import _discover_run
+from smnn.discovery import Discovery
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from smnn.cli import _discover_run
         (["--library", "ploy:2"], "unknown library 'ploy'"),
         (["--library", "x*sn(y)"], "unknown function 'sn'; did you mean 'sin'?"),
         (["--fix", "x'"], '--fix: got "x\'"; expected "x\' : terms"'),
-        (["--fix", "x' : 2*q"], "--fix \"x' : 2*q\": unknown name 'q'"),
+        (["--fix", "x' : 2*q"], "fixed terms of \"x'\", '2*q': unknown name 'q'"),
         (["--fix", "w' : x"], '"w\'" is not the left-hand side of an equation'),
         (["--forbid", ": x"], "--forbid: got ': x'; expected"),
         (["--forbid", "x' : y^7"], "'y^7' is not a term of the library"),
@@ -38,7 +38,7 @@ def test_wrong_options(tmp_path: Path, words: list[str], message: str) -> None:
     assert not (tmp_path / "out" / "report.html").exists()
 
 
-def test_an_expression_is_shown_with_its_caret(tmp_path: Path) -> None:
+def test_expression_errors_show_the_position(tmp_path: Path) -> None:
     data = oscillator(tmp_path / "swing.csv", n=40)
     result = invoke(data, "--out", tmp_path / "out", "--library", "x*sn(y)")
     lines = result.stderr.splitlines()
@@ -46,7 +46,7 @@ def test_an_expression_is_shown_with_its_caret(tmp_path: Path) -> None:
     assert lines[at][lines[at + 1].index("^")] == "s"
 
 
-def test_files_that_cannot_be_used(tmp_path: Path) -> None:
+def test_missing_and_wide_files(tmp_path: Path) -> None:
     missing = invoke(tmp_path / "none.csv")
     assert missing.exit_code == 2
     assert "there is no file" in missing.stderr
@@ -64,13 +64,13 @@ def test_files_that_cannot_be_used(tmp_path: Path) -> None:
     )
 
 
-def test_warnings_are_said_before_the_work(tmp_path: Path) -> None:
+def test_warnings_come_before_the_fit(tmp_path: Path) -> None:
     data = oscillator(tmp_path / "swing.csv", n=40, c=np.ones(40))
     result = invoke(data, "--out", tmp_path / "out", "--library", "poly:1", "--method", "magic")
     assert "note: the column 'c' is 1 everywhere and was left out." in result.stderr
 
 
-def test_out_that_is_a_file(tmp_path: Path) -> None:
+def test_output_path_that_is_a_file(tmp_path: Path) -> None:
     data = oscillator(tmp_path / "swing.csv", n=40)
     (tmp_path / "out").write_text("mine")
     result = invoke(data, "--out", tmp_path / "out")
@@ -92,16 +92,16 @@ def test_missing_packages(
     assert expected in result.stderr
 
 
-def test_debug_shows_where(tmp_path: Path) -> None:
+def test_debug_shows_the_traceback(tmp_path: Path) -> None:
     result = invoke(tmp_path / "none.csv", "--debug")
     assert isinstance(result.exception, ValueError)
 
 
 def test_interruption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(*_: object) -> None:
+    def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(_discover_run, "run", interrupt)
+    monkeypatch.setattr(Discovery, "fit", interrupt)
     data = oscillator(tmp_path / "swing.csv", n=40)
     result = invoke(data, "--out", tmp_path / "out")
     assert result.exit_code == 130

@@ -1,4 +1,4 @@
-"""`smnn forecast`: what it writes and prints, and how it ends when it cannot."""
+"""`smnn forecast`: output files, terminal output and errors."""
 
 import csv
 import json
@@ -24,7 +24,7 @@ app = typer.Typer()
 app.command("forecast")(forecast)
 app.callback()(lambda: None)
 OUTSIDE = r"""(?:src|href)=(?!["']?data:)"""
-"""A link to anything that is not in the page itself."""
+"""A link to anything outside of the page."""
 EVIL = "<script>alert(1)</script>"
 
 
@@ -38,7 +38,7 @@ def table(path: Path, text: str) -> Path:
 
 
 def monthly(path: Path, count: int = 72, **columns: Any) -> Path:
-    """A year of 3 on a slope of 0.1 a month, with a little noise."""
+    """Annual cycle of amplitude 3 and trend of 0.1 per month, with little noise."""
     t = np.arange(count)
     noise = 0.05 * np.random.default_rng(0).standard_normal(count)
     data: dict[str, Any] = {
@@ -76,12 +76,12 @@ def test_the_forecast_is_right(done: Any) -> None:
         assert float(row["lower"]) < expected < float(row["upper"])
 
 
-def test_it_writes_everything_and_says_where(done: Any) -> None:
+def test_all_files_are_written_and_the_report_is_named(done: Any) -> None:
     assert sorted(os.listdir(done.out)) == ["forecast.csv", "forecast.json", "report.html"]
     assert str(done.out / "report.html") in done.result.stdout.replace("\n", "")
 
 
-def test_the_terminal_tells_equation_and_back_test(done: Any) -> None:
+def test_the_terminal_shows_equation_and_back_test(done: Any) -> None:
     text = done.result.stdout
     assert "trend:" in text
     assert "+0.1 per month" in text or "+0.10" in text or "+0.09" in text
@@ -104,13 +104,13 @@ def test_the_record(done: Any) -> None:
     assert "the back-test has only 2 origins" in " ".join(found["warnings"])
 
 
-def test_the_page_stands_alone(done: Any) -> None:
+def test_the_report_is_self_contained(done: Any) -> None:
     page = (done.out / "report.html").read_text()
     assert not re.search(OUTSIDE, page)
     assert "http" not in re.sub(r"http://www.w3.org/\S+", "", page)
-    for title in ("Forecast", "Tested on the past", "The equations", "How it was made"):
+    for title in ("Forecast", "Back-test", "Equations", "Reproduction"):
         assert f"<h2>{title}</h2>" in page
-    for chart in ("Error by lead", "Coverage by lead", "What it would have said", "trend"):
+    for chart in ("Error by lead", "Coverage by lead", "Past forecasts", "trend"):
         assert chart in page
     assert page.count("<figure") >= 6
 
@@ -130,7 +130,7 @@ def test_json_on_standard_output(tmp_path: Path) -> None:
     result = invoke(data, "--horizon", 3, "--origins", 0, "--json", "--out", tmp_path / "out")
     found = json.loads(result.stdout)
     assert found["backtest"] is None
-    assert any("not tested" in w for w in found["warnings"])
+    assert any("not back-tested" in w for w in found["warnings"])
 
 
 def test_several_columns_with_gaps_text_and_markup(tmp_path: Path) -> None:
@@ -149,6 +149,24 @@ def test_several_columns_with_gaps_text_and_markup(tmp_path: Path) -> None:
     page = (tmp_path / "out" / "report.html").read_text()
     assert EVIL not in page
     assert "&lt;script&gt;" in page
+
+
+def test_several_series_are_compared(tmp_path: Path) -> None:
+    walk = np.random.default_rng(3).standard_normal(72).cumsum()
+    data = monthly(tmp_path / "c.csv", walk=walk)
+    result = invoke(data, "--horizon", 6, "--origins", 4, "--out", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    found = json.loads((tmp_path / "out" / "forecast.json").read_text())["backtest"]
+    by_series = found["by_series"]
+    assert set(by_series) == {"y", "walk"}
+    worst, best = by_series
+    ratio = "ratio_to_best_reference"
+    assert by_series[worst][ratio] > by_series[best][ratio]
+    text = f"of that error for the worst series, '{worst}'"
+    assert text in " ".join(result.stdout.split())
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert text.replace("'", "&#x27;") in page
+    assert "the worst first" in page
 
 
 def test_uneven_times_and_options(tmp_path: Path) -> None:
@@ -207,13 +225,13 @@ def test_a_grid(tmp_path: Path) -> None:
     assert not re.search(OUTSIDE, page)
 
 
-# ---------------------------------------------------------------- what cannot be
+# ---------------------------------------------------------------- errors
 
 
 COUNT = "".join(f"{i},{(7 * i) % 5}\n" for i in range(40))
 WRONG: dict[str, tuple[str, tuple[str, ...], str]] = {
     "empty": ("", (), r"is empty; expected a table"),
-    "heading only": ("t,y\n", (), r"has names but no rows"),
+    "header only": ("t,y\n", (), r"has names but no rows"),
     "one row": ("t,y\n1,2\n", (), r"got 1 observation; expected at least 4"),
     "two rows": ("t,y\n1,2\n2,3\n", (), r"got 2 observations; expected at least 4"),
     "text in numbers": (f"t,y\n{COUNT}40,abc\n", (), r"column 'y', line 42: got 'abc'"),
@@ -221,7 +239,7 @@ WRONG: dict[str, tuple[str, tuple[str, ...], str]] = {
     "no column": (f"t,y\n{COUNT}", ("--column", "z"), r"no column 'z'. Its columns: t, y"),
     "no time": (f"t,y\n{COUNT}", ("--time", "z"), r"time: data.csv has no column 'z'"),
     "text as times": (f"t,y\na,1\n{COUNT}", ("--time", "t"), r"'t' has 'a' in line 2; expected"),
-    "longer than the heading": ("t,y\n1,2,3\n2,3,4\n3,4,5\n", (), r"2 fields, .* below have 3"),
+    "longer than the header": ("t,y\n1,2,3\n2,3,4\n3,4,5\n", (), r"2 fields, .* below have 3"),
     "times repeat": (f"t,y\n{COUNT}39,4\n", (), r"1 of 41 rows have the time of another row but"),
     "all missing": ("t,y\n" + "".join(f"{i},\n" for i in range(40)), (), r"no column of numbers"),
     "horizon": (f"t,y\n{COUNT}", ("--horizon", "1000"), r"got 1000; expected from 1 to 40"),
@@ -248,7 +266,7 @@ def test_files_that_cannot_be_forecast(name: str, tmp_path: Path) -> None:
     assert not (tmp_path / "out" / "report.html").exists()
 
 
-def test_no_file_a_folder_and_other_files(tmp_path: Path) -> None:
+def test_paths_that_are_not_tables(tmp_path: Path) -> None:
     for path, content, message in (
         (tmp_path / "none.csv", None, "there is no file"),
         (tmp_path, None, "is a folder; expected a file"),
@@ -268,9 +286,9 @@ def test_variables_of_a_grid(tmp_path: Path) -> None:
     path = tmp_path / "two.nc"
     xarray.Dataset(both).to_netcdf(path, engine="scipy")
     for words, message in (
-        ((), r"2 variables have a dimension 'time' \(a, b\)"),
+        ((), r"2 variables have a dimension 'time' \(a, b\).*--column"),
         (("--column", "c"), "no variable c over 'time'; it has a, b"),
-        (("--time", "when"), "no dimension 'when'; it has"),
+        (("--time", "when"), "no dimension 'when'; it has.*--time"),
     ):
         result = invoke(path, *words, "--out", tmp_path / "out")
         assert result.exit_code == 2, result.output
@@ -307,7 +325,7 @@ READ: dict[str, tuple[str, list[str], list[float]]] = {
     "spaces": (lines("t  y", "1  5", "2  6"), ["y"], [5, 6]),
     "comment and byte order mark": (lines("\ufeff# from NOAA", "t,y", "1,5", "2,6"), ["y"], [5, 6]),
     "thousands": (lines("t,y", '1,"1,234.5"', '2,"12,000"'), ["y"], [1234.5, 12000]),
-    "no heading": (lines("1,5", "2,6", "3,7"), ["x2"], [5, 6, 7]),
+    "no header": (lines("1,5", "2,6", "3,7"), ["x2"], [5, 6, 7]),
     "one column": (lines("y", "5", "6", "-1e3"), ["y"], [5, 6, -1000]),
     "missing in many ways": (lines("t,y", "1,5", "2,NA", "3,", "4,-"), ["y"], [5] + 3 * [np.nan]),
     "quarters": (lines("quarter,y", "2020Q4,2", "2021Q1,3"), ["y"], [2, 3]),
@@ -322,7 +340,7 @@ READ: dict[str, tuple[str, list[str], list[float]]] = {
 
 
 @pytest.mark.parametrize("name", READ)
-def test_ways_to_write_a_table(name: str, tmp_path: Path) -> None:
+def test_table_formats(name: str, tmp_path: Path) -> None:
     text, names, first = READ[name]
     frame = read_series(table(tmp_path / "a.csv", text))
     assert [str(c) for c in frame.columns] == names
@@ -337,7 +355,7 @@ def test_ways_to_write_a_table(name: str, tmp_path: Path) -> None:
         assert str(frame.index[0])[:10] == "2020-10-01"
 
 
-def test_packed_tables_are_read(tmp_path: Path) -> None:
+def test_compressed_tables_are_read(tmp_path: Path) -> None:
     import gzip
 
     path = tmp_path / "a.csv.gz"

@@ -192,7 +192,7 @@ def test_messages() -> None:
         smnn.ShapeError, match=r"rhs: got shape \(1, 3, 9\), 27 elements; expected 5"
     ):
         layer(coeffs, rhs[:1], iv, steps)
-    with pytest.raises(smnn.ShapeError, match="The layer was made for bs = 2"):
+    with pytest.raises(smnn.ShapeError, match="The layer was created for bs = 2"):
         layer(coeffs[:1], rhs, iv, steps)
     with pytest.raises(
         smnn.ShapeError, match="iv_rhs: got None; expected 2 values for each sample"

@@ -1,4 +1,4 @@
-"""The systems: two ways to write them agree, the data obey them, and the record is the table."""
+"""The systems: equations and right-hand sides agree, and data satisfy them; measured data."""
 
 from collections.abc import Callable
 
@@ -16,11 +16,11 @@ from smnn.datasets.dynamics import (
     System,
     add_noise,
     canonical,
+    evaluate,
     find_system,
     paper_lorenz,
     simulate,
 )
-from smnn.datasets.dynamics._terms import evaluate
 
 pytest.importorskip("scipy")
 systems = pytest.mark.parametrize("system", SYSTEMS, ids=lambda s: s.name)
@@ -48,7 +48,7 @@ def test_truth_is_written_in_the_terms_of_the_library(system: System) -> None:
     assert all(len(start) == len(system.states) for start in system.starts)
 
 
-def test_there_are_enough_and_of_every_kind() -> None:
+def test_all_kinds_of_systems_are_included() -> None:
     assert len(SYSTEMS) >= 18
     assert len({s.name for s in SYSTEMS}) == len(SYSTEMS)
     assert {s.order for s in SYSTEMS} == {1, 2, 3}
@@ -59,7 +59,7 @@ def test_there_are_enough_and_of_every_kind() -> None:
 
 @systems
 def test_samples_follow_from_each_other(system: System) -> None:
-    """From measured states, an independent method of much smaller steps arrives at the next."""
+    """Comparison with an independent method with much smaller steps."""
     n = 12
     series = simulate(system, n=n)[-1]
     start = np.array(system.starts[-1], dtype=float)
@@ -85,7 +85,7 @@ def test_samples_follow_from_each_other(system: System) -> None:
 
 
 def test_lorenz_by_its_taylor_series() -> None:
-    """Every one of 2000 samples follows from the one before to 1e-12 of the attractor's size."""
+    """Each sample follows from the previous one to 1e-12 of the size of the attractor."""
     (series,) = simulate(LORENZ, n=2000)
     now = series.x[:-1].astype(np.longdouble)
     c = [[now[:, i]] for i in range(3)]
@@ -101,14 +101,14 @@ def test_lorenz_by_its_taylor_series() -> None:
 
 
 def constant(system: System, invariant: Callable[..., np.ndarray]) -> float:
-    """Largest relative change of what should not change."""
+    """Largest relative change of an invariant."""
     states = _all_states(system)
     value = invariant(*states.T)
     return float(np.abs(value / value[0] - 1).max())
 
 
 def _all_states(system: System) -> np.ndarray:
-    """All states along a run; derivatives by differences of high order of dense samples."""
+    """All states along a run; derivatives by high-order differences of dense samples."""
     if system.order == 1:
         return simulate(system)[0].x
     fine = simulate(system, n=2000, dt=system.dt / 40)[0]
@@ -166,7 +166,7 @@ def test_hopf_ends_on_its_circle() -> None:
         assert abs(radius - np.sqrt(0.5)) < 1e-3
 
 
-def test_noise_is_a_fraction_of_the_spread() -> None:
+def test_noise_is_relative_to_the_standard_deviation() -> None:
     clean = simulate(LORENZ, n=4000)
     noisy = simulate(LORENZ, n=4000, noise=0.1, seed=3)
     size = (noisy[0].x - clean[0].x).std(axis=0) / clean[0].x.std(axis=0)
@@ -181,7 +181,7 @@ def test_noise_of_many_series_has_one_size_and_many_draws() -> None:
     clean = [Series(np.arange(500.0), np.full((500, 1), level)) for level in (0.0, 10.0)]
     noisy = add_noise(clean, 0.1, 0)
     residuals = [a.x - b.x for a, b in zip(noisy, clean)]
-    assert all(abs(r.std() - 0.5) < 0.06 for r in residuals)  # the spread of all is 5
+    assert all(abs(r.std() - 0.5) < 0.06 for r in residuals)  # the standard deviation of all is 5
     assert not np.array_equal(*residuals)
 
 
@@ -193,7 +193,7 @@ def test_inputs_are_known_exactly() -> None:
     np.testing.assert_array_equal(series.u, [system.drive(t) for t in series.t])
 
 
-def test_a_system_that_runs_away_is_named() -> None:
+def test_diverging_systems_are_named() -> None:
     grows = System(
         "Explosion", ("x",), Basis(2), "none", lambda t, s: (s[0] ** 2,), {"x'": {"x^2": 1.0}},
         ((1.0,),), 0.1, 30,
@@ -252,10 +252,10 @@ class TestTerms:
     @pytest.mark.parametrize(
         "spelling", ["x^2 y'", "y' x x", "x**2*y'", "y'*x^2", "  x x y' ", "x ^ 2 y'"]
     )
-    def test_one_spelling(self, spelling: str) -> None:
+    def test_canonical_names(self, spelling: str) -> None:
         assert canonical(spelling, ("x", "y'")) == "x^2 y'"
 
-    def test_one_spelling_of_waves(self) -> None:
+    def test_canonical_waves(self) -> None:
         assert canonical("sin(1 x)", ("x",)) == canonical("sin(x)", ("x",)) == "sin(x)"
         assert canonical("cos(2*x')", ("x", "x'")) == "cos(2 x')"
         assert canonical("1", ("x",)) == "1"
@@ -270,7 +270,7 @@ class TestTerms:
             ("x 1", "cannot read"),
         ],
     )
-    def test_what_is_no_term(self, name: str, message: str) -> None:
+    def test_invalid_terms(self, name: str, message: str) -> None:
         with pytest.raises(ValueError, match=message):
             canonical(name, ("x", "y"))
 
@@ -300,6 +300,6 @@ class TestFinding:
         [("", "no system is called ''"), ("Lorens", "expected one of: Lorenz"),
          ("l", "several systems fit 'l'; expected one of: Lorenz, Lotka-Volterra")],
     )  # fmt: skip
-    def test_what_is_not_there(self, name: str, message: str) -> None:
+    def test_unknown_names(self, name: str, message: str) -> None:
         with pytest.raises(ValueError, match=message):
             find_system(name)

@@ -1,4 +1,4 @@
-"""KdV data: the generator against closed forms and invariants, files, symmetries."""
+"""KdV data: comparison of the generator with closed forms and invariants, files, symmetries."""
 
 import functools
 import math
@@ -93,9 +93,9 @@ def test_mean_and_energy_are_kept(data: kdv.Trajectories) -> None:
     np.testing.assert_allclose(energy, energy[:, :1] * np.ones(140), rtol=1e-4)
 
 
-def test_lost_energy_is_told() -> None:
+def test_energy_loss_is_an_error() -> None:
     waves = kdv.draw("train", [0])
-    with pytest.raises(ArithmeticError, match=r"1 of 1 trajectories did not keep.*give more"):
+    with pytest.raises(ArithmeticError, match=r"1 of 1 trajectories did not conserve.*use more"):
         kdv.simulate(waves._replace(amplitude=4 * waves.amplitude), substeps=1)
 
 
@@ -134,7 +134,7 @@ def solutions() -> Frames:
 
 
 def residual(f: Frames) -> float:
-    """How badly the equation holds at the middle frame, relative to the change in time."""
+    """Residual of the equation at the middle frame, relative to the time derivative."""
     u, dx, dt = f
     weights = u.new_tensor([1 / 280, -4 / 105, 1 / 5, -4 / 5, 0, 4 / 5, -1 / 5, 4 / 105, -1 / 280])
     rate = torch.einsum("t,btx->bx", weights, u) / dt[:, None]
@@ -214,21 +214,21 @@ def test_files_have_the_published_layout(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["KdV_test_easy.h5"]
 
 
-def test_an_interrupted_file_is_taken_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_files_are_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "PIECE", 1)
-    path, told = tmp_path / "a.h5", []
+    path, counts = tmp_path / "a.h5", []
 
     def stop(count: int) -> None:
-        told.append(count)
-        if len(told) == 2:
+        counts.append(count)
+        if len(counts) == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         write_easy(path, "valid", 2, tick=stop)
     assert not path.exists()
-    told.clear()
-    write_easy(path, "valid", 2, tick=told.append)
-    assert told == [1, 1]  # the first was there already
+    counts.clear()
+    write_easy(path, "valid", 2, tick=counts.append)
+    assert counts == [1, 1]  # the first was complete already
     np.testing.assert_allclose(read_file(path).u, kdv.easy("valid", 2).u, atol=1e-10)
 
 
@@ -271,7 +271,7 @@ def test_wrong_files_are_explained(tmp_path: Path, changes: dict, message: str) 
         read_file(write(tmp_path / "a.h5", **changes))
 
 
-def test_a_good_foreign_file_is_read_and_missing_ones_are_told(tmp_path: Path) -> None:
+def test_files_by_others_are_read_and_missing_ones_are_errors(tmp_path: Path) -> None:
     path = write(tmp_path / "a.h5")
     assert read_file(path, "test").u.shape == (2, 3, 4)
     with pytest.raises(KdVFileError, match="there is no group 'train'; there are test"):
@@ -291,7 +291,7 @@ def test_a_good_foreign_file_is_read_and_missing_ones_are_told(tmp_path: Path) -
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("form", ["advective", "conservative"])
-def test_a_gpu_gives_what_a_cpu_gives(form: str) -> None:
+def test_gpu_and_cpu_agree(form: str) -> None:
     if not torch.cuda.is_available():
         pytest.skip("there is no CUDA device")
     waves = kdv.draw("train", range(4))

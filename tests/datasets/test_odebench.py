@@ -1,4 +1,4 @@
-"""The six problems: their closed forms solve them, and the three ways to write them agree."""
+"""The six problems: closed forms, first-order systems and explicit forms agree."""
 
 import numpy as np
 import pytest
@@ -42,7 +42,7 @@ def test_system_is_solved_by_the_states(problem: LinearOde) -> None:
 
 
 def test_closed_forms_are_those_of_the_paper() -> None:
-    """Two of them as the paper writes them, with its constants."""
+    """Comparison with the formulas and constants of the paper."""
     t = T.astype(float)
     rc, _, _, _, damped, third = (p.exact(T)[:, 0].astype(float) for p in STANDALONE)
     c0, c1, c2, u0 = 0.7, 1.2, 2.31, 10.0

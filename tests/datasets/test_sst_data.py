@@ -1,4 +1,4 @@
-"""Sea surface temperatures as they are shipped, and files in the same layout."""
+"""Packaged sea surface temperatures, files in the same layout, standardization, neighbours."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -9,8 +9,16 @@ import xarray
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smnn.datasets._sst_tools import chunks, neighbours, standard
-from smnn.datasets.sst import DataFormatError, monthly, nino, read_grid, read_nino, write_grid
+from smnn.datasets.sst import (
+    DataFormatError,
+    monthly,
+    neighbours,
+    nino,
+    read_grid,
+    read_nino,
+    standard,
+    write_grid,
+)
 
 
 def test_monthly_grid() -> None:
@@ -48,7 +56,7 @@ def test_wrong_files(tmp_path: Path) -> None:
 
 
 def weekly_file(folder: Path, *, engine: str, counts: np.ndarray) -> Path:
-    """A file as `sst.wkmean.1990-present.nc`: int16 in hundredths, offset, days since 1800."""
+    """A file like `sst.wkmean.1990-present.nc`: int16 in hundredths, offset, days since 1800."""
     T = len(counts)
     about = {
         "units": "degC", "scale_factor": np.float32(0.01), "add_offset": np.float32(5.0),
@@ -69,7 +77,7 @@ def weekly_file(folder: Path, *, engine: str, counts: np.ndarray) -> Path:
 
 
 def mask_file(folder: Path, mask: np.ndarray, lat: np.ndarray, lon: np.ndarray) -> Path:
-    """A file as `lsmask.nc`: 1 over ocean, with an axis of one time."""
+    """A file like `lsmask.nc`: 1 over ocean, with one time."""
     data = xarray.Dataset(
         {"mask": (("time", "lat", "lon"), mask[None].astype(np.int16))},
         coords={"time": [0], "lat": lat, "lon": lon},
@@ -87,11 +95,11 @@ def test_weekly_layout_is_read_exactly(tmp_path: Path, engine: str) -> None:
     grid = read_grid(path)
     np.testing.assert_array_equal(
         np.rint((grid.values - 5) * 100).astype(np.int16), counts
-    )  # every count comes back
+    )  # all counts are recovered
     assert grid.values.dtype == np.float32
     assert str(grid.time[0])[:10] == "1989-12-31"
     assert (np.diff(grid.time) == np.timedelta64(7, "D")).all()
-    assert grid.ocean.all()  # values over land look like values: the mask knows
+    assert grid.ocean.all()  # values over land cannot be recognized without the mask
     mask = np.ones((3, 4), bool)
     mask[1, 2] = False
     masked = read_grid(path, mask_file(tmp_path, mask, grid.lat, grid.lon))
@@ -125,7 +133,7 @@ def test_variable_that_is_not_there(tmp_path: Path) -> None:
 class TestStandards:
     time = (np.datetime64("2000-01") + np.arange(120)).astype("datetime64[ns]")
 
-    def test_the_future_is_not_looked_at(self) -> None:
+    def test_future_values_are_not_used(self) -> None:
         x = np.random.default_rng(0).normal(size=(120, 5)) + 3
         for how in ("global", "anomaly"):
             spoiled = x.copy()
@@ -135,7 +143,7 @@ class TestStandards:
             np.testing.assert_array_equal(a.scale, b.scale)
             np.testing.assert_allclose(a.undo(a.apply(x)), x)
 
-    def test_global_is_one_mean_and_one_spread(self) -> None:
+    def test_global_standardization(self) -> None:
         x = np.random.default_rng(0).normal(size=(120, 5)) * np.arange(1, 6)
         done = standard(x, self.time, 96).apply(x)[:96]
         assert done.mean() == pytest.approx(0)
@@ -148,7 +156,7 @@ class TestStandards:
         assert abs((done * season).mean(0)).max() < 0.02
         np.testing.assert_allclose(done.std(0), 1)
 
-    def test_what_never_moves(self) -> None:
+    def test_constant_series(self) -> None:
         x = np.stack([np.full(120, -1.8), np.random.default_rng(1).normal(size=120)], 1)
         done = standard(x, self.time, 120, "anomaly").apply(x)
         assert np.isfinite(done).all()
@@ -162,15 +170,6 @@ class TestStandards:
             standard(x, self.time, 96, "local")
 
 
-def test_chunks_end_with_the_series() -> None:
-    x = np.arange(22).reshape(11, 2)
-    found = chunks(x, 4)
-    assert found.shape == (2, 4, 2)
-    np.testing.assert_array_equal(found[-1], x[-4:])
-    with pytest.raises(ValueError, match="expected 1 to 11"):
-        chunks(x, 12)
-
-
 @given(
     st.integers(1, 6).flatmap(lambda A: st.tuples(st.just(A), st.integers(3, 9))),
     st.integers(0, 2**32 - 1),
@@ -178,7 +177,7 @@ def test_chunks_end_with_the_series() -> None:
 )
 @settings(max_examples=60, deadline=None)
 def test_neighbours(shape: tuple[int, int], seed: int, reach: int) -> None:
-    """Against every pair, by hand: ocean, one row, close on the circle, not itself."""
+    """Comparison with all pairs: ocean, same row, close on the circle, not the same cell."""
     reach = min(reach, shape[1] - 1)
     rng = np.random.default_rng(seed)
     ocean = rng.random(shape) < 0.7
@@ -190,16 +189,9 @@ def test_neighbours(shape: tuple[int, int], seed: int, reach: int) -> None:
             for j, (b, p) in enumerate(places)
             if a == b and j != i and min((o - p) % shape[1], (p - o) % shape[1]) <= reach
         }
-        assert set(found.of(i).tolist()) == expected
-        assert len(found.of(i)) == len(expected)
-    paired = found.paired
-    if len(paired):
-        drawn = found.draw(paired, rng)
-        assert all(d in found.of(c) for c, d in zip(paired, drawn))
-    alone = np.setdiff1d(np.arange(len(places)), paired)
-    if len(alone):
-        with pytest.raises(ValueError, match="has no neighbour"):
-            found.draw(alone, rng)
+        partners = found.partner[found.start[i] : found.start[i + 1]].tolist()
+        assert sorted(partners) == sorted(expected)
+        assert (i in found.paired) == bool(expected)
 
 
 def test_reach() -> None:

@@ -1,10 +1,9 @@
-"""Libraries in three variables, drawn at random; the names of their terms; points."""
+"""Random libraries in three variables, and points at which all functions are defined."""
 
 import numpy as np
 from hypothesis import strategies as st
 
-from smnn.discovery._terms.library import Library
-from smnn.discovery.libraries import Expressions, Polynomial, Rational, Trigonometric
+from smnn.discovery.libraries import Expressions, Library, Polynomial, Rational, Trigonometric
 
 XYZ = ["x", "y", "z'"]
 
@@ -14,7 +13,6 @@ def names(library: Library, variables: list[str] = XYZ) -> list[str]:
 
 
 def points(seed: int, *shape: int) -> np.ndarray:
-    """Positive, so that every function is defined."""
     return np.random.default_rng(seed).uniform(0.3, 2.0, (*shape, 3))
 
 

@@ -1,4 +1,4 @@
-"""The elimination of a chain with a border against dense least squares."""
+"""Bordered elimination against dense least squares."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def chain_of(seed: int, N: int, D: int, m: int, weight: float) -> Chain:
     follows = rng.random(N) > 0.15
     follows[-1] = False
     wd = (rng.random((N, D)) > 0.2) * rng.uniform(0.5, 2.0, (N, D))
-    wd[~follows] = np.maximum(wd[~follows], 0.5)  # every piece is determined
+    wd[~follows] = np.maximum(wd[~follows], 0.5)  # every segment is determined
     return Chain(
         np.eye(D) + 0.3 * rng.normal(size=(N, D, D)),
         rng.normal(size=(N, D, m)),
@@ -57,8 +57,8 @@ def test_agrees_with_dense_least_squares(D: int, m: int, weight: float) -> None:
     np.testing.assert_allclose(dp, expected[dx.size :], rtol=1e-6, atol=1e-8)
 
 
-def test_what_is_left_is_the_cost_of_the_parameters() -> None:
-    """With the states at their best for given parameters, the rows left over are all the cost."""
+def test_remaining_rows_give_the_cost() -> None:
+    """With optimal states for given parameters, the remaining rows are the whole cost."""
     chain = chain_of(3, 12, 2, 3, 2.0)
     eliminated = eliminate(chain, np.full(2, 1e-12))
     A, b = dense(chain)

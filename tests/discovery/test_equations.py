@@ -1,4 +1,4 @@
-"""Coefficients as equations: rounding, signs, and the three formats."""
+"""Equations as text, LaTeX and SymPy: rounding, signs, intervals."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import pytest
 import sympy
 
 from smnn.discovery._equations import format_equations, half_width
-from smnn.discovery._terms.terms import Term
+from smnn.discovery._terms import Term
 from smnn.discovery.libraries import Custom, Expressions, Polynomial
 
 TARGETS = ["x'", "y'"]
@@ -42,7 +42,7 @@ def test_an_empty_right_hand_side() -> None:
     assert first.rhs == 0
 
 
-def test_exactly_one_is_not_written() -> None:
+def test_coefficients_of_one() -> None:
     found = format_equations(TARGETS, TERMS, coefficients(x={"x": -1, "y": 1}, y={"1": 1}))
     assert found == ["x' = -x + y", "y' = 1.000"]
 
@@ -55,7 +55,7 @@ def test_precision(precision: int, text: str) -> None:
     assert format_equations(TARGETS, TERMS, values, precision=precision)[0] == text
 
 
-def test_intervals_give_the_digits() -> None:
+def test_intervals_determine_the_digits() -> None:
     half = np.where(LORENZ != 0, 0.0041, 0.0)
     half[1, 0] = 0.3
     intervals = np.stack([LORENZ - half, LORENZ + 0.5 * half], -1)
@@ -74,14 +74,6 @@ def test_coefficients_without_a_usable_interval() -> None:
     assert format_equations(TARGETS, TERMS, values, intervals=intervals)[0] == "x' = -x + 2.000 y"
 
 
-def test_inclusion() -> None:
-    share = np.where(LORENZ == -9.998, 0.87, 1.0)
-    text = format_equations(TARGETS, TERMS, LORENZ, inclusion=share)
-    assert text[0] == "x' = -9.998 x [87 %] + 9.998 y"
-    latex = format_equations(TARGETS, TERMS, LORENZ, inclusion=share, format="latex")
-    assert latex[0] == r"{x'} = -9.998 \, x\,[87 \%] + 9.998 \, y"
-
-
 def test_very_large_and_small() -> None:
     values = coefficients(x={"x": -1.23456e-7, "y": 9.87654e9})
     assert format_equations(TARGETS, TERMS, values)[0] == "x' = -1.235e-7 x + 9.877e9 y"
@@ -94,7 +86,7 @@ def test_very_large_and_small() -> None:
 
 
 def test_sympy_equations_hold_for_their_solution() -> None:
-    """x'' = -4 x is solved by cos(2 t), whatever sympy is asked."""
+    """x'' = -4 x is solved by cos(2 t), as SymPy confirms."""
     terms = Polynomial(1).terms(["x", "x'"])
     (equation,) = format_equations(["x''"], terms, np.array([[0.0, -4.0, 0.0]]), format="sympy")
     t, x = sympy.Symbol("t"), sympy.Function("x")
@@ -156,13 +148,12 @@ def test_opaque_terms() -> None:
             r"coefficients: got shape \(2, 3\); expected \(2, 8\)",
         ),
         ({"intervals": np.zeros((2, 8))}, r"intervals: got shape \(2, 8\); expected \(2, 8, 2\)"),
-        ({"inclusion": np.zeros(8)}, r"inclusion: got shape \(8,\); expected \(2, 8\)"),
         ({"format": "html"}, "format: got 'html'; expected one of text, latex, sympy"),
         ({"precision": 0}, "precision: got 0; expected a whole number from 1 to 17"),
         ({"link": "relu"}, "link: got 'relu'; expected None or one of tanh"),
     ],
 )
-def test_refused(changes: dict[str, Any], message: str) -> None:
+def test_invalid_arguments(changes: dict[str, Any], message: str) -> None:
     values = changes.pop("coefficients", LORENZ)
     with pytest.raises(ValueError, match=message):
         format_equations(TARGETS, TERMS, values, **changes)

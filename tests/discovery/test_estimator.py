@@ -1,4 +1,4 @@
-"""Discovery as a user sees it: known systems found again, in every form that data come in."""
+"""`Discovery` on known systems, with all kinds of input and options."""
 
 from pathlib import Path
 
@@ -6,35 +6,19 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from scipy.integrate import solve_ivp
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, TimeSeriesSplit
 
-from smnn.discovery import Discovery, Equal, Expressions, Negative, Polynomial, Positive
-from smnn.discovery._terms.terms import find_term
+from discovery.systems import integrate, lorenz, noisy, terms_of
+from smnn.discovery import Discovery, Equal, Expressions, Negative, Neural, Polynomial, Positive
+from smnn.discovery._fit import pipeline
+from smnn.discovery._terms import find_term
 
 LORENZ = {
     "x'": {"x": -10.0, "y": 10.0},
     "y'": {"x": 28.0, "y": -1.0, "x z": -1.0},
     "z'": {"z": -8 / 3, "x y": 1.0},
 }
-
-
-def integrate(f, x0, t):  # type: ignore[no-untyped-def]
-    out = solve_ivp(f, (t[0], t[-1]), x0, t_eval=t, method="DOP853", rtol=1e-11, atol=1e-11)
-    return out.y.T
-
-
-def lorenz(t: np.ndarray, x0: tuple[float, ...] = (1.0, 1.0, 1.0)) -> np.ndarray:
-    return integrate(
-        lambda _, x: [10 * (x[1] - x[0]), x[0] * (28 - x[2]) - x[1], x[0] * x[1] - 8 / 3 * x[2]],
-        x0,
-        t,
-    )
-
-
-def noisy(X: np.ndarray, noise: float, seed: int = 0) -> np.ndarray:
-    return X + noise * X.std(0) * np.random.default_rng(seed).normal(size=X.shape)
 
 
 def error(found: Discovery, truth: dict[str, dict[str, float]]) -> float:
@@ -50,7 +34,7 @@ def error(found: Discovery, truth: dict[str, dict[str, float]]) -> float:
 
 
 T = np.arange(2000) * 0.01
-X = lorenz(T)
+X = integrate(lorenz, (1.0, 1.0, 1.0), T)
 
 
 @pytest.mark.parametrize(("noise", "limit"), [(0.0, 1e-5), (0.01, 0.05), (0.05, 0.25), (0.1, 0.5)])
@@ -65,7 +49,7 @@ def test_lorenz(noise: float, limit: float) -> None:
 
 
 def test_intervals_cover() -> None:
-    """90 % intervals over several draws of the noise hold the true value about so often."""
+    """Coverage of the 90 % intervals over several noise realizations."""
     hits = []
     for seed in range(8):
         found = Discovery(ensemble=0).fit(noisy(X[:1000], 0.02, seed), t=T[:1000])
@@ -80,12 +64,12 @@ def test_intervals_cover() -> None:
 def test_missing_entries_and_uneven_steps() -> None:
     rng = np.random.default_rng(2)
     t = np.sort(rng.uniform(0, 25, 2500))
-    Y = noisy(lorenz(t), 0.01)
+    Y = noisy(integrate(lorenz, (1.0, 1.0, 1.0), t), 0.01)
     Y[rng.random(Y.shape) < 0.3] = np.nan
     assert error(Discovery(ensemble=0).fit(Y, t=t), LORENZ) < 0.1
 
 
-def test_rows_that_are_missing_altogether() -> None:
+def test_missing_rows() -> None:
     Y = noisy(X, 0.01)
     Y[500:520] = np.nan
     assert error(Discovery(ensemble=0).fit(Y, t=T), LORENZ) < 0.05
@@ -105,7 +89,7 @@ def test_kinds_of_input(kind: str) -> None:
 
 
 def test_units_do_not_matter() -> None:
-    """Other units of the variables and of time: the same terms, coefficients converted."""
+    """Rescaling variables and time leaves the terms unchanged and rescales coefficients."""
     Y = noisy(X[:1000], 0.01)
     plain = Discovery(ensemble=0).fit(Y, t=T[:1000])
     units = np.array([1e-3, 1e4, 7.0])
@@ -178,7 +162,7 @@ def test_link() -> None:
     assert found.equations()[0].startswith("x' = tanh(")
 
 
-def test_known_terms_are_kept_and_forbidden_ones_left_out() -> None:
+def test_fixed_and_forbidden_terms() -> None:
     Y = noisy(X[:1000], 0.02)
     found = Discovery(fixed={"x'": {"x": -10.0}}, forbidden={"y'": ["y"]}, ensemble=5).fit(
         Y, t=T[:1000]
@@ -187,6 +171,8 @@ def test_known_terms_are_kept_and_forbidden_ones_left_out() -> None:
     assert found.coefficients_[0, x] == -10.0
     assert found.deviation_[0, x] == 0.0
     assert found.coefficients_[1, y] == 0.0
+    text = Discovery(fixed={"x'": "-10*x"}, forbidden={"y'": ["y"]}, ensemble=5)
+    np.testing.assert_array_equal(text.fit(Y, t=T[:1000]).coefficients_, found.coefficients_)
 
 
 def test_signs_and_equalities() -> None:
@@ -209,26 +195,22 @@ def test_regression_alone() -> None:
 
 
 def test_real_record() -> None:
-    """Twenty-one years of hares and lynxes: the equations of Lotka and Volterra."""
+    """Twenty-one years of hares and lynxes: Lotka-Volterra equations."""
     from smnn.datasets.dynamics import HARE_LYNX
 
     (series,) = HARE_LYNX.series
     found = Discovery(ensemble=0).fit(series.x, t=series.t, feature_names=["hare", "lynx"])
-    terms = {
-        target: {t.name for t, c in zip(found.terms_, row) if c}
-        for target, row in zip(found.targets_, found.coefficients_)
-    }
-    assert terms == {"hare'": {"hare", "hare lynx"}, "lynx'": {"lynx", "hare lynx"}}
+    assert terms_of(found) == [{"hare", "hare lynx"}, {"lynx", "hare lynx"}]
 
 
-def test_same_seed_same_numbers() -> None:
+def test_same_seed_gives_same_result() -> None:
     Y = noisy(X[:600], 0.05)
     a, b = (Discovery(ensemble=5).fit(Y, t=T[:600]) for _ in range(2))
     np.testing.assert_array_equal(a.coefficients_, b.coefficients_)
     np.testing.assert_array_equal(a.inclusion_, b.inclusion_)
 
 
-def test_saved_and_loaded(tmp_path: Path) -> None:
+def test_save_and_load(tmp_path: Path) -> None:
     found = Discovery(library=Polynomial(2) + Expressions(["sin(x)"])).fit(X[:600], t=T[:600])
     path = found.save(tmp_path / "model.json")
     again = Discovery.load(path)
@@ -263,7 +245,7 @@ def test_scikit_learn() -> None:
 def test_neural() -> None:
     found = Discovery(
         method="neural",
-        neural={"cycles": 3, "steps": 150, "batch": 32, "width": 64, "window": 20},
+        neural=Neural(cycles=3, steps=150, batch=32, width=64, window=20),
     ).fit(X[:1000], t=T[:1000])
     x, y = (find_term(n, found.terms_, found.state_names_) for n in ("x", "y"))
     assert found.coefficients_[0, x] == pytest.approx(-10, abs=1.0)
@@ -272,11 +254,9 @@ def test_neural() -> None:
     assert (found.coefficients_ == 0).sum() > 10
 
 
-def test_very_many_rows_are_fitted_in_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
-    from smnn.discovery._fit import pipeline
-
+def test_long_data_are_fitted_in_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline, "LARGEST", 3 * 33 * 1000)
     t = np.arange(6000) * 0.01
-    found = Discovery(ensemble=0).fit(noisy(lorenz(t), 0.02), t=t)
+    found = Discovery(ensemble=0).fit(noisy(integrate(lorenz, (1.0, 1.0, 1.0), t), 0.02), t=t)
     assert error(found, LORENZ) < 0.2
     assert found.states_[0].shape == (6000, 3)

@@ -1,32 +1,40 @@
-"""Steps of a model and their derivatives."""
+"""StepGrid of a model and their derivatives."""
 
 import numpy as np
 import pytest
 
-from smnn.discovery._fit.flow import LINKS, Model, Steps, flow, flow_with_derivatives
-from smnn.discovery._fit.tableau import CLASSICAL, COOPER_VERNER, Tableau
-from smnn.discovery._terms.terms import compile_terms
+from smnn.discovery._fit.model import (
+    CLASSICAL,
+    COOPER_VERNER,
+    LINKS,
+    OdeModel,
+    StepGrid,
+    Tableau,
+    flow,
+    flow_with_derivatives,
+)
+from smnn.discovery._terms import compile_terms
 from smnn.discovery.libraries import Expressions, Polynomial
 
 
-def model(order: int, link: str | None = None) -> Model:
+def model(order: int, link: str | None = None) -> OdeModel:
     states = [v + "'" * r for r in range(order) for v in ("x", "y")]
     library = Polynomial(2) + Expressions(["sin(x)"])
     terms = compile_terms(library.terms([*states, "u"]), [*states, "u"])
     Xi = 0.3 * np.random.default_rng(order).normal(size=(2, len(terms.terms)))
-    return Model(terms, Xi, order, LINKS[link] if link else None)
+    return OdeModel(terms, Xi, order, LINKS[link] if link else None)
 
 
-def grid(K: int, n: int, method: Tableau) -> Steps:
+def grid(K: int, n: int, method: Tableau) -> StepGrid:
     rng = np.random.default_rng(7)
     at = (np.arange(n)[:, None] + method.c) / n
-    return Steps(rng.uniform(0.02, 0.1, K), np.cos(3 * at)[None, ..., None].repeat(K, 0), method)
+    return StepGrid(rng.uniform(0.02, 0.1, K), np.cos(3 * at)[None, ..., None].repeat(K, 0), method)
 
 
 @pytest.mark.parametrize("link", [None, *LINKS])
 @pytest.mark.parametrize("order", [1, 2, 3])
 @pytest.mark.parametrize("method", [CLASSICAL, COOPER_VERNER], ids=["4", "8"])
-def test_derivatives_are_those_of_the_step(method: Tableau, order: int, link: str | None) -> None:
+def test_derivatives_against_differences(method: Tableau, order: int, link: str | None) -> None:
     f, steps = model(order, link), grid(4, 2, method)
     Z = 0.5 * np.random.default_rng(1).normal(size=(4, 2 * order))
     free = np.random.default_rng(2).random(f.Xi.shape) < 0.4
@@ -49,7 +57,7 @@ def test_derivatives_are_those_of_the_step(method: Tableau, order: int, link: st
 
 @pytest.mark.parametrize(("method", "order"), [(CLASSICAL, 4), (COOPER_VERNER, 8)])
 def test_order_of_convergence(method: Tableau, order: int) -> None:
-    """On x'' = -x - x^3, a nonlinear problem, against a far finer grid."""
+    """Duffing equation x'' = -x - x^3, against a much finer grid."""
     terms = compile_terms(
         Polynomial(3, bias=False, interaction=False).terms(["x", "v"]), ["x", "v"]
     )
@@ -58,8 +66,8 @@ def test_order_of_convergence(method: Tableau, order: int) -> None:
     Xi[0, names.index("v")], Xi[1, names.index("x")], Xi[1, names.index("x^3")] = 1, -1, -1
 
     def end(n: int) -> np.ndarray:
-        steps = Steps(np.array([2.0]), np.empty((1, n, len(method.b), 0)), method)
-        return flow(Model(terms, Xi), np.array([[1.0, 0.3]]), steps)
+        steps = StepGrid(np.array([2.0]), np.empty((1, n, len(method.b), 0)), method)
+        return flow(OdeModel(terms, Xi), np.array([[1.0, 0.3]]), steps)
 
     counts = (4, 6, 8, 12)
     errors = [np.abs(end(n) - end(200)).max() for n in counts]
@@ -75,7 +83,7 @@ def test_tableaus_are_consistent(method: Tableau) -> None:
         assert b @ c ** (k - 1) == pytest.approx(1 / k, abs=1e-14)
 
 
-def test_links_have_their_slopes_and_inverses() -> None:
+def test_link_derivatives_and_inverses() -> None:
     a = np.linspace(-1.2, 1.2, 9)
     for link in LINKS.values():
         slope = (link.value(a + 1e-6) - link.value(a - 1e-6)) / 2e-6

@@ -1,4 +1,4 @@
-"""Libraries: which terms they make, how they combine, how they are written as text and JSON."""
+"""Libraries: terms, sums and products, text form and JSON."""
 
 import json
 import math
@@ -10,17 +10,19 @@ import sympy
 from hypothesis import given, settings
 
 from discovery.some_libraries import COMBINED, XYZ, names
-from smnn.discovery._terms.library import MAX_TERMS, Library, LibraryError
-from smnn.discovery._terms.terms import compile_terms, find_term
+from smnn.discovery._terms import compile_terms, find_term
 from smnn.discovery.libraries import (
+    MAX_TERMS,
     Custom,
     Expressions,
+    Library,
+    LibraryError,
     Polynomial,
     Rational,
     Trigonometric,
     parse_library,
 )
-from smnn.equations._expressions import ExpressionError
+from smnn.equations import ExpressionError
 
 # ---------------------------------------------------------------- terms
 
@@ -55,7 +57,7 @@ def test_rational() -> None:
     assert names(Rational(interaction=False), ["x", "y"]) == ["x/(x + 1)", "y/(y + 1)"]
 
 
-def test_expressions_lose_the_factor_in_front() -> None:
+def test_expressions_drop_numerical_factors() -> None:
     assert names(Expressions(["-2*x", "x/3", "x*sin(y)", "7"])) == ["x", "x sin(y)", "1"]
 
 
@@ -85,7 +87,7 @@ def test_expr_and_latex_of_terms() -> None:
     assert "<msup>" in square.mathml
 
 
-def test_terms_are_found_by_name_and_by_meaning() -> None:
+def test_find_term_by_name_or_expression() -> None:
     terms = (Polynomial(2) + Expressions(["exp(-x)"])).terms(XYZ)
     assert terms[find_term("x y", terms, XYZ)].name == "x y"
     assert terms[find_term("y*x", terms, XYZ)].name == "x y"
@@ -114,18 +116,18 @@ def test_terms_are_found_by_name_and_by_meaning() -> None:
         (lambda: Expressions(["x - x"]).terms(["x"]), "the term 'x - x' is zero"),
         (lambda: Custom({}), r"functions: got \{\}; expected a dictionary"),
         (lambda: Custom({"f": 3}), "got 'f': 3; expected a name and a function"),  # type: ignore[dict-item]
-        (lambda: Custom({"f": np.sin}), "the parameters of 'f' have no names of variables"),
-        (lambda: Custom({"f": lambda *x: 1}), "the parameters of 'f' have no names"),
+        (lambda: Custom({"f": np.sin}), "the parameters of 'f' are not named"),
+        (lambda: Custom({"f": lambda *x: 1}), "the parameters of 'f' are not named"),
         (lambda: Custom({"f": (np.sin, "x")}), "'f': got the names 'x'; expected a list"),
         (lambda: Custom({"f": lambda q: q}).terms(XYZ), "the function 'f' takes 'q'; expected a"),
         (lambda: Polynomial(20).terms([f"x{i}" for i in range(20)]), "has 137,846,528,820 terms"),
-        (lambda: Library.from_json({"kind": "other"}), "expected what to_json returned"),
-        (lambda: Library.from_json("not json"), "expected what to_json returned"),
+        (lambda: Library.from_json({"kind": "other"}), "expected a result of to_json"),
+        (lambda: Library.from_json("not json"), "expected a result of to_json"),
         (lambda: Library.from_json({"kind": "polynomial", "size": 3}), "got .*size"),
         (lambda: Library.from_json({"kind": "polynomial", "degree": 99}), "degree: got 99"),
     ],
 )
-def test_libraries_that_are_refused(make: Any, message: str) -> None:
+def test_invalid_libraries(make: Any, message: str) -> None:
     with pytest.raises(LibraryError, match=message):
         make()
 
@@ -140,12 +142,12 @@ def test_libraries_that_are_refused(make: Any, message: str) -> None:
         ([3], "got the variable 3"),
     ],
 )
-def test_variables_that_are_refused(variables: list[Any], message: str) -> None:
+def test_invalid_variables(variables: list[Any], message: str) -> None:
     with pytest.raises(ExpressionError, match=message):
         Polynomial(1).terms(variables)
 
 
-def test_an_unreadable_expression_names_the_term() -> None:
+def test_invalid_expressions_are_quoted() -> None:
     with pytest.raises(ExpressionError, match=r"cannot read the term 'x\*sn\(y\)': unknown func"):
         Expressions(["x", "x*sn(y)"]).terms(XYZ)
 
@@ -155,7 +157,7 @@ def test_a_term_for_other_variables() -> None:
         compile_terms(Polynomial(1).terms(["x", "y"]), ["x"])
 
 
-def test_the_largest_library_is_made() -> None:
+def test_largest_library() -> None:
     assert Polynomial(2).count(98) <= MAX_TERMS < Polynomial(2).count(99)
 
 
@@ -184,8 +186,8 @@ def test_libraries_from_text(text: str, library: Library) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "with an empty piece"),
-        ("poly:2,,trig", "with an empty piece"),
+        ("", "with an empty item"),
+        ("poly:2,,trig", "with an empty item"),
         ("ploy:2", "unknown library 'ploy' in 'ploy:2'; did you mean 'poly'?"),
         ("poly:x", "got 'poly:x'; expected one whole number, as in poly:3"),
         ("poly:1.5", "got 'poly:1.5'; expected one whole number"),
@@ -196,7 +198,7 @@ def test_libraries_from_text(text: str, library: Library) -> None:
         ("trig:-1", "trig:-1: frequencies: got"),
     ],
 )
-def test_texts_that_are_no_library(text: str, message: str) -> None:
+def test_invalid_text(text: str, message: str) -> None:
     with pytest.raises(LibraryError) as error:
         parse_library(text)
     assert message in str(error.value)
@@ -204,15 +206,13 @@ def test_texts_that_are_no_library(text: str, message: str) -> None:
 
 @settings(max_examples=12, deadline=None)
 @given(COMBINED)
-def test_json_keeps_a_library(library: Library) -> None:
+def test_json_round_trip(library: Library) -> None:
     text = json.dumps(library.to_json())
     assert Library.from_json(json.loads(text)) == library
     assert names(Library.from_json(text)) == names(library)
 
 
-def test_functions_cannot_be_written() -> None:
+def test_functions_cannot_be_saved() -> None:
     library = Polynomial(1) + Custom({"hill": lambda x: x})
-    with pytest.raises(
-        LibraryError, match=r"functions of Python \(hill\) cannot be written .*Expr"
-    ):
+    with pytest.raises(LibraryError, match=r"Python functions \(hill\) cannot be saved; .*Expr"):
         library.to_json()

@@ -11,10 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discovery.some_libraries import COMBINED, SIMPLE, XYZ, points
-from smnn.discovery._terms.library import Library
-from smnn.discovery._terms.terms import compile_terms
-from smnn.discovery.libraries import Custom, Expressions, Polynomial, Rational, Trigonometric
-from smnn.equations import _tape
+from smnn.discovery._terms import compile_terms
+from smnn.discovery.libraries import (
+    Custom,
+    Expressions,
+    Library,
+    Polynomial,
+    Rational,
+    Trigonometric,
+)
+from smnn.equations import ExpressionError, _tape
 
 EVERYTHING = ["sin(x)*y", "cos(2*y)", "tan(x/3)", "exp(-x)", "log(x)", "sqrt(y)", "abs(x - y)",
               "tanh(x)", "sinh(z')", "cosh(x)", "sign(x)*y", "x/(1 + y^2)", "x^2.5", "x^y",
@@ -118,39 +124,94 @@ def test_torch_derivatives_of_second_order_and_other_types() -> None:
     np.testing.assert_allclose(single, compiled.evaluate(X.detach().numpy()), rtol=1e-5)
 
 
-def test_powers_are_shared() -> None:
-    """A monomial costs one multiplication more than the one below it."""
+def test_powers_share_products() -> None:
     compiled = compile_terms(Polynomial(5, interaction=False).terms(["x"]), ["x"])
     products = [s for s in compiled._tape.steps if isinstance(s, _tape.Instruction)]
     assert len(products) == 4
     assert {step.name for step in products} == {"mul"}
 
 
-def test_nothing_is_executed_as_source() -> None:
+def test_no_source_code_is_executed() -> None:
     assert all(word not in inspect.getsource(_tape) for word in ("lambdify", "eval(", "exec("))
 
 
-def test_degrees() -> None:
-    compiled = compile_terms((Polynomial(2) + Expressions(["x/y", "sqrt(x)*y"])).terms(XYZ), XYZ)
-    assert compiled.degrees is not None
-    assert compiled.degrees.tolist()[:5] == [[0] * 3, [1, 0, 0], [0, 1, 0], [0, 0, 1], [2, 0, 0]]
-    assert compiled.degrees.tolist()[-2:] == [[1, -1, 0], [0.5, 1, 0]]
-    factors = np.array([2.0, 3.0, 5.0])
-    X = points(2, 6)
-    scaled = compiled.evaluate(X) * np.prod(factors**compiled.degrees, axis=1)
-    np.testing.assert_allclose(compiled.evaluate(X * factors), scaled, rtol=1e-13)
-    for other in (Trigonometric(), Rational(), Expressions(["x + 1"]), Expressions(["2^x"]),
-                  Custom({"f": lambda x: x})):  # fmt: skip
-        assert compile_terms((Polynomial(1) + other).terms(XYZ), XYZ).degrees is None
+def test_exponents() -> None:
+    terms = (Polynomial(2) + Expressions(["x/y", "sqrt(x)*y", "x + 1", "2^x"])).terms(XYZ)
+    found = [None if (e := term.exponents(XYZ)) is None else e.tolist() for term in terms]
+    assert found[:5] == [[0] * 3, [1, 0, 0], [0, 1, 0], [0, 0, 1], [2, 0, 0]]
+    assert found[-4:] == [[1, -1, 0], [0.5, 1, 0], None, None]
 
 
-def test_bad_terms() -> None:
-    library = Polynomial(1) + Expressions(["log(x)", "1/y", "sqrt(x)", "exp(1000*y)"])
-    compiled = compile_terms(library.terms(["x", "y"]), ["x", "y"])
-    assert compiled.bad_terms(np.array([[1.0, 0.5]])) == []
-    assert compiled.bad_terms(np.array([[-1.0, 0.5], [1.0, 0.5]])) == ["log(x)", "sqrt(x)"]
-    assert compiled.bad_terms(np.array([[1.0, 0.0]])) == ["1/y"]
-    assert compiled.bad_terms(np.array([[1.0, 1.0]])) == ["exp(1000 y)"]
-    assert compiled.bad_terms(np.array([[np.nan, 0.0]])) == []  # a missing value is nobody's fault
+def test_values_outside_the_domain() -> None:
+    compiled = compile_terms(Expressions(["log(x)", "1/y"]).terms(["x", "y"]), ["x", "y"])
     with np.errstate(all="raise"):
-        compiled.evaluate(np.array([[-1.0, 0.0]]))
+        assert not np.isfinite(compiled.evaluate(np.array([[-1.0, 0.0]]))).any()
+
+
+# ---------------------------------------------------------------- Python functions
+
+
+def hill(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return np.exp(-x) * y**2
+
+
+CUSTOM = Custom({"hill": hill, "velocity": (np.tanh, ["z'"]), "one": lambda x: 1.0})
+
+
+def test_custom_functions() -> None:
+    compiled = compile_terms((CUSTOM + Polynomial(1) * CUSTOM).terms(XYZ), XYZ)
+    assert [t.name for t in compiled.terms][:5] == [
+        "hill",
+        "velocity",
+        "one",
+        "x hill",
+        "x velocity",
+    ]
+    assert compiled.terms[0].expr is None
+    X = points(4, 6)
+    x, y, z = X.T
+    expected = {
+        "hill": hill(x, y), "velocity": np.tanh(z), "one": 1 + 0 * x, "x hill": x * hill(x, y)
+    }  # fmt: skip
+    found = dict(zip([t.name for t in compiled.terms], compiled.evaluate(X).T))
+    for name, values in expected.items():
+        np.testing.assert_allclose(found[name], values, rtol=1e-14)
+    slope = compiled.jacobian(X)
+    np.testing.assert_allclose(slope[:, 0, 0], -hill(x, y), rtol=1e-9)
+    np.testing.assert_allclose(slope[:, 0, 1], 2 * hill(x, y) / y, rtol=1e-9)
+    np.testing.assert_allclose(slope[:, 1, 2], 1 - np.tanh(z) ** 2, rtol=1e-9)
+    np.testing.assert_allclose(slope[:, 3, 0], (1 - x) * hill(x, y), rtol=1e-8)
+    np.testing.assert_allclose(slope[:, 2], 0.0, atol=1e-12)
+
+
+def test_products_of_custom_functions() -> None:
+    compiled = compile_terms((CUSTOM * CUSTOM).terms(XYZ), XYZ)
+    place = [t.name for t in compiled.terms].index("hill velocity")
+    X = points(5, 3)
+    x, y, z = X.T
+    np.testing.assert_allclose(compiled.evaluate(X)[:, place], hill(x, y) * np.tanh(z), rtol=1e-14)
+    slope = compiled.jacobian(X)[:, place, 2]
+    np.testing.assert_allclose(slope, hill(x, y) * (1 - np.tanh(z) ** 2), rtol=1e-8)
+
+
+def test_difference_step_scales_with_the_variable() -> None:
+    compiled = compile_terms(Custom({"f": lambda x: np.sin(1e9 * x)}).terms(["x"]), ["x"])
+    X = np.array([[2e-10], [5e-10]])
+    expected = 1e9 * np.cos(1e9 * X)
+    np.testing.assert_allclose(compiled.jacobian(X)[:, 0], expected, rtol=1e-8)
+
+
+def test_custom_functions_in_autograd() -> None:
+    compiled = compile_terms((CUSTOM + Polynomial(1) * CUSTOM).terms(XYZ), XYZ)
+    X = torch.from_numpy(points(6, 4)).requires_grad_()
+    assert torch.autograd.gradcheck(compiled.evaluate_torch, X, atol=1e-5)
+    np.testing.assert_allclose(
+        compiled.evaluate_torch(X).detach(), compiled.evaluate(X.detach().numpy()), rtol=1e-14
+    )
+
+
+@pytest.mark.parametrize("wrong", [lambda x: x[:1], lambda x: x * 1j, lambda x: "no"])
+def test_invalid_return_values_of_custom_functions(wrong: Any) -> None:
+    compiled = compile_terms(Custom({"odd": wrong}).terms(["x"]), ["x"])
+    with pytest.raises(ExpressionError, match=r"the function 'odd' returned .* expected real numb"):
+        compiled.evaluate(np.ones((4, 1)))

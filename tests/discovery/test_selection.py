@@ -1,12 +1,12 @@
-"""The choice of terms on problems whose answer is known."""
+"""Term selection on problems with known answers."""
 
 import itertools
 
 import numpy as np
 import pytest
 
-from smnn.discovery._fit.arrays import triangle_of
-from smnn.discovery._fit.selection import Triangle, penalty_for, select
+from smnn.discovery._arrays import triangle_of
+from smnn.discovery._fit.selection import TriangularSystem, penalty_for, select
 
 
 def problem(seed: int, n: int = 400, m: int = 12) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -28,10 +28,10 @@ def test_finds_the_terms(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_is_the_best_of_all_subsets(seed: int) -> None:
+def test_agrees_with_exhaustive_search(seed: int) -> None:
     R, b, _ = problem(seed, n=60, m=7)
     penalty = penalty_for(60, 7)
-    triangle = Triangle(R, b)
+    triangle = TriangularSystem(R, b)
 
     def price(support: np.ndarray) -> float:
         return triangle.selected(support).cost + penalty * support.sum()
@@ -48,7 +48,7 @@ def test_nearly_dependent_terms(seed: int) -> None:
     A = np.cumsum(np.column_stack([T**0, T, T**2, T**3]), 0)
     R = triangle_of(np.column_stack([A, A @ [6.3, -0.3, 0, 0] + rng.normal(size=80)]))
     R, b, penalty = R[:, :4], R[:, 4], penalty_for(80, 4)
-    triangle = Triangle(R, b)
+    triangle = TriangularSystem(R, b)
 
     def price(support: np.ndarray) -> float:
         return triangle.selected(support).cost + penalty * support.sum()
@@ -57,7 +57,7 @@ def test_nearly_dependent_terms(seed: int) -> None:
     assert price(select(R, b, penalty).support) == pytest.approx(min(map(price, every)))
 
 
-def test_smaller_sets_are_looked_for_in_every_equation() -> None:
+def test_subset_search_in_every_equation() -> None:
     """Two equations of the same nearly dependent terms, side by side in one triangle."""
     rng = np.random.default_rng(1)
     T = 21 + 10 * np.exp(-0.3 * np.linspace(0, 10, 80))
@@ -90,8 +90,7 @@ def test_required_and_signs() -> None:
     assert (select(R, b, 20.0, negative=p > 0).p[p > 0] <= 0).all()
 
 
-def test_equal_columns_are_told_apart_by_nothing() -> None:
-    """A column twice: one of the two is dropped, nothing breaks."""
+def test_duplicate_columns() -> None:
     R, b, p = problem(1)
     j = int(np.flatnonzero(p)[0])
     doubled = np.column_stack([R, R[:, j]])
@@ -105,8 +104,8 @@ def test_nothing_to_find() -> None:
     assert not select(R, np.zeros(len(R)), 1.0).support.any()
 
 
-def test_one_term_for_several_that_say_the_same() -> None:
-    """d = a + b + c, and the truth is d: three terms fit exactly as well, one is chosen."""
+def test_one_term_replaces_several_that_span_it() -> None:
+    """The truth is d = a + b + c: the three terms fit equally well, but d is shorter."""
     rng = np.random.default_rng(0)
     A = rng.normal(size=(300, 4))
     A[:, 3] = A[:, :3].sum(1) + 1e-4 * rng.normal(size=300)

@@ -1,11 +1,11 @@
-"""Curves without a model, and the regression that stands on them."""
+"""Smoothing splines, and the regression based on them."""
 
 import numpy as np
 import pytest
 
+from smnn.discovery._fit.data import gather
 from smnn.discovery._fit.regression import regress
 from smnn.discovery._fit.selection import select
-from smnn.discovery._fit.series import gather
 from smnn.discovery._fit.smoothing import smooth
 
 
@@ -14,7 +14,7 @@ def wave(t: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("noise", [0.02, 0.2])
-def test_curve_is_nearer_than_the_data(noise: float) -> None:
+def test_smoothing_reduces_noise(noise: float) -> None:
     t = np.arange(0, 20, 0.05)
     rng = np.random.default_rng(0)
     Y = wave(t) + noise * rng.normal(size=(len(t), 2))
@@ -25,7 +25,7 @@ def test_curve_is_nearer_than_the_data(noise: float) -> None:
     assert ((0.8 * noise < missed) & (missed < 1.5 * noise)).all()
 
 
-def test_clean_data_are_kept() -> None:
+def test_clean_data_are_reproduced() -> None:
     t = np.arange(0, 10, 0.05)
     y, missed = smooth(gather(wave(t), t), 2, np.random.default_rng(0))
     np.testing.assert_allclose(y[..., 0], wave(t), atol=1e-6)
@@ -76,7 +76,7 @@ def test_merged_nodes() -> None:
     np.testing.assert_allclose(few.t, [0, 1.0005, 2, 3, 4])
 
 
-def test_a_gap_parts_a_series() -> None:
+def test_gaps_split_a_series() -> None:
     t = np.concatenate([np.arange(10.0), 1000 + np.arange(10.0)])
     nodes = gather(np.sin(t), t)
     assert nodes.pieces == 2

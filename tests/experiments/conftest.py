@@ -1,10 +1,65 @@
+"""One small run of every experiment, shared by the tests."""
+
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from smnn.experiments.standalone import run as standalone
+from experiments.sst_grids import small_grid, weekly_grid
+from smnn.datasets.kdv import write_easy
+from smnn.experiments.experiment import load
+
+SMALL: dict[str, dict[str, Any]] = {
+    "standalone": {"repeats": 1},
+    "sine": {
+        "recordings": 3, "times": 60, "duration": 12.0, "noise": 0.1, "steps": 12, "order": 4,
+    },
+    "lorenz": {
+        "samples": 1500, "methods": ("smnn-regression",), "steps": 3, "batch": 2, "window": 12,
+        "hidden": 16, "device": "cpu",
+    },
+    "sst": {
+        "horizon": 24, "given": 6, "holdouts": 2, "seeds": 2, "steps": 3, "forecaster": False,
+        "device": "cpu",
+    },
+    "scaling": {
+        "lengths": (12, 24, 900), "pairs": 2, "hidden": 8, "steps": 3, "seconds": 0.5, "cells": 6,
+        "device": "cpu",
+    },
+    "discovery-bench": {
+        "systems": ("Lotka", "SIR"), "noise": (0.0, 0.1), "seeds": 1,
+        "methods": ("smnn-regression",), "samples": 60,
+    },
+    "kdv": {"pretrained": True},
+}  # fmt: skip
+GRIDS = {"sst": small_grid, "scaling": weekly_grid}
+
+
+class Runs(dict[str, Any]):
+    """Results of the experiments by name, computed when needed."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+        self.ticks: dict[str, int] = {}
+
+    def __missing__(self, name: str) -> Any:
+        run, _ = load(name)
+        options = SMALL[name]
+        if name == "kdv":
+            file = write_easy(self.folder / "waves.h5", "test", 3, seed=11)
+            options = {**options, "data": str(file)}
+        arguments: dict[str, Any] = {"grid": GRIDS[name]()} if name in GRIDS else {}
+        if name == "kdv":
+            arguments["out"] = self.folder / "kdv"
+        seen: list[object] = []
+        self[name] = run.run(run.Config(**options), lambda *tick: seen.append(tick), **arguments)
+        self.ticks[name] = len(seen)
+        return self[name]
 
 
 @pytest.fixture(scope="session")
-def result() -> standalone.Standalone:
-    """The whole experiment once, with as few timings as it takes."""
-    pytest.importorskip("scipy")
-    return standalone.run(standalone.Config(repeats=1))
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    for package in ("scipy", "sklearn", "h5py"):
+        pytest.importorskip(package)
+    return Runs(tmp_path_factory.mktemp("experiments"))

@@ -1,4 +1,4 @@
-"""Small grids of sea surface temperatures, made for the tests."""
+"""Small synthetic grids of sea surface temperatures."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from smnn.datasets.sst import Grid
 
 
 def small_grid(times: int = 200, seed: int = 0) -> Grid:
-    """Seasons, a warming and noise on a small globe with a continent."""
+    """Seasons, a warming trend and noise on a small globe with a continent."""
     rng = np.random.default_rng(seed)
     lat, lon = np.linspace(-80, 80, 9), np.arange(0, 360, 30.0)
     time = (np.datetime64("1990-01") + np.arange(times)).astype("datetime64[ns]")
@@ -19,3 +19,12 @@ def small_grid(times: int = 200, seed: int = 0) -> Grid:
     values = np.rint(100 * (values + 0.5 * noise)).astype(np.float32) * np.float32(0.01)
     values[:, 3:6, 2:4] = np.nan
     return Grid(values, time, lat, lon, np.isfinite(values).all(0), source="made for a test")
+
+
+def weekly_grid(weeks: int = 1727) -> Grid:
+    """An annual cycle with noise on a few cells."""
+    time = np.datetime64("1990-01-03", "ns") + np.arange(weeks) * np.timedelta64(7, "D")
+    wave = np.cos(2 * np.pi * np.arange(weeks) / (365.2425 / 7))[:, None, None]
+    values = (10 + wave * np.ones((1, 2, 6))).astype(np.float32)
+    values += 0.1 * np.random.default_rng(0).normal(size=values.shape).astype(np.float32)
+    return Grid(values, time, np.array([-10.0, 10]), np.arange(6) * 60.0, np.ones((2, 6), bool))

@@ -1,4 +1,4 @@
-"""The benchmark checks before it times, weighs what a call uses, and tells what it found."""
+"""The benchmark scripts: checks, timing and memory."""
 
 import argparse
 import importlib
@@ -12,7 +12,7 @@ import pytest
 
 import smnn
 from helpers import random_problem
-from smnn.experiments.bench.timing import check
+from smnn.experiments.bench.solvers import check
 
 ROOT = Path(__file__).resolve().parents[2]
 README = "# x\n\n<!-- results:start -->\nNot yet.\n<!-- results:end -->\n\nMore.\n"

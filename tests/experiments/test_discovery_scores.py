@@ -1,4 +1,4 @@
-"""How answers of the discovery benchmark are judged, and that our method gives them itself."""
+"""Scores of the discovery benchmark, and the method of smnn."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -28,7 +28,7 @@ class TestScore:
         marks = score({**RIGHT, "x'": {**RIGHT["x'"], "1": 7.0}}, LOTKA)
         assert (marks.max_abs, marks.max_rel) == (7.0, 0.0)
 
-    def test_an_equation_that_is_not_there(self) -> None:
+    def test_missing_equations(self) -> None:
         assert score({"x'": RIGHT["x'"]}, LOTKA).missing == 2
 
     def test_hindsight_takes_the_best_of_every_target(self) -> None:
@@ -41,7 +41,7 @@ class TestScore:
 
 
 @pytest.mark.parametrize("name", ["Lotka", "Duffing", "Driven"])
-def test_our_method_reads_its_own_names(name: str) -> None:
+def test_smnn_recovers_the_equations(name: str) -> None:
     pytest.importorskip("sklearn")
     system = find_system(name)
     for method in (Smnn("regression"), Smnn()):
@@ -50,7 +50,7 @@ def test_our_method_reads_its_own_names(name: str) -> None:
         assert marks.max_rel < 1e-3
 
 
-def test_our_method_does_not_look_at_the_truth() -> None:
+def test_smnn_does_not_use_the_truth() -> None:
     pytest.importorskip("sklearn")
     series = simulate(LOTKA, n=150, noise=0.05)
     found = Smnn().fit(series, LOTKA).coefficients

@@ -1,19 +1,19 @@
-"""The KdV experiment: models against independent computations, training, scores, the command."""
+"""The KdV experiment: models against independent computations, training and scores."""
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import typer
 from torch import nn
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
-from smnn.cli.reproduce.kdv import kdv as command
+from smnn.cli._app import app
 from smnn.datasets import kdv as data_module
-from smnn.datasets.kdv import Frames, write_easy
-from smnn.experiments.kdv import baselines, modes, view, window
+from smnn.datasets.kdv import Frames
+from smnn.experiments.kdv import baselines, modes, window
 from smnn.experiments.kdv import run as experiment
 from smnn.experiments.kdv import task as tasks
 from smnn.experiments.kdv import train as training
@@ -30,7 +30,7 @@ def frames(data: data_module.Trajectories, count: int) -> Frames:
 
 
 def true_law(model: modes.ModesModel) -> None:
-    """Write the equation of the data into a model."""
+    """Set the law of a model to the equation of the data."""
     numbers = torch.zeros(modes.TERMS, dtype=torch.float64)
     numbers[3] = -1
     numbers[modes.ORDERS + 1 + modes.PAIRS.index((0, 1))] = -1
@@ -51,7 +51,7 @@ def test_with_the_true_law_it_is_an_integrator(easy: data_module.Trajectories) -
     assert str(model.law()) == "u_t = -1.00000 u_xxx -1.00000 u u_x"
 
 
-def test_a_free_wave_turns_at_its_frequency() -> None:
+def test_linear_waves_have_the_right_frequency() -> None:
     """Linear laws have closed forms: u = cos(k x + w t) with u_t = a u_x + b u_xxx + e u_xx."""
     model = modes.ModesModel(horizon=3, order=4, substeps=8).double()
     numbers = torch.zeros(modes.TERMS, dtype=torch.float64)
@@ -81,13 +81,13 @@ def test_scaling_a_solution_scales_the_answer(easy: data_module.Trajectories) ->
     torch.testing.assert_close(a, b * torch.exp(2 * e)[:, None, None], atol=1e-9, rtol=1e-7)
 
 
-def test_preparing_changes_units_and_not_the_law(easy: data_module.Trajectories) -> None:
+def test_preconditioning_does_not_change_the_law(easy: data_module.Trajectories) -> None:
     model = modes.ModesModel().double()
     model.prepare(*frames(easy, 140))
     true_law(model)
     law = model.law()
     assert law.linear[3].item() == pytest.approx(-1)
-    # In the units of training the law has a size of one: rates of change are one.
+    # In preconditioned units the law has a norm of about one.
     assert 0.3 < model.raw.norm().item() < 30
 
 
@@ -105,7 +105,7 @@ def test_the_gradient_reaches_the_law(easy: data_module.Trajectories) -> None:
     assert torch.autograd.gradcheck(out, (model.raw.detach().clone().requires_grad_(),), atol=1e-6)
 
 
-def test_windows_that_are_too_short_are_refused() -> None:
+def test_too_short_windows_are_refused() -> None:
     with pytest.raises(ValueError, match=r"frames \* substeps: got 1 \* 3; expected at least"):
         modes.ModesModel(substeps=3)
 
@@ -222,7 +222,7 @@ def test_windows_cover_every_start(easy: data_module.Trajectories) -> None:
         tasks.Windows(easy, 141)
 
 
-def test_errors_have_both_denominators() -> None:
+def test_errors_have_both_normalizations() -> None:
     truth, prediction = torch.ones(1, 2, 4), torch.tensor([2.0, 1.0]).view(1, 2, 1).expand(1, 2, 4)
     found = tasks.errors(prediction, truth)
     assert found.by_prediction.tolist() == [[0.25, 0.0]]
@@ -238,7 +238,7 @@ class Counting(nn.Module):
         return u[:, -1:] + torch.arange(4.0)[:, None]
 
 
-def test_rollouts_feed_on_themselves() -> None:
+def test_rollouts_continue_their_own_output() -> None:
     u = torch.arange(10.0)[None, :, None].expand(2, 10, 4)
     out = tasks.rollout(Counting(), u, torch.ones(2), torch.ones(2), 8)
     assert out[1, :, 2].tolist() == [10, 11, 12, 13, 14, 15, 16, 17]
@@ -265,7 +265,7 @@ def test_the_loss_is_relative_and_unrolled(easy: data_module.Trajectories) -> No
             tasks.KdVTask(**wrong)
 
 
-def test_lost_predictions_do_not_end_training(easy: data_module.Trajectories) -> None:
+def test_infinite_predictions_do_not_abort_training(easy: data_module.Trajectories) -> None:
     task = tasks.KdVTask("fno", {"width": 8, "layers": 1, "modes": 4}).double()
     nn.init.constant_(task.model.first.weight, torch.inf)
     assert task.evaluate(frames(easy, 50)) == {
@@ -276,31 +276,20 @@ def test_lost_predictions_do_not_end_training(easy: data_module.Trajectories) ->
 # ------------------------------------------------------------------ the experiment
 
 
-@pytest.fixture
-def run_command():
-    app = typer.Typer()
-    app.command()(command)
-    return lambda *words: CliRunner().invoke(app, [str(w) for w in words])
-
-
-def test_pretrained_weights_beat_the_paper_on_new_data(run_command, tmp_path: Path) -> None:
-    file = write_easy(tmp_path / "new.h5", "test", 3, seed=11)
-    words = ("--out", tmp_path / "out", "--pretrained", "--data", file)
-    done = run_command(*words, "--json")
-    assert done.exit_code == 0, done.output
-    record = json.loads((tmp_path / "out" / "kdv.json").read_text())
+def test_pretrained_weights_beat_the_paper_on_new_data(runs: Any) -> None:
+    record = runs["kdv"].record()
     scores = record["models"]["modes"]["scores"]
     assert scores["trajectories"] == 3
     assert scores["nmse"]["20"] < 2e-5
     assert scores["nmse"]["40"] < 1e-4
     assert len(scores["curve"]) == 100
-    assert (tmp_path / "out" / "kdv.png").read_bytes().startswith(b"\x89PNG")
-    page = (tmp_path / "out" / "report.html").read_text()
-    assert "u_t = -1.0" in page
-    assert "--pretrained" in record["command"]
+    assert record["law"].startswith("u_t = -1.0")
 
 
-def test_training_is_taken_up_and_settings_are_kept_apart(run_command, tmp_path: Path) -> None:
+def test_training_is_resumed_and_other_settings_are_refused(tmp_path: Path) -> None:
+    def run_command(*words: object) -> Result:
+        return CliRunner().invoke(app, ["reproduce", "kdv", *map(str, words)])
+
     words = ["--out", tmp_path, "--models", "fno", "--seconds", "1", "--train", "8", "--valid", "1",
              "--test", "1"]  # fmt: skip
     first = run_command(*words)
@@ -316,25 +305,7 @@ def test_training_is_taken_up_and_settings_are_kept_apart(run_command, tmp_path:
     assert "holds results of other settings (seed differ)" in other.output
 
 
-def test_wrong_use_is_explained(run_command, tmp_path: Path) -> None:
-    for words, message in (
-        (["--models", "mlp"], "models: got mlp; expected some of modes"),
-        (["--scale", "huge"], "scale: got 'huge'; expected 'small' or 'full'"),
-        (["--pretrained", "--data", tmp_path / "none.h5"], "there is no file"),
-    ):
-        done = run_command("--out", tmp_path / "o", *words)
-        assert done.exit_code == 2
-        assert message in " ".join(done.output.split())
-
-
-def test_titles_are_words() -> None:
-    assert view.title("fno-ar-lpsda") == "FNO, unrolled, LPSDA"
-    assert set(training.PRESETS) >= {"modes", "window", "paper", "resnet-lpsda", "fno-ar"}
-    with pytest.raises(ValueError, match="model: got 'x'; expected one of modes"):
-        training.train("x", None, None, Path())  # type: ignore[arg-type]
-
-
-def test_the_packaged_log_says_how_the_weights_were_made() -> None:
+def test_the_packaged_log_belongs_to_the_weights() -> None:
     task = experiment.pretrained()
     folder = Path(experiment.__file__).parent / "weights"
     log = json.loads((folder / "log.json").read_text())

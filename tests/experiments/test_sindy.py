@@ -1,4 +1,4 @@
-"""PySINDy in the discovery benchmark: used as PySINDy, and given what it needs."""
+"""PySINDy in the discovery benchmark: equivalence with direct use, and choice of settings."""
 
 from dataclasses import replace
 from typing import Any
@@ -16,7 +16,7 @@ LOTKA = find_system("Lotka")
 
 @pytest.mark.peers
 class TestSindy:
-    """The variants are PySINDy's own, and are given what they need."""
+    """The variants agree with PySINDy."""
 
     ps = pytest.importorskip("pysindy")
 
@@ -28,7 +28,7 @@ class TestSindy:
     def variant(name: str) -> Any:
         return bench.METHODS[f"pysindy-{name}"]
 
-    def test_default_is_pysindy_as_it_comes(self) -> None:
+    def test_default_is_untuned_pysindy(self) -> None:
         (series,) = simulate(LORENZ, n=600, noise=0.02)
         model = self.ps.SINDy(feature_library=self.ps.PolynomialLibrary(degree=2))
         model.fit(series.x, t=series.t)
@@ -106,7 +106,7 @@ class TestSindy:
         with pytest.raises(ValueError, match=r"Thomas .*without gaps"):
             _names(self.ps, replace(find_system("Thomas"), basis=Basis(1, (2,))))
 
-    def test_the_global_generator_is_left_alone(self) -> None:
+    def test_the_global_generator_is_restored(self) -> None:
         np.random.seed(1)
         expected = np.random.random(3)
         np.random.seed(1)
@@ -114,7 +114,7 @@ class TestSindy:
         np.testing.assert_array_equal(np.random.random(3), expected)
         assert a.coefficients == self.variant("weak").fit(simulate(LOTKA, n=80), LOTKA).coefficients
 
-    def test_the_truth_is_not_looked_at(self) -> None:
+    def test_the_truth_is_not_used(self) -> None:
         series = simulate(LOTKA, n=100, noise=0.05)
         blind = replace(LOTKA, truth={})
         for name in ("smoothed", "weak"):
@@ -124,11 +124,11 @@ class TestSindy:
 
 @pytest.mark.peers
 class TestChoice:
-    """Choosing without the truth."""
+    """Choice of settings without the truth."""
 
     pytest.importorskip("pysindy")
 
-    def test_a_term_has_to_earn_its_place(self) -> None:
+    def test_terms_must_reduce_the_criterion(self) -> None:
         from smnn.experiments.discovery_bench.sindy_choice import Rows, choose
 
         generator = np.random.default_rng(0)
@@ -146,28 +146,28 @@ class TestChoice:
 
     @pytest.mark.parametrize("name", ["Lorenz", "Duffing", "Driven"])
     def test_true_equations_simulate_best(self, name: str) -> None:
-        from smnn.experiments.discovery_bench.sindy_choice import Judge
+        from smnn.experiments.discovery_bench.sindy_choice import SimulationError
 
         system = find_system(name)
         truth = coefficients(system)
         for noise in (0.0, 0.02):
-            judge = Judge(simulate(system, n=500, noise=noise), system, system.terms)
-            right = judge(truth).min()
+            error = SimulationError(simulate(system, n=500, noise=noise), system, system.terms)
+            right = error(truth).min()
             assert right < (1e-6 if noise == 0 else 0.05)
-            assert judge(0.7 * truth).min() > 2 * right
-            assert judge(1e6 * np.ones_like(truth)).min() == np.inf
+            assert error(0.7 * truth).min() > 2 * right
+            assert error(1e6 * np.ones_like(truth)).min() == np.inf
 
-    def test_the_sparser_of_equals(self) -> None:
-        from smnn.experiments.discovery_bench.sindy_choice import Try, best
+    def test_the_sparser_of_equally_good_results(self) -> None:
+        from smnn.experiments.discovery_bench.sindy_choice import Path, best
 
-        many, few, bad = (Try(str(k), np.ones((1, k)), []) for k in (3, 2, 1))
+        many, few, bad = (Path(str(k), np.ones((1, k)), []) for k in (3, 2, 1))
         errors = {3: 1.0, 2: 1.04, 1: 2.0}
 
-        def judge(c: np.ndarray) -> np.ndarray:
+        def simulated(c: np.ndarray) -> np.ndarray:
             return np.array([9.0, errors[c.size]])
 
-        assert best([many, few, bad], judge) is few
-        assert best([bad], judge) is bad
+        assert best([many, few, bad], simulated) is few
+        assert best([bad], simulated) is bad
 
 
 def coefficients(system: System) -> np.ndarray:

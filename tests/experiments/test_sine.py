@@ -1,4 +1,4 @@
-"""The noisy damped sine: the data, what they can tell, and that the fit finds it."""
+"""The noisy damped sine: data, Cramér-Rao bounds, and recovery of the rates."""
 
 import io
 import json
@@ -10,30 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import typer
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
-from smnn.cli.reproduce import sine as command
 from smnn.datasets.sine import damped_sine, strongest_frequency
 from smnn.experiments.sine import run as sine
 from smnn.experiments.sine import view
 from smnn.experiments.sine.run import TOLERANCE, Config, Fit, Frame, Sine, SineTask, rms
 
 ROOT = Path(__file__).resolve().parents[2]
-SMALL = Config(recordings=3, times=60, duration=12.0, noise=0.1, steps=12, order=4)
 
 
 @pytest.fixture(scope="module")
 def full() -> Sine:
-    """The experiment as it stands: noise 0.5, 500 points."""
+    """The experiment with default settings: noise 0.5, 500 points."""
     return sine.run(Config())
-
-
-@pytest.fixture(scope="module")
-def small() -> Sine:
-    return sine.run(SMALL)
 
 
 # ---------------------------------------------------------------- data
@@ -68,7 +59,7 @@ def test_the_curve_without_noise_solves_the_ode() -> None:
 
 
 def test_the_bound_is_that_of_the_fisher_information() -> None:
-    """Against derivatives of the curve by finite differences."""
+    """Compared with finite differences of the curve."""
     data = damped_sine(1)
 
     def curve(w: float, damping: float, a: float, phase: float) -> Any:
@@ -89,7 +80,7 @@ def test_the_bound_is_that_of_the_fisher_information() -> None:
     )
 
 
-def test_one_recording_cannot_tell_the_damping_within_the_tolerance() -> None:
+def test_one_recording_does_not_determine_the_damping_within_the_tolerance() -> None:
     frequency, damping = Config().data().smallest_deviations()
     assert frequency < TOLERANCE / 10
     assert damping > TOLERANCE
@@ -113,15 +104,14 @@ def test_frequency_and_damping_are_recovered(full: Sine) -> None:
     }
 
 
-def test_errors_are_as_small_as_the_data_let_them_be(full: Sine) -> None:
-    """Of 16 recordings, the root mean square lies within a quarter of the bound, mostly."""
+def test_errors_are_close_to_the_cramer_rao_bound(full: Sine) -> None:
     for found, bound in zip(full.own.errors(full.config), full.bounds()["own"]):
         assert 0.6 * bound < rms(found) < 1.5 * bound
     for found, bound in zip(full.shared.errors(full.config), full.bounds()["shared"]):
         assert np.abs(found).max() < 4 * bound
 
 
-def test_noise_is_found_as_it_is(full: Sine) -> None:
+def test_noise_level_is_recovered(full: Sine) -> None:
     expected = 0.5 * np.exp(-0.1 * full.data.t)
     np.testing.assert_allclose(full.shared.noise[0], expected, rtol=0.05)
 
@@ -153,7 +143,7 @@ def test_other_noise(seed: int) -> None:
 
 
 def test_a_low_order_hides_the_damping() -> None:
-    """The scheme of order 2 damps by itself as much as the data do: the equation need not."""
+    """The numerical damping at order 2 is as large as the true damping."""
     result = sine.run(Config(recordings=4, steps=250, order=2))
     assert np.abs(result.shared.errors(result.config)[1]).max() > 0.5
 
@@ -169,7 +159,7 @@ def task(shared: bool) -> SineTask:
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_loss_is_the_likelihood_whatever_the_order_of_the_samples(shared: bool) -> None:
+def test_loss_is_the_likelihood_for_any_order_of_the_samples(shared: bool) -> None:
     torch.manual_seed(0)
     model = task(shared)
     with torch.no_grad():
@@ -196,22 +186,7 @@ def test_task_can_be_built_from_its_configuration() -> None:
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters()))
 
 
-# ---------------------------------------------------------------- shown
-
-
-def test_record_is_plain_data(small: Sine) -> None:
-    record = json.loads(json.dumps(small.record(), allow_nan=False))
-    assert record["experiment"] == "sine"
-    assert record["settings"]["times"] == 60
-    assert len(record["own"]["damping"]) == 3
-    assert len(record["shared"]["damping"]) == 1
-    assert record["machine"]["threads"] == 1
-
-
-def test_ticks_count_every_step() -> None:
-    seen: list[str] = []
-    sine.run(Config(recordings=2, times=20, duration=4.0, steps=3, order=3), seen.append)
-    assert seen == ["An equation each"] * 3 + ["One equation for all"] * 3
+# ---------------------------------------------------------------- view
 
 
 def made_up(own: list[float], shared: float, frequency: float = 2.0) -> Sine:
@@ -231,7 +206,7 @@ def made_up(own: list[float], shared: float, frequency: float = 2.0) -> Sine:
 def test_the_table_of_the_documentation_is_that_of_a_run(full: Sine) -> None:
     page = (ROOT / "docs" / "examples" / "sine.md").read_text(encoding="utf-8")
     shown = [line for line in page.splitlines() if line.startswith(("| frequency", "| damping"))]
-    rows = view.table(full).rows
+    rows = view.tables(full)[0].rows
     assert shown == [
         "| " + " | ".join([row.group, row.label, *(c.text for c in row.cells)]) + " |"
         for row in rows
@@ -240,18 +215,19 @@ def test_the_table_of_the_documentation_is_that_of_a_run(full: Sine) -> None:
         assert f"{100 * bound:.2f} %" in page
 
 
-def test_a_wrong_result_is_called_wrong() -> None:
+def test_wrong_results_are_recognized() -> None:
     right = made_up([0.1, 0.13], 0.1015)
-    assert all(right.recovered().values())  # one recording need not tell the damping
+    assert all(right.recovered().values())  # single recordings need not determine the damping
     wrong = made_up([0.1, 0.1], 0.103, frequency=2.05)
     assert not any(wrong.recovered().values())
-    rows = {(row.group, row.label): [c.text for c in row.cells] for row in view.table(right).rows}
+    (table,) = view.tables(right)
+    rows = {(row.group, row.label): [c.text for c in row.cells] for row in table.rows}
     assert rows["damping", "2 ODEs"][-1] == "1 of 2"
     assert rows["damping", "one ODE"][1:3] == ["0.1015", "1.50%"]
     assert rows["damping", "2 ODEs"][2] == "21.21%"  # root mean square of 0 and 30 %
 
 
-def test_frames_are_chosen_closer_at_the_start() -> None:
+def test_frames_are_denser_at_the_start() -> None:
     frames = [Frame(i, np.zeros(1), 0.0, 0.0) for i in range(400)]
     steps = [f.step for f in view.chosen(frames, 60)]
     assert (steps[0], steps[-1]) == (0, 399)
@@ -260,12 +236,12 @@ def test_frames_are_chosen_closer_at_the_start() -> None:
     assert view.chosen(frames[:2], 60) == frames[:2]
 
 
-def test_animation_moves_and_is_small(small: Sine) -> None:
+def test_animation_moves_and_is_small(runs: Any) -> None:
     from PIL import Image
 
-    gif = view.animation(small, frames=6, width=320)
+    gif = view.animation(runs["sine"], frames=6, width=320)
     picture = Image.open(io.BytesIO(gif))
-    assert 3 <= picture.n_frames <= 6  # pictures that are alike are kept once
+    assert 3 <= picture.n_frames <= 6  # equal pictures are stored once
     assert picture.size[0] == 320
     pixels = []
     for i in (0, picture.n_frames - 1):
@@ -273,52 +249,6 @@ def test_animation_moves_and_is_small(small: Sine) -> None:
         pixels.append(np.asarray(picture.convert("RGB")).astype(int))
     assert (pixels[0] != pixels[1]).any()
     assert (ROOT / "docs" / "assets" / "sine.gif").stat().st_size < 1_500_000
-
-
-def test_report_stands_alone(small: Sine) -> None:
-    page = view.report(small, b"picture", b"moving", "smnn reproduce sine --out <here>")
-    assert "smnn reproduce sine --out &lt;here&gt;" in page
-    assert "data:image/png;base64,cGljdHVyZQ==" in page
-    assert "data:image/gif;base64,bW92aW5n" in page
-    assert "http" not in page
-    assert "<script" not in page
-    assert small.shared.equation.replace("'", "&#x27;") in page
-
-
-def test_figure_is_drawn(small: Sine) -> None:
-    from matplotlib.image import imread
-
-    pixels = imread(io.BytesIO(view.figure(small)))[..., :3]
-    assert pixels.shape[1] >= 1500
-    blue = (pixels[..., 2] - pixels[..., 0] > 0.3).sum()
-    orange = (pixels[..., 0] - pixels[..., 2] > 0.3).sum()
-    assert min(blue, orange) > 300
-
-
-def test_command_writes_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    app = typer.Typer()
-    app.command()(command.sine)
-    out = tmp_path / "results"
-    arguments = ["--out", str(out), "--recordings", "2", "--steps", "10", "--json"]
-    done = CliRunner().invoke(app, arguments)
-    assert done.exit_code == 0, done.output
-    record = json.loads(done.stdout)
-    assert record["settings"]["recordings"] == 2
-    written = json.loads((out / "sine.json").read_text())
-    assert written["command"].startswith("smnn reproduce sine")
-    assert written["own"] == record["own"]
-    assert {p.name for p in out.iterdir()} == {"sine.json", "sine.png", "sine.gif", "report.html"}
-    shown = CliRunner().invoke(app, [*arguments[:-1], "--seed", "1"])
-    assert "Rates of the learned equations" in shown.stdout
-    assert "--seed 1" in (out / "report.html").read_text()
-
-
-def test_command_refuses_a_file_for_a_folder(tmp_path: Path) -> None:
-    app = typer.Typer()
-    app.command()(command.sine)
-    (tmp_path / "file").write_text("")
-    done = CliRunner().invoke(app, ["--out", str(tmp_path / "file")])
-    assert done.exit_code == 2
 
 
 def test_example_script_finds_the_equation(

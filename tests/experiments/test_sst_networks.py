@@ -1,4 +1,4 @@
-"""The networks of the SST experiment: what they compute, what they see, and that they learn."""
+"""The networks of the SST experiment: outputs, inputs and training."""
 
 import math
 from dataclasses import asdict
@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from experiments.sst_grids import small_grid
-from smnn.datasets._sst_tools import neighbours, standard
-from smnn.experiments.sst import gvae
-from smnn.experiments.sst.identifier import (
+from smnn.datasets.sst import neighbours, standard
+from smnn.experiments.sst import networks
+from smnn.experiments.sst.networks import (
     DENSE,
     SMNN,
     SPARSE,
@@ -120,7 +120,7 @@ class TestIdentifier:
     def test_refusals(self) -> None:
         with pytest.raises(ValueError, match="expected one of S-MNN"):
             MechanisticIdentifier(Window(12, 4), solver="euler")
-        with pytest.raises(ValueError, match="expected 2, as it was published"):
+        with pytest.raises(ValueError, match="expected 2, as published"):
             MechanisticIdentifier(Window(12, 4), solver=DENSE, order=3)
         with pytest.raises(ValueError, match="given: got 13 for chunks of 12"):
             Window(12, 13)
@@ -128,7 +128,7 @@ class TestIdentifier:
 
 class TestAdaGVAE:
     def test_divergences_are_those_of_torch(self) -> None:
-        a, b = (gvae.Posterior(torch.randn(4, 3), torch.randn(4, 3)) for _ in range(2))
+        a, b = (networks.Posterior(torch.randn(4, 3), torch.randn(4, 3)) for _ in range(2))
         p, q = (torch.distributions.Normal(x.mean, (x.log_variance / 2).exp()) for x in (a, b))
         kl = torch.distributions.kl_divergence
         torch.testing.assert_close(a.to(b), kl(p, q))
@@ -137,8 +137,8 @@ class TestAdaGVAE:
 
     def test_shared_features_are_found_for_each_pair(self) -> None:
         mean = torch.tensor([[[0.0, 5.0, 0.1], [0.0, -5.0, 0.2]], [[3.0, 0.0, 0.0], [-3.0, 0, 0]]])
-        pair = gvae.Posterior(mean, torch.zeros_like(mean))
-        shared, common = gvae.share(pair)
+        pair = networks.Posterior(mean, torch.zeros_like(mean))
+        shared, common = networks.share(pair)
         assert common[:, 0].tolist() == [[True, False, True], [False, True, True]]
         assert shared.mean[0, :, 2].tolist() == pytest.approx([0.15, 0.15])
         assert shared.mean[0, :, 1].tolist() == [5.0, -5.0]
@@ -146,13 +146,13 @@ class TestAdaGVAE:
     def test_variances_are_averaged_too(self) -> None:
         mean = torch.tensor([[[0.0, 9.0], [0.0, -9.0]]])
         log = torch.tensor([[[math.log(1.0), 0.0], [math.log(3.0), 0.0]]])
-        shared, _ = gvae.share(gvae.Posterior(mean, log))
+        shared, _ = networks.share(networks.Posterior(mean, log))
         assert shared.log_variance[0, :, 0].exp().tolist() == pytest.approx([2.0, 2.0])
 
     def test_the_noise_is_the_error(self) -> None:
         """The evidence is best where the variance of the noise is the mean square error."""
         torch.manual_seed(0)
-        model = gvae.AdaGVAE(Window(12, 4), 3, hidden=8, depth=1)
+        model = networks.AdaGVAE(Window(12, 4), 3, hidden=8, depth=1)
         history, start, target = (torch.randn(64, 2, n) for n in (12, 4, 12))
         with torch.no_grad():
             model.log_noise.fill_(0.0)

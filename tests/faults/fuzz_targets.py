@@ -25,10 +25,9 @@ from hypothesis import strategies as st
 from smnn.data import TableError, read_table
 from smnn.datasets.kdv import KdVFileError, read_file
 from smnn.datasets.sst import DataFormatError, read_grid, read_nino
-from smnn.discovery import Discovery
-from smnn.discovery._storage import ModelFileError
+from smnn.discovery import Discovery, ModelFileError
 from smnn.discovery.libraries import Library, LibraryError, parse_library
-from smnn.equations._expressions import ExpressionError, parse_expression
+from smnn.equations import ExpressionError, parse_expression
 from smnn.forecasting._read import read_series
 from smnn.forecasting._time import SeriesError
 from smnn.training import (
@@ -248,15 +247,15 @@ def _library(text: str, folder: Path) -> None:
 
 
 def _system(text: str, folder: Path) -> None:
-    from smnn.cli._solve_text import read_system
+    from smnn.equations import read
 
     path = folder / "x.ode"
     path.write_text(text, encoding="utf-8", errors="replace")
-    read_system(path)
+    read(path)
 
 
 def _equation_errors() -> Errors:
-    from smnn.cli._solve_text import EquationError
+    from smnn.equations import EquationError
 
     return (EquationError,)
 

@@ -256,11 +256,10 @@ def _run_files(out: Path) -> dict[str, Any]:
 
 @functools.cache
 def _found() -> Any:
-    """What `smnn discover` finds in a small table; computed once, in the parent."""
+    """Report of `smnn discover` on a small table; computed once, in the parent."""
     import tempfile
 
-    from smnn.cli._discover_run import run
-    from smnn.data import read_table
+    from smnn.discovery import Discovery, Report, evaluate, hold_out, read_table
 
     t = np.linspace(0.0, 6.0, 80)
     with tempfile.TemporaryDirectory() as folder:
@@ -268,17 +267,18 @@ def _found() -> Any:
         rows = [f"{a},{math.exp(-0.4 * a)},{math.cos(a)}" for a in t.tolist()]
         path.write_text("t,x,y\n" + "\n".join(rows) + "\n")
         table = read_table(path)
-    options = {"library": "poly:1", "order": 1, "ensemble": 0, "method": "regression"}
-    return run("table.csv", table, options, 0.2, "smnn discover table.csv")
+    fitted, held_out = hold_out(table, 0.2)
+    model = Discovery(library="poly:1", ensemble=0, method="regression").fit(fitted)
+    command = "smnn discover table.csv"
+    return Report(model, evaluate(model, held_out), "table.csv", command, seconds=1.0)
 
 
 def _discover(out: Path) -> None:
     """The files of `smnn discover`, written over themselves a few times."""
     from smnn._util.files import prepare_output
-    from smnn.cli import _discover_files as files
 
     for _ in range(6):
-        files.write(_found(), prepare_output(out))
+        _found().write(prepare_output(out))
 
 
 DISCOVERED = {

@@ -39,7 +39,7 @@ def test_licences_that_are_not_allowed_are_found(monkeypatch: pytest.MonkeyPatch
     for text in ("MIT", "GPL-2.0 OR MIT", "MIT AND (BSD-3-Clause OR GPL-3.0-only)"):
         assert licences.allowed(text)
     monkeypatch.setattr(licences, "licence", lambda name: "GPL-3.0-only")
-    assert any("numpy is under 'GPL-3.0-only'" in problem for problem in licences.problems())
+    assert any("numpy: got licence 'GPL-3.0-only'" in problem for problem in licences.problems())
 
 
 def test_the_page_lists_what_is_pinned() -> None:

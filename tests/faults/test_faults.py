@@ -190,14 +190,14 @@ def test_a_process_that_loads_data_dies_while_it_sends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other end of a pipe is gone before the signal of its death arrives."""
-    from smnn.training import _sampling
+    from smnn.training import _data
 
-    class Cut(_sampling.DataLoader):  # type: ignore[misc]
+    class Cut(_data.DataLoader):  # type: ignore[misc]
         def __iter__(self) -> Any:
             yield from itertools.islice(super().__iter__(), 2)
             raise EOFError
 
-    monkeypatch.setattr(_sampling, "DataLoader", Cut)
+    monkeypatch.setattr(_data, "DataLoader", Cut)
     config = CONFIG.replace(workers=1)
     with pytest.raises(TrainingError, match=r"a process that loads data died before step 3 \(Data"):
         fit(Scripted(0, None), Numbers(), config, tmp_path / "run", progress=False)

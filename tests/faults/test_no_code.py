@@ -16,8 +16,7 @@ import smnn
 from smnn.data import TableError, read_table
 from smnn.datasets.kdv import KdVFileError, read_file
 from smnn.datasets.sst import DataFormatError, read_grid, read_nino
-from smnn.discovery import Discovery
-from smnn.discovery._storage import ModelFileError
+from smnn.discovery import Discovery, ModelFileError
 from smnn.forecasting._read import read_series
 from smnn.forecasting._time import SeriesError
 from smnn.training import CheckpointError, ConfigError, SeriesWindows, load_task
@@ -33,8 +32,8 @@ CALLS = {
 WHOLE = {"torch.load", "os.system", "os.popen", "sympy.S", "ast.literal_eval"}
 # Where such a call is, and why it is none that data can reach.
 ALLOWED = {
-    ("_backends/_gpu_launch.py", "exec"): "runs kernels that _gpu_source writes from whole numbers",
-    ("_backends/_gpu_launch.py", "compile"): "the same",
+    ("_solver/gpu/launch.py", "exec"): "kernels are generated from whole numbers only",
+    ("_solver/gpu/launch.py", "compile"): "the same",
 }
 
 

@@ -1,4 +1,4 @@
-"""The least-squares rows of a candidate equation against independent oracles."""
+"""The least-squares rows of a candidate equation, compared with independent solutions."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ FREE = 1 / system.FREE**2
 
 
 def uneven(seed: int, count: int = 25) -> tuple[Clock, Clock, np.ndarray]:
-    """A history at uneven times with gaps, and three later times."""
+    """A history at uneven times with gaps, and three future times."""
     rng = np.random.default_rng(seed)
     clock = make_clock(np.sort(rng.uniform(0, 30, count)), count)
     end = float(clock.steps[-1])
@@ -52,13 +52,13 @@ def test_damped_anomaly_is_the_conditional_mean_at_uneven_times(decay: float, se
     (states,) = end_states([system], y)
     for row, curve, ahead in zip(y, fitted, states @ system.ahead.T):
         expected = gaussian(covariance, np.ones(len(t)), row)
-        # A level with a prior of a million leaves six digits.
+        # The prior variance of the level, 1e6, limits the accuracy to six digits.
         np.testing.assert_allclose(np.concatenate([curve, ahead]), expected, atol=3e-7)
 
 
 @pytest.mark.parametrize("decay", [0.7, 0.97])
 def test_free_oscillation_is_a_damped_oscillator(decay: float) -> None:
-    """Its covariance is that of x'' + 2k x' + (k² + ω²) x = noise in two quadratures."""
+    """Its covariance is that of x'' + 2k x' + (k² + ω²) x = noise, with both quadratures driven."""
     clock, future, y = uneven(3)
     spec = Spec("none", ratio=0.0, cycle=5.0, cycle_decay=decay)
     system = make_system(spec, clock, future, [])
@@ -73,7 +73,7 @@ def test_free_oscillation_is_a_damped_oscillator(decay: float) -> None:
 
 
 def test_random_walk_is_exponential_smoothing() -> None:
-    """The steady state of a local level: each new value moves the level by the same share."""
+    """The steady state of a local level model: a constant gain."""
     n, q = 400, 0.5
     clock = make_clock(None, n)
     y = np.random.default_rng(0).standard_normal((1, n)).cumsum(1)
@@ -101,7 +101,7 @@ def test_constants_are_ordinary_least_squares(spec: Spec, columns: int) -> None:
     np.testing.assert_allclose(states @ system.ahead.T, expected.T, atol=2e-4)
 
 
-def test_memory_weights_observations() -> None:
+def test_half_life_weights_observations() -> None:
     n = 60
     clock = make_clock(None, n)
     y = np.random.default_rng(2).standard_normal((1, n))
@@ -122,7 +122,7 @@ SPECS = [
 
 @pytest.mark.parametrize("spec", SPECS, ids=str)
 def test_the_future_is_the_solution_without_observations(spec: Spec) -> None:
-    """A forecast from the last terms equals solving over history and future together."""
+    """A forecast from the final terms equals a joint fit of history and future."""
     n, H = 80, 10
     clock = make_clock(None, n)
     season = Season("7", 7.0, 2, 7.0)
@@ -130,7 +130,7 @@ def test_the_future_is_the_solution_without_observations(spec: Spec) -> None:
     system = make_system(spec, clock, clock.after(H), [season], fade=5.0)
     longer = make_system(spec, clock.join(clock.after(H)), clock.after(1), [season], fade=5.0,
                          span=float(clock.steps[-1]))  # fmt: skip
-    # Memory and slope of the longer system count from its own end: put both back to the history's.
+    # Weights and slope of the longer system are relative to its own end: use those of the history.
     h = longer.h.copy()
     for j in longer.index("slope"):
         h[:n, j], h[n:, j] = system.h[:, j], system.ahead[:, j]
@@ -144,12 +144,12 @@ def test_the_future_is_the_solution_without_observations(spec: Spec) -> None:
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=str)
-def test_many_series_with_the_same_gaps_go_through_one_map(spec: Spec) -> None:
+def test_shared_linear_map_of_series_with_identical_gaps(spec: Spec) -> None:
     n, S = 50, 120
     clock = make_clock(None, n)
     season = Season("7", 7.0, 2, 7.0)
     y = np.random.default_rng(4).standard_normal((S, n))
-    y[:70, 10:20] = np.nan  # two patterns that many share, and some series of their own
+    y[:70, 10:20] = np.nan  # two shared patterns of gaps, and some individual ones
     y[-3:, [3, 17, 40]] = np.nan
     system = make_system(spec, clock, clock.after(4), [season])
     (states,) = end_states([system], y)
@@ -172,13 +172,13 @@ def test_candidates_of_different_size_keep_their_order() -> None:
 
 
 @given(st.lists(st.floats(0.01, 50.0), min_size=1, max_size=20), st.floats(0.01, 0.999))
-def test_weights_of_a_damped_term_are_real_on_any_grid(steps: list[float], decay: float) -> None:
+def test_weights_of_a_damped_term_on_any_grid(steps: list[float], decay: float) -> None:
     term = system.Term("anomaly", decay=decay, variance=2.0)
     zero, link = system._weights(term, np.array(steps))
     assert np.isfinite(zero).all()
     assert (zero >= 0).all()
     assert np.isfinite(link).all()
-    # The precision matrix they make is the inverse of the covariance.
+    # The resulting precision matrix is the inverse of the covariance.
     t = np.concatenate([[0.0], np.cumsum(steps)])
     precision = np.diag(zero**2)
     for i, w in enumerate(link):

@@ -1,6 +1,6 @@
-"""The search for a period: how often it errs where there is none, and what it finds where there is.
+"""Period detection: false-positive rate and power.
 
-Rates are those of 200 draws with a fixed seed; the bounds leave room for their chance.
+Rates are estimated from 200 draws with a fixed seed.
 """
 
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from smnn.forecasting import Forecaster
-from smnn.forecasting._model.periods import LEVEL, find_period
+from smnn.forecasting._model.seasons import LEVEL, find_period
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
 
@@ -39,8 +39,8 @@ WITHOUT: dict[str, Draw] = {
 
 @pytest.mark.parametrize("name", WITHOUT)
 @pytest.mark.parametrize("n", [30, 120])
-def test_false_seasons_are_rare(name: str, n: int) -> None:
-    """At a level of 1 %, 8 or more of 200 have a chance of 0.1 %."""
+def test_false_positive_rate(name: str, n: int) -> None:
+    """At a level of 1 %, 8 or more of 200 have a probability of 0.1 %."""
     rng = np.random.default_rng([n, *name.encode()])
     found = sum(find_period(WITHOUT[name](rng, n)[None]) > 0 for _ in range(200))
     assert LEVEL == 0.01
@@ -72,7 +72,7 @@ def test_clear_seasons_are_found(kind: str, period: int, n: int) -> None:
     assert sum(p == period for p in found) >= 16
 
 
-def test_many_series_speak_together() -> None:
+def test_several_series_are_pooled() -> None:
     rng = np.random.default_rng(0)
     t = np.arange(120)
     seasonal = np.stack([np.sin(2 * np.pi * t / 12 + k) + 0.5 * rng.standard_normal(120)
@@ -88,21 +88,21 @@ def test_scale_and_offset_do_not_matter(scale: float) -> None:
     assert find_period(scale * (y + 50)[None]) == 12
 
 
-def test_nothing_to_see() -> None:
+def test_series_without_a_period() -> None:
     t = np.arange(80.0)
     for row in (np.full(80, 3.0), 0.1 * t, np.full(80, np.nan), np.where(t < 70, np.nan, t % 3)):
         assert find_period(row[None]) == 0
-    assert find_period(np.sin(np.arange(12.0))[None]) == 0  # too short to tell
+    assert find_period(np.sin(np.arange(12.0))[None]) == 0  # too short
 
 
-def test_gaps_are_bridged() -> None:
+def test_gaps_are_interpolated() -> None:
     t = np.arange(120)
     y = 3 * np.sin(2 * np.pi * t / 12) + 0.3 * np.random.default_rng(2).standard_normal(120)
     y[np.random.default_rng(3).random(120) < 0.15] = np.nan
     assert find_period(y[None]) == 12
 
 
-def test_the_forecaster_uses_it() -> None:
+def test_forecaster_uses_the_detected_period() -> None:
     rng = np.random.default_rng(4)
     t = np.arange(90)
     y = 3 * np.sin(2 * np.pi * t / 9) + 0.3 * rng.standard_normal(90)

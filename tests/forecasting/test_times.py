@@ -31,7 +31,7 @@ def dates(start: str, count: int, freq: str) -> np.ndarray:
         ("2020-01-01", "h", "hour", ["2020-01-02T00:00", "2020-01-02T01:00"]),
     ],
 )
-def test_dates_go_on_as_they_did(start: str, freq: str, unit: str, following: list[str]) -> None:
+def test_dates_are_continued(start: str, freq: str, unit: str, following: list[str]) -> None:
     clock = make_clock(dates(start, 24, freq), 24)
     assert clock.unit() == unit
     assert list(clock.after(2).stamps) == [np.datetime64(x, "ns") for x in following]
@@ -50,7 +50,7 @@ def test_working_days_skip_weekends() -> None:
     assert make_clock(dates("2024-01-01", 30, "D"), 30).unit() == "day"
 
 
-def test_months_count_alike_whatever_their_length() -> None:
+def test_months_are_equal_steps() -> None:
     clock = make_clock(np.delete(dates("2019-11-01", 30, "MS"), [4, 5]), 28)
     np.testing.assert_array_equal(np.diff(clock.steps), [1] * 3 + [3] + [1] * 23)
 
@@ -65,7 +65,7 @@ def test_months_count_alike_whatever_their_length() -> None:
         (None, [0, 1, 2, 3]),
     ],
 )
-def test_every_way_to_write_times(t: object, steps: list[float]) -> None:
+def test_types_of_times(t: object, steps: list[float]) -> None:
     np.testing.assert_allclose(make_clock(t, 4).steps, steps)
 
 
@@ -89,14 +89,14 @@ def test_periods_and_other_calendars() -> None:
         (np.array(["2020-01-01", "NaT", "2020-01-03", "2020-01-04"], "datetime64[D]"), "entry 1"),
     ],
 )
-def test_times_that_cannot_be(t: object, message: str) -> None:
+def test_invalid_times(t: object, message: str) -> None:
     with pytest.raises(SeriesError, match=message):
         make_clock(t, 4)
 
 
 @given(st.integers(1900, 2099), st.integers(1, 12), st.integers(1, 28))
 def test_a_day_of_the_year_keeps_its_phase(year: int, month: int, day: int) -> None:
-    """The same date is at the same phase in every year, to within the leap day."""
+    """The same date has the same phase in every year, up to the leap day."""
     stamps = np.array([f"{y:04d}-{month:02d}-{day:02d}" for y in (year, year + 1, year + 4)])
     phase = years(stamps.astype("datetime64[ns]")) % 1
     assert np.ptp(phase) < 1.01 / 365
@@ -118,7 +118,7 @@ def test_a_day_of_the_year_keeps_its_phase(year: int, month: int, day: int) -> N
         ("h", 24 * 20, {"day": 24, "week": 168}),
     ],
 )
-def test_seasons_that_the_calendar_offers(freq: str, count: int, found: dict[str, float]) -> None:
+def test_calendar_seasons(freq: str, count: int, found: dict[str, float]) -> None:
     clock = make_clock(dates("2015-01-01", count, freq), count)
     seasons = choose_seasons("auto", clock, np.zeros((1, count)), None)
     assert {s.name: pytest.approx(s.length, rel=1e-3) for s in seasons} == found
@@ -144,7 +144,7 @@ def test_season_in_numbers_and_dates_agree() -> None:
     assert choose_seasons(12, clock, NOTHING, None) == choose_seasons("year", clock, NOTHING, None)
 
 
-def test_period_of_undated_series_is_seen() -> None:
+def test_period_of_undated_series() -> None:
     rng = np.random.default_rng(0)
     t = np.arange(240)
     clock = make_clock(None, 240)
@@ -166,6 +166,6 @@ def test_period_of_undated_series_is_seen() -> None:
         (500, "no more than the 40 steps"),
     ],
 )
-def test_seasons_that_cannot_be(season: object, message: str) -> None:
+def test_invalid_seasons(season: object, message: str) -> None:
     with pytest.raises(SeriesError, match=message):
         choose_seasons(season, make_clock(None, 40), NOTHING, None)  # type: ignore[arg-type]

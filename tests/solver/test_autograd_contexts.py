@@ -17,8 +17,8 @@ from helpers import (
     same,
     solve_of,
 )
+from smnn._solver.plan import backend_named
 from smnn._solver.problem import make_problem
-from smnn._solver.registry import backend_named
 
 # ---------------------------------------------------------------- torch.func
 

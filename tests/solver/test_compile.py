@@ -18,8 +18,8 @@ from helpers import (
     relative,
     same,
 )
+from smnn._solver.plan import backend_named
 from smnn._solver.problem import make_problem
-from smnn._solver.registry import backend_named
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_fake_factor_has_the_true_size(pieces: int, backend: str, device: str) -
     case = differentiable(device=device, T=30)
     whole, _ = make_problem(*case.args, **case.kw)
     engine = backend_named(backend)
-    assert engine.solve(whole, pieces).factor.numel() == engine.factor_size(whole, pieces)
+    assert engine.plan(whole, pieces).solve().factor.numel() == engine.factor_size(whole, pieces)
 
 
 @pytest.mark.usefixtures("fresh_compiler")

@@ -7,9 +7,9 @@ import torch
 
 import smnn
 from helpers import Case, random_problem
-from smnn._solver import registry
+from smnn._solver import plan
 from smnn._solver.gpu import backend as gpu
-from smnn._solver.registry import backend_named, choose_backend
+from smnn._solver.plan import backend_named, choose_backend
 
 
 def good(device: str = "cpu", **extra: Any) -> Case:
@@ -210,7 +210,7 @@ def test_a_gpu_that_is_too_old_is_left_to_tensor_operations(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The assembler would say so of every kernel, in words for those who write kernels."""
-    monkeypatch.setattr(registry, "_unusable", lambda name: None)
+    monkeypatch.setattr(plan, "_unavailable", lambda name: None)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "Tesla V100")
     monkeypatch.setattr(gpu, "_capability", lambda index: (7, 0) if index == 1 else (7, 5))
     assert choose_backend("auto", torch.device("cuda", 0), 6).name == "gpu"

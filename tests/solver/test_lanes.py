@@ -14,7 +14,7 @@ import sys
 import numba as nb
 import numpy as np
 from numba.extending import intrinsic
-from smnn._solver.cpu.simd import W, instruction
+from smnn._solver.cpu.lanes import W, instruction
 
 @intrinsic
 def inverse_root(typingctx, out, x):
@@ -53,12 +53,12 @@ def test_inverse_root_is_exact_to_rounding(processor: dict[str, str]) -> None:
 
 def test_the_cache_of_compiled_kernels_knows_every_file_they_are_made_of() -> None:
     """Else a new version of the package would run what was compiled of the old one."""
-    from smnn._solver.cpu import backward, forward, pieces
+    from smnn._solver.cpu import kernels, pieces
 
     folder = Path(pieces.__file__).parent
-    kernels = {path.stem for path in folder.glob("*.py")} - {"__init__", "native", "backend"}
-    assert set(pieces.FILES) == kernels
+    files = {path.stem for path in folder.glob("*.py")} - {"__init__", "backend"}
+    assert set(pieces.FILES) == files
     before = pieces.sources()
     assert before == pieces.sources()
-    assert forward.forward.py_func.__closure__[0].cell_contents == before
-    assert backward.backward.py_func.__closure__[0].cell_contents == before
+    assert kernels.forward.py_func.__closure__[0].cell_contents == before
+    assert kernels.backward.py_func.__closure__[0].cell_contents == before

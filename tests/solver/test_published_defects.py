@@ -142,15 +142,16 @@ def test_5_nothing_is_kept_after_the_call(backend: str, device: str) -> None:
 
 def test_5_what_is_remembered_is_bounded_and_holds_no_data(device: str) -> None:
     """Shapes that were seen are remembered, 512 of them, without a tensor of the caller."""
-    from smnn._solver import eager
+    from smnn._solver import plan
 
     case = random_problem(1, T=2, V=1, Q=2, R=1, R_init=1, limit=None, device=device)
     for size in range(1, 600):
         smnn.solve_ex(*(x.expand(size, *x.shape) for x in case.args))
-    assert len(eager._signatures) <= 512
-    for signature in eager._signatures.values():
-        assert all(x.is_meta for x in signature.problem.tensors[:4])
-        assert all(x.untyped_storage().nbytes() <= 8 for x in signature.problem.tensors[4:])
+    assert len(plan._plans) <= 512
+    for one in plan._plans.values():
+        assert one is not None
+        assert all(x.is_meta for x in [*one.problem.tensors[:4], *one.given])
+        assert all(x.untyped_storage().nbytes() <= 8 for x in one.problem.tensors[4:])
 
 
 @pytest.mark.parametrize("missing", ["c", "d", "u", "s"])
@@ -260,21 +261,24 @@ def test_12_autograd_knows_what_is_saved(backend: str, device: str) -> None:
 
 def test_13_only_the_gradients_asked_for(backend: str, device: str) -> None:
     """It always forms the gradient of the whole matrix; ours asks the backend for `d` alone."""
-    from smnn._solver.registry import backend_named
+    from smnn._solver.plan import backend_named
+    from smnn._solver.problem import make_problem
 
     asked = []
-    engine = backend_named(backend)
-    original = type(engine).gradients
+    kind = type(
+        backend_named(backend).plan(make_problem(*random_problem(0, device=device).args)[0])
+    )
+    original = kind.gradients
 
-    def spy(self, problem, factor, y, gy, pieces, wanted):  # type: ignore[no-untyped-def]
+    def spy(self, tensors, y, factor, gy, wanted):  # type: ignore[no-untyped-def]
         asked.append(list(wanted))
-        return original(self, problem, factor, y, gy, pieces, wanted)
+        return original(self, tensors, y, factor, gy, wanted)
 
     case = random_problem(1, device=device)
     d = case.args[1].clone().requires_grad_()
     case = case.replace(d=d, w_gov=d.new_ones(()))  # a tensor: nothing is remembered of such a call
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(engine), "gradients", spy)
+        patch.setattr(kind, "gradients", spy)
         case.solve(backend).sum().backward()
     assert asked == [[False, True, False, False, False, False, False]]
 

@@ -1,6 +1,7 @@
 """`keep_factor=False`: the same answers and derivatives, and no factor that outlives the call."""
 
 import weakref
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,10 +10,9 @@ from torch import Tensor
 
 import smnn
 from helpers import random_problem
-from smnn._solver import recompute
-from smnn._solver.eager import Signature
-from smnn._solver.problem import Problem
-from smnn._solver.registry import backend_named
+from smnn._solver.autograd import eager
+from smnn._solver.plan import Plan, backend_named
+from smnn._solver.problem import Problem, make_problem
 
 SCHEMES = ("smnn", "central")
 
@@ -26,7 +26,7 @@ def _leaves(args: tuple[Tensor, ...]) -> list[Tensor]:
 def test_values_and_gradients(
     scheme: str, part: int, fast_backend: str, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recompute, "PART", part)  # one sample at a time, a few, all
+    monkeypatch.setattr(eager, "PART", part)  # one sample at a time, a few, all
     case = random_problem(3, T=9, V=2, Q=2, R=2, batch=(7,), device=device)
     answers = []
     for keep in (True, False):
@@ -62,24 +62,22 @@ def test_one_factor_at_a_time(
 ) -> None:
     """Of the part that is worked on, and no larger than was promised."""
     promised = 40_000
-    monkeypatch.setattr(recompute, "PART", promised)
+    monkeypatch.setattr(eager, "PART", promised)
     engine = backend_named(fast_backend)
-    few = max(1, min(engine.busy(2), 40 // 4))
+    few = max(1, min(engine.full_load(2), 40 // 4))
     factors: list[weakref.ref[Tensor]] = []
-    if numbers:  # parts are solved like others of their size
-        where, name, solve = recompute, "solve_like", recompute.solve_like
-    else:
-        where, name, solve = engine, "solve", engine.solve
+    kind = type(engine.plan(make_problem(*random_problem(0, device=device).args)[0]))
+    solve = kind.solve
 
-    def watched(*args: Any) -> Any:
+    def watched(self: Plan, *args: Any) -> Any:
         assert not any(factor() is not None for factor in factors)
-        solved = solve(*args)
+        solved = solve(self, *args)
         y, factor, *_ = solved
         assert 8 * factor.numel() <= promised or y.shape[0] <= few
         factors.append(weakref.ref(factor))
         return solved
 
-    monkeypatch.setattr(where, name, watched)
+    monkeypatch.setattr(kind, "solve", watched)
     leaves = _leaves(random_problem(3, T=60, V=1, Q=1, R=1, batch=(40,), device=device).args)
     w_gov = 1.0 if numbers else torch.ones((), dtype=torch.float64, device=device)
     y = smnn.solve(*leaves, w_gov=w_gov, backend=fast_backend, keep_factor=False)
@@ -97,12 +95,13 @@ def test_parts_that_keep_a_device_busy(
 ) -> None:
     """Smaller ones took 15 times as long: a large block takes its time, alone or among hundreds."""
     engine, words = backend_named("gpu"), 12_500
-    monkeypatch.setattr(recompute, "PART", 8 * words)  # that of a sample
+    monkeypatch.setattr(eager, "PART", 8 * words)  # that of a sample
     monkeypatch.setattr(engine, "factor_size", lambda problem, _: words * problem.c.shape[0])
     c, other = (
         torch.empty(1, device="meta").expand(*shape) for shape in ((B, 1, 1, n // 3, 3), (1,))
     )
-    assert recompute._size(Problem.of([c, *[other] * 6], "smnn"), engine) == size
+    problem = Problem.of([c, *[other] * 6], "smnn")
+    assert eager.part_size(SimpleNamespace(problem=problem, backend=engine)) == size  # type: ignore[arg-type]
 
 
 def test_gradients_are_written_where_they_belong(
@@ -111,16 +110,18 @@ def test_gradients_are_written_where_they_belong(
     """Not beside it first, with a copy for each part."""
     if fast_backend == "torch":
         pytest.skip("has no kernels of its own")
-    monkeypatch.setattr(recompute, "PART", 10**4)
+    monkeypatch.setattr(eager, "PART", 10**4)
     parts = []
-    gradients = Signature.gradients
+    engine = backend_named(fast_backend)
+    kind = type(engine.plan(make_problem(*random_problem(0, device=device).args)[0]))
+    gradients = kind.gradients
 
-    def watched(self: Signature, *args: Any) -> list[Tensor | None]:
+    def watched(self: Plan, *args: Any) -> list[Tensor | None]:
         found = gradients(self, *args)
         parts.append([g is here for g, here in zip(found, args[-1], strict=True)])
         return found
 
-    monkeypatch.setattr(Signature, "gradients", watched)
+    monkeypatch.setattr(kind, "gradients", watched)
     leaves = _leaves(random_problem(3, T=9, V=1, Q=1, R=2, batch=(40,), device=device).args)
     y = smnn.solve(*leaves, backend=fast_backend, keep_factor=False)
     torch.autograd.grad(y.sum(), leaves)
@@ -134,7 +135,7 @@ def test_batches_of_every_form(
     part: int, wanted: str, fast_backend: str, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two axes, some of them shared, some not contiguous; tensors that a hook has repacked."""
-    monkeypatch.setattr(recompute, "PART", part)
+    monkeypatch.setattr(eager, "PART", part)
     case = random_problem(3, T=9, V=2, Q=2, R=2, batch=(3, 5), device=device)
     c, d, u, s = (x.detach().clone() for x in case.args)
     every = [c[:1], d[:, ::2], u[:, :1], s.transpose(0, 1).contiguous().transpose(0, 1)[:, ::2]]
@@ -158,7 +159,7 @@ def test_batches_of_every_form(
 def test_a_gradient_that_is_known_to_be_zero(
     fast_backend: str, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recompute, "PART", 10**4)
+    monkeypatch.setattr(eager, "PART", 10**4)
     case = random_problem(3, T=9, V=1, Q=1, R=2, batch=(7,), device=device)
     leaves = _leaves(case.args)
     y = smnn.solve(*leaves, backend=fast_backend, keep_factor=False)

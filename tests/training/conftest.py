@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-# Processes that share one core get into each other's way with more threads.
+# More threads would only slow down processes that share a core.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 sys.path.insert(0, str(Path(__file__).parent))  # `from training_cases import ...`
@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # `from training_cases import ..
 
 @pytest.fixture(scope="module", autouse=True)
 def on_the_cpu() -> Iterator[None]:
-    """The tests compare bits, so they stay on the CPU; those for a GPU ask for it."""
+    """Run on the CPU unless a test requests a GPU, because results are compared bit for bit."""
     from smnn.training import _processes
 
     chosen = _processes._accelerator

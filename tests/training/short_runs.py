@@ -1,4 +1,4 @@
-"""Short runs of the training loop, and a task whose validation loss is written down before."""
+"""Short training runs, and a task with predefined validation losses."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ def run(task: Task, data: Any, out: Path | None = None, **options: Any) -> Any:
 
 
 class Scripted(Line):
-    """Its validation loss is what the script says for each epoch."""
+    """A task with a predefined validation loss for each epoch."""
 
     script: tuple[float, ...] = ()
 

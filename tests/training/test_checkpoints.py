@@ -1,4 +1,4 @@
-"""Checkpoints hold no code, and damaged or foreign files are refused in words."""
+"""Checkpoints contain no code; damaged or foreign files are rejected with a message."""
 
 import ast
 import json
@@ -44,7 +44,7 @@ def kept(tmp_path: Path) -> Path:
     return write_checkpoint(tmp_path / "step-1", Checkpoint({"x": 0.1}, tensors))
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_roundtrip(tmp_path: Path) -> None:
     shared = torch.randn(4, 4, dtype=torch.float64)
     tensors = {"w": {"whole": shared, "turned": shared.T, "row": shared[1], "n": torch.tensor(3)}}
     folder = write_checkpoint(tmp_path / "c", Checkpoint({"step": 3, "lr": 0.1 + 0.2}, tensors))
@@ -57,7 +57,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["c"]
 
 
-def test_only_what_is_asked_for_is_read(kept: Path) -> None:
+def test_only_requested_files_are_read(kept: Path) -> None:
     (kept / "rest.safetensors").unlink()
     assert list(read_checkpoint(kept, ["weights", "other"]).tensors) == ["weights"]
 
@@ -76,13 +76,13 @@ def test_every_flipped_bit_is_found(kept: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["weights.safetensors", "checkpoint.json"])
 @pytest.mark.parametrize("size", [0, 1, 40])
-def test_cut_off_files(kept: Path, name: str, size: int) -> None:
+def test_truncated_files(kept: Path, name: str, size: int) -> None:
     os.truncate(kept / name, size)
     with pytest.raises(CheckpointError, match=rf"{name} is damaged: .*Use another checkpoint"):
         read_checkpoint(kept)
 
 
-def test_files_that_are_not_there(kept: Path) -> None:
+def test_missing_files(kept: Path) -> None:
     (kept / "rest.safetensors").unlink()
     with pytest.raises(CheckpointError, match=r"there is no .*rest\.safetensors"):
         read_checkpoint(kept)
@@ -94,7 +94,9 @@ def test_foreign_records(kept: Path) -> None:
     path = kept / "checkpoint.json"
     record = json.loads(path.read_text())
     path.write_text(json.dumps({**record, "version": 2}))
-    with pytest.raises(CheckpointError, match=r"has version 2 .* reads version 1\. Use the smnn"):
+    with pytest.raises(
+        CheckpointError, match=r"has version 2 .* reads version 1\. Use the version"
+    ):
         read_checkpoint(kept)
     for foreign in ({"format": "other"}, [1], "text"):
         path.write_text(json.dumps(foreign))
@@ -112,7 +114,7 @@ class Malice:
         return (os.mkdir, (str(self.path),))
 
 
-def test_code_in_a_file_is_not_run(tmp_path: Path) -> None:
+def test_code_in_a_file_is_not_executed(tmp_path: Path) -> None:
     out, trap = tmp_path / "out", tmp_path / "sprung"
     train(out, max_steps=2)
     folder = out / "checkpoints" / "step-0000000002"
@@ -146,8 +148,8 @@ def test_loading_never_unpickles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     train(tmp_path, max_steps=8, resume=True)
 
 
-def test_the_code_knows_no_pickle() -> None:
-    """Neither by name nor through functions that use it."""
+def test_the_source_does_not_use_pickle() -> None:
+    """Neither directly nor through functions that use it."""
     forbidden = {"pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
     calls = {"eval", "exec", "__import__"}
     methods = {"broadcast_object_list", "all_gather_object", "scatter_object_list"}
@@ -169,7 +171,7 @@ def test_the_code_knows_no_pickle() -> None:
                     assert allowed["allow_pickle"] is False
 
 
-def test_writing_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
@@ -186,14 +188,16 @@ def test_pointers(kept: Path) -> None:
     assert pointed_to(pointer) == kept
     for wrong in ("nowhere", "", "..", "../step-1", str(kept)):
         pointer.write_text(wrong)
-        with pytest.raises(CheckpointError, match="which is not there; write the name of a folder"):
+        with pytest.raises(
+            CheckpointError, match="which does not exist; write the name of a folder"
+        ):
             pointed_to(pointer)
 
 
 # ---------------------------------------------------------------- tasks from checkpoints
 
 
-def test_a_task_comes_back(tmp_path: Path) -> None:
+def test_load_task(tmp_path: Path) -> None:
     task, _ = train(tmp_path)
     found = load_task(tmp_path, "latest")
     assert isinstance(found, Encoder)
@@ -208,7 +212,7 @@ def test_a_task_comes_back(tmp_path: Path) -> None:
     assert torch.equal(average["net.0.weight"], found.net[0].weight)
 
 
-def test_the_best_weights_are_those_of_the_best_evaluation(tmp_path: Path) -> None:
+def test_best_weights_belong_to_the_best_evaluation(tmp_path: Path) -> None:
     data = oscillations(40, times=12)
     config = TrainConfig(epochs=3, lr=0.3, batch_size=8, tensorboard=False, checkpoint_every=10**6)
     result = fit(Damping(0.43, 4.5), data, config, tmp_path, progress=False)
@@ -220,36 +224,38 @@ def test_the_best_weights_are_those_of_the_best_evaluation(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("precision", ["float64", "float32"])
-def test_number_formats_come_back(tmp_path: Path, precision: str) -> None:
+def test_precision_is_restored(tmp_path: Path, precision: str) -> None:
     train(tmp_path, max_steps=1, precision=precision)
     weight = load_task(tmp_path).net[0].weight
     assert weight.dtype == getattr(torch, precision)
 
 
-def test_names_are_looked_up_not_imported(tmp_path: Path) -> None:
+def test_tasks_that_are_not_registered(tmp_path: Path) -> None:
     fit(Line(), line_data(), TrainConfig(max_steps=1, tensorboard=False), tmp_path, progress=False)
-    with pytest.raises(CheckpointError, match=r"written by Line, which is not registered; make"):
+    with pytest.raises(CheckpointError, match=r"written by Line, which is not registered; create"):
         load_task(tmp_path)
     task = Line()
     load_weights(task, tmp_path)
     assert task.weight.item() != 2.0
     with pytest.raises(CheckpointError, match=r"does not fit Damping: .*Missing key"):
         load_weights(Damping(), tmp_path)
-    with pytest.raises(CheckpointError, match=r"there is no checkpoint in .*; give the folder of"):
+    with pytest.raises(
+        CheckpointError, match=r"there is no checkpoint in .*; expected the folder of"
+    ):
         load_task(tmp_path / "checkpoints")
     shutil.rmtree(tmp_path / "checkpoints")
     with pytest.raises(CheckpointError, match="there is no best checkpoint in"):
         load_task(tmp_path, "best")
 
 
-def test_a_name_that_nobody_registered(tmp_path: Path) -> None:
+def test_an_unknown_name_is_not_imported(tmp_path: Path) -> None:
     record = {"task": "os.system", "task_config": {}, "task_state": {}, "precision": "float64"}
     write_checkpoint(tmp_path / "c", Checkpoint(record, {"weights": {}}))
     with pytest.raises(ConfigError, match=r"there is no task 'os\.system'; registered are: "):
         load_task(tmp_path / "c")
 
 
-def test_state_that_json_cannot_hold(tmp_path: Path) -> None:
+def test_state_that_is_not_json(tmp_path: Path) -> None:
     class Odd(Line):
         def get_extra_state(self) -> Any:
             return {1, 2}
@@ -261,12 +267,14 @@ def test_state_that_json_cannot_hold(tmp_path: Path) -> None:
         fit(Odd(), line_data(), TrainConfig(max_steps=1, tensorboard=False), tmp_path)
 
 
-def test_arguments_that_json_cannot_hold(tmp_path: Path) -> None:
+def test_arguments_that_are_not_json(tmp_path: Path) -> None:
     class Odd(Line):
         def config(self) -> dict[str, Any]:
             return {"start": torch.zeros(1)}
 
-    with pytest.raises(ConfigError, match=r"Odd\.config\(\) must return what JSON can hold: .*Ten"):
+    with pytest.raises(
+        ConfigError, match=r"Odd\.config\(\) must return JSON-compatible values: .*Ten"
+    ):
         fit(Odd(), line_data(), TrainConfig(max_steps=1, tensorboard=False), tmp_path)
 
 
@@ -293,7 +301,7 @@ def test_tied_weights(tmp_path: Path) -> None:
     assert other.a.weight is other.b.weight
 
 
-def test_config_json_says_how_to_do_it_again(tmp_path: Path) -> None:
+def test_config_json_describes_the_run(tmp_path: Path) -> None:
     fit(encoder(), small_data(), small_config(max_steps=4), tmp_path, progress=False,
         record={"note": "a test"})  # fmt: skip
     train(tmp_path, max_steps=8, resume=True)

@@ -1,4 +1,4 @@
-"""Steps recorded as CUDA graphs: the same numbers as without, or a stated reason."""
+"""Steps recorded as CUDA graphs equal eager steps, or there is a stated reason."""
 
 from typing import Any
 
@@ -10,8 +10,6 @@ from training_cases import Line, line_data
 import smnn
 from smnn.training import Damping, GraphedStep, Task, TrainConfig, fit, oscillations
 from smnn.training import _graphed as graphed
-from smnn.training._processes import Processes
-from smnn.training._step import Step, make_optimizer, set_rate
 
 CUDA = torch.cuda.is_available()
 on_gpu = [pytest.mark.gpu, pytest.mark.skipif(not CUDA, reason="no CUDA device")]
@@ -24,14 +22,14 @@ def gpu(test: Any) -> Any:
 
 
 @pytest.mark.parametrize("wanted", [True, "auto"])
-def test_on_a_cpu_steps_run_as_ever(wanted: Any) -> None:
+def test_steps_on_a_cpu_are_eager(wanted: Any) -> None:
     config = TrainConfig(max_steps=6, batch_size=8, graphed=wanted)
     result = fit(Damping(), oscillations(20), config, progress=False)
     assert result.graphed == "no: there is no CUDA device"
 
 
 @pytest.mark.skipif(CUDA, reason="there is a CUDA device")
-def test_a_step_without_a_device_says_so() -> None:
+def test_a_step_without_a_device_states_the_reason() -> None:
     seen: list[Any] = []
     step = GraphedStep(seen.append, lambda: None)
     for i in range(6):
@@ -42,7 +40,7 @@ def test_a_step_without_a_device_says_so() -> None:
 
 
 class Emulated(GraphedStep):
-    """Replays by calling the step on the recorded inputs, so that the order of things is tested."""
+    """Replays by calling the step on the recorded inputs, to test the logic on a CPU."""
 
     def _on_side_stream(self, batch: Any) -> Any:
         return self._step(batch)
@@ -50,7 +48,7 @@ class Emulated(GraphedStep):
     _warm_up = _on_side_stream
 
     def _record(self, batch: Any) -> bool:
-        self._inputs = graphed._copied(batch)
+        self._inputs = graphed.map_tensors(torch.Tensor.clone, batch)
         self._output = torch.zeros(())
 
         class Graph:
@@ -62,7 +60,7 @@ class Emulated(GraphedStep):
 
 
 def test_recording_replaying_and_forgetting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graphed, "_obstacle", lambda batch: None)
+    monkeypatch.setattr(graphed, "_why_not", lambda batch: None)
     scale = 1.0
     run = Emulated(lambda batch: batch["x"].sum() * scale * batch["n"], lambda: None, warmup=2)
 
@@ -86,7 +84,7 @@ def test_recording_replaying_and_forgetting(monkeypatch: pytest.MonkeyPatch) -> 
     assert run.reason is None
 
 
-def test_off_is_off() -> None:
+def test_graphs_can_be_disabled() -> None:
     config = TrainConfig(max_steps=2, batch_size=8, graphed=False)
     assert fit(Line(), line_data(), config, progress=False).graphed == "no: graphed is off"
 
@@ -130,55 +128,21 @@ def net(**options: Any) -> Net:
     return Net(**options)
 
 
-def steps(recorded: bool, precision: str, count: int = 20, rest: int = 0) -> tuple[Any, ...]:
-    """Values and weights of some steps; every seventh batch has `rest` samples less."""
-    device = torch.device("cuda", 0)
-    config = TrainConfig(max_steps=count, clip=0.5, weight_decay=0.01, precision=precision)
-    task = net().to(device, torch.float64 if precision == "float64" else torch.float32)
-    optimizer = make_optimizer(config, task.parameters(), device)
-    step = Step(task, optimizer, config, Processes(0, 1, device))
-    run: Any = lambda batch: step([(batch, 1.0)])  # noqa: E731
-    record = GraphedStep(run, step.forget_gradients) if recorded else None
-    u, y = oscillations(200, times=30).train.tensors
-    values = []
-    for i in range(count):
-        torch.manual_seed(i)
-        set_rate(optimizer, 0.01 / (1 + i))
-        size = 32 - (rest if i % 7 == 6 else 0)
-        chosen = torch.randperm(150)[:size]
-        batch = tuple(x[chosen].to(device, next(task.parameters()).dtype) for x in (u, y))
-        values.append((record or run)(batch)[0].clone())
-    return torch.stack(values).cpu(), [p.detach().cpu() for p in task.parameters()], record
-
-
 @gpu
 @pytest.mark.parametrize("precision", ["float64", "float32"])
-@pytest.mark.parametrize("rest", [0, 5])
-def test_twenty_recorded_steps_are_twenty_eager_ones(precision: str, rest: int) -> None:
-    eager, weights, _ = steps(False, precision, rest=rest)
-    found, others, record = steps(True, precision, rest=rest)
-    assert record.reason is None
-    odd = len([i for i in range(20) if i % 7 == 6]) if rest else 0
-    assert record.other_shapes == odd
-    assert record.replayed == 20 - 3 - odd
-    torch.testing.assert_close(found, eager, rtol=1e-12, atol=1e-12)
-    for p, q in zip(others, weights):
-        torch.testing.assert_close(p, q, rtol=1e-12, atol=1e-12)
-
-
-@gpu
-def test_a_recorded_run_is_an_eager_run() -> None:
-    """All of `fit`: rates, average, an odd last batch, evaluation between epochs."""
+@pytest.mark.parametrize("drop_last", [True, False])
+def test_a_recorded_run_equals_an_eager_run(precision: str, drop_last: bool) -> None:
+    """All of `fit`: rates, average, clipping, a smaller last batch, evaluation between epochs."""
     found = {}
     for wanted in (True, False):
         task = net()
         config = gpu_config(
-            epochs=5, batch_size=32, lr=0.01, schedule="cosine", ema=0.9, clip=1.0, log_every=1,
-            graphed=wanted,
+            epochs=5, batch_size=32, lr=0.01, schedule="cosine", ema=0.9, clip=0.5, log_every=1,
+            weight_decay=0.01, precision=precision, drop_last=drop_last, graphed=wanted,
         )  # fmt: skip
         result = fit(task, oscillations(100, times=30), config, progress=False)
         found[wanted] = result, [p.detach().cpu() for p in task.parameters()]
-    assert found[True][0].graphed == "7 steps"  # 5 epochs of 2 whole batches, less 3 to warm up
+    assert found[True][0].graphed == "7 steps"  # 5 epochs of 2 full batches, less 3 of warm-up
     assert found[False][0].graphed == "no: graphed is off"
     for a, b in zip(found[True][0].history, found[False][0].history):
         assert a == pytest.approx(b, rel=1e-12)
@@ -187,7 +151,7 @@ def test_a_recorded_run_is_an_eager_run() -> None:
 
 
 class Cycled(Net):
-    """Replaces a tensor after each epoch, which a record would not notice."""
+    """Replaces a tensor after each epoch, which a graph would not notice."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -202,7 +166,7 @@ class Cycled(Net):
 
 
 @gpu
-def test_a_task_that_changes_after_an_epoch_is_recorded_anew() -> None:
+def test_steps_are_recorded_again_after_a_change() -> None:
     losses = {}
     for wanted in (True, False):
         torch.manual_seed(0)
@@ -213,7 +177,7 @@ def test_a_task_that_changes_after_an_epoch_is_recorded_anew() -> None:
 
 
 @gpu
-def test_a_task_that_waits_for_the_device_runs_eagerly_and_says_why() -> None:
+def test_a_task_that_synchronizes_runs_eagerly() -> None:
     config = gpu_config(max_steps=8, batch_size=25, log_every=1, graphed=True)
     result = fit(net(wait=True), oscillations(100, times=30), config, progress=False)
     assert result.graphed.startswith("no: the step waits for the device")
@@ -222,10 +186,10 @@ def test_a_task_that_waits_for_the_device_runs_eagerly_and_says_why() -> None:
 
 
 @gpu
-def test_tasks_are_recorded_only_if_they_say_so() -> None:
+def test_only_capturable_tasks_are_recorded() -> None:
     config = gpu_config(max_steps=5, batch_size=4)
     result = fit(Line(), line_data(), config, progress=False)
-    assert result.graphed == "no: Line does not say that it is capturable"
+    assert result.graphed == "no: Line is not declared capturable"
     data = oscillations(40)
     config = gpu_config(max_steps=8, batch_size=10, accumulate=2)
     assert fit(Damping(), data, config, progress=False).graphed == "no: accumulate is 2"
@@ -235,7 +199,7 @@ def test_tasks_are_recorded_only_if_they_say_so() -> None:
 
 @gpu
 def test_resuming_on_a_gpu(tmp_path: Any) -> None:
-    """State of the optimiser comes back onto the device, and steps are recorded again."""
+    """The optimizer state is restored on the device, and steps are recorded again."""
     data = oscillations(100, times=30)
     config = gpu_config(max_steps=24, batch_size=25, log_every=1, tensorboard=False)
     whole = fit(net(), data, config, tmp_path / "a", progress=False)

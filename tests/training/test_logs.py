@@ -1,4 +1,4 @@
-"""What is written and shown along the way."""
+"""Logs and progress display."""
 
 import csv
 import io
@@ -7,18 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from rich.console import Console
 from training_cases import Line, line_data
 
 from smnn._util.files import OutputError
-from smnn.training import CheckpointError, Damping, TrainConfig, TrainingError, fit, oscillations
-from smnn.training import _progress as progress
-from smnn.training._logs import Log, Table
-from smnn.training._meter import Meter
+from smnn.training import Damping, TrainConfig, TrainingError, fit, oscillations
+from smnn.training import _logs as progress
+from smnn.training._logs import Log, Table, Throughput
 
 
-def test_rows_come_back_exactly(tmp_path: Path) -> None:
+def test_rows_are_restored_exactly(tmp_path: Path) -> None:
     table = Table(tmp_path / "t.csv")
     rows = [{"step": i, "x": (0.1 + 0.2) ** i, "y": float("inf")} for i in range(1, 5)]
     for row in rows[:2]:
@@ -38,26 +36,20 @@ def test_rows_come_back_exactly(tmp_path: Path) -> None:
     assert (tmp_path / "t.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
 
 
-def test_columns_do_not_change(tmp_path: Path) -> None:
+def test_columns_must_not_change(tmp_path: Path) -> None:
     table = Table(None)
     table.add({"step": 1, "a": 1.0})
     with pytest.raises(TrainingError, match="the scalars step, b after step, a before"):
         table.add({"step": 2, "b": 1.0})
 
 
-def test_a_shorter_file_is_refused(tmp_path: Path) -> None:
-    table = Table(tmp_path / "t.csv")
-    with pytest.raises(CheckpointError, match=r"t\.csv has 0 bytes; the checkpoint was writ"):
-        table.resume(10)
-
-
-def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
+def test_an_unwritable_file(tmp_path: Path) -> None:
     (tmp_path / "t.csv").mkdir()
     with pytest.raises(OutputError, match=r"cannot write .*t\.csv"):
         Table(tmp_path / "t.csv").add({"step": 1})
 
 
-def test_csv_files_of_a_run(tmp_path: Path) -> None:
+def test_csv_files(tmp_path: Path) -> None:
     config = TrainConfig(epochs=2, batch_size=10, log_every=2, tensorboard=False)
     result = fit(Damping(), oscillations(40, times=5), config, tmp_path, progress=False)
     with (tmp_path / "steps.csv").open() as file:
@@ -108,7 +100,7 @@ def train(capsys: pytest.CaptureFixture[str], **options: Any) -> str:
 
 
 def test_in_a_pipe(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lines without control characters, and not many of them."""
+    """A few lines without control characters."""
     text = train(capsys)
     assert "\x1b" not in text
     assert "\r" not in text
@@ -120,7 +112,7 @@ def test_in_a_pipe(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monke
     assert len(train(capsys).splitlines()) == 4
 
 
-def test_quietly(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_progress(capsys: pytest.CaptureFixture[str]) -> None:
     text = train(capsys, progress=False)
     assert text == "Steps are not recorded as a CUDA graph: there is no CUDA device.\n"
 
@@ -128,9 +120,9 @@ def test_quietly(capsys: pytest.CaptureFixture[str]) -> None:
 def test_in_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = Console(force_terminal=True, width=100, record=True, file=io.StringIO())
     monkeypatch.setattr("rich.console.Console", lambda **_: shown)
-    with progress.display(True, True, total=10, start=4) as screen:
+    with progress.Display(True, True, total=10, start=4) as screen:
         screen.update(5, 2, 0.0123456, 4567.8)
-        screen.say("a message")
+        screen.message("a message")
     text = shown.export_text()
     assert "epoch 2" in text
     assert "5/10" in text
@@ -142,7 +134,7 @@ def test_in_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_throughput(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr("time.monotonic", lambda: now)
-    meter = Meter()
+    meter = Throughput()
     assert meter.overall is None
     meter.add(10)
     now = 2.0
@@ -153,13 +145,3 @@ def test_throughput(monkeypatch: pytest.MonkeyPatch) -> None:
     meter.read()
     assert meter.recent == 10.0
     assert meter.overall == 8.0
-
-
-def test_seconds_in_files_would_break_resumption(tmp_path: Path) -> None:
-    """Two runs at different speed write the same bytes."""
-    config = TrainConfig(max_steps=4, log_every=1, batch_size=8, tensorboard=False)
-    for name in ("a", "b"):
-        torch.manual_seed(hash(name) % 100)
-        fit(Line(), line_data(), config, tmp_path / name, progress=False)
-    for file in ("steps.csv", "epochs.csv", "checkpoints/step-0000000004/checkpoint.json"):
-        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()

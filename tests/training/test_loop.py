@@ -1,4 +1,4 @@
-"""The training loop against one written by hand."""
+"""The training loop compared with a hand-written one."""
 
 import math
 from collections.abc import Iterator
@@ -12,15 +12,11 @@ from torch.utils.data import TensorDataset
 from training_cases import Line, RandomSamples, encoder, line_data, small_data
 
 from smnn.training import Damping, TrainConfig, evaluate, fit, oscillations
-from smnn.training._processes import Processes
-from smnn.training._sampling import Plan
-from smnn.training._step import Step, make_optimizer
-
-ALONE = Processes(0, 1, torch.device("cpu"))
+from smnn.training._data import Sampler
 
 
 def batches(dataset: TensorDataset, config: TrainConfig) -> Iterator[list[Tensor]]:
-    plan = Plan(len(dataset), config.batch_size, config.seed)
+    plan = Sampler(len(dataset), config.batch_size, config.seed)
     step = 0
     while True:
         yield [x[plan.batch(step)] for x in dataset.tensors]
@@ -28,8 +24,8 @@ def batches(dataset: TensorDataset, config: TrainConfig) -> Iterator[list[Tensor
 
 
 @pytest.mark.parametrize("name", ["adam", "adamw"])
-def test_training_is_the_plain_loop(name: str) -> None:
-    """Train procedure: losses, gradients, clipping, update, average; bit for bit."""
+def test_fit_equals_a_plain_loop(name: str) -> None:
+    """Losses, gradients, clipping, update and average, bit for bit."""
     data = oscillations(40, times=20).train
     config = settings(
         max_steps=15, optimizer=name, lr=0.03, weight_decay=0.1, clip=0.05, ema=0.8,
@@ -60,7 +56,7 @@ def test_training_is_the_plain_loop(name: str) -> None:
         torch.testing.assert_close(p.detach(), a, rtol=1e-14, atol=0)
 
 
-def test_the_coefficients_are_found() -> None:
+def test_coefficients_are_recovered() -> None:
     task = Damping()
     run(task, oscillations(64), max_steps=300, batch_size=32, lr=0.05, schedule="one-cycle")
     # The solver's own error at R = 4 and s = 0.1 is what remains.
@@ -68,7 +64,7 @@ def test_the_coefficients_are_found() -> None:
     assert task.stiffness.item() == pytest.approx(4.5, abs=3e-3)
 
 
-def test_test_procedure_collects_losses_and_outputs() -> None:
+def test_evaluate_averages_metrics_and_collects_outputs() -> None:
     task, data = Damping(0.43, 4.5), oscillations(30, times=9).train
     found = evaluate(task, data, batch_size=7)
     u, y = data.tensors
@@ -79,7 +75,7 @@ def test_test_procedure_collects_losses_and_outputs() -> None:
     assert found.outputs["z"].requires_grad is False
 
 
-def test_evaluation_disturbs_nothing() -> None:
+def test_evaluation_preserves_random_state() -> None:
     torch.manual_seed(0)
     expected = torch.rand(3)
     torch.manual_seed(0)
@@ -88,8 +84,8 @@ def test_evaluation_disturbs_nothing() -> None:
 
 
 @pytest.mark.parametrize("parts", [2, 3, 5, 16])
-def test_accumulating_is_one_larger_batch(parts: int) -> None:
-    """75 samples in batches of 16: the last has 11, and 16 parts of that are not all there."""
+def test_accumulation_equals_one_batch(parts: int) -> None:
+    """75 samples in batches of 16: the last batch has 11, fewer than 16 parts."""
     one, several = encoder(dropout=0.0), encoder(dropout=0.0)
     fixed = {"max_steps": 12, "batch_size": 16, "lr": 0.01}
     for task in (one, several):
@@ -102,47 +98,27 @@ def test_accumulating_is_one_larger_batch(parts: int) -> None:
         torch.testing.assert_close(p, q, rtol=1e-9, atol=1e-12)
 
 
-def test_clipping_bounds_the_gradient_and_reports_what_it_was() -> None:
-    task, config = encoder(), settings(max_steps=1, clip=1e-3)
-    step = Step(
-        task.double(), make_optimizer(config, task.parameters(), ALONE.device), config, ALONE
-    )
-    values, _ = step([(small_data().train[:8], 1.0)])
+def test_clipping_limits_the_gradient_and_logs_its_norm_before() -> None:
+    task = encoder()
+    result = run(task, small_data(), max_steps=1, clip=1e-3)
     norm = torch.stack([p.grad.norm() for p in task.parameters()]).norm()
     assert norm.item() == pytest.approx(1e-3, rel=1e-3)  # torch adds 1e-6 to the norm
-    assert values[-1] > 0.1
-    assert step.names == ["loss", "damping", "grad_norm"]
+    assert result.history[0]["grad_norm"] > 0.05
+    assert list(result.history[0])[3:] == ["loss", "damping", "grad_norm"]
 
 
-class Where(torch.autograd.Function):
-    """Notes how its backward is run."""
+class Hooked(Line):
+    """Records whether its backward pass may use another thread."""
 
     found: ClassVar[list[bool]] = []
 
-    @staticmethod
-    def forward(x: Tensor) -> Tensor:
-        return x.clone()
-
-    @staticmethod
-    def setup_context(ctx: object, inputs: tuple[Tensor], output: Tensor) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: object, g: Tensor) -> Tensor:
-        Where.found.append(torch._C._is_multithreading_enabled())
-        return g
-
-
-class Noting(Line):
-    """Its backward passes by."""
-
     def losses(self, batch: list[Tensor]) -> dict[str, Tensor]:
-        return {"loss": Where.apply(super().losses(batch)["loss"])}
+        loss = super().losses(batch)["loss"]
+        loss.register_hook(lambda _: self.found.append(torch._C._is_multithreading_enabled()))
+        return {"loss": loss}
 
 
-def test_gradients_are_computed_where_they_are_asked_for() -> None:
-    """Without a way to another thread and back, as autograd has it for a GPU."""
-    Where.found.clear()
-    fit(Noting(), line_data(), settings(max_steps=2), progress=False)
-    assert Where.found == [False, False]
+def test_gradients_are_computed_in_the_calling_thread() -> None:
+    fit(Hooked(), line_data(), settings(max_steps=2), progress=False)
+    assert Hooked.found == [False, False]
     assert torch._C._is_multithreading_enabled()

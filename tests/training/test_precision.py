@@ -1,4 +1,4 @@
-"""The number formats that training works in: of the weights, of the network, of the solver."""
+"""Precision of weights, network and solver."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from smnn._solver.api import solve
 
 
 class Seen(Encoder):
-    """Notes the number formats it meets."""
+    """Records the dtypes of its tensors."""
 
     def losses(self, batch: Any) -> dict[str, Tensor]:
         u, y = batch
@@ -50,7 +50,7 @@ def test_precision(
     assert losses == pytest.approx(others, rel=tolerance)
 
 
-def test_numbers_that_are_not_real_keep_their_format() -> None:
+def test_complex_and_integer_tensors_keep_their_dtype() -> None:
     class Complex(Line):
         def __init__(self) -> None:
             super().__init__()

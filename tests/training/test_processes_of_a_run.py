@@ -1,4 +1,4 @@
-"""Several processes train what one trains."""
+"""Several processes give the same result as one."""
 
 import csv
 import json
@@ -65,7 +65,7 @@ def in_two(out: Path, config: TrainConfig, resume: bool = False) -> None:
 
 
 @pytest.mark.parametrize("accumulate", [1, 3])
-def test_two_processes_give_the_curve_of_one(tmp_path: Path, alone: Path, accumulate: int) -> None:
+def test_two_processes_equal_one(tmp_path: Path, alone: Path, accumulate: int) -> None:
     in_two(tmp_path, settings(accumulate=accumulate))
     same_curves(tmp_path, alone, rel=1e-9)
     ours, theirs = load_task(tmp_path, "latest"), load_task(alone, "latest")
@@ -75,7 +75,7 @@ def test_two_processes_give_the_curve_of_one(tmp_path: Path, alone: Path, accumu
     assert [s["processes"] for s in starts] == [2]
 
 
-def test_the_number_of_processes_may_change_on_the_way(tmp_path: Path, alone: Path) -> None:
+def test_the_number_of_processes_may_change_on_resume(tmp_path: Path, alone: Path) -> None:
     in_two(tmp_path, settings(max_steps=12))  # three epochs
     fit(Damping(), data(), settings(max_steps=24), tmp_path, resume=True, progress=False)
     in_two(tmp_path, settings(), resume=True)
@@ -105,14 +105,14 @@ def test_a_signal_to_one_process_stops_all_at_the_same_step(tmp_path: Path) -> N
 
 
 class Partial(Line):
-    """A weight that takes no part in the loss."""
+    """Has a weight that does not contribute to the loss."""
 
     def __init__(self) -> None:
         super().__init__()
         self.idle = torch.nn.Parameter(torch.ones(1))
 
 
-def test_failures_are_those_of_one_process(tmp_path: Path) -> None:
+def test_a_failure_in_one_process_stops_all(tmp_path: Path) -> None:
     """NaN in the share of one process stops both, and unused weights can be allowed."""
     bad = line_data()
     bad.tensors[1][3] = torch.nan
@@ -146,7 +146,7 @@ def test_a_failure_of_the_main_process_reaches_the_others(tmp_path: Path) -> Non
     assert "the main process failed" in (tmp_path / "1").read_text()
 
 
-def test_processes_that_have_different_things_do_not_begin(tmp_path: Path) -> None:
+def test_processes_with_different_data_do_not_start(tmp_path: Path) -> None:
     def work(rank: int) -> None:
         try:
             fit(Line(), line_data(seed=rank), settings(), tmp_path / "out", progress=False)
@@ -159,7 +159,7 @@ def test_processes_that_have_different_things_do_not_begin(tmp_path: Path) -> No
         assert "the processes do not have the same settings, task and data" in text
 
 
-def test_numbers_that_contradict_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_that_contradict_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (
         ("TORCHELASTIC_RUN_ID", "x"),
         ("WORLD_SIZE", "4"),
@@ -171,14 +171,14 @@ def test_numbers_that_contradict_torchrun(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-def test_a_device_that_is_not_there() -> None:
+def test_a_missing_device() -> None:
     with pytest.raises(ConfigError, match="accelerator: got 'cuda'; this machine has no CUDA dev"):
         fit(Line(), line_data(), settings(accelerator="cuda"))
 
 
 @pytest.mark.slow
 def test_the_command_starts_the_other_processes(tmp_path: Path) -> None:
-    """Lightning runs the script again, so there has to be one."""
+    """Lightning runs the script again, so it must exist."""
     script = tmp_path / "smnn"
     script.write_text("import typer\nfrom smnn.cli.train import train\ntyper.run(train)\n")
     options = ["--set", "epochs=2", "--set", "tensorboard=false", "--set", "accelerator=cpu"]
@@ -190,12 +190,13 @@ def test_the_command_starts_the_other_processes(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stderr
     assert run.stdout.count("Training finished after 12 steps.") == 1
     assert "GLOBAL_RANK" not in run.stderr
+    assert "terminate called" not in run.stderr
     starts = json.loads((tmp_path / "out" / "config.json").read_text())["starts"]
     assert [s["processes"] for s in starts] == [2]
 
 
 def test_one_process_does_not_load_lightning() -> None:
-    """Nor does importing the package, which would cost seconds."""
+    """Nor does importing the package: it takes seconds."""
     code = (
         "import sys, smnn.training as t;"
         "t.fit(t.Damping(), t.oscillations(8), t.TrainConfig(max_steps=1), progress=False);"

@@ -1,4 +1,4 @@
-"""A run that was killed and resumed is the run that was not."""
+"""A run that was killed and resumed equals an uninterrupted one."""
 
 import os
 import random
@@ -37,18 +37,18 @@ def uninterrupted(out: Path, **options: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The run that nobody interrupts."""
+    """The uninterrupted run."""
     return uninterrupted(tmp_path_factory.mktemp("whole"))
 
 
 @pytest.fixture(scope="module")
 def brief(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """A shorter one: three checkpoints, two evaluations, both of them the best so far."""
+    """A shorter run: three checkpoints, and two evaluations that both improve."""
     return uninterrupted(tmp_path_factory.mktemp("brief"), max_steps=10)
 
 
 def check_complete(out: Path) -> None:
-    """Every folder that is called a checkpoint is one."""
+    """Check that every folder with the name of a checkpoint is complete."""
     for folder in (out / "checkpoints").glob("[sb]*-*"):
         checkpoint.read_checkpoint(folder)
     if (out / "checkpoints" / "latest").exists():
@@ -76,7 +76,7 @@ def test_killed_at_a_random_step(tmp_path: Path, whole: dict[str, Any], step: in
 
 
 def dying(nth: int) -> None:
-    """Let this process die just before its n-th call that changes what is on disk."""
+    """Kill this process just before its n-th system call that changes the disk."""
     count = 0
 
     def counted(call: Any) -> Any:
@@ -142,10 +142,10 @@ def test_killed_again_and_again_at_random_moments(tmp_path: Path, whole: dict[st
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_signals_end_cleanly_and_say_how_to_go_on(
+def test_signals_end_cleanly_and_explain_how_to_resume(
     tmp_path: Path, whole: dict[str, Any], number: int, code: int
 ) -> None:
-    said = tmp_path / "said"
+    stderr = tmp_path / "stderr"
     out = tmp_path / "out"
 
     def work() -> None:
@@ -159,13 +159,13 @@ def test_signals_end_cleanly_and_say_how_to_go_on(
         task.losses = slow
         fit(task, small_data(), small_config(checkpoint_every=1000), out)
 
-    process = forked(work, stderr=said)
+    process = forked(work, stderr=stderr)
     while not (out / "steps.csv").exists():
-        assert process.is_alive(), said.read_text()
+        assert process.is_alive(), stderr.read_text()
         time.sleep(0.01)
     os.kill(process.pid, number)
     assert ended(process) == code
-    text = said.read_text()
+    text = stderr.read_text()
     name = (out / "checkpoints" / "latest").read_text().strip()
     assert f"Stopped by {signal.Signals(number).name} after step {int(name[5:])};" in text
     assert "To continue: run the same again with resume=True" in text
@@ -174,7 +174,7 @@ def test_signals_end_cleanly_and_say_how_to_go_on(
     check_same(out, train(out, resume=True), whole)
 
 
-def test_a_finished_run_has_nothing_left_to_do(tmp_path: Path, whole: dict[str, Any]) -> None:
+def test_resuming_a_finished_run_changes_nothing(tmp_path: Path, whole: dict[str, Any]) -> None:
     train(tmp_path)
     before = files(tmp_path)
     task, result = train(tmp_path, resume=True)
@@ -183,13 +183,15 @@ def test_a_finished_run_has_nothing_left_to_do(tmp_path: Path, whole: dict[str, 
     check_same(tmp_path, (task, result), whole)
 
 
-def test_a_run_without_a_checkpoint_starts_anew(tmp_path: Path, whole: dict[str, Any]) -> None:
+def test_a_run_without_a_checkpoint_starts_from_the_beginning(
+    tmp_path: Path, whole: dict[str, Any]
+) -> None:
     (tmp_path / "steps.csv").write_text("left,over\n1,2\n")
     check_same(tmp_path, train(tmp_path, resume=True), whole)
 
 
-def test_training_on_is_training_longer(tmp_path: Path) -> None:
-    """Where the schedule does not depend on the length, a run may be made longer."""
+def test_a_run_can_be_extended(tmp_path: Path) -> None:
+    """If the schedule does not depend on the length."""
     short, long = tmp_path / "short", tmp_path / "long"
     options = {"epochs": None, "schedule": "constant"}
     train(short, **options, max_steps=10)  # two whole epochs
@@ -202,43 +204,43 @@ def test_training_on_is_training_longer(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"lr": 0.02}, r"lr: 0\.01 there, 0\.02 here"),
-        ({"seed": 1}, "seed: 0 there, 1 here"),
-        ({"schedule": "cosine"}, "schedule: 'plateau' there, 'cosine' here"),
+        ({"lr": 0.02}, r"lr: 0\.01 in the checkpoint, 0\.02 now"),
+        ({"seed": 1}, "seed: 0 in the checkpoint, 1 now"),
+        ({"schedule": "cosine"}, "schedule: 'plateau' in the checkpoint, 'cosine' now"),
     ],
 )
-def test_another_run_is_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+def test_other_settings_are_rejected(tmp_path: Path, options: dict[str, Any], message: str) -> None:
     train(tmp_path, max_steps=4)
     with pytest.raises(CheckpointError, match=f"belongs to another run .*{message}"):
         train(tmp_path, resume=True, **options)
 
 
-def test_another_length_is_refused_where_the_schedule_depends_on_it(tmp_path: Path) -> None:
+def test_another_length_is_rejected_if_the_schedule_depends_on_it(tmp_path: Path) -> None:
     train(tmp_path, max_steps=4, schedule="cosine")
-    with pytest.raises(CheckpointError, match="max_steps: 4 there, 8 here"):
+    with pytest.raises(CheckpointError, match="max_steps: 4 in the checkpoint, 8 now"):
         train(tmp_path, resume=True, max_steps=8, schedule="cosine")
 
 
-def test_other_data_and_another_task_are_refused(tmp_path: Path) -> None:
+def test_other_data_and_another_task_are_rejected(tmp_path: Path) -> None:
     config = TrainConfig(max_steps=2, tensorboard=False)
     fit(Damping(), oscillations(40), config, tmp_path, progress=False)
     with pytest.raises(CheckpointError, match="training data: '"):
         fit(Damping(), oscillations(44), config, tmp_path, resume=True, progress=False)
     with pytest.raises(CheckpointError, match=r"task_config: .*'order': 4.*'order': 3"):
         fit(Damping(order=3), oscillations(40), config, tmp_path, resume=True, progress=False)
-    with pytest.raises(CheckpointError, match="task: 'damping' there, None here"):
+    with pytest.raises(CheckpointError, match="task: 'damping' in the checkpoint, None now"):
         fit(Line(), line_data(), config, tmp_path, resume=True, progress=False)
 
 
 def test_a_folder_with_a_run_is_not_overwritten(tmp_path: Path) -> None:
     train(tmp_path, max_steps=2)
     before = files(tmp_path)
-    with pytest.raises(OutputError, match=r"holds a run already; resume it \(resume=True, --res"):
+    with pytest.raises(OutputError, match=r"holds a run already; resume that run or"):
         train(tmp_path, max_steps=2)
     assert files(tmp_path) == before
 
 
-def test_two_runs_do_not_write_into_one_folder(tmp_path: Path) -> None:
+def test_two_runs_cannot_use_one_folder(tmp_path: Path) -> None:
     class Nosy(Line):
         def losses(self, batch: Any) -> Any:
             with pytest.raises(OutputError, match="another process is training into"):
@@ -249,14 +251,14 @@ def test_two_runs_do_not_write_into_one_folder(tmp_path: Path) -> None:
     fit(Nosy(), line_data(), config, tmp_path, progress=False)
 
 
-def test_missing_logs_are_named(tmp_path: Path) -> None:
+def test_truncated_logs_are_reported(tmp_path: Path) -> None:
     train(tmp_path, max_steps=4)
     (tmp_path / "steps.csv").write_text("step\n")
     with pytest.raises(CheckpointError, match=r"steps\.csv has 5 bytes; the checkpoint was writ"):
         train(tmp_path, max_steps=8, resume=True)
 
 
-def test_older_checkpoints_go_and_the_best_stays(tmp_path: Path) -> None:
+def test_older_checkpoints_are_removed_and_the_best_is_kept(tmp_path: Path) -> None:
     _, result = train(tmp_path, keep_last=2, checkpoint_every=3, max_steps=20)
     names = sorted(p.name for p in (tmp_path / "checkpoints").iterdir())
     assert names == [
@@ -264,8 +266,8 @@ def test_older_checkpoints_go_and_the_best_stays(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_going_back_to_an_older_checkpoint(tmp_path: Path, whole: dict[str, Any]) -> None:
-    """Writing its name into `latest` abandons what came after, and leads to the same end."""
+def test_returning_to_an_older_checkpoint(tmp_path: Path, whole: dict[str, Any]) -> None:
+    """Its name in `latest` discards later steps, and the result is the same."""
     train(tmp_path)
     (tmp_path / "checkpoints" / "latest").write_text("step-0000000020\n")
     check_same(tmp_path, train(tmp_path, resume=True), whole)

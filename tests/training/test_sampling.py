@@ -1,6 +1,5 @@
-"""Which samples a step sees: checked as sets and against plain slicing."""
+"""Samples of each step, compared with sets and slices."""
 
-import random
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,13 @@ from training_cases import Line, RandomSamples, line_data
 
 from smnn import ShapeError
 from smnn.training import ConfigError, SeriesWindows, TrainConfig, fit
-from smnn.training._rng import derived_seed, preserved, seed_all
-from smnn.training._sampling import Fetch, Plan, Share, find_non_finite, load, tensors_in
+from smnn.training._data import (
+    Fetcher,
+    Sampler,
+    Share,
+    find_non_finite,
+    load,
+)
 
 sizes = st.integers(1, 40)
 
@@ -24,8 +28,8 @@ sizes = st.integers(1, 40)
 def test_processes_share_one_permutation(
     n: int, batch: int, world: int, parts: int, drop: bool
 ) -> None:
-    alone = Plan(n, batch, seed=7, drop_last=drop)
-    ranks = [Plan(n, batch, 7, drop, world, rank, parts) for rank in range(world)]
+    alone = Sampler(n, batch, seed=7, drop_last=drop)
+    ranks = [Sampler(n, batch, 7, drop, world, rank, parts) for rank in range(world)]
     assert alone.steps_per_epoch == (n // batch if drop else -(-n // batch))
     for epoch in range(2):
         seen: list[int] = []
@@ -51,14 +55,14 @@ def test_processes_share_one_permutation(
             assert sorted(seen) == list(range(n))
 
 
-def test_order_depends_on_seed_and_epoch_alone() -> None:
-    plan = Plan(30, 4, seed=1)
+def test_order_depends_only_on_seed_and_epoch() -> None:
+    plan = Sampler(30, 4, seed=1)
     first, second = plan.permutation(0), plan.permutation(1)
     assert not torch.equal(first, second)
     assert torch.equal(plan.permutation(0), first)
     torch.manual_seed(5)
-    assert torch.equal(Plan(30, 7, seed=1, world=3).permutation(1), second)
-    assert not torch.equal(Plan(30, 4, seed=2).permutation(0), first)
+    assert torch.equal(Sampler(30, 7, seed=1, world=3).permutation(1), second)
+    assert not torch.equal(Sampler(30, 4, seed=2).permutation(0), first)
 
 
 def losses(dataset: Any, **options: Any) -> list[float]:
@@ -66,8 +70,8 @@ def losses(dataset: Any, **options: Any) -> list[float]:
     return [row["loss"] for row in fit(Line(), dataset, config, progress=False).history]
 
 
-def test_loading_elsewhere_changes_nothing() -> None:
-    """Random numbers of a sample follow from the seed, the epoch and the sample."""
+def test_workers_do_not_change_samples() -> None:
+    """Random numbers of a sample depend on the seed, the epoch and the sample only."""
     here = losses(RandomSamples())
     assert losses(RandomSamples(), workers=2) == here
     assert losses(RandomSamples(), seed=1) != here
@@ -75,8 +79,8 @@ def test_loading_elsewhere_changes_nothing() -> None:
     assert losses(tensors, workers=1) == losses(tensors)
 
 
-def test_a_sample_differs_from_epoch_to_epoch() -> None:
-    fetch = Fetch(RandomSamples(), seed=0, name="training")
+def test_random_samples_differ_between_epochs() -> None:
+    fetch = Fetcher(RandomSamples(), seed=0, name="training")
     first, again, later = (fetch[Share(torch.tensor([3, 4]), 2, e)][0] for e in (0, 0, 1))
     assert torch.equal(first, again)
     assert not torch.equal(first, later)
@@ -84,16 +88,16 @@ def test_a_sample_differs_from_epoch_to_epoch() -> None:
     assert alone[0] == first[1]
 
 
-def test_tensor_data_sets_are_indexed_as_a_whole() -> None:
+def test_tensor_data_sets_are_indexed_by_batches() -> None:
     x, y = torch.arange(10), torch.arange(10.0)
-    fetch = Fetch(TensorDataset(x, y), 0, "training")
+    fetch = Fetcher(TensorDataset(x, y), 0, "training")
     found = fetch[Share(torch.tensor([4, 2]), 2, 0)]
     assert [t.tolist() for t in found] == [[4, 2], [4.0, 2.0]]
 
 
 def test_workers_keep_the_order() -> None:
-    fetch = Fetch(line_data(40), 0, "training")
-    plan = Plan(40, 3, 0)
+    fetch = Fetcher(line_data(40), 0, "training")
+    plan = Sampler(40, 3, 0)
     wanted = [plan.shares(s)[0] for s in range(30)]
     found = list(load(fetch, iter(wanted), 2))
     assert len(found) == 30
@@ -102,18 +106,18 @@ def test_workers_keep_the_order() -> None:
         assert torch.equal(batch[0], line_data(40).tensors[0][expected.indices])
 
 
-def test_data_without_an_index_are_refused() -> None:
+def test_iterable_data_sets_are_rejected() -> None:
     class Stream(IterableDataset):
         def __iter__(self) -> Any:
             return iter([])
 
     with pytest.raises(ConfigError, match="training data: got Stream; expected a data set with a"):
-        Fetch(Stream(), 0, "training")
+        Fetcher(Stream(), 0, "training")
 
 
-def test_digest_tells_data_apart() -> None:
+def test_digest_distinguishes_data() -> None:
     def digest(dataset: Any) -> str:
-        return Fetch(dataset, 0, "training").digest()
+        return Fetcher(dataset, 0, "training").digest()
 
     assert digest(line_data(9)) == digest(line_data(9))
     assert len({digest(line_data(9)), digest(line_data(10)), digest(line_data(9, seed=1))}) == 3
@@ -122,18 +126,12 @@ def test_digest_tells_data_apart() -> None:
 def test_non_finite_samples_are_found() -> None:
     x = torch.zeros(8, 3)
     x[2, 1], x[5, 0] = torch.nan, torch.inf
-    fetch = Fetch(TensorDataset(torch.arange(8), x), 0, "training")
+    fetch = Fetcher(TensorDataset(torch.arange(8), x), 0, "training")
     assert find_non_finite(fetch, torch.tensor([5, 1, 2]), 0) == "samples 2, 5 in [1]"
     assert find_non_finite(fetch, torch.tensor([5, 1]), 0) == "sample 5 in [1]"
     assert find_non_finite(fetch, torch.tensor([0, 1]), 0) is None
-    many = Fetch(TensorDataset(torch.full((9,), torch.nan)), 0, "training")
+    many = Fetcher(TensorDataset(torch.full((9,), torch.nan)), 0, "training")
     assert find_non_finite(many, torch.arange(9), 0) == "samples 0, 1, 2, 3, 4, ... in [0]"
-
-
-def test_places_in_a_batch_have_names() -> None:
-    batch = {"x": torch.zeros(1), "rest": (torch.zeros(2), [torch.zeros(3), "text"])}
-    assert [place for place, _ in tensors_in(batch)] == ["x", "rest[0]", "rest[1][0]"]
-    assert [place for place, _ in tensors_in(torch.zeros(1))] == [""]
 
 
 # ---------------------------------------------------------------- windows
@@ -158,7 +156,7 @@ def test_windows_are_slices(lengths: list[int], length: int, stride: int, V: int
     assert torch.equal(windows[-1], found[-1])
 
 
-def test_windows_of_a_file_are_mapped(tmp_path: Path) -> None:
+def test_files_are_memory_mapped(tmp_path: Path) -> None:
     path = tmp_path / "series.npy"
     x = np.arange(40, dtype=np.float32).reshape(20, 2)
     np.save(path, x)
@@ -177,10 +175,15 @@ def test_wrong_series(tmp_path: Path) -> None:
     x = np.zeros((5, 2))
     for series, length, stride, message in (
         (x, 6, 1, r"series\[0\]: got 5 times; expected at least 6"),
-        ([x, np.zeros((9, 3))], 2, 1, r"series\[1\]: got 3 variables; expected 2 as series\[0\]"),
+        (
+            [x, np.zeros((9, 3))],
+            2,
+            1,
+            r"series\[1\]: got 3 variables; expected 2 as in series\[0\]",
+        ),
         (np.zeros((2, 2, 2)), 1, 1, r"shape \(2, 2, 2\) of float64; expected numbers \(N, V\)"),
         (np.array(["a"]), 1, 1, "expected numbers"),
-        ([], 1, 1, "series: got none"),
+        ([], 1, 1, "series: got an empty sequence"),
         (x, 0, 1, "length: got 0; expected a positive"),
         (x, 2, 0, "stride: got 0; expected a positive"),
     ):
@@ -194,27 +197,3 @@ def test_wrong_series(tmp_path: Path) -> None:
     np.save(objects, np.array([{}], dtype=object), allow_pickle=True)
     with pytest.raises(ShapeError, match=r"expected a \.npy file of numbers"):
         SeriesWindows(objects, 1)
-
-
-# ---------------------------------------------------------------- random numbers
-
-
-def test_seeds() -> None:
-    seeds = {derived_seed(s, *p) for s in (0, 1) for p in ((), ("a",), ("a", 1), ("a", 11), (1,))}
-    assert len(seeds) == 10
-    assert all(0 <= s < 2**63 for s in seeds)
-    assert derived_seed(0, "step", 5) == derived_seed(0, "step", 5)
-
-
-def draw() -> tuple[float, float, float]:
-    return torch.rand(()).item(), random.random(), float(np.random.rand())
-
-
-def test_seeding_and_preserving() -> None:
-    cpu = torch.device("cpu")
-    seed_all(5, cpu)
-    first = draw()
-    seed_all(5, cpu)
-    with preserved():
-        draw()
-    assert draw() == first

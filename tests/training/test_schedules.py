@@ -1,4 +1,4 @@
-"""Learning rates, early stopping, and the scalar that both watch: each against its definition."""
+"""Learning rate schedules, early stopping and the monitored scalar."""
 
 import math
 from typing import Any
@@ -9,7 +9,7 @@ from short_runs import run, scripted, settings
 from training_cases import Line, line_data
 
 from smnn.training import ConfigError, Damping, Data, oscillations
-from smnn.training._schedule import Plateau, Watch, rate_factor
+from smnn.training._step import Plateau, rate_factor
 
 
 def factors(total: int, **options: Any) -> list[float]:
@@ -30,7 +30,7 @@ def test_cosine() -> None:
 
 
 @pytest.mark.parametrize("total", [1, 2, 3, 4, 5, 17, 100])
-def test_one_cycle_is_that_of_torch(total: int) -> None:
+def test_one_cycle_equals_torch(total: int) -> None:
     weight = torch.nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.Adam([weight], lr=1.0)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
@@ -45,15 +45,15 @@ def test_one_cycle_is_that_of_torch(total: int) -> None:
     assert factors(total, schedule="one-cycle") == pytest.approx(expected, rel=1e-12)
 
 
-def test_plateau_is_that_of_torch() -> None:
+def test_plateau_equals_torch() -> None:
     values = [5.0, 4, 4, 4, 4, 3.95, 3.94, 3.9, 3.9, 3.9, 3.9, 1, 1, 1, 1, 1, 1]
     optimizer = torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
     other = torch.optim.lr_scheduler.ReduceLROnPlateau(
         optimizer, factor=0.5, patience=2, threshold=0.05, threshold_mode="abs"
     )
-    plateau = Plateau(patience=2, factor=0.5, watch=Watch(0.05))
+    plateau = Plateau(settings(epochs=1, plateau_patience=2, min_delta=0.05))
     for step, value in enumerate(values):
-        plateau.take(value, step)
+        plateau.add(value, step)
         other.step(value)
         assert plateau.scale == optimizer.param_groups[0]["lr"]
     assert plateau.scale < 0.5
@@ -70,7 +70,7 @@ def test_early_stopping_and_the_best() -> None:
     assert [row["val_score"] for row in result.evaluations] == [5, 4, 4.5, 3.9, 3.95, 3.9, 3.85]
 
 
-def test_plateau_lowers_the_rate_that_is_used() -> None:
+def test_plateau_lowers_the_rate_of_the_run() -> None:
     task = scripted(5, 5, 5, 5)
     result = run(
         task, Data(line_data(), line_data()), epochs=4, monitor="score", lr=0.1,
@@ -79,28 +79,28 @@ def test_plateau_lowers_the_rate_that_is_used() -> None:
     assert [r["lr"] for r in result.history] == pytest.approx([0.1] * 6 + [0.01] * 2)
 
 
-def test_evaluating_less_often() -> None:
+def test_evaluate_every() -> None:
     task = scripted(5, 4, 3, 2, 1)
     data = Data(line_data(), line_data())
     result = run(task, data, epochs=5, evaluate_every=2, monitor="score")
     assert [r["epoch"] for r in result.evaluations] == [2, 4, 5]
 
 
-def test_monitor_that_is_not_there() -> None:
+def test_an_unknown_monitor() -> None:
     with pytest.raises(ConfigError, match=r"monitor: got 'accuracy'; the task returns loss\."):
         run(Damping(), oscillations(20), max_steps=2, monitor="accuracy")
     with pytest.raises(ConfigError, match=r"monitor: got 'accuracy'; the task returns loss\."):
         run(Damping(), oscillations(20).train, max_steps=2, monitor="accuracy")
 
 
-def test_without_validation_the_training_loss_decides() -> None:
+def test_without_validation_the_training_loss_is_monitored() -> None:
     result = run(Line(), line_data(), epochs=3)
     means = [sum(r["loss"] for r in result.history[i : i + 2]) / 2 for i in (0, 2, 4)]
     assert [r["train_loss"] for r in result.evaluations] == pytest.approx(means, rel=1e-14)
     assert result.best["value"] == min(r["train_loss"] for r in result.evaluations)
 
 
-def test_epoch_means_count_samples_not_batches() -> None:
+def test_epoch_means_are_over_samples() -> None:
     result = run(Line(), line_data(5), epochs=1, lr=1e-12)
     x, y = line_data(5).tensors
     assert result.metrics["train_loss"] == pytest.approx((2 * x - y).square().mean().item())

@@ -1,4 +1,4 @@
-"""`smnn train`: what it trains, prints and writes, and how it fails."""
+"""The command `smnn train`."""
 
 import json
 import os
@@ -115,14 +115,14 @@ def test_listing(tasks: str) -> None:
     done = call()
     assert done.exit_code == 0
     assert "damping" in done.stdout
-    assert "Learns damping and stiffness" in done.stdout
+    assert "Learn the damping and stiffness" in done.stdout
     own = call("--tasks", tasks, "--json")
     listed = {entry["task"]: entry for entry in json.loads(own.stdout)}
     assert listed["slope"]["summary"] == "Learns a slope."
     assert listed["slope"]["train"] == {"epochs": 3, "lr": 0.1, "tensorboard": False}
 
 
-def test_own_tasks(tmp_path: Path, tasks: str) -> None:
+def test_tasks_from_files_and_modules(tmp_path: Path, tasks: str) -> None:
     done = call("slope", "--tasks", tasks, "--out", str(tmp_path / "a"), "--set", "task.start=2.0")
     assert done.exit_code == 0, done.output
     assert load_task(tmp_path / "a", "latest").weight.item() > 2
@@ -135,16 +135,20 @@ def test_own_tasks(tmp_path: Path, tasks: str) -> None:
     [
         (["dampin"], 2, "there is no task 'dampin'; registered are: "),
         (["damping", "--set", "lrr=1"], 2, "there is no setting 'lrr'; did you mean lr?"),
-        (["damping", "--set", "lr=-1"], 2, "lr: got -1; expected a positive number."),
-        (["damping", "--set", "lr"], 2, "--set: got 'lr'; expected KEY=VALUE."),
+        (["damping", "--set", "lr=-1"], 2, "lr: got -1; expected more than 0."),
+        (["damping", "--set", "lr"], 2, "setting: got 'lr'; expected KEY=VALUE."),
         (["damping", "--set", "a.b=1"], 2, "got 'a.b'; expected KEY, task.KEY or data.KEY."),
         (["damping", "--set", "task.x=1"], 2, "task 'damping': got an unexpected keyword"),
         (["damping", "--set", "data.x=1"], 2, "data of 'damping': got an unexpected keyword"),
         (["damping", "--set", "data.samples=1"], 2, "oscillations: got samples=1"),
         (["nowhere.json"], 2, "cannot read nowhere.json: No such file or directory."),
-        (["damping", "--tasks", "nowhere.py"], 2, "--tasks: there is no file nowhere.py."),
-        (["damping", "--tasks", "no_module"], 2, "No module named 'no_module'; give a module or"),
-        (["--resume"], 2, "--resume needs the folder of the run: give --out."),
+        (
+            ["damping", "--tasks", "nowhere.py"],
+            2,
+            "cannot import tasks from nowhere.py: there is no such file.",
+        ),
+        (["damping", "--tasks", "no_module"], 2, "No module named 'no_module'. Give a module or"),
+        (["--resume"], 2, "--resume needs the folder of the run; add --out."),
         (["damping", "--set", "lr=1e300", "--set", "epochs=3"], 1, "is not finite at step 2"),
     ],
 )
@@ -180,7 +184,7 @@ def test_wrong_config_files(tmp_path: Path, content: str, message: str) -> None:
 def test_a_task_without_data(tmp_path: Path, tasks: str) -> None:
     done = call("no-data", "--tasks", tasks, "--out", str(tmp_path / "out"))
     assert done.exit_code == 2
-    assert "task 'no-data' was registered without data; train it with fit()." in done.stderr
+    assert "task 'no-data' is registered without data; train it with fit()." in done.stderr
 
 
 def test_a_folder_that_holds_a_run(tmp_path: Path) -> None:
@@ -190,7 +194,7 @@ def test_a_folder_that_holds_a_run(tmp_path: Path) -> None:
     assert "holds a run already" in done.stderr
     other = call("damping", "--out", str(tmp_path), *QUICK, "--resume", "--set", "lr=0.3")
     assert other.exit_code == 2
-    assert "belongs to another run (lr: 0.05 there, 0.3 here)" in other.stderr
+    assert "belongs to another run (lr: 0.05 in the checkpoint, 0.3 now)" in other.stderr
 
 
 def test_the_example_finds_its_equation(
@@ -208,8 +212,8 @@ def test_debug_shows_where(tmp_path: Path) -> None:
     assert type(done.exception).__name__ == "ConfigError"
 
 
-def test_interruption_says_how_to_go_on(tmp_path: Path) -> None:
-    """In a process of its own, as a person has it."""
+def test_interruption_explains_how_to_resume(tmp_path: Path) -> None:
+    """In a separate process."""
     script = tmp_path / "smnn"
     script.write_text("import typer\nfrom smnn.cli.train import train\ntyper.run(train)\n")
     options = ["--set", "epochs=100000", "--set", "tensorboard=false"]

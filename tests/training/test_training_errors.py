@@ -1,4 +1,4 @@
-"""What goes wrong in training: numbers that are not finite, wrong losses, nothing to train."""
+"""Errors of training: non-finite numbers, invalid losses, nothing to train."""
 
 import math
 from pathlib import Path
@@ -11,13 +11,13 @@ from torch import Tensor
 from training_cases import Line, line_data
 
 from smnn.training import ConfigError, Data, NonFiniteError, Task, TrainingError, evaluate, fit
-from smnn.training._sampling import Plan
+from smnn.training._data import Sampler
 
 
 def test_nan_in_the_data_is_named(tmp_path: Path) -> None:
     data = line_data(12)
     data.tensors[1][7] = math.nan
-    plan = Plan(12, 4, 0)
+    plan = Sampler(12, 4, 0)
     step = next(s for s in range(3) if 7 in plan.batch(s)) + 1
     task = Line()
     before = task.weight.item()
@@ -64,7 +64,7 @@ def test_a_monitored_scalar_that_is_not_finite_stops() -> None:
         run(scripted(1.0, math.nan, 1.0), data, epochs=3, monitor="score")
 
 
-def test_a_scalar_that_is_only_reported_may_be_nan(tmp_path: Path) -> None:
+def test_a_scalar_that_is_not_monitored_may_be_nan(tmp_path: Path) -> None:
     class Partly(Line):
         def evaluate(self, batch: Any) -> dict[str, Tensor]:
             return {**self.losses(batch), "rare": torch.tensor(math.nan)}
@@ -78,13 +78,13 @@ def test_a_scalar_that_is_only_reported_may_be_nan(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("returned", "message"),
     [
-        ({"other": torch.ones(())}, "must return a dict that holds 'loss'"),
-        (torch.ones(()), "must return a dict that holds 'loss'"),
+        ({"other": torch.ones(())}, "must return a dict with the key 'loss'"),
+        (torch.ones(()), "must return a dict with the key 'loss'"),
         ({"loss": torch.ones(3)}, r"'loss' is shape \(3,\); expected a scalar tensor"),
         ({"loss": torch.ones(()), "note": 1.0}, "'note' is float; expected a scalar tensor"),
     ],
 )
-def test_wrong_losses(returned: Any, message: str) -> None:
+def test_invalid_losses(returned: Any, message: str) -> None:
     class Wrong(Line):
         def losses(self, batch: Any) -> Any:
             return returned
@@ -93,7 +93,7 @@ def test_wrong_losses(returned: Any, message: str) -> None:
         run(Wrong(), line_data(), max_steps=1)
 
 
-def test_scalars_that_change() -> None:
+def test_scalars_must_not_change() -> None:
     class Fickle(Line):
         def losses(self, batch: Any) -> dict[str, Tensor]:
             self.calls = getattr(self, "calls", 0) + 1
@@ -119,11 +119,11 @@ def test_nothing_to_train_or_to_train_on() -> None:
         run(Line(), line_data(), max_steps=1, batch_size=9, drop_last=True)
     with pytest.raises(ConfigError, match="data: got list; expected a data set or Data"):
         run(Line(), [1, 2], max_steps=1)
-    with pytest.raises(ConfigError, match="resume needs the folder of the run"):
+    with pytest.raises(ConfigError, match="resume=True needs the folder of the run"):
         fit(Line(), line_data(), settings(max_steps=1), resume=True)
 
 
-def test_a_task_must_say_what_it_is() -> None:
+def test_required_methods() -> None:
     class Bare(Task):
         pass
 

@@ -1,4 +1,4 @@
-"""Small tasks with the solver inside, and processes that can be killed."""
+"""Small tasks, and processes that can be killed."""
 
 import multiprocessing
 import os
@@ -24,10 +24,10 @@ FORK = multiprocessing.get_context("fork")
 
 @register_task("test-encoder")
 class Encoder(Task):
-    """Reads the coefficients of an oscillator off its trajectory.
+    """Estimate the coefficients of an oscillator from its trajectory.
 
-    Everything that a resumption could lose takes part in the loss: random numbers of each kind, a
-    buffer that changes after each epoch, and extra state.
+    Everything that resuming could lose affects the loss: random numbers of each kind, a buffer that
+    changes after each epoch, and extra state.
     """
 
     def __init__(self, width: int = 8, dropout: float = 0.2, die_at: int | None = None) -> None:
@@ -96,7 +96,7 @@ def train(out: Path | None, *, resume: bool = False, die_at: int | None = None, 
 
 
 def files(out: Path) -> dict[str, bytes]:
-    """What must not depend on interruptions: logs, the last checkpoint, the best weights."""
+    """Files that must not depend on interruptions: logs, latest checkpoint, best weights."""
     names = ["steps.csv", "epochs.csv", "checkpoints/latest", "checkpoints/best"]
     for pointer in names[2:]:
         folder = (out / pointer).read_text().strip()
@@ -107,7 +107,7 @@ def files(out: Path) -> dict[str, bytes]:
 
 
 class Line(Task):
-    """The smallest task: one weight, no solver. Losses can be scripted."""
+    """A minimal task: one weight, no solver."""
 
     def __init__(self, start: float = 2.0) -> None:
         super().__init__()
@@ -143,7 +143,7 @@ class RandomSamples(Dataset):
 
 
 def forked(work: Callable[[], Any], stderr: Path | None = None) -> multiprocessing.Process:
-    """Start a copy of this process that does some work and ends."""
+    """Fork a process that runs a function and ends."""
 
     def body() -> None:
         if stderr is not None:
@@ -164,7 +164,7 @@ def forked(work: Callable[[], Any], stderr: Path | None = None) -> multiprocessi
 
 
 def ended(process: multiprocessing.Process, timeout: float = 120) -> int:
-    """Wait for a process; its exit code."""
+    """Wait for a process and return its exit code."""
     process.join(timeout)
     if process.is_alive():
         process.kill()

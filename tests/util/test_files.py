@@ -1,4 +1,4 @@
-"""Files appear whole or not at all, and a wrong place for them is named."""
+"""Atomic writes, output folders, machine description and optional packages."""
 
 import json
 import os
@@ -11,10 +11,10 @@ from smnn._util import files
 from smnn._util.files import OutputError, prepare_output, write_atomically, write_json
 from smnn._util.machine import describe_machine
 from smnn._util.optional import MissingPackageError, require
-from smnn.experiments._timing import time_in_turns
+from smnn.experiments.timing import time_in_turns
 
 
-def test_json_replaces_what_was_there(tmp_path: Path) -> None:
+def test_json_replaces_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     path.write_text("old")
     assert write_json(path, {"a": [1.5, None]}) == path
@@ -48,13 +48,13 @@ def test_interrupted_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     assert os.listdir(tmp_path) == []
 
 
-def test_not_a_number_is_not_written(tmp_path: Path) -> None:
+def test_nan_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="JSON"):
         write_json(tmp_path / "x.json", {"a": float("nan")})
     assert os.listdir(tmp_path) == []
 
 
-def test_output_folder_is_made_and_left_empty(tmp_path: Path) -> None:
+def test_output_folder_is_created_empty(tmp_path: Path) -> None:
     folder = prepare_output(tmp_path / "a" / "b")
     assert folder.is_dir()
     assert os.listdir(folder) == []
@@ -68,14 +68,14 @@ def test_file_in_place_of_the_folder(tmp_path: Path) -> None:
         prepare_output(tmp_path / "taken" / "below")
 
 
-def test_machine_is_described_without_naming_its_owner() -> None:
+def test_machine_description_is_anonymous() -> None:
     machine = describe_machine()
     assert machine["versions"]["torch"].startswith("2.")
     assert machine["cores"] >= 1
     assert os.uname().nodename not in json.dumps(machine).split('"')
 
 
-def test_missing_package_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_error_has_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("scipy", "scipy.integrate"):
         monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(
@@ -84,7 +84,7 @@ def test_missing_package_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatc
         require("scipy.integrate", "integrate")
 
 
-def test_a_package_may_be_called_otherwise_than_its_module(
+def test_package_names_that_differ_from_the_module(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "sklearn", None)

@@ -1,32 +1,36 @@
-"""The public functions: check the arguments, choose a backend, call the operators."""
+"""The public functions: validate, find a plan, solve, check."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from smnn._solver.condition import SolveInfo as SolveInfo
-from smnn._solver.condition import engine_for, refuse_noise, with_condition
-from smnn._solver.diagnostics import Verdict, few_initial_values
-from smnn._solver.eager import (
-    Signature,
-    check_like,
-    layout_of,
-    may_be_quick,
-    remember,
-    remember_latest,
-    remembered,
-    solve_like,
-    solve_like_latest,
-    solve_problem,
+from smnn._solver.autograd import eager, ops
+from smnn._solver.cpu.backend import CpuBackend
+from smnn._solver.cyclic import TorchBackend
+from smnn._solver.diagnostics import (
+    Diagnostics,
+    SolveInfo,
+    condition_of,
+    final_status,
+    raise_if_failed,
+    refuse_ill_conditioned,
+    with_condition,
 )
-from smnn._solver.gpu.native.extension import CHECKED, INFO, SOLUTION
-from smnn._solver.problem import Problem, Weight, make_problem, with_orders
-from smnn._solver.recompute import solve_forgetfully
-from smnn._solver.rows import central_rows, governing, initial, taylor_rows
+from smnn._solver.gpu.backend import GpuBackend
+from smnn._solver.plan import Backend, Plan, choose_backend, plan_for, register
+from smnn._solver.problem import Problem, Weight, fit, make_problem, with_orders
+from smnn._solver.reference import ReferenceBackend
+from smnn._solver.rows import central_rows, governing, initial, normal_residual, taylor_rows
 from smnn.errors import mismatch
+
+for _backend in (CpuBackend(), GpuBackend(), TorchBackend(), ReferenceBackend()):
+    register(_backend)
 
 
 class Residuals(NamedTuple):
@@ -104,16 +108,8 @@ def solve(
         >>> f"{y[-1, 0, 0]:.12f}"
         '0.367879441106'
     """
-    c = with_orders(c, order)
-    rest = (w_gov, w_init, w_smooth), scheme, n_steps, backend
-    if keep_factor:
-        known = solve_like_latest(c, d, u, s, rest, CHECKED if check else SOLUTION)
-        if known is not None:
-            found, signature = known
-            if isinstance(found, Tensor):
-                return _shaped(found, signature.batch)
-            return _judged((c, d, u, s), rest[0], check, False, signature, *found)[0]
-    return _solve(c, d, u, s, rest, check=check, condition=False, keep_factor=keep_factor)[0]
+    options = Options(w_gov, w_init, w_smooth, scheme, n_steps, backend, keep_factor)
+    return _solve((with_orders(c, order), d, u, s), options, check=check).y
 
 
 def solve_ex(
@@ -132,9 +128,9 @@ def solve_ex(
     condition: bool = False,
     keep_factor: bool = True,
 ) -> tuple[Tensor, SolveInfo]:
-    """As `solve`, without raising and without waiting for the device.
+    """Like `solve`, but returns diagnostics instead of raising, and does not synchronize.
 
-    Failed samples are NaN in `y` and have a non-zero `info.status`; the others are not disturbed.
+    Failed samples are NaN in `y` and have a non-zero `info.status`; the others are not affected.
 
     Args:
         c: As in `solve`.
@@ -152,173 +148,292 @@ def solve_ex(
             one above 1e15 as singular. Takes some ten times as long as the solution.
         keep_factor: As in `solve`.
     """
-    c = with_orders(c, order)
-    rest = (w_gov, w_init, w_smooth), scheme, n_steps, backend
-    if keep_factor and not condition:
-        known = solve_like_latest(c, d, u, s, rest, INFO)
-        if known is not None:
-            (y, status, rcond, weakest), signature = known
-            if len(signature.batch) == 1:
-                return y, SolveInfo(status, rcond, weakest)
-            info = [status, rcond, weakest]
-            return _shaped(y, signature.batch), _informed(info, signature.batch)
-    y, told, batch = _solve(
-        c, d, u, s, rest, check=False, condition=condition, keep_factor=keep_factor
-    )
-    return y, _informed(told.tensors() if isinstance(told, Verdict) else told, batch)
+    options = Options(w_gov, w_init, w_smooth, scheme, n_steps, backend, keep_factor)
+    found = _solve((with_orders(c, order), d, u, s), options, condition=condition)
+    return found.y, SolveInfo(*(_with_batch(x, found.batch) for x in found.info()))
 
 
-def _informed(info: list[Tensor], batch: tuple[int, ...]) -> SolveInfo:
-    """With the batch axes."""
-    return SolveInfo(*[x if len(batch) == 1 else x.view(batch) for x in info])
+class Options(NamedTuple):
+    """Options of a call besides its tensors."""
+
+    w_gov: Weight = 1.0
+    w_init: Weight = 1.0
+    w_smooth: Weight = 1.0
+    scheme: str = "smnn"
+    n_steps: int | None = None
+    backend: str = "auto"
+    keep_factor: bool = True
 
 
-Told = Verdict | list[Tensor]
-"""Status, rcond and weakest, and perhaps the condition; or a verdict, for who asks for them."""
+class _Solution(NamedTuple):
+    """Result of a call: `y` with the caller's batch axes, the rest with one batch axis."""
+
+    y: Tensor
+    factor: Tensor
+    diagnostics: Diagnostics
+    condition: Tensor | None
+    batch: tuple[int, ...]
+
+    def info(self) -> list[Tensor]:
+        found = self.diagnostics.tensors()
+        return found if self.condition is None else [*found, self.condition]
 
 
 def _solve(
-    c: Tensor,
-    d: Tensor,
-    u: Tensor,
-    s: Tensor,
-    rest: Any,
-    *,
-    check: bool,
-    condition: bool,
-    keep_factor: bool,
-) -> tuple[Tensor, Told, tuple[int, ...]]:
-    """Solve with what is remembered of an earlier call with the same shapes, or from the start.
-
-    Args:
-        c: As in `solve`, like the next three.
-        d: See there.
-        u: See there.
-        s: See there.
-        rest: The weights, scheme, number of times, and backend.
-        check: As in `solve`.
-        condition: As in `solve_ex`.
-        keep_factor: As in `solve`.
-
-    Returns:
-        `y`, what is told of each sample, and the batch shape.
-    """
-    tensors = c, d, u, s
-    info: list[Tensor]
-    again = _solve_again if keep_factor else _solve_again_forgetfully
-    key = layout_of(tensors, rest)
-    if key is not None and (known := remembered(key)) is not None:
-        return again(known, tensors, rest, check, condition)
-    (w_gov, w_init, w_smooth), scheme, n_steps, backend = rest
-    problem, batch = make_problem(
-        c, d, u, s, w_gov=w_gov, w_init=w_init, w_smooth=w_smooth, scheme=scheme, n_steps=n_steps
-    )
-    engine, pieces = engine_for(problem, backend)
-    signature = Signature(problem, batch, engine, pieces)
-    if key is not None:
-        # Keep for the derivative what later calls keep: a checkpoint compares its second run.
-        remember(key, tensors, signature)
-        if (known := remembered(key)) is not None:
-            return again(known, tensors, rest, check, condition)
-    started = not check or _amply_started(c, u, w_init)
-    if keep_factor:
-        y, factor, *info = solve_problem(problem, batch, engine, pieces, check=check)
-        if condition or not started:
-            y, info = _look(problem, signature, factor, y, info, condition)
-    else:
-        y, info = solve_forgetfully(signature, problem.tensors, None, check=check)
-        started = started or not may_be_quick(problem.tensors)
-        y, info = _look_without(problem, signature, y, info, condition, started)
-    return _shaped(y, batch).to(c.dtype), info, batch
-
-
-def _look_without(
-    problem: Problem, signature: Signature, y: Tensor, info: list[Tensor], condition: bool,
-    started: bool,
-) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
-    """As `_look`, where no factor was kept, and if there is a reason to."""
-    if not (condition or (not started and few_initial_values(problem))):
-        return y, info
-    with torch.no_grad():
-        factor = signature.engine.solve(problem, signature.pieces).factor
-    return _look(problem, signature, factor, y, info, condition)
-
-
-def _solve_again(
-    signature: Signature, tensors: tuple[Tensor, ...], rest: Any, check: bool, condition: bool
-) -> tuple[Tensor, Told, tuple[int, ...]]:
-    """For tensors of a known layout and known options."""
-    found = solve_like(signature, tensors)
-    remember_latest(rest, signature)
-    return _judged(tensors, rest[0], check, condition, signature, *found)
-
-
-def _solve_again_forgetfully(
-    signature: Signature, tensors: tuple[Tensor, ...], rest: Any, check: bool, condition: bool
-) -> tuple[Tensor, Told, tuple[int, ...]]:
-    """The same with `keep_factor=False`."""
-    y, info = solve_forgetfully(signature, tensors, rest, check=check)
-    started = not check or _amply_started(tensors[0], tensors[2], rest[0][1])
-    problem, batch = signature.fit(tensors), signature.batch
-    y, info = _look_without(problem, signature, y, info, condition, started)
-    return _shaped(y, batch), info, batch
-
-
-def _judged(
-    tensors: tuple[Tensor, ...],
-    weights: tuple[Weight, Weight, Weight],
-    check: bool,
-    condition: bool,
-    signature: Signature,
-    y: Tensor,
-    factor: Tensor,
-    told: Told,
-) -> tuple[Tensor, Told, tuple[int, ...]]:
-    """What was found for tensors of a known layout, looked at as closely as is asked for."""
-    batch, w_init = signature.batch, weights[1]
+    tensors: Sequence[Tensor], options: Options, *, check: bool = False, condition: bool = False
+) -> _Solution:
+    """Solve with the plan of this layout, or by operators where a transform requires them."""
+    plan, dtype = None, tensors[0].dtype if isinstance(tensors[0], Tensor) else None
+    w_gov, w_init, w_smooth, scheme, n_steps, backend, keep_factor = options
+    if eager.is_eager():
+        plan = plan_for(tensors, (w_gov, w_init, w_smooth), scheme, n_steps, backend)
+    if plan is None:
+        problem, batch = make_problem(
+            *tensors, w_gov=w_gov, w_init=w_init, w_smooth=w_smooth, scheme=scheme, n_steps=n_steps
+        )
+        engine = choose_backend(backend, problem.c.device, problem.block)
+        if not eager.takes(problem.tensors):
+            solution = _solve_by_operators(problem, batch, engine, keep_factor, check, condition)
+            return solution._replace(y=solution.y.to(dtype))
+        plan, tensors = engine.plan(problem), problem.tensors
+        plan.batch = batch
+    y, factor, found = eager.solve(plan, tensors, keep_factor=keep_factor, check=check)
+    estimate = None
     if check:
-        check_like(signature, tensors, y, factor, told)
-    if isinstance(told, Verdict):
-        started = told.started and w_init != 0
-    else:
-        started = not check or _amply_started(tensors[0], tensors[2], w_init)
-    if condition or (check and not started):
-        info = told.tensors() if isinstance(told, Verdict) else told
-        y, told = _look(signature.fit(tensors), signature, factor, y, info, condition)
-    return _shaped(y, batch), told, batch
+        _raise_if_failed(plan, tensors, factor if keep_factor else None, found)
+    if condition or (check and not _has_initial_values(found, tensors, w_init)):
+        y, found, estimate = _examine(plan, tensors, y, factor, found, condition)
+    return _Solution(_with_batch(y, plan.batch).to(dtype), factor, found, estimate, plan.batch)
 
 
-def _look(
-    problem: Problem,
-    signature: Signature,
-    factor: Tensor,
-    y: Tensor,
-    info: list[Tensor],
+def _solve_by_operators(
+    problem: Problem, batch: tuple[int, ...], engine: Backend, keep_factor: bool, check: bool,
     condition: bool,
-) -> tuple[Tensor, list[Tensor]]:
-    """Estimate the condition if it is wanted, or make sure that it is not too large."""
-    engine, pieces = signature.engine, signature.pieces
+) -> _Solution:  # fmt: skip
+    pieces = engine.pieces_of(problem)
+    size = engine.factor_size(problem, pieces) if keep_factor else 0
+    y, factor, *info = ops.solve(*problem, engine.name, pieces, size, check, batch)
     if condition:
-        return with_condition(problem, engine, pieces, factor, y, info)
-    refuse_noise(problem, signature.batch, engine, pieces, factor, info)
-    return y, info
+        solve = _adjoint_operator(problem, engine, pieces, factor)
+        y, info = with_condition(problem, solve, y, info)
+    status, rcond, weakest, *estimate = info
+    found = Diagnostics(status, rcond, weakest)
+    return _Solution(
+        _with_batch(y, batch), factor, found, estimate[0] if condition else None, batch
+    )
 
 
-def _amply_started(c: Tensor, u: Tensor, w_init: Weight) -> bool:
-    """Whether there are as many initial values as derivatives, as far as a glance shows."""
+def _adjoint_operator(
+    problem: Problem, engine: Backend, pieces: int, factor: Tensor
+) -> Callable[[Tensor], Tensor]:
+    """`M^-1 g` as a registered operator."""
+    c, _, _, s, *weights, scheme = problem
+    left = c, s, *weights, scheme, engine.name, pieces
+    return lambda g: ops.adjoint(g, factor, *left)
+
+
+def _raise_if_failed(
+    plan: Plan, tensors: Sequence[Tensor], factor: Tensor | None, found: Diagnostics
+) -> None:
+    if found.fine:
+        return
+    problem, (status, rcond, weakest) = plan.fit(tensors), found.tensors()
+    if factor is not None:  # without one, doubtful samples have been examined part by part
+        status = final_status(plan, problem, factor, status, rcond, weakest)
+    raise_if_failed(problem, status, rcond, weakest, plan.batch)
+
+
+def _has_initial_values(found: Diagnostics, tensors: Sequence[Tensor], w_init: Weight) -> bool:
+    """A fast, conservative check that there are as many initial values as derivatives."""
     if isinstance(w_init, Tensor) or w_init == 0:
         return False
+    if found.started:
+        return True
+    c, _, u, *_ = tensors
     given = u.shape[-3] * u.shape[-1]
     if given >= c.shape[-1] - 1:
         return True
-    if c.device.type != "cpu" or not may_be_quick((c,)):
-        return False
-    return not c.detach().numpy()[..., given + 1 :].any()
+    return c.device.type == "cpu" and not c.detach().numpy()[..., given + 1 :].any()
 
 
-def _shaped(x: Tensor, batch: tuple[int, ...]) -> Tensor:
-    """Give the batch axes back."""
+def _examine(
+    plan: Plan, tensors: Sequence[Tensor], y: Tensor, factor: Tensor, found: Diagnostics,
+    condition: bool,
+) -> tuple[Tensor, Diagnostics, Tensor | None]:  # fmt: skip
+    """Estimate the condition number, or raise if it is too large though no pivot is small."""
+    problem, info = plan.fit([x.detach() for x in tensors]), found.tensors()
+    known = [factor] if factor.numel() else []
+
+    def solve(g: Tensor) -> Tensor:
+        if not known:  # solved without keeping the factor
+            known.append(plan.solve([x.detach() for x in tensors]).factor)
+        return plan.adjoint(known[0], g)
+
+    if not condition:
+        refuse_ill_conditioned(problem, plan.batch, solve, info)
+        return y, found, None
+    y, (status, rcond, weakest, estimate) = with_condition(problem, solve, y, info)
+    return y, Diagnostics(status, rcond, weakest), estimate
+
+
+def _with_batch(x: Tensor, batch: tuple[int, ...]) -> Tensor:
+    """Restore the caller's batch axes."""
     return x if len(batch) == 1 else x.view(batch + x.shape[1:])
+
+
+# ---------------------------------------------------------------- factorize
+
+
+class Factorization:
+    """A left-hand side, factorized, to be solved for many right-hand sides. See `factorize`."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        batch: tuple[int, ...],
+        backend: str,
+        *,
+        check: bool,
+        dtype: torch.dtype,
+    ) -> None:
+        engine = choose_backend(backend, problem.c.device, problem.block)
+        pieces = engine.pieces_of(problem)
+        if eager.takes(problem.tensors):
+            with torch.no_grad():
+                plan = engine.plan(problem, pieces)
+                _, factor, found = plan.solve()
+            if check:
+                plan.batch = batch
+                _raise_if_failed(plan, problem.tensors, factor, found)
+                solve = functools.partial(plan.adjoint, factor)
+                refuse_ill_conditioned(problem, batch, solve, found.tensors())
+            info = found.tensors()
+        else:
+            size = engine.factor_size(problem, pieces)
+            _, factor, *info = ops.solve(*problem, engine.name, pieces, size, check, batch)
+        self._problem, self._batch, self._dtype = problem, batch, dtype
+        self._adjoint = _adjoint_operator(problem, engine, pieces, factor)
+        self.info = SolveInfo(*(x.view(batch) for x in info))
+
+    def condition(self) -> Tensor:
+        """Estimated condition number of each sample, `(*B)`.
+
+        Of the weighted rows with columns of norm one: the factor by which rounding, and any other
+        relative error of the inputs, may be larger in the solution. A lower bound by iteration, in
+        practice within a factor of three. Above 1e15 there is no answer in float64.
+        """
+        weakest = self.info.weakest.flatten()
+        estimate, _ = condition_of(self._problem, self._adjoint, weakest, closely=True)
+        return estimate.view(self._batch)
+
+    def solve(self, d: Tensor, u: Tensor) -> Tensor:
+        """Solve for `d (*E, *B, T, Q)` and `u (*E, *B, T_init, V, R_init+1)`.
+
+        Further axes `*E` in front of the batch of the factor hold further right-hand sides. They
+        may be in both or in one; a size of 1 broadcasts.
+
+        Differentiable in `d`, `u` and everything that was factorized. One step of refinement with
+        the row residuals replaces the rotations, which are not kept.
+
+        Returns:
+            `y (*E, *B, T, V, R+1)`.
+        """
+        extra, d, u = self._many(d, u)
+        if extra is None:
+            return self._solve(d, u)
+        results = [self._solve(*one) for one in zip(d, u, strict=True)]
+        shape = extra + self._batch + tuple(self._problem.y_shape[1:])
+        return torch.stack(results).view(shape) if results else d.new_empty(shape)
+
+    def _many(self, d: Tensor, u: Tensor) -> tuple[tuple[int, ...] | None, Tensor, Tensor]:
+        """The axes in front of the batch, merged into one in both; `None` if there are none."""
+        if not (isinstance(d, Tensor) and isinstance(u, Tensor)):
+            return None, d, u  # `fit` says what is wrong
+        nb = len(self._batch)
+        front_d = tuple(d.shape[: max(d.ndim - nb - 2, 0)])
+        front_u = tuple(u.shape[: max(u.ndim - nb - 3, 0)])
+        if not front_d and not front_u:
+            return None, d, u
+        if not front_d:
+            d, front_d = d.view((1,) * len(front_u) + d.shape), (1,) * len(front_u)
+        if not front_u:
+            u, front_u = u.view((1,) * len(front_d) + u.shape), (1,) * len(front_d)
+        if len(front_d) != len(front_u) or any(
+            a != b and 1 not in (a, b) for a, b in zip(front_d, front_u, strict=True)
+        ):
+            raise mismatch(
+                "u",
+                f"{front_u} in front of the batch",
+                f"{front_d} as d has, with 1 where it broadcasts",
+                "Axes in front of the batch of the factor number right-hand sides.",
+            )
+        extra = tuple(torch.broadcast_shapes(front_d, front_u))
+        k, count = len(extra), math.prod(extra)
+        d, u = (x.expand(extra + x.shape[k:]).reshape((count, *x.shape[k:])) for x in (d, u))
+        return extra, d, u
+
+    def _solve(self, d: Tensor, u: Tensor) -> Tensor:
+        problem = self._problem
+        d = self._fit("d", d, problem.w_gov.shape[1:], time=1)
+        u = self._fit("u", u, problem.w_init.shape[1:], time=0)
+        whole = problem._replace(d=d, u=u)
+        y = self._adjoint(normal_residual(whole, d.new_zeros(problem.y_shape)))
+        y = y + self._adjoint(normal_residual(whole, y))
+        return y.view(self._batch + y.shape[1:]).to(self._dtype)
+
+    def _fit(self, name: str, x: Tensor, tail: tuple[int, ...], time: int) -> Tensor:
+        return fit(name, x, self._batch, tail, self._dtype, self._problem.c.device, time=time)
+
+
+def factorize(
+    c: Tensor,
+    s: Tensor,
+    *,
+    init_shape: tuple[int, int] = (1, 1),
+    w_gov: Weight = 1.0,
+    w_init: Weight = 1.0,
+    w_smooth: Weight = 1.0,
+    order: int | None = None,
+    scheme: str = "smnn",
+    n_steps: int | None = None,
+    backend: str = "auto",
+    check: bool = True,
+) -> Factorization:
+    """Factor a left-hand side once, to solve it for many right-hand sides.
+
+    The factor belongs to the returned object: nothing is cached elsewhere, and changing `c`
+    afterwards changes nothing.
+
+    Args:
+        c: As in `solve`.
+        s: As in `solve`.
+        init_shape: `(T_init, R_init+1)` of the initial values that `solve(d, u)` will be given.
+        w_gov: As in `solve`.
+        w_init: As in `solve`.
+        w_smooth: As in `solve`.
+        order: As in `solve`.
+        scheme: As in `solve`.
+        n_steps: As in `solve`.
+        backend: As in `solve`.
+        check: As in `solve`.
+    """
+    c, s = (
+        with_orders(c, order).clone(),
+        s.clone(),
+    )  # what is factored must not change with the caller's tensors
+    w_gov, w_init, w_smooth = (
+        w.clone() if isinstance(w, Tensor) else w for w in (w_gov, w_init, w_smooth)
+    )
+    nb, (Q, V) = c.ndim - 4, c.shape[-3:-1]
+    d = c.new_zeros((1,) * (nb + 1) + (Q,))
+    u = c.new_zeros((1,) * nb + (init_shape[0], V, init_shape[1]))
+    problem, batch = make_problem(
+        c, d, u, s, w_gov=w_gov, w_init=w_init, w_smooth=w_smooth, scheme=scheme, n_steps=n_steps
+    )
+    return Factorization(problem, batch, backend, check=check, dtype=c.dtype)
+
+
+# ---------------------------------------------------------------- residuals
 
 
 def residuals(
@@ -334,7 +449,7 @@ def residuals(
     order: int | None = None,
     scheme: str = "smnn",
 ) -> Residuals:
-    """How well each kind of row holds for a solution `y`, per sample: the measure of trust.
+    """Residuals of each kind of row for a solution `y`, per sample.
 
     Rows of weight zero are left out. A governing residual far above rounding means that the
     equations contradict each other or the initial values; a large smoothness residual that the step

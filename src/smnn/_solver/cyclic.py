@@ -10,14 +10,16 @@ on blocks `i-1` and `i`; the outermost links lead to blocks that do not exist an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from smnn._solver.base import Backend, Solved, nothing, relative_pivots
+from smnn._solver.diagnostics import diagnosed, nothing, relative_pivots
+from smnn._solver.plan import Backend, Plan, Solved
 from smnn._solver.problem import Problem
-from smnn._solver.rows import normal_residual
-from smnn._solver.taylor import link_rows
+from smnn._solver.rows import link_rows, normal_residual
 
 
 def _local_rows(problem: Problem) -> Tensor:
@@ -110,32 +112,22 @@ def _levels(blocks: int) -> list[int]:
     return out
 
 
-class TorchBackend(Backend):
-    """Batched tensor operations only."""
+def _sizes(problem: Problem) -> tuple[int, int]:
+    """Number of blocks, and unknowns of a block."""
+    T, n = problem.y_shape[1], problem.block
+    return (T + problem.reach - 1) // problem.reach, problem.reach * n
 
-    name = "torch"
 
-    def unsupported(self, device: torch.device, n: int) -> str | None:
-        """Any device with float64 and QR."""
-        del n
-        return "float64 does not exist on this device" if device.type == "mps" else None
+class CyclicPlan(Plan):
+    """Batched tensor operations only; nothing is worked out beforehand."""
 
-    def _sizes(self, problem: Problem) -> tuple[int, int]:
-        _, T, V, m = problem.y_shape
-        return ((T + 1) // 2, 2 * V * m) if problem.scheme == "central" else (T, V * m)
-
-    def factor_size(self, problem: Problem, pieces: int) -> int:
-        """`M x 3M` per block."""
-        del pieces
-        blocks, M = self._sizes(problem)
-        return problem.c.shape[0] * blocks * 3 * M * M
-
-    def solve(self, problem: Problem, pieces: int) -> Solved:
+    def solve(self, tensors: Sequence[Tensor] = ()) -> Solved:
         """Reduce to nothing, substitute back, refine once with the residual of the rows."""
+        problem = self.fit(tensors)
         if not problem.c.shape[0]:
             return nothing(problem)
         local, link = chain(problem)
-        blocks, M = self._sizes(problem)
+        blocks, M = _sizes(problem)
         norms = local[..., :-1].square().sum(2) + link[:, :-1, :, M:-1].square().sum(2)
         norms = norms + link[:, 1:, :, :M].square().sum(2)
         weights, factors, rights = norms.sqrt(), [], []
@@ -170,13 +162,13 @@ class TorchBackend(Backend):
             local, link, weights = local[:, 1::2], new, weights[:, 1::2]
         y = self._back(factors, rights, problem)
         factor = torch.cat([f.reshape(-1) for f in factors])
-        y = y + self.adjoint(problem, factor, normal_residual(problem, y), 1)
+        y = y + self.adjoint(factor, normal_residual(problem, y))
         rcond, weakest = self._weakest(ratios, problem)
-        return self.settle(problem, pieces, y, factor, rcond, weakest)
+        return diagnosed(self, problem, y, factor, rcond, weakest)
 
     def _weakest(self, ratios: list[Tensor], problem: Problem) -> tuple[Tensor, Tensor]:
         """Smallest ratio and the unknown it belongs to, in the order of time."""
-        blocks, M = self._sizes(problem)
+        blocks, M = _sizes(problem)
         B, T, V, m = problem.y_shape
         order = torch.arange(blocks, device=problem.c.device)
         flat = problem.c.new_full((B, blocks, M), torch.inf)
@@ -200,12 +192,12 @@ class TorchBackend(Backend):
             odd = whole
         return odd.reshape(B, -1)[:, : T * V * m].reshape(problem.y_shape)
 
-    def adjoint(self, problem: Problem, factor: Tensor, g: Tensor, pieces: int) -> Tensor:
+    def adjoint(self, factor: Tensor, g: Tensor) -> Tensor:
         """`R^T z = g` down the levels, `R x = z` back up."""
-        del pieces
+        problem = self.problem
         if not g.numel():
             return torch.empty_like(g)
-        blocks, M = self._sizes(problem)
+        blocks, M = _sizes(problem)
         B = g.shape[0]
         counts = _levels(blocks)
         parts = factor.split([B * count * 3 * M * M for count in counts])
@@ -222,3 +214,26 @@ class TorchBackend(Backend):
             load -= spill[:, :odd, M:]
             load[:, : R.shape[1] - 1] -= spill[:, 1:, :M]
         return self._back(factors, rights, problem)
+
+
+class TorchBackend(Backend):
+    """Odd-even reduction by batched tensor operations."""
+
+    name = "torch"
+
+    def unavailable(self, device: torch.device | None = None, n: int = 1) -> str | None:
+        """Any device with float64 and QR."""
+        del n
+        if device is not None and device.type == "mps":
+            return "float64 does not exist on this device"
+        return None
+
+    def factor_size(self, problem: Problem, pieces: int) -> int:
+        """`M x 3M` per block."""
+        del pieces
+        blocks, M = _sizes(problem)
+        return problem.c.shape[0] * blocks * 3 * M * M
+
+    def plan(self, problem: Problem, pieces: int | None = None) -> CyclicPlan:
+        """Sequences are never cut."""
+        return CyclicPlan(self, problem, pieces or 1)

@@ -1,4 +1,4 @@
-"""What is to be solved: `c, d, u, s` and weights, checked once and brought to one form."""
+"""Validation: `c, d, u, s` and the weights, checked once and brought to one form."""
 
 from __future__ import annotations
 
@@ -35,20 +35,34 @@ class Problem(NamedTuple):
 
     @classmethod
     def of(cls, tensors: Sequence[Tensor], scheme: str) -> Problem:
-        """From its seven tensors."""
+        """Make a problem of seven tensors."""
         c, d, u, s, w_gov, w_init, w_smooth = tensors
         return cls(c, d, u, s, w_gov, w_init, w_smooth, scheme)
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """All seven."""
+        """All seven tensors."""
         return self.c, self.d, self.u, self.s, self.w_gov, self.w_init, self.w_smooth
 
     @property
     def y_shape(self) -> tuple[int, int, int, int]:
-        """Shape of the solution."""
+        """Shape of the solution, `(B, T, V, R+1)`."""
         B, T, _, V, m = self.c.shape
         return B, T, V, m
+
+    @property
+    def block(self) -> int:
+        """Unknowns per time, `V (R+1)`."""
+        return self.c.shape[3] * self.c.shape[4]
+
+    @property
+    def reach(self) -> int:
+        """Number of later times that a row refers to."""
+        return 2 if self.scheme == "central" else 1
+
+    def part(self, samples: slice) -> Problem:
+        """The problem of some of the samples."""
+        return Problem.of([x[samples] for x in self.tensors], self.scheme)
 
 
 def _require_tensors(tensors: dict[str, Tensor]) -> None:
@@ -102,19 +116,19 @@ def _batch_shape(tensors: dict[str, tuple[Tensor, int]], batch_dims: int) -> tup
 
 def _number_of_times(c: Tensor, d: Tensor, s: Tensor, nb: int, n_steps: int | None) -> int:
     sizes = {"c": c.shape[nb], "d": d.shape[nb], "s": s.shape[nb] + 1}
-    told = {k: n for k, n in sizes.items() if n != (2 if k == "s" else 1)}
+    given = {k: n for k, n in sizes.items() if n != (2 if k == "s" else 1)}
     if n_steps is not None:
         if n_steps < 1:
             raise ShapeError(f"n_steps: got {n_steps}; expected at least 1.")
         T = n_steps
-    elif told:
-        T = next(iter(told.values()))
+    elif given:
+        T = next(iter(given.values()))
     else:
         raise ShapeError(
             "n_steps: got None; expected a number of times, because c, d and s all have time size "
             "1 and broadcast. Pass n_steps=T."
         )
-    for name, n in told.items():
+    for name, n in given.items():
         if n != T:
             have = f"{n - 1} steps" if name == "s" else f"{n} times"
             want = f"{T - 1} steps" if name == "s" else f"{T} times"
@@ -145,7 +159,7 @@ def _weight(name: str, w: Weight, shape: tuple[int, ...], rows: str, like: Tenso
 
 
 def _without_noise(x: Tensor, w: Tensor) -> Tensor:
-    """An absent row may hold anything; NaN and infinity in it become 0."""
+    """Replace NaN and infinity by 0 in rows of weight zero, which may hold anything."""
     return x.masked_fill((w == 0) & ~x.isfinite(), 0.0)
 
 
@@ -169,7 +183,7 @@ def fit(
         tail: Shape behind the batch axes.
         dtype: What the problem was given in.
         device: Where the problem lives.
-        time: How many leading axes of the tail may broadcast.
+        time: Number of leading axes of the tail that may broadcast.
     """
     if not isinstance(x, Tensor) or x.dtype != dtype or x.device != device:
         got = f"{x.dtype} on {x.device}" if isinstance(x, Tensor) else type(x).__name__
@@ -190,7 +204,7 @@ def fit(
 
 
 def _plain(x: Tensor) -> Tensor:
-    """In double precision, and with its values in memory: a view of `.imag` may mean `-x`."""
+    """Convert to double precision, and resolve lazily negated views."""
     return x.double().resolve_neg()
 
 

@@ -7,11 +7,13 @@ against it. The cost is cubic in `T V (R+1)`.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from smnn._solver.base import Backend, Solved, nothing, relative_pivots
+from smnn._solver.diagnostics import diagnosed, nothing, relative_pivots
+from smnn._solver.plan import Backend, Plan, Solved
 from smnn._solver.problem import Problem
 
 
@@ -70,24 +72,12 @@ def _twice(R: Tensor, g: Tensor) -> Tensor:
     return torch.linalg.solve_triangular(R, z, upper=True)
 
 
-class ReferenceBackend(Backend):
+class DensePlan(Plan):
     """Dense QR of the explicit rows, largest rows first, refined once with their residual."""
 
-    name = "reference"
-
-    def unsupported(self, device: torch.device, n: int) -> str | None:
-        """Any device that can hold the dense matrix."""
-        del device, n
-        return None
-
-    def factor_size(self, problem: Problem, pieces: int) -> int:
-        """One dense triangle per sample."""
-        del pieces
-        B, T, V, m = problem.y_shape
-        return B * (T * V * m) ** 2
-
-    def solve(self, problem: Problem, pieces: int) -> Solved:
+    def solve(self, tensors: Sequence[Tensor] = ()) -> Solved:
         """Orthogonalise `[A b]`; the triangle is the factor."""
+        problem = self.fit(tensors)
         if not problem.c.shape[0]:
             return nothing(problem)
         A, b, w = dense_rows(problem)
@@ -105,12 +95,33 @@ class ReferenceBackend(Backend):
         left, right = rows[..., :N], rows[..., N:]  # a dense QR mixes large rows into small ones
         y = y + _twice(R, left.mT @ (right - left @ y))
         y = y.reshape(problem.y_shape)
-        return self.settle(problem, pieces, y, R.reshape(-1), rcond, weakest)
+        return diagnosed(self, problem, y, R.reshape(-1), rcond, weakest)
 
-    def adjoint(self, problem: Problem, factor: Tensor, g: Tensor, pieces: int) -> Tensor:
+    def adjoint(self, factor: Tensor, g: Tensor) -> Tensor:
         """Two dense triangular solves."""
-        del pieces
         if not g.numel():
             return torch.empty_like(g)
         N = g[0].numel()
-        return _twice(factor.view(-1, N, N), g.reshape(-1, N, 1)).reshape(problem.y_shape)
+        R = factor.view(-1, N, N)
+        return _twice(R, g.reshape(-1, N, 1)).reshape(self.problem.y_shape)
+
+
+class ReferenceBackend(Backend):
+    """The dense oracle; its cost is cubic in the number of unknowns."""
+
+    name = "reference"
+
+    def unavailable(self, device: torch.device | None = None, n: int = 1) -> str | None:
+        """Any device that can hold the dense matrix."""
+        del device, n
+        return None
+
+    def factor_size(self, problem: Problem, pieces: int) -> int:
+        """One dense triangle per sample."""
+        del pieces
+        B, T, V, m = problem.y_shape
+        return B * (T * V * m) ** 2
+
+    def plan(self, problem: Problem, pieces: int | None = None) -> DensePlan:
+        """Nothing is worked out beforehand."""
+        return DensePlan(self, problem, pieces or 1)

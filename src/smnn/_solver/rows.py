@@ -1,24 +1,97 @@
-r"""The rows of the least-squares problem as tensor expressions.
+r"""The rows of the least-squares problem: their constants, and tensor expressions in them.
 
-Everything that is not elimination is here: the rows applied to a trajectory, their transpose, and
-the derivative of the bilinear form
+With $D = \mathrm{diag}(s^r)$ and the Taylor matrix $F_{ij} = 1/(j-i)!$, the forward rows of a step
+are $e = D y_{t+1} - F D y_t$ and the backward rows $D y_t - F^{-1} D y_{t+1} = -F^{-1} e$.
+Both together are one triangular set of rows $K e$ with $K^\top K = I + F^{-\top} F^{-1}$. A new
+smoothness scheme is a new $K$ (`unit_link`), or a new set of rows beside `central_rows`.
+
+The second half applies the rows to a trajectory, applies their transpose, and differentiates the
+bilinear form
 
 $$ J(\theta; \lambda, y) = \sum_{\text{rows}} w^2\, (a \cdot \lambda)\, (a \cdot y - b), $$
 
-which at fixed $\lambda, y$ is minus the gradient of a loss. Being plain tensor operations, these
-functions can be differentiated any number of times.
+which at fixed $\lambda, y$ is minus the gradient of a loss. These functions consist of plain tensor
+operations, so they can be differentiated any number of times.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from smnn._solver.problem import Problem
-from smnn._solver.taylor import smoothness_top, taylor
+if TYPE_CHECKING:
+    from smnn._solver.problem import Problem
+
+
+def _entries(R: int, sign: int) -> list[list[float]]:
+    """The entries of `taylor` as Python numbers, which `torch.compile` can trace."""
+    return [
+        [sign ** (j - i) / math.factorial(j - i) if j >= i else 0.0 for j in range(R + 1)]
+        for i in range(R + 1)
+    ]
+
+
+def taylor(R: int, sign: int = 1) -> Tensor:
+    """The matrix `F` (or its inverse, `sign=-1`), float64 on the CPU.
+
+    Created on every call, because a tensor depends on the mode (inference, fake) it is created in.
+    """
+    return torch.tensor(_entries(int(R), sign), dtype=torch.float64)
+
+
+def smoothness_top(R: int, scheme: str) -> int:
+    """How many orders have forward and backward rows."""
+    return R if scheme == "central" else R + 1
+
+
+def _triangle(weights: Tensor, scheme: str) -> Tensor:
+    """`K` for row weights `(..., R+1)`: the triangle of the stacked weighted rows."""
+    R = weights.shape[-1] - 1
+    top = smoothness_top(R, scheme)
+    inverse = taylor(R, -1).to(weights.device)
+    w = weights[..., :top, None]
+    rows = torch.cat(
+        [w * torch.eye(R + 1, dtype=w.dtype, device=w.device)[:top], w * inverse[:top]], -2
+    )
+    if rows.shape[-2] < R + 1:
+        rows = torch.nn.functional.pad(rows, (0, 0, 0, R + 1 - rows.shape[-2]))
+    return torch.linalg.qr(rows, mode="r")[1]
+
+
+def unit_link(R: int, scheme: str) -> tuple[np.ndarray, np.ndarray]:
+    """`K` and `K F` for weights of one."""
+    top = smoothness_top(R, scheme)
+    rows = np.concatenate([np.eye(R + 1)[:top], np.array(_entries(R, -1))[:top]])
+    rows = np.pad(rows, ((0, max(0, R + 1 - len(rows))), (0, 0)))
+    K: np.ndarray = np.linalg.qr(rows)[1]
+    return K, K @ np.array(_entries(R, 1))
+
+
+def link_rows(w_smooth: Tensor, scheme: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows `scale * (K D y_{t+1} - K F D y_t)` of every step and variable.
+
+    Args:
+        w_smooth: `(B, T-1, V, R+1)`. If its last axis is broadcast, one constant `K` serves all.
+        scheme: `"smnn"` or `"central"`.
+
+    Returns:
+        `scale (B, T-1, V)`, and `K` and `K F`, each `(B, T-1, V, R+1, R+1)`, possibly broadcast.
+    """
+    R = w_smooth.shape[-1] - 1
+    shape = (*w_smooth.shape, R + 1)
+    if w_smooth.stride(-1) == 0 or R == 0:
+        K, KF = (torch.from_numpy(x).to(w_smooth.device) for x in unit_link(R, scheme))
+        return w_smooth[..., 0], K.expand(shape), KF.expand(shape)
+    sizes = [1 if w_smooth.stride(i) == 0 else w_smooth.shape[i] for i in range(3)]
+    K = _triangle(w_smooth[: sizes[0], : sizes[1], : sizes[2]], scheme)
+    scale = torch.ones((), dtype=K.dtype, device=K.device).expand(w_smooth.shape[:-1])
+    return scale, K.expand(shape), (K @ taylor(R).to(K.device)).expand(shape)
 
 
 def governing(c: Tensor, x: Tensor) -> Tensor:
@@ -27,14 +100,14 @@ def governing(c: Tensor, x: Tensor) -> Tensor:
 
 
 def initial(x: Tensor, u: Tensor) -> Tensor:
-    """The part of `x` that initial values speak of: `(B, T_init, V, R_init+1)`."""
+    """The part of `x` for which initial values are given: `(B, T_init, V, R_init+1)`."""
     return x[:, : u.shape[1], :, : u.shape[3]]
 
 
 def _powers(s: Tensor, m: int) -> Tensor:
     """`s^r`, `(B, T-1, V, R+1)`."""
     out = [torch.ones_like(s)]
-    for _ in range(m - 1):  # products: several times faster than powers
+    for _ in range(m - 1):  # products are several times faster than powers
         out.append(out[-1] * s)
     return torch.stack(out, -1)
 
@@ -181,7 +254,7 @@ def row_gradients_tangent(
     )
 
     def chosen(lam: Tensor, y: Tensor, *theta: Tensor) -> tuple[Tensor, ...]:
-        every = row_gradients(Problem.of(theta, problem.scheme), lam, y)
+        every = row_gradients(problem.of(theta, problem.scheme), lam, y)
         return tuple(g for g, w in zip(every, wanted, strict=True) if w)
 
     found, transpose, *_ = torch.func.vjp(chosen, *inputs)

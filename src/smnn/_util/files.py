@@ -1,4 +1,4 @@
-"""Files: written whole or not at all into a folder that was tried first, and read within bounds."""
+"""Atomic writes into folders that were checked for access, and reads with a size limit."""
 
 from __future__ import annotations
 
@@ -15,35 +15,37 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from smnn.errors import DataError, SmnnError
+
 UNFINISHED = ".unfinished"
-"""Ending of a file that is being written; its name begins with a point."""
+"""Suffix of temporary files during a write; their names begin with a dot."""
 STALE = 600.0
-"""Seconds after which such a file was left by a process that was killed: contents are complete
-before writing begins, so that writing itself takes seconds."""
+"""Age in seconds at which a temporary file counts as left over from a killed process. A write takes
+seconds, because the content is complete before it starts."""
 LARGEST = 4 << 30
-"""Bytes that are taken from one text file, unpacked."""
+"""Maximum number of bytes read from one text file, after decompression."""
 LONGEST = 1 << 26
-"""Bytes of one line of it."""
+"""Maximum number of bytes in one line of a text file."""
 
 
-class OutputError(RuntimeError):
-    """Results cannot be written to the place that was asked for."""
+class OutputError(SmnnError, RuntimeError):
+    """Results cannot be written to the given path."""
 
 
-class InputError(ValueError):
-    """A file is not one that can be read here: too large, or no file at all."""
+class InputError(DataError):
+    """A path cannot be read: it is not a regular file, or too large."""
 
 
 # ---------------------------------------------------------------- writing
 
 
 def prepare_output(folder: Path) -> Path:
-    """Make the folder and make sure that files can be written there, before any computing.
+    """Create a folder and check that files can be written into it, before any computation.
 
-    What a process that was killed left unfinished is removed.
+    Temporary files left over from killed processes are removed.
 
     Raises:
-        OutputError: If it is a file, or nothing can be written into it.
+        OutputError: The path is a file, or the folder is not writable.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -51,7 +53,7 @@ def prepare_output(folder: Path) -> Path:
             file.write(b"\0")
             file.flush()
     except (FileExistsError, NotADirectoryError):
-        raise OutputError(f"{folder} is, or lies below, a file; give a folder.") from None
+        raise OutputError(f"{folder} is, or lies below, a file; expected a folder.") from None
     except OSError as error:
         raise _unwritable(folder, error, into=True) from error
     remove_unfinished(folder)
@@ -59,7 +61,7 @@ def prepare_output(folder: Path) -> Path:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove files that processes left behind which were killed while writing."""
+    """Remove temporary files left over from processes that were killed during a write."""
     for path in folder.glob(f".*{UNFINISHED}"):
         with contextlib.suppress(OSError):
             if time.time() - path.stat().st_mtime > STALE:
@@ -67,10 +69,10 @@ def remove_unfinished(folder: Path) -> None:
 
 
 def write_atomically(path: Path, content: str | bytes) -> Path:
-    """Write a file so that a reader sees the old content or the new, never a part.
+    """Write a file atomically: readers see either the old or the new content.
 
     Raises:
-        OutputError: If it cannot be written; nothing is left behind.
+        OutputError: The file cannot be written; no temporary file is left behind.
     """
     data = content.encode() if isinstance(content, str) else content
     temporary: str | None = None
@@ -95,13 +97,13 @@ def write_atomically(path: Path, content: str | bytes) -> Path:
 
 
 def write_json(path: Path, record: Mapping[str, Any]) -> Path:
-    """Write a record as JSON, atomically. NaN and infinity are refused: JSON has none."""
+    """Write a record as JSON, atomically. Raises `ValueError` for NaN and infinity."""
     return write_atomically(path, json.dumps(record, indent=2, allow_nan=False) + "\n")
 
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """What the system refuses inside is told as an `OutputError` about the path."""
+    """Convert an `OSError` inside the block to an `OutputError` that names the path."""
     try:
         yield
     except OSError as error:
@@ -115,7 +117,7 @@ def _unwritable(path: Path, error: OSError, *, into: bool = False) -> OutputErro
     )
 
 
-_FULL = " Free some space or write elsewhere, and run the same again."
+_FULL = " Free some space or write elsewhere, then try again."
 _REFUSED = " Give a folder that you may write to."
 _ADVICE = {
     errno.ENOSPC: _FULL, errno.EDQUOT: _FULL, errno.EFBIG: _FULL,
@@ -133,11 +135,11 @@ def _umask() -> int:
 
 
 def check_file(path: Path) -> os.stat_result:
-    """Make sure that a path is a file: reading a device or a pipe may never end.
+    """Check that a path is a regular file: reading from a device or a pipe may block forever.
 
     Raises:
-        InputError: It is something else.
-        OSError: There is nothing, or it cannot be looked at.
+        InputError: It is a folder, a device or a pipe.
+        OSError: It does not exist or is not accessible.
     """
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):
@@ -147,10 +149,10 @@ def check_file(path: Path) -> os.stat_result:
 
 
 def read_bounded(path: Path, most: int) -> bytes:
-    """A whole file, if it is not larger than it can reasonably be.
+    """Read a whole file of at most `most` bytes.
 
     Raises:
-        InputError: It has more than `most` bytes, or is no file.
+        InputError: It is larger, or not a regular file.
         OSError: It cannot be read.
     """
     size = check_file(path).st_size
@@ -160,17 +162,17 @@ def read_bounded(path: Path, most: int) -> bytes:
 
 
 def open_bounded(path: Path, most: int | None = None, line: int | None = None) -> IO[bytes]:
-    """A text file as bytes, unpacked if its name ends in `.gz`, within bounds.
+    """Open a text file for reading bytes with size limits; `.gz` files are decompressed.
 
-    A packed file of some kilobytes can hold more than any memory, in a single line or in many.
+    The limits protect against compressed files that expand beyond the available memory.
 
     Args:
         path: The file.
-        most: Bytes that may be read from it; `LARGEST` by default.
-        line: Bytes that may pass without the end of a line; `LONGEST` by default.
+        most: Maximum number of bytes in total; `LARGEST` by default.
+        line: Maximum number of bytes in one line; `LONGEST` by default.
 
     Raises:
-        InputError: It is no file. Reading raises it, too, beyond the bounds.
+        InputError: It is not a regular file. Also raised while reading beyond a limit.
     """
     check_file(path)
     bounds = LARGEST if most is None else most, LONGEST if line is None else line
@@ -178,7 +180,7 @@ def open_bounded(path: Path, most: int | None = None, line: int | None = None) -
 
 
 class _Bounded(io.RawIOBase):
-    """A file that counts what is read from it."""
+    """A file that enforces limits on the bytes read from it."""
 
     def __init__(self, path: Path, most: int, line: int) -> None:
         super().__init__()
@@ -202,8 +204,8 @@ class _Bounded(io.RawIOBase):
         ):  # fmt: skip
             if found > most:
                 raise InputError(
-                    f"{self._path.name} has more than {most:,} bytes {what}; expected fewer. Is "
-                    "it a table? Keep the rows and columns that are needed."
+                    f"{self._path.name} has more than {most:,} bytes {what}; expected fewer. Check "
+                    "that it is a table, and remove rows and columns that are not needed."
                 )
         return count
 

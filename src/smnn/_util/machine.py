@@ -1,4 +1,4 @@
-"""What machine and which versions made a result."""
+"""Description of the machine and of installed versions, stored with every result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PACKAGES = ("smnn", "torch", "numpy", "numba", "scipy")
 
 
 def describe_machine() -> dict[str, Any]:
-    """Processor, system and versions that produced a result; nothing that names a person."""
+    """Return processor, system and package versions; nothing that identifies a person or a host."""
     import torch
 
     return {
@@ -31,7 +31,7 @@ def describe_machine() -> dict[str, Any]:
 
 
 def package_versions(names: tuple[str, ...]) -> dict[str, str | None]:
-    """Installed versions; `None` where a package is absent."""
+    """Return the installed versions; `None` for packages that are not installed."""
     versions: dict[str, str | None] = {}
     for name in names:
         try:

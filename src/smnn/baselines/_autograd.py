@@ -1,8 +1,8 @@
-"""The derivative that all methods share, of any order.
+"""Derivatives of any order, shared by all methods.
 
 The backward pass of a solve is an adjoint solve with the kept state and a gradient per row; the
 backward pass of an adjoint solve is the same again, with a right-hand side of zero
-(`smnn._solver.ops` does likewise for the banded problem).
+(`smnn._solver.autograd` does likewise for the banded problem).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Solve(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        """Keep the problem, its solution and the state."""
+        """Save the problem, its solution and the state."""
         *tensors, ctx.method = inputs
         ctx.save_for_backward(*tensors, *output[:2], *output[5:])
         ctx.mark_non_differentiable(*output[2:])
@@ -39,7 +39,7 @@ class Solve(torch.autograd.Function):
     def backward(
         ctx: Any, gy: Tensor | None, ge: Tensor | None, *_: Any
     ) -> tuple[Tensor | None, ...]:
-        """Adjoint solve, then a gradient per row."""
+        """Solve the adjoint equation, then compute one gradient per row."""
         c, d, u, s, p, load, y, eps, *state = ctx.saved_tensors
         wanted = list(ctx.needs_input_grad[:6])
         if (gy is None and ge is None) or not any(wanted):
@@ -53,25 +53,25 @@ class Solve(torch.autograd.Function):
 
 
 class Adjoint(torch.autograd.Function):
-    """The dual unknowns for the gradient by the solution. `d`, `u` and `p` lend their shapes."""
+    """Dual unknowns for a gradient with respect to the solution; `d`, `u`, `p` give shapes only."""
 
     @staticmethod
     def forward(
         gy: Tensor, ge: Tensor, c: Tensor, d: Tensor, u: Tensor, s: Tensor, p: Tensor,
         method: Method, *state: Tensor,
     ) -> Point:  # fmt: skip
-        """Solve with the kept state."""
+        """Solve with the saved state."""
         return method.adjoint(_still(c, d, u, s, p), state, Point(gy, ge))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Point) -> None:
-        """Keep the problem, the dual unknowns and the state."""
+        """Save the problem, the dual unknowns and the state."""
         _, _, *tensors, ctx.method = inputs[:8]
         ctx.save_for_backward(*tensors, *output, *inputs[8:])
 
     @staticmethod
     def backward(ctx: Any, vy: Tensor, ve: Tensor) -> tuple[Tensor | None, ...]:
-        """Another adjoint solve, then a gradient per row with `b = 0`."""
+        """Solve the adjoint equation again; one gradient per row with `b = 0`."""
         c, d, u, s, p, y, eps, *state = ctx.saved_tensors
         mu = Point(*Adjoint.apply(vy, ve, c, d, u, s, p, ctx.method, *state))
         need = ctx.needs_input_grad
@@ -84,7 +84,7 @@ class Adjoint(torch.autograd.Function):
 
 
 def _still(c: Tensor, d: Tensor, u: Tensor, s: Tensor, p: Tensor) -> System:
-    """The same left-hand side with zeros on the right."""
+    """Return the problem with a right-hand side of zero."""
     zero = c.new_zeros(())
     load = zero.expand(c.shape[0])
     return System.of(c, zero.expand(d.shape), zero.expand(u.shape), s, zero.expand(p.shape), load)

@@ -1,4 +1,4 @@
-r"""The original MNN in linear time: its matrix is a band with a narrow border.
+r"""The original MNN in linear time: its matrix is banded with a narrow border.
 
 Let $\hat M$ be the band: the normal matrix of the rows without slack and without periodic rows.
 The unknown slack, and one multiplier for every periodic row, are the border:
@@ -23,10 +23,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from smnn._solver.base import Backend
 from smnn._solver.diagnostics import OK
+from smnn._solver.plan import Plan, choose_backend
 from smnn._solver.problem import Problem
-from smnn._solver.registry import choose_backend
 from smnn._solver.rows import normal_residual
 from smnn.baselines._methods import Method, Outcome, State
 from smnn.baselines._system import (
@@ -43,7 +42,7 @@ from smnn.baselines._system import (
 )
 
 SMALLEST_SCHUR = 1e-14
-"""Below this part of its diagonal entry, the slack is taken for undetermined."""
+"""Pivot of the slack, relative to its diagonal entry, below which it counts as undetermined."""
 
 
 @dataclass(frozen=True)
@@ -107,22 +106,23 @@ class Exact(Method):
 
     backend: str
 
-    def _engine(self, system: System) -> tuple[Backend, int]:
-        B, T, V, m = system.problem.y_shape
-        engine = choose_backend(self.backend, system.problem.c.device, V * m)
-        return engine, engine.pieces(B, T, V * m, 2)
+    def _plan(self, problem: Problem) -> Plan:
+        B, T, _, _ = problem.y_shape
+        engine = choose_backend(self.backend, problem.c.device, problem.block)
+        return engine.plan(problem, engine.pieces(B, T, problem.block, 2))
 
     def solve(self, system: System) -> Outcome:
         """Factor the band, solve for the border, put both together, correct once."""
-        engine, pieces = self._engine(system)
         problem = system.problem
         band = _band(system, slack_column(problem.s, problem.c.shape[-1]))
         times, orders = (band.problem.u.shape[i] - problem.u.shape[i] for i in (1, 3))
         start = pad(problem.u, (0, orders, 0, 0, 0, times))
-        solved = engine.solve(band.problem._replace(d=problem.d, u=start), pieces)
+        plan = self._plan(band.problem._replace(d=problem.d, u=start))
+        y, factor, diagnostics = plan.solve()
+        status, *_ = diagnostics.tensors()
 
         def banded(g: Tensor) -> Tensor:
-            return engine.adjoint(band.problem, solved.factor, g.contiguous(), pieces)
+            return plan.adjoint(factor, g.contiguous())
 
         Z = [banded(column) for column in band.columns()]
         if len(Z) > 1:  # a column for a pin is nearly cancelled by others: it has to be precise
@@ -130,37 +130,37 @@ class Exact(Method):
             Z = [z + banded(column + normal_residual(band.problem, z)) for z, column in pairs]
         border = torch.stack([band.transpose(z) for z in Z], -1)
         S = torch.diag(band.diagonal(system.slack_rows)) - border
-        state = solved.factor, S, band.q, *Z
-        y = solved.y
+        state = factor, S, band.q, *Z
         if band.k:
             y = y + banded(spread_gap(system.p, y.shape[1], y.shape[3]))
         x = _close(band, state, y, system.load)
         left = residual(system, band.q, *x)
         step = _close(band, state, banded(left[0]), left[1])
-        good = (solved.status == OK) & (S[:, 0, 0].abs() > SMALLEST_SCHUR * system.slack_rows)
+        good = (status == OK) & (S[:, 0, 0].abs() > SMALLEST_SCHUR * system.slack_rows)
         eps = torch.where(good, x.eps + step.eps, torch.nan)
         y = torch.where(over_time(good & eps.isfinite()), x.y + step.y, torch.nan)
-        found = Point(y, eps), good & eps.isfinite(), torch.zeros_like(solved.status)
+        found = Point(y, eps), good & eps.isfinite(), torch.zeros_like(status)
         return Outcome(*found, relative_size(system, left), state)
 
     def adjoint(self, system: System, state: State, g: Point) -> Point:
         """One solve with the kept factor; the columns of the border are known."""
-        engine, pieces = self._engine(system)
         band = _band(system, state[2])
-        y = engine.adjoint(band.problem, state[0], g.y.contiguous(), pieces)
+        y = self._plan(band.problem).adjoint(state[0], g.y.contiguous())
         return _close(band, state, y, g.eps)
 
     def gradients(
         self, system: System, lam: Point, x: Point, wanted: list[bool]
     ) -> tuple[Tensor, ...]:
-        """By the backend's own kernels, unless the gradient is to be differentiated."""
+        """Use the kernels of the backend, unless the gradient is differentiated again."""
         if torch.is_grad_enabled():
             return super().gradients(system, lam, x, wanted)
-        engine, _ = self._engine(system)
-        need = [*wanted[:4], False, False, False]
-        gc, gd, gu, gs, *_ = engine.row_gradients(system.problem, lam.y, x.y, need)
+        problem, need = system.problem, [*wanted[:4], False, False, False]
+        engine = choose_backend(self.backend, problem.c.device, problem.block)
+        found = engine.row_gradients(problem, lam.y, x.y, need)
+        empty = (problem.c.new_empty((0,) * x.ndim) for x in problem.tensors)
+        gc, gd, gu, gs, *_ = (e if g is None else g for g, e in zip(found, empty))
         if wanted[3]:
-            gs = gs - slack_gradient(system.problem, lam, x)
+            gs = gs - slack_gradient(problem, lam, x)
         return gc, gd, gu, gs, gap(lam.y, system.p.shape[-1]), lam.eps
 
 

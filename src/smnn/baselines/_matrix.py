@@ -1,4 +1,4 @@
-"""Every row of the original MNN written out, for the dense and the sparse baseline.
+"""Explicit matrix of the original MNN, for the dense and the sparse baseline.
 
 The unknowns are ordered `(eps, y)` with `y (T, V, R+1)` flattened; the rows are the equations, the
 initial values, the ends of a periodic series, and forward, backward and central smoothness rows.
@@ -16,7 +16,7 @@ from smnn.baselines._system import System
 
 
 class Entries(NamedTuple):
-    """A batch of sparse matrices of one pattern, with a right-hand side."""
+    """A batch of sparse matrices with a common pattern, and a right-hand side."""
 
     row: Tensor
     """`(nnz,)` int64."""
@@ -27,11 +27,11 @@ class Entries(NamedTuple):
     right: Tensor
     """`(B, rows)`."""
     columns: int
-    """Number of unknowns, the slack included."""
+    """Number of unknowns, including the slack."""
 
 
 class _Writer:
-    """Collects groups of rows that look alike."""
+    """Builder that collects groups of rows with the same structure."""
 
     def __init__(self, batch: int) -> None:
         self.batch, self.rows = batch, 0
@@ -39,7 +39,7 @@ class _Writer:
         self.right: list[Tensor] = []
 
     def add(self, terms: list[tuple[Tensor, Tensor]], right: Tensor) -> None:
-        """Append as many rows as `right (B, rows)` has; a term is a column `(rows,)` and values."""
+        """Append the rows of `right (B, rows)`; a term is a column `(rows,)` with values."""
         count = right.shape[1]
         index = self.rows + torch.arange(count, device=right.device)
         for column, value in terms:
@@ -49,7 +49,7 @@ class _Writer:
 
 
 def entries(system: System) -> Entries:
-    """The whole matrix of `system`."""
+    """Return the matrix of a system."""
     (c, d, u, s, *_), p, _ = system
     B, T, Q, V, m = c.shape
     R = m - 1

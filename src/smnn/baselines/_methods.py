@@ -1,4 +1,4 @@
-"""Three ways to the same answer: dense Cholesky, conjugate gradients, and a bordered band.
+"""Three methods for the same equations: dense Cholesky, conjugate gradients, bordered band.
 
 A method gives the solution and whatever it needs to solve with the same matrix again (its state:
 a tuple of tensors, kept by autograd like any other).
@@ -21,7 +21,7 @@ State = tuple[Tensor, ...]
 
 
 class Outcome(NamedTuple):
-    """What a method found."""
+    """Result of a method."""
 
     x: Point
     converged: Tensor
@@ -34,11 +34,11 @@ class Outcome(NamedTuple):
 
 
 class Method(ABC):
-    """One way to solve the normal equations."""
+    """A method that solves the normal equations."""
 
     @abstractmethod
     def solve(self, system: System) -> Outcome:
-        """The solution of every sample."""
+        """Solve every sample."""
 
     @abstractmethod
     def adjoint(self, system: System, state: State, g: Point) -> Point:
@@ -47,7 +47,7 @@ class Method(ABC):
     def gradients(
         self, system: System, lam: Point, x: Point, wanted: list[bool]
     ) -> tuple[Tensor, ...]:
-        """See `_system.gradients`; what is not wanted may be anything."""
+        """See `_system.gradients`; gradients that are not wanted are arbitrary."""
         del wanted
         return gradients(system, lam, x)
 
@@ -69,10 +69,10 @@ def _right(table: Entries, system: System) -> Tensor:
 
 
 class Dense(Method):
-    """The matrix as it is: memory grows with the square of `T`, time with its cube."""
+    """Dense Cholesky: memory is quadratic in `T`, time is cubic."""
 
     def solve(self, system: System) -> Outcome:
-        """Cholesky factor of the normal matrix."""
+        """Solve with a Cholesky factorization of the normal matrix."""
         table = entries(system)
         A = table.value.new_zeros(*table.right.shape, table.columns)
         A[:, table.row, table.column] = table.value
@@ -96,7 +96,7 @@ class Sparse(Method):
     tol: float
 
     def solve(self, system: System) -> Outcome:
-        """Until every sample is below the tolerance, or for `max_iter` iterations."""
+        """Iterate until every sample is below the tolerance, at most `max_iter` times."""
         table = entries(system)
         M = _normal_matrix(table)
         g = _right(table, system)
@@ -105,7 +105,7 @@ class Sparse(Method):
         return Outcome(_parted(x, system), left <= self.tol, iterations, left, state)
 
     def adjoint(self, system: System, state: State, g: Point) -> Point:
-        """The same iteration; its failure cannot be returned, so it is a warning."""
+        """Run the same iteration; warn if it does not converge."""
         start, column, value = state
         size = len(start) - 1
         with warnings.catch_warnings():
@@ -124,14 +124,14 @@ class Sparse(Method):
         return _parted(x, system)
 
     def _iterate(self, M: Tensor, g: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The solution, the iterations each sample took, and its relative residual."""
+        """Return the solution, the iterations and the relative residual of every sample."""
         size = torch.linalg.vector_norm(g, dim=1)
         x, r, direction = torch.zeros_like(g), g, g
         rho = r.square().sum(1)
         running = size > 0
         count = torch.zeros_like(size, dtype=torch.int64)
         for i in range(self.max_iter):
-            if i % 10 == 0 and not bool(running.any()):  # asking waits for the device
+            if i % 10 == 0 and not bool(running.any()):  # reading synchronizes with the device
                 break
             image = torch.mv(M, direction.reshape(-1)).view_as(direction)
             step = torch.where(running, rho / (direction * image).sum(1), 0.0)
@@ -151,7 +151,7 @@ def _normal_matrix(table: Entries) -> Tensor:
     item = torch.arange(B, device=table.row.device).unsqueeze(1)
     row = (table.row + rows * item).flatten()
     column = (table.column + table.columns * item).flatten()
-    with warnings.catch_warnings():  # that sparse tensors are new, and are not checked
+    with warnings.catch_warnings():  # "sparse tensors are in beta"
         warnings.simplefilter("ignore", UserWarning)
         A = torch.sparse_coo_tensor(
             torch.stack([row, column]),

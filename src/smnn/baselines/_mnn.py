@@ -1,4 +1,4 @@
-"""The public functions: check the arguments, choose a method, give the batch axes back."""
+"""Public functions of the baselines."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from smnn.errors import ShapeError, SolveError, mismatch
 
 
 class MNNSolution(NamedTuple):
-    """A solution of the original MNN, and how it came about."""
+    """Solution of the original MNN with diagnostics."""
 
     y: Tensor
-    """`(*B, T, V, R+1)` the trajectories with their derivatives."""
+    """`(*B, T, V, R+1)` trajectories with their derivatives."""
     eps: Tensor
-    """`(*B)` the slack that all smoothness rows of a sample share."""
+    """`(*B)` slack that the smoothness rows of a sample share."""
     converged: Tensor
     """`(*B)` whether the sample was solved (bool)."""
     iterations: Tensor
-    """`(*B)` iterations it took; 0 for a direct method (int64)."""
+    """`(*B)` number of iterations; 0 for a direct method (int64)."""
     residual: Tensor
-    """`(*B)` of the normal equations, relative to their right-hand side."""
+    """`(*B)` residual of the normal equations, relative to the right-hand side."""
 
 
 def mnn_exact(
@@ -42,16 +42,16 @@ def mnn_exact(
     backend: str = "auto",
     check: bool = True,
 ) -> MNNSolution:
-    r"""The original MNN, exactly, in time and memory linear in `T`.
+    r"""Solve the original MNN problem exactly, in time and memory linear in `T`.
 
-    Minimises, over $y$ and the slack $\epsilon$,
+    Minimizes, over $y$ and the slack $\epsilon$,
 
     $$ \tfrac12 \|\text{governing}\|^2 + \tfrac12 \|\text{initial}\|^2
        + \tfrac12 \sum_i (a_i \cdot y + \sigma_i \epsilon)^2 - \gamma \alpha\, \epsilon $$
 
     where $a_i \cdot y$ are the smoothness rows of `smnn.solve` with `scheme="central"` and
-    $\sigma_i = \pm 1$. Only the product of `gamma` and `alpha` matters. Differentiable in every
-    tensor, any number of times. Computes in float64 also for float32 tensors.
+    $\sigma_i = \pm 1$. Only the product of `gamma` and `alpha` matters. Differentiable with
+    respect to every tensor, to any order. The arithmetic is float64, also for float32 tensors.
 
     Args:
         c: `(*B, T, Q, V, R+1)` coefficients, `R >= 1`. Time size 1 means constant in time.
@@ -60,9 +60,9 @@ def mnn_exact(
         s: `(*B, T-1)` steps, or `(*B, T-1, V)` for a grid per variable. Positive.
         gamma: Number, or tensor that broadcasts against `(*B)`.
         alpha: Number, or tensor that broadcasts against `(*B)`.
-        periodic: `(*B, V, R)` what $y(0) - y(T-1)$ is to be for the orders below `R`: zeros for a
-            periodic series. `None` leaves the ends alone.
-        n_steps: Number of times `T`, needed when `c`, `d` and `s` are all constant in time.
+        periodic: `(*B, V, R)` target of $y(0) - y(T-1)$ for the orders below `R`: zeros for a
+            periodic series. `None` for no such rows.
+        n_steps: Number of times `T`; required if `c`, `d` and `s` are all constant in time.
         backend: As in `smnn.solve`.
         check: Raise if a sample has no unique finite solution. Otherwise it is NaN and
             `converged` is false.
@@ -101,7 +101,7 @@ def mnn_dense(
     n_steps: int | None = None,
     check: bool = True,
 ) -> MNNSolution:
-    """The original MNN by a dense Cholesky factor of its normal equations, as it was published.
+    """Solve the original MNN problem by dense Cholesky factorization, as published.
 
     Memory grows with the square of `T` and time with its cube; rounding errors grow with the
     square of the condition number. Arguments and result are those of `mnn_exact`.
@@ -123,7 +123,7 @@ def mnn_sparse(
     tol: float = 1e-12,
     check: bool = True,
 ) -> MNNSolution:
-    """The original MNN by conjugate gradients on its sparse normal equations, as it was published.
+    """Solve the original MNN problem by conjugate gradients, as published.
 
     No preconditioner, start at zero; a sample stops when its residual is below `tol` times its
     right-hand side. The backward pass iterates in the same way, and warns if it does not converge.
@@ -164,7 +164,7 @@ def _solve(
     problem, batch = make_problem(c, d, u, s, scheme="central", n_steps=n_steps)
     B, T, V, m = problem.y_shape
     if T < 2:
-        raise ShapeError("T: got 1 time; expected at least 2. The slack belongs to steps.")
+        raise ShapeError("T: got 1 time; expected at least 2, because the slack applies to steps.")
     p = _periodic(periodic, c, batch, (V, m - 1))
     load = _load(gamma, alpha, c, batch)
     out = Solve.apply(problem.c, problem.d, problem.u, problem.s, p, load, method)
@@ -212,7 +212,7 @@ def _load(
         raise mismatch(
             "gamma * alpha",
             f"shape {tuple(load.shape)}",
-            f"a number, or what broadcasts against the batch {batch}",
+            f"a number, or a tensor that broadcasts against the batch {batch}",
             "One value for each sample.",
         ) from None
 
@@ -220,7 +220,7 @@ def _load(
 def _failure(
     method: Method, batch: tuple[int, ...], converged: Tensor, iterations: Tensor, left: Tensor
 ) -> str:
-    """Which samples, and what may help."""
+    """Return the message about failed samples."""
     failed = (~converged).nonzero().flatten().tolist()
     names = [str(tuple(int(j) for j in _unravel(i, batch))) for i in failed[:3]]
     where = f": {', '.join(names)}{', ...' if len(failed) > 3 else ''}" if batch else ""

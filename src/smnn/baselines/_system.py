@@ -1,4 +1,4 @@
-r"""The least-squares problem of the original MNN: the banded rows of `smnn`, and a border.
+r"""Least-squares problem of the original MNN: the banded rows of `smnn`, and a border.
 
 Its smoothness rows are those of `scheme="central"`, each with one more unknown $\epsilon$, the
 slack, which all of them share. With $q = A^\top \sigma$, where $\sigma = \pm 1$ is the sign of the
@@ -30,13 +30,13 @@ class System(NamedTuple):
     problem: Problem
     """The banded rows: scheme `"central"`, weights one."""
     p: Tensor
-    """`(B, V, k)` what `y(0) - y(T-1)` is to be for the orders below `k`; `k` is 0 or `R`."""
+    """`(B, V, k)` target of `y(0) - y(T-1)` for the orders below `k`; `k` is 0 or `R`."""
     load: Tensor
     """`(B,)` the product of gamma and alpha."""
 
     @classmethod
     def of(cls, c: Tensor, d: Tensor, u: Tensor, s: Tensor, p: Tensor, load: Tensor) -> System:
-        """From its tensors, with weights of one."""
+        """Create a problem from its tensors, with weights of one."""
         one = c.new_ones(())
         w_smooth = one.expand(*s.shape, c.shape[-1])
         weights = one.expand(d.shape), one.expand(u.shape), w_smooth
@@ -44,13 +44,13 @@ class System(NamedTuple):
 
     @property
     def slack_rows(self) -> int:
-        """How many rows have the slack."""
+        """Number of rows with the slack."""
         _, T, V, m = self.problem.y_shape
         return 2 * (T - 1) * V * (m - 1) + max(T - 2, 0) * V
 
 
 def slack_column(s: Tensor, m: int) -> Tensor:
-    r"""The vector $q$, `(B, T, V, R+1)`, from the steps `(B, T-1, V)` and `m = R + 1`.
+    r"""Return the vector $q$, `(B, T, V, R+1)`, from the steps `(B, T-1, V)` and `m = R + 1`.
 
     The slack has the sign $-1$ in forward rows, $-(-1)^r$ in backward and $+1$ in central ones.
     """
@@ -73,18 +73,18 @@ def slack_column(s: Tensor, m: int) -> Tensor:
 
 
 def gap(y: Tensor, k: int) -> Tensor:
-    """`y(0) - y(T-1)` for the orders below `k`: `(B, V, k)`."""
+    """Return `y(0) - y(T-1)` for the orders below `k`: `(B, V, k)`."""
     return y[:, 0, :, :k] - y[:, -1, :, :k]
 
 
 def spread_gap(p: Tensor, T: int, m: int) -> Tensor:
-    """The transpose of `gap`: `(B, T, V, m)`."""
+    """Return the transpose of `gap`: `(B, T, V, m)`."""
     end = pad(p, (0, m - p.shape[-1])).unsqueeze(1)
     return pad(end, (0, 0, 0, 0, 0, T - 1)) - pad(end, (0, 0, 0, 0, T - 1, 0))
 
 
 def over_time(x: Tensor) -> Tensor:
-    """A number per sample, ready to be multiplied with a trajectory."""
+    """Reshape one number per sample for multiplication with a trajectory."""
     return x.view(-1, 1, 1, 1)
 
 
@@ -94,7 +94,7 @@ def dot(x: Tensor, y: Tensor) -> Tensor:
 
 
 def residual(system: System, q: Tensor, y: Tensor, eps: Tensor) -> tuple[Tensor, Tensor]:
-    """What is left of the normal equations at `(y, eps)`: zero at the solution."""
+    """Return the residual of the normal equations at `(y, eps)`."""
     problem, p, load = system
     _, T, _, m = problem.y_shape
     left = normal_residual(problem, y) - over_time(eps) * q
@@ -103,7 +103,7 @@ def residual(system: System, q: Tensor, y: Tensor, eps: Tensor) -> tuple[Tensor,
 
 
 def right_side(system: System) -> Tensor:
-    """`A^T b`, `(B, T, V, R+1)`; that of the slack is the load."""
+    """`A^T b`, `(B, T, V, R+1)`; the entry of the slack is the load."""
     (c, d, u, *_), p, _ = system
     _, T, _, m = system.problem.y_shape
     start = pad(u, (0, m - u.shape[3], 0, 0, 0, T - u.shape[1]))
@@ -111,14 +111,14 @@ def right_side(system: System) -> Tensor:
 
 
 def relative_size(system: System, left: tuple[Tensor, Tensor]) -> Tensor:
-    """The length of a residual relative to that of the right-hand side; 0 where both are 0."""
+    """Return the norm of a residual relative to the right-hand side; 0 if both are 0."""
     whole = dot(g := right_side(system), g) + system.load.square()
     part = dot(left[0], left[0]) + left[1].square()
     return torch.where(part == 0, 0.0, (part / whole).sqrt())
 
 
 class Point(NamedTuple):
-    """A vector of the unknowns, or of the dual ones."""
+    """A vector of primal or dual unknowns."""
 
     y: Tensor
     """`(B, T, V, R+1)`."""
@@ -139,7 +139,7 @@ def gradients(system: System, lam: Point, x: Point) -> tuple[Tensor, ...]:
 
 
 def slack_gradient(problem: Problem, lam: Point, x: Point) -> Tensor:
-    """The derivative by the steps of what the slack adds to the bilinear form."""
+    """Return the gradient with respect to the steps of the slack terms."""
     m = problem.c.shape[-1]
     both = over_time(lam.eps) * x.y + over_time(x.eps) * lam.y
     transpose = torch.func.vjp(lambda s: slack_column(s, m), problem.s)[1]

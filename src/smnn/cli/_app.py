@@ -1,4 +1,4 @@
-"""The command line put together."""
+"""The command `smnn` with its subcommands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from smnn.cli._guard import INTERRUPTED, notices
 
 app = typer.Typer(
     name="smnn",
-    help="The differential equations behind data, by a differentiable solver of linear ODEs.",
+    help="Find and use the differential equations behind data.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

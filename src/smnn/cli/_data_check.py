@@ -175,19 +175,18 @@ def _waves(path: Path) -> dict[str, Any]:
 
 def _equations(path: Path) -> dict[str, Any] | None:
     """A file for `smnn solve`; `None` if it is none."""
-    from smnn.cli._solve_text import EquationError, read_system
+    from smnn.equations import EquationError, read
 
     try:
-        system = read_system(path)
+        system = read(path)
     except EquationError:
         return None
-    low, high = system.ends
     return {
         "file": str(path), "kind": "equations", "rows": None, "series": None,
-        "time": {"column": system.time, "unit": None, "start": low, "end": high,
-                 "step": system.step, "even": True},
-        "columns": [{"name": n, "unit": None, "missing": 0} for n in system.names],
-        "missing": 0, "decided": [e.where.text for e in system.equations], "problems": [],
+        "time": {"column": system.time, "unit": None, "start": system.start,
+                 "end": system.end, "step": system.step, "even": True},
+        "columns": [{"name": n, "unit": None, "missing": 0} for n in system.variables],
+        "missing": 0, "decided": [e.statement.text for e in system.equations], "problems": [],
         "next": [shlex.join(["smnn", "solve", str(path)])],
     }  # fmt: skip
 

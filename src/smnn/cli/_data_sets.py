@@ -93,7 +93,7 @@ def find_set(name: str) -> DataSet:
     Raises:
         WrongUseError: None fits, or several; names what is near.
     """
-    from smnn.equations._expressions import suggestion
+    from smnn._util.names import suggestion
 
     known = all_sets()
     wanted = slug(name)

@@ -1,7 +1,7 @@
-"""What all commands share: names of options, and how one ends when something goes wrong.
+"""Options and error handling shared by all commands.
 
-0 is success, 1 a failure, 2 wrong use (options, files, packages that are not there), 130 an
-interruption. An error is a message on standard error, without a traceback unless --debug asks.
+Exit codes: 0 success, 1 failure, 2 wrong use (options, input files, missing packages), 130
+interrupted. Errors are printed to standard error, with a traceback only if --debug is given.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from smnn.errors import SmnnError
+
 if TYPE_CHECKING:
     import torch
 
@@ -22,32 +24,29 @@ FAILED = 1
 WRONG_USE = 2
 INTERRUPTED = 130
 RESULTS = Path("smnn-results")
-"""Where results go unless --out says otherwise."""
-KEPT = "Interrupted; files already complete are kept, no partial ones."
+"""Default folder of --out."""
+KEPT = "Interrupted. Files that were complete are kept; there are no partial files."
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-Device = Annotated[
-    str | None, typer.Option(help="cpu or cuda (default cuda where there is a device).")
-]
-Seed = Annotated[int, typer.Option(min=0, help="Decides everything random.")]
-Time = Annotated[str | None, typer.Option(help="Time column.")]
-Series = Annotated[
-    str | None, typer.Option(metavar="S", help="Column (or columns) that separates series.")
-]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of errors.")]
+Device = Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda if available).")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of all random numbers.")]
+Time = Annotated[str | None, typer.Option(help="Time column (default: detected).")]
+Columns = Annotated[str | None, typer.Option(metavar="X,Y", help="Variable columns.")]
+Series = Annotated[str | None, typer.Option(help="Column that identifies the series.")]
 SkipRows = Annotated[
-    int | None, typer.Option(min=0, help="Lines above the names (default: found).")
+    int | None, typer.Option(min=0, help="Lines above the header (default: detected).")
 ]
-Na = Annotated[str | None, typer.Option(metavar="-999,bad", help="More markers of missing values.")]
+Na = Annotated[str | None, typer.Option(metavar="-999,bad", help="More missing-value markers.")]
 Dayfirst = Annotated[
     bool | None, typer.Option("--dayfirst/--monthfirst", help="Whether 01/02/2024 is in February.")
 ]
 DateFormat = Annotated[str | None, typer.Option(metavar="%d.%m.%y", help="Format of the dates.")]
-Decimal = Annotated[str | None, typer.Option(help="Decimal sign (default: found).")]
+Decimal = Annotated[str | None, typer.Option(help="Decimal separator (default: detected).")]
 
 
 def names(text: str | None) -> list[str] | None:
-    """Names separated by commas."""
+    """Split names at commas."""
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
@@ -55,29 +54,29 @@ def reading(
     series: str | None, skip_rows: int | None, na: str | None, dayfirst: bool | None,
     date_format: str | None, decimal: str | None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Options of `smnn.data.read` that were given."""
+    """Return the options that were given, as arguments of `smnn.data.read`."""
     found = {"series": names(series), "skip_rows": skip_rows, "na": names(na),
              "dayfirst": dayfirst, "date_format": date_format, "decimal": decimal}  # fmt: skip
     return {name: value for name, value in found.items() if value is not None}
 
 
-class WrongUseError(ValueError):
-    """What was asked for cannot be done; the message says what to change."""
+class WrongUseError(SmnnError, ValueError):
+    """Wrong use of a command; the message says what to change."""
 
 
 def notices() -> Console:
-    """Where progress and messages go; standard output is for results."""
+    """Return the console for progress and messages; standard output is for results."""
     return Console(stderr=True, highlight=False)
 
 
 @contextlib.contextmanager
 def guarded(debug: bool, *wrong: type[Exception], interrupted: str = KEPT) -> Iterator[None]:
-    """Turn exceptions of a command into a message and an exit code.
+    """Convert exceptions of a command to a message and an exit code.
 
     Args:
-        debug: Let them through instead.
-        wrong: Errors that say what the person has to change, beside those that always do.
-        interrupted: What Ctrl-C leaves behind.
+        debug: Do not convert exceptions.
+        wrong: Further exceptions that mean wrong use, with a message for the user.
+        interrupted: Message after Ctrl-C.
     """
     from smnn._util.files import OutputError
     from smnn._util.optional import MissingPackageError
@@ -106,7 +105,7 @@ def guarded(debug: bool, *wrong: type[Exception], interrupted: str = KEPT) -> It
 
 
 def repeated(context: typer.Context, folder: Path) -> str:
-    """The command as it was given, with the folder that was used."""
+    """Return the command line of this call, with the folder that was used."""
     words = ["smnn", context.command.name or ""]
     for parameter in context.command.params:
         value = context.params.get(parameter.name or "")
@@ -125,27 +124,27 @@ def repeated(context: typer.Context, folder: Path) -> str:
 
 
 def complain(message: str) -> None:
-    """An error, in full."""
+    """Print an error."""
     notices().print(f"[bold red]error:[/] {plain(message)}", soft_wrap=True)
 
 
 def remark(message: str) -> None:
-    """Something that the person should know, before or after the work."""
+    """Print a note."""
     notices().print(f"[yellow]note:[/] {plain(message)}", soft_wrap=True)
 
 
 def plain(message: str) -> str:
-    """Text in which brackets mean nothing to rich, and control characters nothing to a terminal."""
+    """Escape rich markup and replace control characters."""
     from rich.markup import escape
 
     return escape("".join(c if c.isprintable() or c in "\n\t" else "�" for c in message))
 
 
 def chosen_device(name: str | None) -> torch.device:
-    """The device that --device names; CUDA where there is one if it names none.
+    """Return the device of the option --device; by default CUDA if it is available.
 
     Raises:
-        WrongUseError: It is not a device, or is not there.
+        WrongUseError: It is not a device, or not available.
     """
     import torch
 

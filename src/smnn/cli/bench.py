@@ -1,4 +1,4 @@
-"""`smnn bench`: how fast the solver is on this machine, beside its peers."""
+"""`smnn bench`: time the solver on this machine, beside SciPy and torchdiffeq."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ import typer
 from rich.console import Console
 
 from smnn.cli._guard import FAILED, RESULTS, AsJson, Debug, complain, guarded, plain, remark
-from smnn.cli.reproduce._parts import progress
+from smnn.cli.reproduce.progress import progress
 
 
 def bench(
     repeats: Annotated[int, typer.Option(min=1, help="Timed calls of each solver.")] = 10,
-    threads: Annotated[int, typer.Option(min=1, help="For every solver.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of every solver.")] = 1,
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = RESULTS / "bench",
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Time the solver against SciPy and torchdiffeq, on this machine, in under a minute.
+    """Time the solver, SciPy and torchdiffeq on this machine, in less than a minute.
 
-    Writes bench.json. Every answer is checked before it is timed.
+    Writes bench.json. Every result is checked before it is timed.
     """
     with guarded(debug):
         from smnn._util.files import prepare_output, write_json
-        from smnn.experiments.bench.run import PARTS, Config, run, table
+        from smnn.experiments.bench.run import Config, run, table, ticks
         from smnn.report.tables import rich_table
 
         prepare_output(out)
         config = Config(repeats=repeats, threads=threads)
-        with progress(PARTS * len(config.cases), "parts", "Preparing", "Measured") as tick:
+        with progress(ticks(config)) as tick:
             result = run(config, tick)
         options = [f"--repeats={repeats}", f"--threads={threads}", f"--out={out}"]
         record = {"command": shlex.join(["smnn", "bench", *options]), **result.record()}
@@ -46,8 +46,8 @@ def bench(
             console.print(f"{machine['processor']}, {machine['cores']} cores", soft_wrap=True)
             console.print(f"Results: {plain(str(path))}", soft_wrap=True)
         for name, reason in result.skipped.items():
-            remark(f"{name} was not tried: {reason}")
+            remark(f"{name} was skipped: {reason}")
         for name in result.wrong:
-            complain(f"{name} does not give the answer of the reference")
+            complain(f"the result of {name} differs from that of the reference")
         if result.wrong:
             raise typer.Exit(FAILED)

@@ -10,33 +10,15 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from smnn.cli._guard import (
-    AsJson,
-    DateFormat,
-    Dayfirst,
-    Debug,
-    Decimal,
-    Device,
-    Na,
-    Seed,
-    Series,
-    SkipRows,
-    Time,
-    WrongUseError,
-    chosen_device,
-    guarded,
-    names,
-    notices,
-    plain,
-    reading,
-)
+from smnn.cli import _guard as shared
+from smnn.cli._guard import WrongUseError, guarded, names, notices, plain
 
 app = typer.Typer(help="Data sets to try, and a check of your own files.", no_args_is_help=True)
 SUFFIXES = {".csv": "csv", ".nc": "nc", ".h5": "h5"}
 
 
 @app.command("list")
-def list_sets(as_json: AsJson = False, debug: Debug = False) -> None:
+def list_sets(as_json: shared.AsJson = False, debug: shared.Debug = False) -> None:
     """List the data sets, with their sizes and sources."""
     with guarded(debug):
         from smnn.cli._data_sets import all_sets
@@ -67,8 +49,8 @@ def make(
     ] = None,
     step: Annotated[float | None, typer.Option(help="Time between two samples.")] = None,
     split: Annotated[str | None, typer.Option(help="kdv: train, valid or test.")] = None,
-    seed: Seed = 0,
-    device: Device = None,
+    seed: shared.Seed = 0,
+    device: shared.Device = None,
     form: Annotated[
         str | None, typer.Option("--format", help="csv, nc (NetCDF) or h5 (HDF5).")
     ] = None,
@@ -76,8 +58,8 @@ def make(
         Path, typer.Option(help="Folder, or a file ending in .csv, .nc or .h5.")
     ] = Path(),
     force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
-    as_json: AsJson = False,
-    debug: Debug = False,
+    as_json: shared.AsJson = False,
+    debug: shared.Debug = False,
 ) -> None:
     """Write a data set into a file: whole, or not at all."""
     with guarded(debug):
@@ -93,7 +75,7 @@ def make(
             raise WrongUseError(f"{path} exists; give another --out, or --force to replace it.")
         wishes = Wishes(
             noise, seed, samples, step, split,
-            "cpu" if "device" not in data.options else str(chosen_device(device)),
+            "cpu" if "device" not in data.options else str(shared.chosen_device(device)),
         )  # fmt: skip
         with notices().status(f"Making {data.name}") as status:
             done = 0
@@ -142,18 +124,16 @@ def _path(data: Any, form: str | None, out: Path) -> Path:
 @app.command("check")
 def check(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A table, a grid, equations.")],
-    time: Time = None,
-    columns: Annotated[
-        str | None, typer.Option(metavar="X,Y", help="Columns of the variables.")
-    ] = None,
-    series: Series = None,
-    skip_rows: SkipRows = None,
-    na: Na = None,
-    dayfirst: Dayfirst = None,
-    date_format: DateFormat = None,
-    decimal: Decimal = None,
-    as_json: AsJson = False,
-    debug: Debug = False,
+    time: shared.Time = None,
+    columns: shared.Columns = None,
+    series: shared.Series = None,
+    skip_rows: shared.SkipRows = None,
+    na: shared.Na = None,
+    dayfirst: shared.Dayfirst = None,
+    date_format: shared.DateFormat = None,
+    decimal: shared.Decimal = None,
+    as_json: shared.AsJson = False,
+    debug: shared.Debug = False,
 ) -> None:
     """Show what is read from a file, possible problems, and commands that can use it."""
     with guarded(debug):
@@ -161,7 +141,7 @@ def check(
 
         given = {"time": time, "columns": names(columns)}
         given = {name: value for name, value in given.items() if value is not None}
-        options = reading(series, skip_rows, na, dayfirst, date_format, decimal)
+        options = shared.reading(series, skip_rows, na, dayfirst, date_format, decimal)
         found = examine(file, given | options)
         if as_json:
             typer.echo(json.dumps(found, indent=2, allow_nan=False))

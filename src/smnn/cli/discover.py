@@ -1,225 +1,150 @@
-"""`smnn discover`: from a table of numbers to the equations behind it."""
+"""`smnn discover`: find differential equations in a table of numbers."""
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
-from collections.abc import Iterator
+import time as clock
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from smnn.cli._guard import (
-    RESULTS,
-    AsJson,
-    DateFormat,
-    Dayfirst,
-    Debug,
-    Decimal,
-    Na,
-    Seed,
-    Series,
-    SkipRows,
-    Time,
-    guarded,
-    notices,
-    plain,
-    reading,
-    remark,
-    repeated,
-)
-from smnn.cli._guard import names as split
+from smnn.cli import _guard as shared
+from smnn.cli._guard import RESULTS, names, notices, plain, remark
 
 if TYPE_CHECKING:
-    from smnn.cli._discover_run import Found
     from smnn.data import Table
+    from smnn.discovery import Report
 
-MOST_VARIABLES = 30
-"""More columns than this are surely not all meant."""
-METHODS = ("auto", "regression", "refine", "neural")
+WORKING = "Looking for equations"
+MOST_VARIABLES = 30  # Maximum number of columns, unless they are named
+MOST_VALUES = 600_000
+"""Maximum number of values (rows times variables); of longer tables, the first rows are used."""
 
 
 def discover(
     context: typer.Context,
     data: Annotated[Path, typer.Argument(metavar="DATA", help="CSV, TSV, .npy, .npz, .json, .nc.")],
-    time: Time = None,
-    columns: Annotated[
-        str | None, typer.Option(metavar="X,Y", help="Columns of the variables.")
-    ] = None,
-    inputs: Annotated[
-        str | None, typer.Option(metavar="U,V", help="Columns of external inputs.")
-    ] = None,
-    series: Series = None,
-    skip_rows: SkipRows = None,
-    na: Na = None,
-    dayfirst: Dayfirst = None,
-    date_format: DateFormat = None,
-    decimal: Decimal = None,
+    time: shared.Time = None,
+    columns: shared.Columns = None,
+    inputs: Annotated[str | None, typer.Option(metavar="U,V", help="Input columns.")] = None,
+    series: shared.Series = None,
+    skip_rows: shared.SkipRows = None,
+    na: shared.Na = None,
+    dayfirst: shared.Dayfirst = None,
+    date_format: shared.DateFormat = None,
+    decimal: shared.Decimal = None,
     order: Annotated[
         int | None,
-        typer.Option(min=1, max=4, help="Order of the equations (default 1, or 2 if 1 fails)."),
+        typer.Option(min=1, max=4, help="Order of the equations (default: 1, or 2 if 1 fails)."),
     ] = None,
     library: Annotated[
         str | None, typer.Option(metavar="poly:2,trig", help="Candidate terms.")
     ] = None,
-    method: Annotated[str, typer.Option(help=f"{', '.join(METHODS)}.")] = "auto",
+    method: Annotated[str, typer.Option(help="auto, regression, refine, neural.")] = "auto",
     fix: Annotated[
         list[str] | None, typer.Option(metavar='"x\' : -1*x"', help="Known terms. Repeatable.")
     ] = None,
     forbid: Annotated[
-        list[str] | None,
-        typer.Option(metavar='"x\' : z"', help="Terms that may not appear. Repeatable."),
+        list[str] | None, typer.Option(metavar='"x\' : z"', help="Excluded terms. Repeatable.")
     ] = None,
-    link: Annotated[
-        str | None, typer.Option(help="Function around each right-hand side, such as tanh.")
-    ] = None,
+    link: Annotated[str | None, typer.Option(help="Link function, such as tanh.")] = None,
     threshold: Annotated[
-        float | None, typer.Option(help="Smallest share of its equation that a term must have.")
+        float | None,
+        typer.Option(help="Smallest contribution of a term, as a fraction of its equation."),
     ] = None,
-    penalty: Annotated[float, typer.Option(help="Price of a term; more gives fewer.")] = 1.0,
-    ensemble: Annotated[int, typer.Option(min=0, help="Resamples behind the intervals.")] = 20,
+    penalty: Annotated[
+        float, typer.Option(help="Sparsity penalty; larger values keep fewer terms.")
+    ] = 1.0,
+    ensemble: Annotated[
+        int, typer.Option(min=0, help="Bootstrap resamples for the intervals; 0 to skip.")
+    ] = 20,
     holdout: Annotated[
-        float, typer.Option(min=0.0, max=0.9, help="Share of the end of each series held out.")
+        float, typer.Option(min=0.0, max=0.9, help="Fraction of the end of each series held out.")
     ] = 0.2,
-    seed: Seed = 0,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for the results (default smnn-results/DATA).")
-    ] = None,
-    as_json: AsJson = False,
-    debug: Debug = False,
+    seed: shared.Seed = 0,
+    out: Annotated[Path | None, typer.Option(help="Folder (default: smnn-results/DATA).")] = None,
+    as_json: shared.AsJson = False,
+    debug: shared.Debug = False,
 ) -> None:
     """Find the differential equations behind a table of numbers.
 
     Writes report.html, model.json, equations.txt, equations.tex, coefficients.csv and states.csv.
     """
-    with guarded(debug, ValueError):
+    with shared.guarded(debug, ValueError):
         from smnn._util.files import prepare_output
-        from smnn.cli import _discover_files as files
-        from smnn.cli._discover_run import run
+        from smnn._util.optional import require_extra
 
-        _check_packages()
-        reader = reading(series, skip_rows, na, dayfirst, date_format, decimal)
-        table = _read(data, time, columns, inputs, reader)
-        names = _variables(table, order or 1)
-        options: dict[str, Any] = {
-            "library": library, "order": order, "method": method, "threshold": threshold,
-            "penalty": penalty, "ensemble": ensemble, "link": link, "random_state": seed,
-            "fixed": _fixed(fix or [], names), "forbidden": _forbidden(forbid or []),
-            "verbose": True,
-        }  # fmt: skip
+        require_extra(("pandas", "sympy", "sklearn"), "discover equations", "discovery")
+        from smnn.discovery import Discovery, DiscoveryWarning, Report, evaluate, hold_out
+
+        fixed = {target: " + ".join(terms) for target, terms in _by_target("--fix", fix).items()}
+        forbidden = _by_target("--forbid", forbid)
+        options = shared.reading(series, skip_rows, na, dayfirst, date_format, decimal)
+        table = _read(data, time, names(columns), inputs=names(inputs), **options)
+        model = Discovery(
+            library=library, order=order or "auto", method=method, threshold=threshold,
+            penalty=penalty, ensemble=ensemble, link=link, random_state=seed,
+            fixed=fixed or None, forbidden=forbidden or None,
+        )  # fmt: skip
         folder = prepare_output(out or RESULTS / data.name.split(".")[0])
-        with _progress():
-            found = run(data.name, table, options, holdout, repeated(context, folder))
-        for text in found.warnings[len(table.warnings) :]:
+        with notices().status(WORKING) as status, warnings.catch_warnings():
+            warnings.simplefilter("ignore", DiscoveryWarning)  # shown below
+            model.set_params(verbose=lambda text: status.update(f"{WORKING}: {plain(text)}"))
+            began = clock.perf_counter()
+            fitted, held_out = hold_out(table, holdout)
+            evaluation = evaluate(model.fit(fitted), held_out)
+            seconds = clock.perf_counter() - began
+        for text in model.warnings_:
             remark(text)
-        report = files.write(found, folder)
+        report = Report(model, evaluation, data.name, shared.repeated(context, folder), seconds)
+        page = report.write(folder)
         if as_json:
-            typer.echo(json.dumps(files.record(found), indent=2, allow_nan=False))
+            typer.echo(json.dumps(report.record(), indent=2, allow_nan=False))
         else:
-            _show(found, report)
+            _show(report, page)
 
 
-def _check_packages() -> None:
-    from smnn._util.optional import MissingPackageError, require
+def _read(data: Path, time: str | None, columns: list[str] | None, **options: Any) -> Table:
+    from smnn.discovery import TableError, first_rows, read_table
 
-    for module, package in (("pandas",) * 2, ("sympy",) * 2, ("sklearn", "scikit-learn")):
-        try:
-            require(module, "discover equations")
-        except MissingPackageError:
-            raise MissingPackageError(
-                f"{package} is needed to discover equations; pip install 'smnn[discovery]'."
-            ) from None
-
-
-@contextlib.contextmanager
-def _progress() -> Iterator[None]:
-    """What the estimator says, as one line that changes; nothing where there is no terminal."""
-    with notices().status("Looking for equations") as status:
-
-        class Line(io.StringIO):
-            def write(self, text: str) -> int:
-                if text.strip():
-                    status.update(f"Looking for equations: {plain(text.strip())}")
-                return len(text)
-
-        with contextlib.redirect_stderr(Line()):
-            yield
-
-
-def _read(
-    data: Path, time: str | None, columns: str | None, inputs: str | None, reader: dict[str, Any]
-) -> Table:
-    from smnn.cli._discover_run import shortened
-    from smnn.data import TableError, read_table
-
-    table = read_table(data, time, split(columns), inputs=split(inputs), **reader)
+    table = read_table(data, time, columns, **options)
     if len(table.names) > MOST_VARIABLES and columns is None:
         raise TableError(
             f"{data.name} has {len(table.names)} columns of numbers; expected at most "
             f"{MOST_VARIABLES} variables. Choose some with --columns."
         )
     notices().print(plain(table.summary()), soft_wrap=True)
-    table = shortened(table)
+    table = first_rows(table, MOST_VALUES)
     for text in table.warnings:
         remark(text)
     return table
 
 
-def _variables(table: Table, order: int) -> list[str]:
-    """What expressions may be about: states, then inputs."""
-    return [v + "'" * r for r in range(order) for v in table.names] + table.input_names
-
-
-def _fixed(texts: list[str], names: list[str]) -> dict[str, dict[str, float]] | None:
-    """`x' : -10*x + 10*y` as `{"x'": {"x": -10.0, "y": 10.0}}`."""
-    from smnn.equations._expressions import ExpressionError, parse_expression
-    from smnn.report import maths
-
-    found: dict[str, dict[str, float]] = {}
-    for text in texts:
-        target, right = _sides("--fix", text)
-        try:
-            expr = parse_expression(right, names)
-        except ExpressionError as error:
-            raise ExpressionError(f"--fix {text!r}: {error}") from None
-        for part in expr.as_ordered_terms():
-            factor, term = part.as_coeff_Mul()
-            name = maths.write(term, maths.TEXT, names)
-            found.setdefault(target, {})[name] = float(factor)
-    return found or None
-
-
-def _forbidden(texts: list[str]) -> dict[str, list[str]] | None:
-    """`x' : z, x^2` as `{"x'": ["z", "x^2"]}`."""
+def _by_target(option: str, texts: list[str] | None) -> dict[str, list[str]]:
+    """`["x' : z, x^2"]` as `{"x'": ["z", "x^2"]}`."""
     found: dict[str, list[str]] = {}
-    for text in texts:
-        target, right = _sides("--forbid", text)
+    for text in texts or ():
+        target, colon, right = (part.strip() for part in text.partition(":"))
+        if not colon or not target or not right:
+            raise ValueError(f'{option}: got {text!r}; expected "x\' : terms", as in "x\' : -1*x".')
         found.setdefault(target, []).extend(term.strip() for term in right.split(","))
-    return found or None
+    return found
 
 
-def _sides(option: str, text: str) -> tuple[str, str]:
-    target, colon, right = text.partition(":")
-    if not colon or not target.strip() or not right.strip():
-        raise ValueError(f'{option}: got {text!r}; expected "x\' : terms", as in "x\' : -1*x".')
-    return target.strip(), right.strip()
-
-
-def _show(found: Found, report: Path) -> None:
-    from smnn.cli import _discover_view as view
+def _show(report: Report, page: Path) -> None:
     from smnn.report.tables import rich_table
 
     console = Console(highlight=False)
     console.print()
-    for equation in found.model.equations():
+    for equation in report.model.equations():
         console.print(f"  [bold]{plain(equation)}[/]", soft_wrap=True)
     console.print()
-    console.print(rich_table(view.coefficient_table(found)))
+    console.print(rich_table(report.coefficients()))
     console.print()
-    for value, meaning in view.summary(found):
+    for value, meaning in report.summary():
         console.print(f"[bold]{plain(value)}[/]  {plain(meaning)}")
     console.print()
-    console.print(f"Report: {plain(str(report))}", soft_wrap=True)
+    console.print(f"Report: {plain(str(page))}", soft_wrap=True)

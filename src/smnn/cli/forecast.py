@@ -1,95 +1,87 @@
-"""`smnn forecast`: the future of the series in a file."""
+"""`smnn forecast`: forecast the series in a file."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from smnn.cli._guard import (
-    RESULTS,
-    AsJson,
-    DateFormat,
-    Dayfirst,
-    Debug,
-    Decimal,
-    Na,
-    Series,
-    SkipRows,
-    Time,
-    WrongUseError,
-    guarded,
-    notices,
-    plain,
-    reading,
-    remark,
-    repeated,
-)
+from smnn.cli import _guard as shared
+from smnn.cli._guard import RESULTS, WrongUseError, notices, plain, remark
 
 if TYPE_CHECKING:
-    from smnn.cli._forecast_run import Outcome
+    from smnn.forecasting import ForecastReport
 
-NAMED = ("year", "week", "day")
+CYCLES = ("year", "week", "day")
+OPTIONS = {"`columns`": "--column", "`time`": "--time", "season=None": "--season none"}
+"""Arguments of the library in its error messages, and the options that set them."""
 
 
 def forecast(
     context: typer.Context,
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="CSV, TSV, or NetCDF (.nc).")],
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="CSV, TSV, or NetCDF (.nc) file.")],
     column: Annotated[
         list[str] | None,
-        typer.Option(help="Column to forecast, or variable of a grid. Repeatable (default all)."),
+        typer.Option(help="Column or grid variable to forecast; repeatable (default: all)."),
     ] = None,
-    time: Time = None,
-    series: Series = None,
-    skip_rows: SkipRows = None,
-    na: Na = None,
-    dayfirst: Dayfirst = None,
-    date_format: DateFormat = None,
-    decimal: Decimal = None,
+    time: shared.Time = None,
+    series: shared.Series = None,
+    skip_rows: shared.SkipRows = None,
+    na: shared.Na = None,
+    dayfirst: shared.Dayfirst = None,
+    date_format: shared.DateFormat = None,
+    decimal: shared.Decimal = None,
     horizon: Annotated[
-        int | None, typer.Option(min=1, help="Steps ahead (default two seasons).")
+        int | None,
+        typer.Option(
+            min=1, help="Steps to forecast (default: two seasons, at most 1/4 of the history)."
+        ),
     ] = None,
     season: Annotated[
         str,
-        typer.Option(help="auto, none, year, week, day, or a length in steps; several as a,b."),
+        typer.Option(
+            help="Seasons: auto, none, year, week, day, or a length in steps (in the unit of the "
+            "time column if that has no dates); several separated by commas."
+        ),
     ] = "auto",
-    harmonics: Annotated[int | None, typer.Option(min=1, help="Of each season.")] = None,
-    trend: Annotated[str, typer.Option(help="auto, none, linear, damped.")] = "auto",
+    harmonics: Annotated[int | None, typer.Option(min=1, help="Harmonics per season.")] = None,
+    trend: Annotated[str, typer.Option(help="Trend: auto, none, linear or damped.")] = "auto",
     log: Annotated[
         bool | None,
-        typer.Option("--log/--no-log", help="Model logarithms (default what forecasts better)."),
+        typer.Option("--log/--no-log", help="Model logarithms (default: by cross-validation)."),
     ] = None,
     level: Annotated[
-        float, typer.Option(min=0.01, max=0.999, help="Of the prediction intervals.")
+        float, typer.Option(min=0.01, max=0.999, help="Coverage of the prediction intervals.")
     ] = 0.9,
     origins: Annotated[
         int | None,
-        typer.Option(min=0, help="Of the back-test; 0 for none (default 8, of many series 4)."),
+        typer.Option(
+            min=0, help="Back-test origins; 0 to skip (default: 8, or 4 above 1,000 series)."
+        ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for the results (default smnn-results/DATA).")
+        Path | None, typer.Option(help="Output folder (default: smnn-results/DATA).")
     ] = None,
-    as_json: AsJson = False,
-    debug: Debug = False,
+    as_json: shared.AsJson = False,
+    debug: shared.Debug = False,
 ) -> None:
-    """Forecast the series in a table or the cells of a grid, with intervals and a back-test.
+    """Forecast the series of a table or grid, with prediction intervals and a back-test.
 
     Writes report.html, forecast.json and forecast.csv (forecast.nc for a grid).
     """
-    with guarded(debug, ValueError):
+    with shared.guarded(debug, ValueError), _options_named():
         from smnn._util.files import prepare_output
-        from smnn.cli import _forecast_files as files
-        from smnn.cli._forecast_run import run
-        from smnn.forecasting import Forecaster, read_series
+        from smnn.forecasting import Forecaster, make_report, read_series
 
-        _check_packages()
         forecaster = Forecaster(
             season=_season(season), harmonics=harmonics, trend=trend, log=log, level=level
         )
-        options = reading(series, skip_rows, na, dayfirst, date_format, decimal)
+        options = shared.reading(series, skip_rows, na, dayfirst, date_format, decimal)
         table = read_series(data, column or None, time, **options)
         if "summary" in table.attrs:
             notices().print(plain(table.attrs["summary"]), soft_wrap=True)
@@ -97,63 +89,59 @@ def forecast(
             remark(note)
         folder = prepare_output(out or RESULTS / data.name.split(".")[0])
         with notices().status("Fitting") as status:
-            outcome = run(
-                data.name, table, forecaster, horizon, origins, repeated(context, folder),
-                lambda text: status.update(plain(text)),
+            report = make_report(
+                table, forecaster=forecaster, horizon=horizon, origins=origins, name=data.name,
+                command=shared.repeated(context, folder),
+                tick=lambda done: status.update(f"Back-test: {done} origins done"),
             )  # fmt: skip
-        report = files.write(outcome, folder)
+        path = report.write(folder)
         if as_json:
-            typer.echo(json.dumps(files.record(outcome), indent=2, allow_nan=False))
+            typer.echo(json.dumps(report.record(), indent=2, allow_nan=False))
         else:
-            _show(outcome, report)
+            _print(report, path)
 
 
-def _check_packages() -> None:
-    from smnn._util.optional import MissingPackageError, require
+@contextlib.contextmanager
+def _options_named() -> Iterator[None]:
+    """Replace arguments of the library by the options of the command in error messages."""
+    from smnn.forecasting import SeriesError
 
-    for module in ("pandas", "xarray"):
-        try:
-            require(module, "forecast files")
-        except MissingPackageError:
-            raise MissingPackageError(
-                f"{module} is needed to forecast files; pip install 'smnn[forecasting]'."
-            ) from None
+    try:
+        yield
+    except SeriesError as error:
+        text = str(error)
+        for argument, option in OPTIONS.items():
+            text = text.replace(argument, option)
+        raise SeriesError(text) from None
 
 
 def _season(text: str) -> Any:
-    if text.strip() == "auto":
-        return "auto"
-    if text.strip() == "none":
-        return None
+    if text.strip() in ("auto", "none"):
+        return None if text.strip() == "none" else "auto"
     found: list[str | float] = []
     for item in (part.strip() for part in text.split(",")):
-        if item in NAMED:
-            found.append(item)
-            continue
         try:
-            found.append(float(item))
+            found.append(item if item in CYCLES else float(item))
         except ValueError:
             raise WrongUseError(
-                f"--season: got {item!r}; expected auto, none, {', '.join(NAMED)} or a number."
+                f"--season: got {item!r}; expected auto, none, {', '.join(CYCLES)} or a number."
             ) from None
     return found
 
 
-def _show(outcome: Outcome, report: Path) -> None:
-    from smnn.cli import _forecast_view as view
+def _print(report: ForecastReport, path: Path) -> None:
     from smnn.report.tables import rich_table
 
     console = Console(highlight=False)
     console.print()
-    console.print(rich_table(view.forecast_table(outcome)))
-    if outcome.tested is not None:
-        console.print(rich_table(view.backtest_table(outcome)))
-    for place in outcome.shown[:3]:
-        console.print(plain(str(outcome.forecaster.equation(place))), soft_wrap=True)
+    for table in report.tables():
+        console.print(rich_table(table))
+    for equation in report.equations()[:3]:
+        console.print(plain(str(equation)), soft_wrap=True)
         console.print()
-    for value, meaning in view.summary(outcome):
+    for value, meaning in report.summary():
         console.print(f"[bold]{plain(value)}[/]  {plain(meaning)}", soft_wrap=True)
-    for text in outcome.doubts():
+    for text in report.warnings():
         remark(text)
     console.print()
-    console.print(f"Report: {plain(str(report))}", soft_wrap=True)
+    console.print(f"Report: {plain(str(path))}", soft_wrap=True)

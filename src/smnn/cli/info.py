@@ -1,4 +1,4 @@
-"""`smnn info`: what is installed, what it runs on, which backends can be used."""
+"""`smnn info`: versions, devices and backends."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ EXTRAS = {
     "training": ("pytorch-lightning", "safetensors"),
     "peers": ("pysindy", "torchdiffeq"),
 }
-"""Packages that some commands need, by the extra that installs them."""
+"""Optional packages by the extra that installs them."""
 
 
 def info(as_json: AsJson = False, debug: Debug = False) -> None:
-    """Show versions, devices, and the backends with why each can or cannot be used."""
+    """Show versions, devices, and for each backend whether it is usable and why."""
     with guarded(debug):
         found = collect()
         if as_json:
@@ -31,7 +31,7 @@ def info(as_json: AsJson = False, debug: Debug = False) -> None:
 
 
 def collect() -> dict[str, Any]:
-    """Everything that is shown, as plain data."""
+    """Return all information as JSON-compatible values."""
     import torch
 
     from smnn import available_backends
@@ -48,7 +48,7 @@ def collect() -> dict[str, Any]:
         name: {
             "usable": reason is None,
             "reason": reason,
-            "because": _because(name, machine, devices) if reason is None else None,
+            "because": _requirements(name, machine, devices) if reason is None else None,
         }
         for name, reason in available_backends().items()
     }
@@ -57,27 +57,27 @@ def collect() -> dict[str, Any]:
     return {"machine": machine, "cuda_devices": devices, "backends": backends, "auto": auto}
 
 
-def _because(name: str, machine: dict[str, Any], devices: list[str]) -> str:
-    """What a usable backend stands on."""
+def _requirements(name: str, machine: dict[str, Any], devices: list[str]) -> str:
+    """Describe what a usable backend runs on."""
     from smnn._solver.gpu.native.launcher import described
 
     versions, threads = machine["versions"], machine["threads"]
-    words = {
+    texts = {
         "cpu": f"Numba {versions['numba']} compiles its kernels for this processor; {threads} "
         f"thread{'s' * (threads != 1)}",
         "gpu": f"Triton {versions['triton']} on {', '.join(devices) or 'its interpreter'}"
         + (f"; kernels {described()}" if devices else ""),
-        "torch": "tensor operations alone; any device with float64",
-        "reference": "dense matrices in PyTorch; small problems, the judge of the others",
+        "torch": "tensor operations only; any device with float64",
+        "reference": "dense matrices in PyTorch; for small problems and as a reference",
     }
-    return words.get(name, "its requirements are there")
+    return texts.get(name, "its requirements are met")
 
 
 def _automatic(kind: str) -> str:
-    """The backend that `auto` means on a kind of device, for blocks of the usual size."""
+    """Return the backend that `auto` selects on a kind of device for typical block sizes."""
     import torch
 
-    from smnn._solver.registry import choose_backend
+    from smnn._solver.plan import choose_backend
 
     return choose_backend("auto", torch.device(kind), 3).name
 
@@ -106,7 +106,7 @@ def _show(found: dict[str, Any]) -> None:
     backends = Table(title="Backends", title_justify="left", title_style="bold", box=None)
     backends.add_column("name")
     backends.add_column("usable")
-    backends.add_column("why, or why not")
+    backends.add_column("reason")
     for name, state in found["backends"].items():
         usable = "[green]yes[/]" if state["usable"] else "[red]no[/]"
         auto = [kind for kind, chosen in found["auto"].items() if chosen == name]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,66 +20,68 @@ from smnn.cli._guard import (
     notices,
     plain,
     remark,
+    repeated,
 )
 
 if TYPE_CHECKING:
-    from smnn.cli._solve_run import Solved
+    from smnn.equations import Solution
 
 
 def solve(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Equations, values and a grid.")],
+    context: typer.Context,
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Equations, values and a time grid.")
+    ],
     order: Annotated[
         int | None,
-        typer.Option(min=1, max=16, help="Derivatives to carry (default: as many as it takes)."),
+        typer.Option(
+            min=1, max=16, help="Highest derivative to carry (default: raised until it converges)."
+        ),
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Another value for a parameter."),
+        typer.Option("--set", metavar="NAME=VALUE", help="Change a parameter; may be repeated."),
     ] = None,
-    backend: Annotated[str, typer.Option(help="auto, or a name that `smnn info` lists.")] = "auto",
+    backend: Annotated[str, typer.Option(help="auto, or a name listed by `smnn info`.")] = "auto",
     device: Device = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for the results (default smnn-results/FILE).")
+        Path | None, typer.Option(help="Output folder (default: smnn-results/FILE).")
     ] = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    r"""Solve linear differential equations that stand in a small text file.
+    r"""Solve linear differential equations given in a text file.
 
-    Lines such as  y'' + 2.1*y = sin(t)  and  y(0) = 1, y'(0) = 0  and  t = 0 .. 10 step 0.01
+    Lines such as  y'' + k*y = sin(t)  and  y(0) = 1, y'(0) = 0  and  t = 0 .. 10 step 0.01
     with parameters  k = 2.1  and comments after #.
 
     Writes report.html, solution.csv, solution.png and solution.json.
     """
     with guarded(debug):
+        from smnn import BackendError
         from smnn._util.files import prepare_output
-        from smnn.cli import _solve_view as view
-        from smnn.cli._solve_run import run
-        from smnn.cli._solve_text import read_system
+        from smnn.equations import EquationError, read, report
+        from smnn.equations import solve as solve_equations
 
-        system = read_system(file, _settings(settings or []))
-        where = chosen_device(device)
-        folder = prepare_output(out or RESULTS / file.name.split(".")[0])
-        words = ["smnn", "solve", str(file), *(f"--set={text}" for text in settings or [])]
-        words += [f"--order={order}"] * (order is not None)
-        words += [f"--backend={backend}"] * (backend != "auto")
-        words += [f"--device={device}"] * (device is not None)
-        with notices().status("Solving") as status:
-            found = run(
-                system, order=order, device=where, backend=backend,
-                command=shlex.join([*words, f"--out={folder}"]),
-                tick=lambda p: status.update(f"Solving with derivatives up to order {p}"),
-            )  # fmt: skip
-        report = view.write(found, file.name, folder)
-        for text in found.warnings:
+        try:
+            system = read(file, _settings(settings or []))
+            where = chosen_device(device)
+            folder = prepare_output(out or RESULTS / file.name.split(".")[0])
+            with notices().status("Solving"):
+                solution = solve_equations(system, order=order, device=where, backend=backend)
+        except (EquationError, BackendError) as error:
+            raise WrongUseError(str(error)) from error
+        record = report.write(solution, folder, source=file.name, command=repeated(context, folder))
+        for text in solution.warnings:
             remark(text)
         if as_json:
-            typer.echo(json.dumps(view.record(found, file.name), indent=2, allow_nan=False))
+            typer.echo(json.dumps(record, indent=2, allow_nan=False))
         else:
-            _show(found, report)
+            _show(solution, folder)
 
 
 def _settings(texts: list[str]) -> dict[str, str]:
+    """Parse NAME=VALUE options."""
     found = {}
     for text in texts:
         name, sign, value = text.partition("=")
@@ -90,17 +91,17 @@ def _settings(texts: list[str]) -> dict[str, str]:
     return found
 
 
-def _show(found: Solved, report: Path) -> None:
-    from smnn.cli import _solve_view as view
+def _show(solution: Solution, folder: Path) -> None:
+    from smnn.equations import report
     from smnn.report.tables import rich_table
 
     console = Console(highlight=False)
     console.print()
-    for equation in found.system.equations:
-        console.print(f"  [bold]{plain(equation.where.text)}[/]", soft_wrap=True)
-    console.print(rich_table(view.state_table(found)))
-    for value, meaning in view.summary(found):
+    for equation in solution.system.equations:
+        console.print(f"  [bold]{plain(equation.statement.text)}[/]", soft_wrap=True)
+    console.print(rich_table(report.state_table(solution)))
+    for value, meaning in report.summary(solution):
         console.print(f"[bold]{value}[/]  {meaning}")
     console.print()
-    console.print(f"Values: {plain(str(report.parent / 'solution.csv'))}", soft_wrap=True)
-    console.print(f"Report: {plain(str(report))}", soft_wrap=True)
+    console.print(f"Values: {plain(str(folder / 'solution.csv'))}", soft_wrap=True)
+    console.print(f"Report: {plain(str(folder / 'report.html'))}", soft_wrap=True)

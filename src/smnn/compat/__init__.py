@@ -1,4 +1,4 @@
-"""The published interfaces of MNN (mech-nn) and S-MNN (ScalableMNN), on the solvers of `smnn`.
+"""Published interfaces of MNN (mech-nn) and S-MNN (ScalableMNN) on the solvers of `smnn`.
 
 `ode_forward` is the function of ScalableMNN; `ODEINDLayer`, `ODESYSLayer`, `ODEConfig` and
 `SolverType` are those of mech-nn. `install()`, or `python -m smnn.compat script.py`, lets programs

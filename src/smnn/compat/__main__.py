@@ -21,7 +21,7 @@ NAME is one of {", ".join(member.name.lower() for member in SolverType)} (defaul
 
 
 def main(arguments: list[str]) -> int:
-    """Set the stage as Python itself would, and run."""
+    """Run a script or module with `sys.argv` and `sys.path` as set by Python."""
     rest, solver = list(arguments), None
     if rest[:1] in (["-h"], ["--help"]):
         print(USAGE, end="")

@@ -1,4 +1,4 @@
-"""Which solver the layers use: the `config` module of mech-nn."""
+"""Solver selection: the `config` module of mech-nn."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class SolverType(Enum):
-    """Names of mech-nn, and two more.
+    """Solvers of mech-nn, and two more.
 
     Two of its names, `SPARSE_QR` and `SPARSE_INDIRECT_CG`, led nowhere there.
     """
@@ -16,25 +16,25 @@ class SolverType(Enum):
     EXACT = 2
     """The same numbers in linear time: `smnn.baselines.mnn_exact`. The default."""
     SPARSE_QR = 10
-    """As `EXACT`, which is an orthogonal elimination of the sparse rows."""
+    """Same as `EXACT`, an orthogonal elimination of the sparse rows."""
     SPARSE_INDIRECT_CG = 100
-    """As `SPARSE_INDIRECT_BLOCK_CG`."""
+    """Same as `SPARSE_INDIRECT_BLOCK_CG`."""
     SPARSE_INDIRECT_BLOCK_CG = 1000
     """The original MNN by conjugate gradients: `smnn.baselines.mnn_sparse`."""
     LEAST_SQUARES = 10000
-    """S-MNN, without slack: `smnn.solve`. Other numbers, and `eps` is zero."""
+    """S-MNN, without slack: `smnn.solve`. The results differ, and `eps` is zero."""
 
 
 class ODEConfig:
-    """What a layer takes when it is made, unless told otherwise."""
+    """Defaults of new layers."""
 
     linear_solver: SolverType = SolverType.EXACT
     cg_max_iter: int = 200
-    """Iterations of conjugate gradients."""
+    """Maximum number of conjugate gradient iterations."""
 
 
 def solver_named(name: str | SolverType) -> SolverType:
-    """A solver by the name of its member, in any case.
+    """Return a solver by name; case is ignored.
 
     Raises:
         ValueError: If there is none.

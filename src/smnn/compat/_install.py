@@ -1,4 +1,4 @@
-"""mech-nn's own module names, for programs that cannot be edited."""
+"""The module names of mech-nn, for programs that cannot be edited."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from smnn.compat._config import ODEConfig, SolverType, solver_named
 
 
 def install(solver: str | SolverType | None = None) -> None:
-    """Let `solver.ode_layer` and `config` be imported from here, whatever lies on the path.
+    """Provide the modules `solver.ode_layer` and `config` of mech-nn, regardless of `sys.path`.
 
     Call it before the first import of either. `ipdb`, which those programs import for debugging,
-    is replaced by `pdb` where it is not installed.
+    is replaced by `pdb` if it is not installed.
 
     Args:
-        solver: What the layers use, a `SolverType` or its name; unchanged if `None`.
+        solver: Solver of the layers, a `SolverType` or its name; unchanged if `None`.
 
     Raises:
-        RuntimeError: If another `solver` or `config` has already been imported.
+        RuntimeError: Another `solver` or `config` has already been imported.
     """
     chosen = None if solver is None else solver_named(solver)
     modules = _modules()
@@ -30,7 +30,7 @@ def install(solver: str | SolverType | None = None) -> None:
         if other is not None and getattr(other, "__smnn__", None) is not True:
             raise RuntimeError(
                 f"the module {name!r} has already been imported from "
-                f"{getattr(other, '__file__', None) or 'elsewhere'}; expected none. Call "
+                f"{getattr(other, '__file__', None) or 'elsewhere'}. Call "
                 "smnn.compat.install() before the first import of it."
             )
     if chosen is not None:
@@ -56,6 +56,6 @@ def _modules() -> dict[str, ModuleType]:
         ODEConfig=ODEConfig,
         SolverType=SolverType,
     )
-    # An empty path makes it a package in which nothing else is found: no mixture with theirs.
+    # With an empty path it is a package without other modules, so that none of mech-nn is mixed in.
     package = _module("solver", ode_layer=layers, __path__=[])
     return {"config": config, "solver": package, "solver.ode_layer": layers}

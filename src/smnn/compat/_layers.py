@@ -16,7 +16,7 @@ Jets = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
 class _ODELayer(nn.Module):
-    """What both layers share. Holds no parameters and no buffers."""
+    """Base class of both layers, without parameters and buffers."""
 
     def __init__(
         self, *, bs: int, order: int, n_ind_dim: int, n_dim: int, n_equations: int, n_iv: int,
@@ -43,20 +43,20 @@ class _ODELayer(nn.Module):
             )
 
     def extra_repr(self) -> str:
-        """For `print`."""
+        """Return the settings for `print`."""
         return (
             f"bs={self.bs}, order={self.order}, n_ind_dim={self.n_ind_dim}, n_dim={self.n_dim}, "
             f"n_equations={self.n_equations}, n_step={self.n_step}, solver={self.solver.name}"
         )
 
     def _fit(self, name: str, x: Tensor, *shape: int) -> Tensor:
-        """Only the number of elements and their order matter."""
+        """Reshape; only the number of elements and their order matter."""
         full = (self.bs * self.n_ind_dim, *shape)
         if x.numel() != torch.Size(full).numel():
             raise ShapeError(
                 f"{name}: got shape {tuple(x.shape)}, {x.numel()} elements; expected "
                 f"{torch.Size(full).numel()}, for {full} with bs * n_ind_dim = {full[0]} samples. "
-                f"The layer was made for bs = {self.bs}."
+                f"The layer was created for bs = {self.bs}."
             )
         return x.reshape(full)
 
@@ -68,7 +68,7 @@ class _ODELayer(nn.Module):
             if self.n_iv:
                 raise ShapeError(
                     f"iv_rhs: got None; expected {values + ends} values for each sample, because "
-                    f"n_iv = {self.n_iv}. Make the layer with n_iv=0 if there are none."
+                    f"n_iv = {self.n_iv}. Create the layer with n_iv=0 if there are none."
                 )
             iv_rhs = like.new_zeros(like.shape[0], ends)
         flat = self._fit("iv_rhs", iv_rhs, values + ends).double()
@@ -80,7 +80,7 @@ class _ODELayer(nn.Module):
     def _solve(
         self, c: Tensor, d: Tensor, iv_rhs: Tensor | None, s: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """`u (samples, T, V, order+1)` and `eps (samples,)` in the dtype that is returned."""
+        """`u (samples, T, V, order+1)` and `eps (samples,)` in the output dtype."""
         c, d, s = c.double(), d.double(), s.double()
         u, periodic = self._initial(iv_rhs, c)
         match self.solver:
@@ -102,7 +102,7 @@ class _ODELayer(nn.Module):
     def _iterate(
         self, c: Tensor, d: Tensor, u: Tensor, s: Tensor, periodic: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Conjugate gradients go on without convergence, as in the published code, but say so."""
+        """Warn if conjugate gradients did not converge; as in the published code it is no error."""
         found = mnn_sparse(
             c, d, u, s, gamma=self.gamma, alpha=self.alpha, periodic=periodic,
             max_iter=ODEConfig.cg_max_iter, check=False,
@@ -123,19 +123,19 @@ class ODEINDLayer(_ODELayer):
     """`n_ind_dim` independent scalar ODEs for each item of a batch.
 
     Args:
-        bs: Items in a batch.
+        bs: Batch size.
         order: Highest derivative `R`, at least 2.
-        n_ind_dim: ODEs per item.
-        n_iv: How many orders have initial values, `R_init + 1`; 0 for none.
+        n_ind_dim: Independent ODEs per item of the batch.
+        n_iv: Number of orders with initial values, `R_init + 1`; 0 for none.
         n_step: Number of times `T`.
-        n_iv_steps: How many times have initial values.
-        solver_dbl: Results in float64 unless `double_ret` says otherwise. The arithmetic is
-            float64 either way.
-        gamma: Only its product with `alpha` matters.
-        alpha: Pull on the slack.
-        central_diff: Accepted and without effect, as in the published code.
-        double_ret: Return float64 rather than float32.
-        device: Accepted and without effect: tensors stay where they are.
+        n_iv_steps: Number of times with initial values.
+        solver_dbl: Return float64 if `double_ret` is true as well. The arithmetic is float64 in
+            any case.
+        gamma: Weight of the slack term; only the product with `alpha` matters.
+        alpha: As `gamma`.
+        central_diff: Ignored, as in the published code.
+        double_ret: Return float64 instead of float32.
+        device: Ignored: tensors keep their device.
         solver: A `SolverType` or its name; `ODEConfig.linear_solver` if `None`.
     """
 
@@ -177,21 +177,21 @@ class ODESYSLayer(_ODELayer):
     """`n_ind_dim` independent systems of `n_dim` coupled variables for each item of a batch.
 
     Args:
-        bs: Items in a batch.
+        bs: Batch size.
         order: Highest derivative `R`, at least 2.
-        n_ind_dim: Systems per item.
+        n_ind_dim: Independent systems per item of the batch.
         n_dim: Variables `V` of a system.
         n_equations: Equations `Q` of a system.
-        n_iv: How many orders have initial values, `R_init + 1`; 0 for none.
-        n_iv_steps: How many times have initial values.
+        n_iv: Number of orders with initial values, `R_init + 1`; 0 for none.
+        n_iv_steps: Number of times with initial values.
         n_step: Number of times `T`.
-        periodic_boundary: Tie the ends together, for the orders below `order`.
-        solver_dbl: Results in float64 unless `double_ret` says otherwise. The arithmetic is
-            float64 either way.
-        gamma: Only its product with `alpha` matters.
-        alpha: Pull on the slack.
-        double_ret: Return float64 rather than float32.
-        device: Accepted and without effect: tensors stay where they are.
+        periodic_boundary: Couple both ends of the series for the orders below `order`.
+        solver_dbl: Return float64 if `double_ret` is true as well. The arithmetic is float64 in
+            any case.
+        gamma: Weight of the slack term; only the product with `alpha` matters.
+        alpha: As `gamma`.
+        double_ret: Return float64 instead of float32.
+        device: Ignored: tensors keep their device.
         solver: A `SolverType` or its name; `ODEConfig.linear_solver` if `None`.
     """
 

@@ -26,27 +26,28 @@ def ode_forward(
     prefer_cuda_graph: bool = True,
     frozen_lhs_cache_version: int = 0,
 ) -> Tensor:
-    """`smnn.solve` under the name and with the arguments of the published package.
+    """Call `smnn.solve` with the name and the arguments of the published package.
 
-    Batch axes broadcast as PyTorch has it, and a tensor may have fewer of them than another. The
-    arguments follow the dtype of `coefficients`; the result has it too. The arithmetic is float64.
+    Batch axes broadcast as in PyTorch; tensors may have different numbers of them. Arguments are
+    converted to the dtype of `coefficients`, which is also that of the result. The arithmetic is
+    float64.
 
     Args:
         coefficients: `(*B, T, Q, V, R+1)`. Time size 1 means constant in time.
         rhs_equation: `(*B, T, Q)`.
         init_vars: `(*B, T_init, V, R_init+1)`; may be empty.
         steps: `(*B, T-1)`, positive.
-        n_steps: `T`, needed if every tensor is constant in time and it is not 2.
-        n_init_var_steps: `T_init`, if `init_vars` has time size 1 and is to be repeated.
-        is_step_dim_first: The time axis leads every tensor, also the result.
+        n_steps: `T`; required if every tensor is constant in time and `T` is not 2.
+        n_init_var_steps: `T_init`, to repeat `init_vars` of time size 1.
+        is_step_dim_first: The time axis is the first of every tensor, including the result.
         weight_equation: Weight of the governing rows, a number or a tensor with one element.
         weight_init_var: Weight of the initial rows.
         weight_smooth: Weight of the smoothness rows.
         enable_central_smoothness: `scheme="central"` of `smnn.solve`.
-        prefer_cuda_graph: Accepted and without effect: no path needs a CUDA graph.
-        frozen_lhs_cache_version: Accepted and without effect: nothing is cached between calls, so
-            a left-hand side that has changed is used and differentiated. To reuse one on purpose,
-            hold a `smnn.factorize(...)`.
+        prefer_cuda_graph: Ignored: CUDA graphs are not needed.
+        frozen_lhs_cache_version: Ignored: no factorization is cached between calls, so changes of
+            the left-hand side take effect and are differentiated. To reuse a left-hand side, use
+            `smnn.factorize`.
 
     Returns:
         `(*B, T, V, R+1)`, or `(T, *B, V, R+1)` with `is_step_dim_first`.
@@ -94,7 +95,7 @@ def _require(tensors: dict[str, Tensor]) -> None:
 
 
 def _repeated(u: Tensor, times: int | None) -> Tensor:
-    """Initial values of one time repeated over several."""
+    """Repeat the initial values of one time over several."""
     if times is None or u.shape[-3] == times:
         return u
     if u.shape[-3] != 1:

@@ -41,7 +41,7 @@ def open_file(
     if path.is_dir():
         raise DataError(f"{path} is a folder; expected a file. Name one of the files in it.")
     if not path.exists():
-        from smnn.equations._expressions import suggestion
+        from smnn._util.names import suggestion
 
         near = [p.name for p in path.parent.glob("*") if p.is_file()]
         raise DataError(f"there is no file {path}{suggestion(path.name, near) or '.'}")

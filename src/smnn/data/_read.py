@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from smnn._util.files import InputError
+from smnn._util.names import suggestion
 from smnn.data._dataset import TimeSeriesData, rows_text, show_date
 from smnn.data._formats import open_file
 from smnn.data._objects import Source, as_array, from_object
@@ -196,8 +197,6 @@ class _Reading:
         for names in (self.source.names, self.short):
             if name in names:
                 return names.index(name)
-        from smnn.equations._expressions import suggestion
-
         known = list(dict.fromkeys([*self.short, *self.source.names]))
         shown = ", ".join(self.source.names[:30]) + (", …" if len(known) > 30 else "")
         raise DataError(

@@ -1,4 +1,4 @@
-"""Preparing gridded series for learning: standards, chunks, neighbours."""
+"""Standardization and neighbours of gridded series."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Standard:
-    """What is taken off a series and what it is divided by; both from the training part."""
+    """Offset and scale of a series, estimated from its training part."""
 
     offset: np.ndarray
     """Broadcasts against `(T, N)`."""
@@ -17,12 +17,12 @@ class Standard:
     """Broadcasts against `(T, N)`, positive."""
 
     def apply(self, x: np.ndarray) -> np.ndarray:
-        """Standardise `(T, N)`."""
+        """Standardize `(T, N)`."""
         out: np.ndarray = (x - self.offset) / self.scale
         return out
 
     def undo(self, x: np.ndarray) -> np.ndarray:
-        """Back to degrees."""
+        """Convert standardized values back to degrees."""
         out: np.ndarray = x * self.scale + self.offset
         return out
 
@@ -30,16 +30,16 @@ class Standard:
 def standard(
     series: np.ndarray, time: np.ndarray, until: int, how: str = "global", harmonics: int = 3
 ) -> Standard:
-    """Learn a standard from the first `until` times.
+    """Estimate offset and scale from the first `until` times.
 
     Args:
         series: `(T, N)`.
         time: `(T,)` dates.
         until: Length of the training part.
-        how: `"global"`: one mean and one spread over all cells and times, as in the paper: what it
-            measures is mostly geography. `"anomaly"`: every cell without its own seasonal cycle, in
-            units of its own spread: what is left to forecast.
-        harmonics: Of the seasonal cycle.
+        how: `"global"`: one mean and one standard deviation over all cells and times, as in the
+            paper; most of that deviation is spatial. `"anomaly"`: deviations of every cell from its
+            own seasonal cycle, in units of their standard deviation.
+        harmonics: Number of harmonics of the seasonal cycle.
     """
     T = len(series)
     if not 2 <= until <= T:
@@ -53,13 +53,13 @@ def standard(
     weights = np.linalg.lstsq(cycle[:until], train, rcond=None)[0]
     offset = cycle @ weights
     spread = (train - offset[:until]).std(axis=0)
-    # Under ice the temperature hardly moves: dividing by nothing would make noise of it.
+    # Under ice the temperature is almost constant; a floor avoids amplifying rounding errors.
     floor = 1e-3 * max(float(spread.max()), 1e-12)
     return Standard(offset, np.maximum(spread, floor))
 
 
 def seasonal_waves(time: np.ndarray, harmonics: int) -> np.ndarray:
-    """`(T, 1 + 2 * harmonics)`, by the calendar: every year has the same phase."""
+    """`(T, 1 + 2 * harmonics)` design matrix, with the phase given by the calendar."""
     year = time.astype("datetime64[Y]")
     length = (year + 1).astype("datetime64[ns]") - year.astype("datetime64[ns]")
     angle = 2 * np.pi * ((time.astype("datetime64[ns]") - year.astype("datetime64[ns]")) / length)
@@ -67,53 +67,29 @@ def seasonal_waves(time: np.ndarray, harmonics: int) -> np.ndarray:
     return np.stack([np.ones(len(time)), *waves], axis=1)
 
 
-def chunks(series: np.ndarray, length: int) -> np.ndarray:
-    """`(C, length, N)`: whole chunks without overlap, the last one ending with the series."""
-    T = len(series)
-    if not 1 <= length <= T:
-        raise ValueError(f"length: got {length}; expected 1 to {T}, the length of the series.")
-    count = T // length
-    return series[T - count * length :].reshape(count, length, *series.shape[1:])
-
-
 @dataclass(frozen=True)
 class Neighbours:
-    """For every ocean cell, the ocean cells near it on its circle of latitude."""
+    """Neighbours of every ocean cell on its circle of latitude."""
 
     start: np.ndarray
-    """`(N+1,)` where the partners of each cell begin."""
+    """`(N+1,)` offsets into `partner`."""
     partner: np.ndarray
     """`(E,)` indices of cells."""
 
-    def of(self, cell: int) -> np.ndarray:
-        """Partners of one cell."""
-        return self.partner[self.start[cell] : self.start[cell + 1]]
-
-    def draw(self, cells: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """One partner for each cell, all equally likely; a cell without any is refused."""
-        count = self.start[cells + 1] - self.start[cells]
-        if (count == 0).any():
-            alone = int(np.asarray(cells)[np.flatnonzero(count == 0)[0]])
-            raise ValueError(
-                f"cell {alone} has no neighbour. Draw from `paired`, or widen the reach."
-            )
-        return self.partner[self.start[cells] + rng.integers(0, count)]
-
     @property
     def paired(self) -> np.ndarray:
-        """Cells that have a neighbour."""
+        """Cells with at least one neighbour."""
         return np.flatnonzero(np.diff(self.start) > 0)
 
 
 def neighbours(ocean: np.ndarray, reach: int = 5) -> Neighbours:
-    """Pairs of ocean cells in one row of the grid, at most `reach` columns apart.
+    """Pairs of ocean cells in the same row of the grid, at most `reach` columns apart.
 
-    The row closes on itself (longitude 357.5 is next to 0), land is left out, and no cell is its
-    own partner. Both directions are listed.
+    Rows are periodic (longitude 357.5 is next to 0), and both directions of a pair are listed.
 
     Args:
         ocean: `(A, O)` bool.
-        reach: In columns.
+        reach: Largest distance in columns.
     """
     A, O = ocean.shape
     if not 1 <= reach < O:

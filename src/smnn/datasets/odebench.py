@@ -1,7 +1,7 @@
 r"""Six linear ODEs with closed forms: five of ODEBench, and one of third order.
 
-They are the problems of the standalone validation of Chen et al. (ICLR 2025), with the constants
-and the first initial condition used there. Each is one equation
+These are the problems of the standalone validation of Chen et al. (ICLR 2025), with its constants
+and first initial condition. Each is one equation
 $\sum_r c_r\, y^{(r)} = d$ with constant coefficients, given in its native order, and can be
 rewritten as a first-order system.
 """
@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Exact = np.longdouble
-"""Closed forms are evaluated wider than float64 where the platform can, so that their own rounding
-does not limit the errors that are measured against them."""
+"""Closed forms are evaluated with more precision than float64 where the platform supports it, so
+that their rounding does not limit the measured errors."""
 
 
 @dataclass(frozen=True)

@@ -27,21 +27,24 @@ class DampedSine:
     clean: Array
     """`(T,)` the curve without noise."""
     frequency: float
-    """Angular."""
+    """Angular frequency."""
     damping: float
     noise: float
     """Standard deviation relative to the amplitude."""
 
     def smallest_deviations(self, recordings: int = 1) -> tuple[float, float]:
-        r"""How well frequency and damping can be known: the Cramér-Rao bound.
+        r"""Cramér-Rao bounds of frequency and damping.
 
-        The standard deviations, relative to the true values, that no unbiased estimate from so many
-        recordings can go below if amplitude, phase, noise level and decay of the noise are unknown
-        too, and no use is made of noise and signal decaying alike. For times spread evenly over a
-        duration $D$ both absolute deviations are about $\sigma\sqrt{24/(D^2 T)}$.
+        These are the smallest standard deviations, relative to the true values, of unbiased
+        estimates if amplitude, phase, noise level and decay of the noise are unknown too, and the
+        equal decay of noise and signal is not used. For times spread evenly over a duration $D$
+        both absolute deviations are about $\sigma\sqrt{24/(D^2 T)}$.
+
+        Args:
+            recordings: Number of recordings that are used together.
 
         Returns:
-            For the frequency and for the damping.
+            Bounds for the frequency and for the damping.
         """
         t, w = self.t, self.frequency
         sin, cos = np.sin(w * t), np.cos(w * t)
@@ -62,16 +65,16 @@ def damped_sine(
     noise: float = 0.5,
     seed: int = 0,
 ) -> DampedSine:
-    """Make recordings. Recording `i` of a seed is the same however many are made.
+    """Generate recordings. Recording `i` of a seed does not depend on their number.
 
     Args:
-        recordings: How many, `N`.
-        times: How many in each, `T`; evenly spaced, both ends included.
-        duration: Time of the last.
+        recordings: Number of recordings, `N`.
+        times: Number of times in each, `T`; evenly spaced, both ends included.
+        duration: Last time.
         frequency: Angular frequency.
         damping: Rate at which the amplitude, 1 at time 0, decays.
         noise: Standard deviation of the noise relative to the amplitude.
-        seed: Decides the noise.
+        seed: Random seed of the noise.
     """
     t = np.linspace(0.0, duration, times)
     envelope = np.exp(-damping * t)
@@ -82,12 +85,12 @@ def damped_sine(
 
 
 def strongest_frequency(noisy: Array, step: float, fineness: int = 8) -> Array:
-    """The angular frequency at which the periodogram of each recording is highest, `(N,)`.
+    """Angular frequency at the maximum of the periodogram of each recording, `(N,)`.
 
     Args:
         noisy: `(N, T)` recordings.
         step: Time between two samples.
-        fineness: Points of the periodogram for each of its natural spacing, `2 pi / (T step)`.
+        fineness: Oversampling of the periodogram; its natural spacing is `2 pi / (T step)`.
     """
     size = fineness * noisy.shape[-1]
     power = np.abs(np.fft.rfft(noisy - noisy.mean(-1, keepdims=True), size)) ** 2

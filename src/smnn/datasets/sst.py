@@ -1,11 +1,10 @@
-"""Sea surface temperature: NOAA Optimum Interpolation SST V2 in its real forms.
+"""Sea surface temperature: NOAA Optimum Interpolation SST V2.
 
-Three forms are read: the weekly 1-degree file with its land mask, monthly grids, and the weekly
-text file of the Nino regions. The monthly 2.5-degree grid and the Nino file are part of the package
-(NOAA data are in the public domain; see `data/README.md` beside this file).
+Three formats are supported: the weekly 1-degree file with its land mask, monthly grids, and the
+weekly text file of the Nino regions. The monthly 2.5-degree grid and the Nino file are part of the
+package (NOAA data are in the public domain; see `data/README.md` next to this file).
 
-Nothing here looks at the test period: what is learned from data (means, spreads, climatologies) is
-learned from the times before `until`.
+Standardization and climatologies are estimated only from the times before `until`.
 """
 
 from __future__ import annotations
@@ -19,15 +18,20 @@ import numpy as np
 
 from smnn._util.files import InputError, read_bounded
 from smnn._util.optional import require
-from smnn.data._netcdf import DataFormatError as DataFormatError
-from smnn.data._netcdf import open_netcdf
+from smnn.data import DataFormatError as DataFormatError
+from smnn.data import open_netcdf
+from smnn.datasets._sst_tools import Neighbours as Neighbours
+from smnn.datasets._sst_tools import Standard as Standard
+from smnn.datasets._sst_tools import neighbours as neighbours
+from smnn.datasets._sst_tools import seasonal_waves as seasonal_waves
+from smnn.datasets._sst_tools import standard as standard
 
 MONTHLY = "oisst_v2_monthly_2p5deg.nc"
 NINO = "nino_weekly_1990_2020.for"
 REGIONS = ("Nino1+2", "Nino3", "Nino3.4", "Nino4")
 WANTED = "read sea surface temperatures"
 LARGEST_TEXT = 2**26
-"""Bytes of a text file: the weeks of a thousand centuries."""
+"""Size limit of a text file in bytes."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,7 @@ class Grid:
     lon: np.ndarray
     """`(O,)` degrees east."""
     ocean: np.ndarray
-    """`(A, O)` cells that have a value at every time and that the mask, if any, calls ocean."""
+    """`(A, O)` cells without missing values that are ocean according to the mask, if any."""
     units: str = "degC"
     source: str = ""
 
@@ -54,12 +58,12 @@ class Grid:
 
     @property
     def cells(self) -> np.ndarray:
-        """`(N, 2)` latitude and longitude of each ocean cell."""
+        """`(N, 2)` latitude and longitude of the ocean cells."""
         a, o = np.nonzero(self.ocean)
         return np.stack([self.lat[a], self.lon[o]], axis=1)
 
     def on_grid(self, x: np.ndarray) -> np.ndarray:
-        """`(..., N)` back to `(..., A, O)`, NaN elsewhere: for maps."""
+        """Scatter `(..., N)` to `(..., A, O)`, with NaN elsewhere."""
         x = np.asarray(x, dtype=float)
         if x.shape[-1] != int(self.ocean.sum()):
             raise ValueError(
@@ -77,19 +81,19 @@ def monthly() -> Grid:
 
 
 def read_grid(path: str | Path, mask: str | Path | None = None, variable: str = "sst") -> Grid:
-    """Read a NOAA grid: `sst.wkmean.1990-present.nc`, a monthly file, or one laid out like these.
+    """Read a NOAA grid: `sst.wkmean.1990-present.nc`, a monthly file, or one with the same layout.
 
-    Packed integers are unpacked with their scale factor and offset, missing values become NaN, and
-    times are decoded with their units and calendar. Land is what the mask calls land, and every
-    cell that lacks a value at some time: the weekly file carries values over land, too.
+    Packed integers are unpacked with scale factor and offset, missing values become NaN, and times
+    are decoded with their units and calendar. Cells with missing values and cells that are land
+    according to the mask are excluded; without a mask, the weekly file has values over land.
 
     Args:
-        path: NetCDF, classic or version 4.
-        mask: `lsmask.nc`: 1 over ocean, 0 over land.
-        variable: Its name in the file.
+        path: NetCDF file, classic or version 4.
+        mask: File such as `lsmask.nc`: 1 over ocean, 0 over land.
+        variable: Name of the variable.
 
     Raises:
-        DataFormatError: If something expected is not there.
+        DataFormatError: The file is not laid out as expected.
     """
     path = Path(path)
     with open_netcdf(path, WANTED) as data:
@@ -138,10 +142,10 @@ def _read_mask(path: Path, lat: np.ndarray, lon: np.ndarray) -> np.ndarray:
 
 
 def write_grid(grid: Grid, path: str | Path) -> None:
-    """Write a grid as NetCDF 4 with packed 16-bit integers of 0.01 degrees: the packaged form.
+    """Write a grid as NetCDF 4, packed as 16-bit integers of 0.01 degrees like the packaged one.
 
     Raises:
-        ValueError: If a value is not a multiple of 0.01 degrees, or too large for 16 bits.
+        ValueError: A value is not a multiple of 0.01 degrees, or too large for 16 bits.
     """
     xarray = require("xarray", "write sea surface temperatures")
     require("h5netcdf", "write sea surface temperatures")
@@ -185,7 +189,7 @@ class Nino:
     sst: np.ndarray
     """`(T, 4)` degrees."""
     anomaly: np.ndarray
-    """`(T, 4)` as published, against NOAA's climatology."""
+    """`(T, 4)` deviations from NOAA's climatology, as published."""
     regions: tuple[str, ...] = REGIONS
 
 
@@ -203,11 +207,11 @@ _MONTHS = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT",
 def read_nino(path: str | Path) -> Nino:
     """Read NOAA's weekly text file (`wksst*.for`).
 
-    A negative anomaly touches the temperature before it (`23.4-0.4`), so fields are found by their
-    decimals, not by spaces.
+    Negative anomalies are not separated from the preceding temperature (`23.4-0.4`), so fields are
+    recognized by their decimals.
 
     Raises:
-        DataFormatError: If a line does not hold a date and eight numbers.
+        DataFormatError: A line does not consist of a date and eight numbers.
     """
     time: list[np.datetime64] = []
     rows: list[list[float]] = []

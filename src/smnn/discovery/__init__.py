@@ -1,15 +1,23 @@
-"""From a table of numbers to the equations behind it."""
+"""Discovery of differential equations from time series."""
 
 from smnn.data import Table as Table
 from smnn.data import TableError as TableError
 from smnn.data import read_table as read_table
+from smnn.discovery._constraints import Equal as Equal
+from smnn.discovery._constraints import Negative as Negative
+from smnn.discovery._constraints import Positive as Positive
 from smnn.discovery._estimator import Discovery as Discovery
+from smnn.discovery._evaluate import DiscoveryWarning as DiscoveryWarning
+from smnn.discovery._evaluate import HeldOutSeries as HeldOutSeries
+from smnn.discovery._evaluate import HoldOutResult as HoldOutResult
+from smnn.discovery._evaluate import ModelMisfitWarning as ModelMisfitWarning
+from smnn.discovery._evaluate import evaluate as evaluate
+from smnn.discovery._evaluate import first_rows as first_rows
+from smnn.discovery._evaluate import hold_out as hold_out
+from smnn.discovery._fit.data import DataError as DataError
 from smnn.discovery._fit.neural import Neural as Neural
-from smnn.discovery._fit.series import DataError as DataError
+from smnn.discovery._report import Report as Report
 from smnn.discovery._storage import ModelFileError as ModelFileError
-from smnn.discovery._terms.rules import Equal as Equal
-from smnn.discovery._terms.rules import Negative as Negative
-from smnn.discovery._terms.rules import Positive as Positive
 from smnn.discovery.libraries import Custom as Custom
 from smnn.discovery.libraries import Expressions as Expressions
 from smnn.discovery.libraries import Library as Library
@@ -18,26 +26,34 @@ from smnn.discovery.libraries import Polynomial as Polynomial
 from smnn.discovery.libraries import Rational as Rational
 from smnn.discovery.libraries import Trigonometric as Trigonometric
 from smnn.discovery.libraries import parse_library as parse_library
-from smnn.equations._expressions import ExpressionError as ExpressionError
+from smnn.equations import ExpressionError as ExpressionError
 
 __all__ = [
     "Custom",
     "DataError",
     "Discovery",
+    "DiscoveryWarning",
     "Equal",
     "ExpressionError",
     "Expressions",
+    "HeldOutSeries",
+    "HoldOutResult",
     "Library",
     "LibraryError",
     "ModelFileError",
+    "ModelMisfitWarning",
     "Negative",
     "Neural",
     "Polynomial",
     "Positive",
     "Rational",
+    "Report",
     "Table",
     "TableError",
     "Trigonometric",
+    "evaluate",
+    "first_rows",
+    "hold_out",
     "parse_library",
     "read_table",
 ]

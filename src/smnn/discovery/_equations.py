@@ -1,4 +1,4 @@
-"""Coefficients written as equations: for reading, for LaTeX, for sympy."""
+"""Equations as text, LaTeX and SymPy objects."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import sympy
 
-from smnn.discovery._terms.terms import Term
+from smnn.discovery._terms import Term
 from smnn.report import maths
-from smnn.report.numbers import percent, significant, with_uncertainty
+from smnn.report.numbers import significant, with_uncertainty
 
 FORMATS = ("text", "latex", "sympy")
 _LINKS: dict[str, Callable[[sympy.Expr], sympy.Expr]] = {
@@ -28,41 +28,35 @@ def format_equations(
     coefficients: np.ndarray,
     *,
     intervals: np.ndarray | None = None,
-    inclusion: np.ndarray | None = None,
     format: str = "text",
     precision: int = 4,
     link: Any = None,
 ) -> list[Any]:
-    """The equations behind coefficients; a coefficient of exactly zero is no term.
+    """Format equations; terms with a coefficient of exactly zero are omitted.
 
     Args:
-        targets: Left-hand sides, `V` of them, such as `x'` or `x''`.
+        targets: `V` left-hand sides such as `x'` or `x''`.
         terms: The `P` terms of the library.
         coefficients: `(V, P)`.
-        intervals: `(V, P, 2)` lower and upper ends. A coefficient is then written with the larger
-            distance to an end, `-9.998 ± 0.004`, with the digits that this supports; one whose
-            interval has no width or is not finite is written without.
-        inclusion: `(V, P)` between 0 and 1: how often a term was chosen; written in brackets
-            after terms below one. Text and LaTeX only.
+        intervals: `(V, P, 2)` confidence intervals. Coefficients are then written with the larger
+            distance to an end, `-9.998 ± 0.004`, and with the corresponding number of digits,
+            unless the interval is infinite or has no width.
         format: `"text"`; `"latex"`; or `"sympy"` for `sympy.Eq` objects, in which every variable
-            is a function of the symbol `t` (`time` if a variable is called `t`), `x'` is its
-            derivative, and coefficients are the estimates.
-        precision: Significant digits of coefficients that have no interval.
-        link: Function around the right-hand side, by its name (`"tanh"`) or an object with one.
+            is a function of the symbol `t` (`time` if a variable is named `t`).
+        precision: Significant digits of coefficients without an interval.
+        link: Name of the link function around the right-hand side, or an object with a `name`.
 
     Returns:
-        One equation for each target: texts, or `sympy.Eq`.
+        One equation per target: strings, or `sympy.Eq`.
 
     Raises:
-        ValueError: Shapes, format or link do not fit; says what was got and what was expected.
+        ValueError: A shape, the format, the precision or the link is invalid.
     """
     values = np.asarray(coefficients, np.float64)
     size = (len(targets), len(terms))
     _check("coefficients", values.shape, size)
     if intervals is not None:
         _check("intervals", np.shape(intervals), (*size, 2))
-    if inclusion is not None:
-        _check("inclusion", np.shape(inclusion), size)
     if format not in FORMATS:
         raise ValueError(f"format: got {format!r}; expected one of {', '.join(FORMATS)}.")
     if not isinstance(precision, int) or not 1 <= precision <= 17:
@@ -78,8 +72,7 @@ def format_equations(
         parts = []
         for p in map(int, np.flatnonzero(values[v])):
             interval = None if intervals is None else np.asarray(intervals)[v, p]
-            share = None if inclusion is None else float(np.asarray(inclusion)[v, p])
-            parts.append(_part(terms[p], float(values[v, p]), interval, share, style, precision))
+            parts.append(_part(terms[p], float(values[v, p]), interval, style, precision))
         right = style.sum(parts) if parts else style.number("0")
         if around is not None:
             right = style.call(around, right)
@@ -88,7 +81,7 @@ def format_equations(
 
 
 def half_width(value: float, interval: Sequence[float] | np.ndarray | None) -> float | None:
-    """The larger distance from a value to the ends of its interval; `None` if there is none."""
+    """Larger distance from a value to the ends of its interval; `None` if undefined."""
     if interval is None:
         return None
     ends = np.abs(np.asarray(interval, np.float64) - value)
@@ -100,11 +93,10 @@ def _part(
     term: Term,
     value: float,
     interval: np.ndarray | None,
-    share: float | None,
     style: maths.Style,
     precision: int,
 ) -> tuple[bool, str]:
-    """Whether it is subtracted, and the coefficient with its term."""
+    """Whether a term is subtracted, and its coefficient and name."""
     half = half_width(value, interval)
     negative = half is None and value < 0
     if half is None:
@@ -116,17 +108,13 @@ def _part(
         if power:
             number += f"e{power}" if style is maths.TEXT else rf" \cdot 10^{{{power}}}"
     name = _term_in(style, term)
-    known = half is None and abs(value) == 1  # exactly one: given, not estimated
+    known = half is None and abs(value) == 1  # exactly one: fixed, not estimated
     factors = [x for x in ("" if known and name else number, name) if x]
-    text = style.product(factors)
-    if share is not None and share < 1:
-        shown = percent(share)
-        text += f" [{shown}]" if style is maths.TEXT else r"\,[" + shown.replace("%", r"\%") + "]"
-    return negative, text
+    return negative, style.product(factors)
 
 
 def _term_in(style: maths.Style, term: Term) -> str:
-    """A term behind a coefficient: nothing for the constant, in parentheses if it is a sum."""
+    """A term after its coefficient: empty for the constant, in parentheses for a sum."""
     if term.expr == 1:
         return ""
     text = term.name if style is maths.TEXT else term.latex

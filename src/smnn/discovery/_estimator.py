@@ -1,91 +1,101 @@
-"""The estimator: `fit` on somebody's data, then equations, predictions and simulations."""
+"""The estimator `Discovery`."""
 
 from __future__ import annotations
 
+import functools
 import sys
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from smnn.data import Table
 from smnn.discovery import _storage
-from smnn.discovery._defaults import affordable, climb, libraries_for
+from smnn.discovery._arrays import Array
+from smnn.discovery._candidates import affordable, best_library, best_order, libraries_for
+from smnn.discovery._constraints import Constraint, make_rules
 from smnn.discovery._equations import format_equations
-from smnn.discovery._fit.arrays import Array
-from smnn.discovery._fit.flow import LINKS, Model
-from smnn.discovery._fit.pipeline import Outcome, discover
-from smnn.discovery._fit.question import Question
-from smnn.discovery._fit.series import DataError, Nodes, gather
+from smnn.discovery._evaluate import DiscoveryWarning, ModelMisfitWarning, misfit_warnings
+from smnn.discovery._fit.data import DataError, FitInput, FitResult, Nodes, gather, opened
+from smnn.discovery._fit.model import LINKS, OdeModel, simulate
+from smnn.discovery._fit.pipeline import discover
 from smnn.discovery._fit.smoothing import smooth
-from smnn.discovery._simulate import simulate
-from smnn.discovery._terms.library import Library
-from smnn.discovery._terms.rules import Constraint, make_rules
-from smnn.discovery._terms.terms import CompiledTerms, Term, compile_terms
-from smnn.equations._expressions import OverBudget, budget
+from smnn.discovery._report import Report
+from smnn.discovery._terms import CompiledTerms, Term, compile_terms
+from smnn.discovery.libraries import Library
+from smnn.equations import OverBudget, budget
+
+if TYPE_CHECKING:
+    from smnn.discovery._evaluate import HoldOutResult
+    from smnn.discovery._fit.neural import Neural
 
 METHODS = ("auto", "regression", "refine", "neural")
-LEVEL = 1.6448536269514722
-"""Standard deviations on either side of a 90 % interval."""
+HALF_WIDTH = 1.6448536269514722  # Half width of a 90 % interval in standard deviations
 
 
 class Discovery(BaseEstimator):
-    """Finds the differential equations behind time series.
+    """Sparse identification of differential equations from time series.
 
     The equations are `x^(order) = g(sum_j xi_j phi_j(x, x', ..., inputs))` with few terms.
 
     Args:
-        library: Candidate terms; a library, its text form such as `"poly:2,trig"`, or `None` for
-            polynomials of degree 2 (degree 3 for a single variable or an order above one) and,
-            where their equations do not hold, of degree 3, and with sines and cosines.
-        order: Order of the equations; above one, only positions need to be measured.
-        method: `"refine"` fits states and coefficients together, `"regression"` is one shot,
-            `"neural"` trains networks for both, `"auto"` is `"refine"`.
-        threshold: Smallest share of its right-hand side that a term must have to be kept.
-        penalty: Strength of the penalty for a term; 1 is that of the extended Bayesian information
-            criterion, more gives fewer terms.
-        ensemble: Resamples of the data behind `inclusion_` and the intervals; 0 for none.
-        fixed: Known coefficients, `{"x'": {"y": 10.0}}`.
-        forbidden: Terms that may not appear, `{"x'": ["z", "x^2"]}`.
-        constraints: `Positive`, `Negative` and `Equal` conditions on coefficients.
-        link: A function around the sum of terms: tanh, exp, sigmoid, softplus, sin; or `None`.
-        neural: Options of `method="neural"` by name, as `Neural` has them.
-        random_state: Seed of everything random.
-        verbose: Whether to print progress to standard error.
+        library: Candidate terms: a library, its text form such as `"poly:2,trig"`, or `None` for
+            polynomials of degree 2 (degree 3 for a single variable or an order above one). If their
+            equations do not hold, degree 3 and degree 2 with sines and cosines are tried.
+        order: Order of the equations, 1 to 4. Above one, only positions need to be measured.
+            `"auto"` or `None` tries second order if first-order equations do not hold.
+        method: `"refine"` fits states and coefficients jointly, `"regression"` is faster and less
+            accurate, `"neural"` trains networks, `"auto"` is `"refine"`.
+        threshold: Smallest contribution of a term, as a fraction of its right-hand side.
+        penalty: Sparsity penalty relative to the extended Bayesian information criterion; larger
+            values keep fewer terms.
+        ensemble: Number of bootstrap resamples for `inclusion_` and the intervals; 0 to skip.
+        fixed: Known coefficients, `{"x'": {"y": 10.0}}` or `{"x'": "10*y"}`.
+        forbidden: Terms to exclude, `{"x'": ["z", "x^2"]}`.
+        constraints: `Positive`, `Negative` and `Equal` constraints on coefficients.
+        link: Link function around the sum of terms: tanh, exp, sigmoid, softplus, sin; or `None`.
+        neural: Options of `method="neural"`: a `Neural`, or a dictionary of its arguments.
+        random_state: Seed of the random number generator.
+        verbose: Print progress to standard error, or pass it to this function.
 
     Attributes:
         variables_: Names of the V variables.
         state_names_: Names of the states: variables, and their derivatives below the order.
-        targets_: Left-hand sides.
-        library_: The library that the terms come from.
+        targets_: Left-hand sides of the equations.
+        order_: Order of the equations.
+        library_: Library of the candidate terms.
         terms_: The P candidate terms, each with a `name`.
-        coefficients_: (V, P), zero for terms that are not there.
+        coefficients_: (V, P) coefficients, zero for terms that were not selected.
         deviation_: (V, P) standard deviations.
-        intervals_: (V, P, 2) with 90 % confidence.
-        inclusion_: (V, P) share of the resamples that chose a term, or `None`.
+        intervals_: (V, P, 2) 90 % confidence intervals.
+        inclusion_: (V, P) fraction of the resamples that selected a term, or `None`.
         noise_: (V,) standard deviation of the measurement noise.
-        states_: For every series, its states without noise (T, V order).
-        times_: For every series, its times.
-        report_: Diagnostics: seconds of every stage, levels of the joint fit.
+        states_: Fitted states (T, V order) of every series.
+        times_: Times of every series.
+        table_: The data that were fitted, as a `Table`; `None` for a loaded model.
+        report_: Diagnostics: seconds per stage, levels of the joint fit, whether equations hold.
+        warnings_: Text of the warnings that `fit` issued.
     """
 
     def __init__(
         self,
         library: Library | str | None = None,
-        order: int = 1,
+        order: int | str | None = 1,
         method: str = "auto",
         threshold: float | None = None,
         penalty: float = 1.0,
         ensemble: int = 20,
-        fixed: Mapping[str, Mapping[str, float]] | None = None,
+        fixed: Mapping[str, Mapping[str, float] | str] | None = None,
         forbidden: Mapping[str, Sequence[str]] | None = None,
         constraints: Sequence[Constraint] | None = None,
         link: str | None = None,
-        neural: Mapping[str, Any] | None = None,
+        neural: Neural | Mapping[str, Any] | None = None,
         random_state: int | None = 0,
-        verbose: bool = False,
+        verbose: bool | Callable[[str], None] = False,
     ) -> None:
         self.library = library
         self.order = order
@@ -113,40 +123,68 @@ class Discovery(BaseEstimator):
         """Find the equations.
 
         Args:
-            X: (T, V) array or tensor, or a list of such for several series; a frame, a path, or
-                anything else that `smnn.data.read` accepts. NaN where nothing was measured.
-            y: Not used; there because scikit-learn passes it.
-            t: Times (T,), a step, or a list of either; the name of a column of a table. By default
-                the times that a table has (its index, or a column), otherwise a step of one.
-            inputs: (T, inputs) external inputs, known at every time.
+            X: (T, V) array or tensor, or a list of these for several series; a `Table`, which
+                includes the following arguments; a data frame, a path, or anything else that
+                `smnn.data.read` accepts. NaN marks missing values.
+            y: Ignored; present for scikit-learn compatibility.
+            t: Times (T,), a step, or a list of either; or the name of a column of X. The default is
+                the time of the frame or file, otherwise a step of one.
+            inputs: (T, inputs) external inputs without missing values, or a list of these.
             feature_names: Names of the variables.
 
         Raises:
-            DataError: If the data do not fit together.
-            ValueError: If an option is not what it should be.
+            DataError: If the data are inconsistent or too few.
+            ValueError: If an option is invalid.
+
+        Warns:
+            ModelMisfitWarning: If the equations do not hold.
+            DiscoveryWarning: If outliers or candidate terms were left out, the order was changed,
+                or the data contradict a fixed coefficient.
         """
         self._check_options()
-        nodes = gather(X, t, inputs, feature_names)
-        columns = self.order * len(nodes.names) + len(nodes.inputs)
-        libraries = libraries_for(self.library, columns, self.order)
-        named = self.fixed or self.forbidden or self.constraints
-        if named or self.method not in ("auto", "refine"):
-            libraries = libraries[:1]  # who names terms means this library
-        libraries = affordable(libraries, columns, len(nodes.names), int(nodes.seen.sum()))
+        X, t, names = opened(X, t, inputs)
+        nodes = gather(X, t, inputs, names if feature_names is None else feature_names)
+        _check_distinct(nodes.names, nodes.inputs)
         with _one_blas_thread():
-            self.library_, outcome = climb(libraries, nodes, self._attempt)
-        self._set_names(nodes.names, nodes.inputs)
-        self._keep(nodes, outcome)
+            if isinstance(self.order, int):
+                order, (library, result) = self.order, self._fit_order(nodes, self.order)
+            else:
+                second = not self._names_terms
+                order, library, result = best_order(nodes, self._fit_order, second)
+        self._set_equations(library, order, nodes.names, nodes.inputs)
+        self._set_result(nodes, result)
+        self.table_: Table | None = X if isinstance(X, Table) else _table_of(nodes, t is not None)
+        misfit = misfit_warnings(self)
+        self.warnings_ = [*result.warnings, *misfit]
+        for text in result.warnings:
+            warnings.warn(text, DiscoveryWarning, stacklevel=2)
+        for text in misfit:
+            warnings.warn(text, ModelMisfitWarning, stacklevel=2)
         return self
 
-    def _attempt(self, nodes: Nodes, library: Library, thorough: bool) -> Outcome:
-        """The outcome with one library."""
-        self.library_ = library
-        self._set_names(nodes.names, nodes.inputs)
-        rules, held = make_rules(
-            self.targets_,
-            self.terms_,
-            self._compiled.variables,
+    @property
+    def _names_terms(self) -> bool:
+        """Whether options refer to terms of the default library."""
+        return bool(self.fixed or self.forbidden or self.constraints)
+
+    def _fit_order(self, nodes: Nodes, order: int) -> tuple[Library, FitResult]:
+        """Fit equations of an order with the best of the candidate libraries."""
+        V = len(nodes.names)
+        columns = order * V + len(nodes.inputs)
+        libraries = libraries_for(self.library, columns, order)
+        if self._names_terms or self.method not in ("auto", "refine"):
+            libraries = libraries[:1]
+        libraries = affordable(libraries, columns, V, int(nodes.seen.sum()))
+        return best_library(libraries, nodes, functools.partial(self._fit_library, order))
+
+    def _fit_library(self, order: int, nodes: Nodes, library: Library, thorough: bool) -> FitResult:
+        """Fit equations of an order with a library."""
+        columns = [*_state_names(nodes.names, order), *nodes.inputs]
+        terms = library.terms(columns)
+        rules, fixed = make_rules(
+            [v + "'" * order for v in nodes.names],
+            terms,
+            columns,
             fixed=self.fixed,
             forbidden=self.forbidden,
             constraints=self.constraints,
@@ -154,75 +192,84 @@ class Discovery(BaseEstimator):
             strength=float(self.penalty),
         )
         link = LINKS[self.link] if self.link else None
-        question = Question(nodes, self._compiled, self.order, rules, held, link)
+        data = FitInput(nodes, compile_terms(terms, columns), order, rules, fixed, link)
         rng = np.random.default_rng(self.random_state)
         if self.method == "neural":
-            from smnn.discovery._fit.neural import Neural, discover_neurally
+            from smnn.discovery._fit.neural import discover_neurally
 
-            settings = Neural(**(self.neural or {}))
-            return discover_neurally(question, settings=settings, rng=rng, say=self._say)
+            settings = _neural_settings(self.neural)
+            return discover_neurally(data, settings=settings, rng=rng, progress=self._progress)
         return discover(
-            question, method=self.method, ensemble=self.ensemble, rng=rng, say=self._say,
+            data, method=self.method, ensemble=self.ensemble, rng=rng, progress=self._progress,
             thorough=thorough,
         )  # fmt: skip
 
     def _check_options(self) -> None:
         if self.method not in METHODS:
             raise ValueError(f"method={self.method!r}; expected one of {', '.join(METHODS)}.")
-        if not isinstance(self.order, int) or not 1 <= self.order <= 4:
-            raise ValueError(f"order={self.order!r}; expected a whole number from 1 to 4.")
+        automatic = self.order is None or self.order == "auto"
+        if not automatic and not (isinstance(self.order, int) and 1 <= self.order <= 4):
+            raise ValueError(
+                f"order={self.order!r}; expected a whole number from 1 to 4, or 'auto'."
+            )
         if self.link is not None and self.link not in LINKS:
             raise ValueError(f"link={self.link!r}; expected one of {', '.join(LINKS)}, or None.")
         if self.threshold is not None and not 0.0 <= float(self.threshold) < 1.0:
-            raise ValueError(f"threshold={self.threshold!r}; expected a share from 0 to below 1.")
+            raise ValueError(
+                f"threshold={self.threshold!r}; expected a fraction from 0 to below 1."
+            )
         if not float(self.penalty) > 0.0:
             raise ValueError(f"penalty={self.penalty!r}; expected a positive number.")
         if not isinstance(self.ensemble, int) or self.ensemble < 0:
-            raise ValueError(f"ensemble={self.ensemble!r}; expected how many resamples, or 0.")
+            raise ValueError(f"ensemble={self.ensemble!r}; expected the number of resamples, or 0.")
+        if self.method == "neural":
+            _neural_settings(self.neural)
 
-    def _set_names(self, variables: list[str], inputs: list[str]) -> None:
-        clash = set(inputs) & set(variables)
-        if clash:
-            raise DataError(f"inputs and variables share a name: {', '.join(sorted(clash))}.")
+    def _set_equations(
+        self, library: Library, order: int, variables: list[str], inputs: list[str]
+    ) -> None:
+        """Set the attributes that describe the form of the equations."""
+        self.library_, self.order_ = library, order
         self.variables_, self.inputs_ = list(variables), list(inputs)
         self.n_features_in_ = len(variables)
-        self.state_names_ = [v + "'" * r for r in range(self.order) for v in variables]
-        self.targets_ = [v + "'" * self.order for v in variables]
+        self.state_names_ = _state_names(variables, order)
+        self.targets_ = [v + "'" * order for v in variables]
         columns = [*self.state_names_, *inputs]
-        self.terms_: list[Term] = self.library_.terms(columns)
+        self.terms_: list[Term] = library.terms(columns)
         self._compiled: CompiledTerms = compile_terms(self.terms_, columns)
 
-    def _say(self, text: str) -> None:
-        if self.verbose:
-            print(text, file=sys.stderr, flush=True)
-
-    def _keep(self, nodes: Nodes, outcome: Outcome) -> None:
-        self.coefficients_ = outcome.Xi
-        self.deviation_ = outcome.deviation
-        half = LEVEL * outcome.deviation
-        self.intervals_ = np.stack([outcome.Xi - half, outcome.Xi + half], -1)
-        self.inclusion_ = outcome.inclusion
-        self.noise_ = outcome.noise
-        self.states_ = nodes.split(outcome.Z)
+    def _set_result(self, nodes: Nodes, result: FitResult) -> None:
+        """Set the attributes that hold the result of a fit."""
+        self.coefficients_, self.deviation_ = result.Xi, result.deviation
+        self.intervals_ = _intervals(result.Xi, result.deviation)
+        self.inclusion_ = result.inclusion
+        self.noise_ = result.noise
+        self.states_ = nodes.split(result.Z)
         self.times_ = nodes.split(nodes.t)
         self.step_ = float(np.median(nodes.h[nodes.follows]))
-        self.scale_ = np.maximum(np.sqrt((outcome.Z**2).mean(0)), 1e-300)
-        self.report_ = outcome.diagnostics
+        self.scale_ = np.maximum(np.sqrt((result.Z**2).mean(0)), 1e-300)
+        self.report_ = result.diagnostics
 
-    def _model(self) -> Model:
+    def _progress(self, text: str) -> None:
+        if callable(self.verbose):
+            self.verbose(text)
+        elif self.verbose:
+            print(text, file=sys.stderr, flush=True)
+
+    def _model(self) -> OdeModel:
         check_is_fitted(self, "coefficients_")
         link = LINKS[self.link] if self.link else None
-        used = (self.coefficients_ != 0).any(0)  # the others may not be finite everywhere
+        used = (self.coefficients_ != 0).any(0)  # other terms may not be finite everywhere
         terms = [term for term, u in zip(self.terms_, used) if u]
         compiled = compile_terms(terms, self._compiled.variables)
-        return Model(compiled, self.coefficients_[:, used], self.order, link)
+        return OdeModel(compiled, self.coefficients_[:, used], self.order_, link)
 
     def equations(self, format: str = "text", precision: int = 4) -> list[Any]:
-        """The equations, one for every variable.
+        """Equations, one per variable.
 
         Args:
             format: `"text"`, `"latex"` or `"sympy"`.
-            precision: Digits of the coefficients.
+            precision: Significant digits of the coefficients.
         """
         check_is_fitted(self, "coefficients_")
         return format_equations(
@@ -239,16 +286,16 @@ class Discovery(BaseEstimator):
         print("\n".join(self.equations(precision=precision)))
 
     def predict(self, X: Any, *, t: Any = None, inputs: Any = None) -> Any:
-        """The highest derivative at given states.
+        """Highest derivative at given states.
 
         Args:
-            X: (T, V order) states, or with an order above one (T, V) positions along time, whose
-                derivatives are then taken from a smooth curve; or a list of such.
-            t: Times of positions along time, as in `fit`; the step of the data by default.
+            X: (T, V order) states or, if the order is above one, (T, V) positions over time, whose
+                derivatives are estimated by smoothing; or a list of these.
+            t: Times of the positions, as in `fit`; by default the step of the fitted data.
             inputs: External inputs, as in `fit`.
 
         Returns:
-            (T, V), or a list of such if X is a list.
+            (T, V) array, or a list of these if X is a list.
         """
         model = self._model()
         V = len(self.variables_)
@@ -256,7 +303,7 @@ class Discovery(BaseEstimator):
             nodes, Z = self._states_of(X, t, inputs)
             return nodes.split(model.rate(Z, nodes.U)[:, -V:])
         given = np.asarray(X, float)
-        if self.order == 1 or (given.ndim == 2 and given.shape[1] == len(self.state_names_)):
+        if self.order_ == 1 or (given.ndim == 2 and given.shape[1] == len(self.state_names_)):
             Z = given.reshape(-1, len(self.state_names_))
             U = np.empty((len(Z), 0)) if not self.inputs_ else self._input_rows(inputs, len(Z))
             return model.rate(Z, U)[:, -V:]
@@ -264,23 +311,23 @@ class Discovery(BaseEstimator):
         return model.rate(Z, nodes.U)[:, -V:]
 
     def score(self, X: Any, y: Any = None, *, t: Any = None, inputs: Any = None) -> float:
-        """Share of the variance of the measured highest derivative that the model explains (R²).
+        """Coefficient of determination (R²) of the highest derivative.
 
-        The measured derivative comes from a smooth curve through the data; 1 is perfect. Without
-        `t` the step of the data that were fitted is taken.
+        The derivative of the data is estimated by smoothing. Without `t`, the step is that of the
+        fitted data.
         """
         model = self._model()
         nodes = gather(X, t, inputs, self.variables_, self.step_)
-        curves, _ = smooth(nodes, self.order, np.random.default_rng(self.random_state))
-        Z = np.concatenate([curves[..., r] for r in range(self.order)], -1)
+        curves, _ = smooth(nodes, self.order_, np.random.default_rng(self.random_state))
+        Z = np.concatenate([curves[..., r] for r in range(self.order_)], -1)
         top = model.rate(Z, nodes.U)[:, -len(self.variables_) :]
-        measured = curves[..., self.order]
+        measured = curves[..., self.order_]
         error = ((top - measured) ** 2).sum(0)
         spread = ((measured - measured.mean(0)) ** 2).sum(0)
         return float(np.mean(1.0 - error / np.maximum(spread, 1e-300)))
 
     def simulate(self, x0: Any, t: Any, inputs: Any = None) -> Array:
-        """A trajectory of the equations.
+        """Integrate the equations.
 
         Args:
             x0: (V order,) initial state: values, then derivatives.
@@ -288,7 +335,7 @@ class Discovery(BaseEstimator):
             inputs: (T, inputs) inputs at these times.
 
         Returns:
-            (T, V order); NaN from where the trajectory runs away.
+            (T, V order) trajectory; NaN after it has diverged.
         """
         model = self._model()
         z0, at = np.asarray(x0, float).ravel(), np.asarray(t, float).ravel()
@@ -300,12 +347,12 @@ class Discovery(BaseEstimator):
         if not np.isfinite(z0).all():
             raise DataError("x0 has values that are not finite.")
         if len(at) < 1 or not np.isfinite(at).all() or (np.diff(at) <= 0).any():
-            raise DataError("t must be finite and increase.")
+            raise DataError("t must be finite and increasing.")
         U = self._input_rows(inputs, len(at)) if self.inputs_ else None
         return simulate(model, z0, at, U, self.scale_)
 
     def _input_rows(self, inputs: Any, rows: int) -> Array:
-        """(rows, inputs), checked."""
+        """Validated inputs (rows, inputs)."""
         if inputs is None:
             raise DataError(f"the model has inputs ({', '.join(self.inputs_)}); give `inputs`.")
         U = np.asarray(inputs, float).reshape(-1, len(self.inputs_))
@@ -321,17 +368,29 @@ class Discovery(BaseEstimator):
             nodes = gather(X, t, inputs, self.state_names_, self.step_)
             return nodes, nodes.Y
         nodes = gather(X, t, inputs, self.variables_, self.step_)
-        curves, _ = smooth(nodes, self.order, np.random.default_rng(self.random_state))
-        return nodes, np.concatenate([curves[..., r] for r in range(self.order)], -1)
+        curves, _ = smooth(nodes, self.order_, np.random.default_rng(self.random_state))
+        return nodes, np.concatenate([curves[..., r] for r in range(self.order_)], -1)
+
+    def report(
+        self, path: str | Path, evaluation: HoldOutResult | None = None, *, source: str = ""
+    ) -> Path:
+        """Write an HTML report: equations, intervals, charts, residuals, hold-out results.
+
+        Args:
+            path: File to write.
+            evaluation: Result of `evaluate` on data that were not fitted.
+            source: Name of the data, for the title.
+        """
+        return Report(self, evaluation, source=source).write_page(path)
 
     def save(self, path: str | Path) -> Path:
-        """Write the model as JSON."""
+        """Save the model as JSON."""
         check_is_fitted(self, "coefficients_")
         return _storage.write_model(
             path,
             {
                 "library": self.library_.to_json(),
-                "order": self.order,
+                "order": self.order_,
                 "link": self.link,
                 "variables": self.variables_,
                 "inputs": self.inputs_,
@@ -349,49 +408,92 @@ class Discovery(BaseEstimator):
 
     @classmethod
     def load(cls, path: str | Path) -> Discovery:
-        """Read a model that `save` wrote; it predicts and simulates as the one that was fitted.
+        """Load a saved model, for prediction and simulation.
 
         Raises:
-            ModelFileError: If the file holds something else.
+            ModelFileError: If the file is not a saved model.
         """
         record = _storage.read_model(path)
         try:
             library = Library.from_json(record.get("library"))  # type: ignore[arg-type]
             self = cls(library=library, order=record.get("order", 1), link=record.get("link"))
             self._check_options()
-            self.library_ = library
+            if not isinstance(self.order, int):
+                raise ValueError(f"order={self.order!r}; expected a whole number from 1 to 4.")
+            names = _storage.texts(record, "variables"), _storage.texts(record, "inputs")
+            _check_distinct(*names)
             with budget(_storage.MAX_CALLS):
-                self._set_names(
-                    _storage.texts(record, "variables"), _storage.texts(record, "inputs")
-                )
+                self._set_equations(library, self.order, *names)
         except _storage.ModelFileError:
             raise
         except OverBudget:
             raise _storage.ModelFileError(
-                f"{path} has terms that cannot be made in reasonable time; not one that Discovery."
-                "save wrote."
+                f"{path} has terms that cannot be built in reasonable time; expected a file that "
+                "Discovery.save wrote."
             ) from None
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise _storage.ModelFileError(f"{path} cannot be used: {error}") from None
         if _storage.texts(record, "terms") != [term.name for term in self.terms_]:
-            raise _storage.ModelFileError(f"{path} lists other terms than its library has.")
+            raise _storage.ModelFileError(f"the terms in {path} do not match its library.")
         V, P, D = len(self.targets_), len(self.terms_), len(self.state_names_)
         self.coefficients_ = _storage.matrix(record, "coefficients", (V, P))
         self.deviation_ = _storage.matrix(record, "deviation", (V, P))
-        half = LEVEL * self.deviation_
-        self.intervals_ = np.stack([self.coefficients_ - half, self.coefficients_ + half], -1)
+        self.intervals_ = _intervals(self.coefficients_, self.deviation_)
         known = record.get("inclusion") is not None
         self.inclusion_ = _storage.matrix(record, "inclusion", (V, P)) if known else None
         self.noise_ = _storage.matrix(record, "noise", (V,))
         self.scale_ = _storage.matrix(record, "scale", (D,))
         self.step_ = float(_storage.matrix(record, "step", ()))
-        self.states_, self.times_ = [], []
+        self.states_, self.times_, self.table_, self.warnings_ = [], [], None, []
         self.report_ = record.get("report") or {}
         return self
 
 
+def _state_names(variables: Sequence[str], order: int) -> list[str]:
+    return [v + "'" * r for r in range(order) for v in variables]
+
+
+def _intervals(coefficients: Array, deviation: Array) -> Array:
+    half = HALF_WIDTH * deviation
+    return np.stack([coefficients - half, coefficients + half], -1)
+
+
+def _check_distinct(variables: Sequence[str], inputs: Sequence[str]) -> None:
+    clash = set(inputs) & set(variables)
+    if clash:
+        raise DataError(f"inputs and variables share a name: {', '.join(sorted(clash))}.")
+
+
+def _neural_settings(given: Any) -> Neural:
+    from smnn.discovery._fit.neural import Neural
+
+    if given is None or isinstance(given, Neural):
+        return given or Neural()
+    try:
+        return Neural(**given)
+    except TypeError:
+        names = ", ".join(Neural.__dataclass_fields__)
+        raise ValueError(
+            f"neural={given!r}; expected a Neural, or a dictionary with keys out of {names}."
+        ) from None
+
+
+def _table_of(nodes: Nodes, timed: bool) -> Table:
+    """The data as a table."""
+    times = nodes.split(nodes.t)
+    return Table(
+        names=list(nodes.names),
+        times=times,
+        values=nodes.split(nodes.Y),
+        input_names=list(nodes.inputs),
+        inputs=nodes.split(nodes.U),
+        series=[""] if len(times) == 1 else [str(i) for i in range(len(times))],
+        time_name="t" if timed else None,
+    )
+
+
 def _one_blas_thread() -> Any:
-    """Small matrices: threads of the linear algebra library would only wait for each other."""
+    """Limit BLAS to one thread: the matrices are small, and more threads are slower."""
     from threadpoolctl import threadpool_limits
 
     return threadpool_limits(limits=1, user_api="blas")

@@ -1,4 +1,4 @@
-"""A model as JSON: plain numbers and names, nothing that is executed when it is read."""
+"""Model files: JSON with plain numbers and names, safe to load."""
 
 from __future__ import annotations
 
@@ -13,39 +13,38 @@ from smnn._util.files import InputError, read_bounded, write_json
 
 FORMAT = "smnn-discovery"
 VERSION = 1
-LARGEST = 64 * 2**20
-"""Bytes of a model file that is read."""
+LARGEST = 64 * 2**20  # Maximum size of a model file in bytes
 MAX_CALLS = 30_000_000
-"""Calls and returns of functions that making the terms of a model may take: some seconds, and
-seven times what the largest library takes."""
+"""Budget of function calls for building the terms of a model: some seconds, seven times what the
+largest library needs."""
 MOST_TEXTS, LONGEST_TEXT = 10_000, 1000
-"""Names in a list of them, and characters of one."""
+"""Maximum number of names in a list, and of characters in a name."""
 
 
 class ModelFileError(ValueError):
-    """A file that does not hold a model of ours."""
+    """File that is not a saved model."""
 
 
 def write_model(path: str | Path, record: Mapping[str, Any]) -> Path:
-    """Write a record, whole or not at all."""
+    """Write a record atomically."""
     return write_json(Path(path), {"format": FORMAT, "version": VERSION, **_plain(record)})
 
 
 def read_model(path: str | Path) -> dict[str, Any]:
-    """Read a record and check what kind it is.
+    """Read a record and check its format.
 
     Raises:
-        ModelFileError: If it is something else, with what was found.
+        ModelFileError: If the file is not a saved model.
     """
     path = Path(path)
     try:
         record = json.loads(read_bounded(path, LARGEST).decode("utf-8"))
     except InputError as error:
-        raise ModelFileError(f"{error} A model of Discovery.save is far smaller.") from None
+        raise ModelFileError(f"{error} Files written by Discovery.save are far smaller.") from None
     except OSError as error:
         raise ModelFileError(f"cannot read {path}: {error.strerror or error}.") from None
     except (ValueError, RecursionError):
-        raise ModelFileError(f"{path} is not JSON, nothing that Discovery.save wrote.") from None
+        raise ModelFileError(f"{path} is not JSON; expected a model file.") from None
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         raise ModelFileError(f"{path} is not a model that Discovery.save wrote.")
     if record.get("version") != VERSION:
@@ -61,7 +60,7 @@ def matrix(record: Mapping[str, Any], key: str, shape: tuple[int, ...]) -> np.nd
     """An array of a record.
 
     Raises:
-        ModelFileError: If it is missing or has another shape.
+        ModelFileError: If it is missing, not finite, or has another shape.
     """
     try:
         value = np.array(record[key], dtype=float)
@@ -75,17 +74,17 @@ def matrix(record: Mapping[str, Any], key: str, shape: tuple[int, ...]) -> np.nd
 
 
 def texts(record: Mapping[str, Any], key: str) -> list[str]:
-    """A list of texts of a record.
+    """A list of strings of a record.
 
     Raises:
-        ModelFileError: If it is something else.
+        ModelFileError: If it is missing or not a list of strings.
     """
     value = record.get(key)
     if not isinstance(value, list) or not all(isinstance(x, str) for x in value):
-        raise ModelFileError(f"{key!r} in the model file is not a list of texts.")
+        raise ModelFileError(f"{key!r} in the model file is not a list of strings.")
     if len(value) > MOST_TEXTS or any(len(x) > LONGEST_TEXT for x in value):
         raise ModelFileError(
-            f"{key!r} in the model file has {len(value):,} texts of up to "
+            f"{key!r} in the model file has {len(value):,} strings of up to "
             f"{max(map(len, value)):,} characters; expected at most {MOST_TEXTS:,} of "
             f"{LONGEST_TEXT:,}."
         )

@@ -1,6 +1,6 @@
-"""Libraries of candidate terms: what the right-hand side of an equation may be made of.
+"""Libraries of candidate terms for the right-hand sides of equations.
 
-A library is plain data. It becomes terms when it is told the names of the variables:
+A library is plain data; `terms` creates its terms for given variables:
 
     >>> from smnn.discovery.libraries import Expressions, Polynomial
     >>> library = Polynomial(2, bias=False) + Expressions(["exp(-x)"])
@@ -10,22 +10,158 @@ A library is plain data. It becomes terms when it is told the names of the varia
 
 from __future__ import annotations
 
+import abc
 import inspect
 import itertools
+import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 import sympy
 
-from smnn.discovery._terms.library import Library as Library
-from smnn.discovery._terms.library import LibraryError as LibraryError
-from smnn.discovery._terms.library import Product as Product
-from smnn.discovery._terms.library import Union as Union
-from smnn.discovery._terms.terms import Opaque, Term, make_term
-from smnn.equations._expressions import ExpressionError, parse_expression, suggestion
+from smnn._util.names import suggestion
+from smnn.discovery._terms import Opaque, Term, check_names, distinct, make_term, multiply
+from smnn.equations import ExpressionError, parse_expression
+
+MAX_TERMS = 5000  # Maximum number of terms of a library
+
+
+class LibraryError(ValueError):
+    """Invalid library, or one that does not apply to the variables."""
+
+
+class Library(abc.ABC):
+    """Base class of libraries: candidate terms for any number of variables.
+
+    The sum of libraries is their union, and the product consists of all products of their terms. A
+    subclass is a frozen dataclass that defines `kind`, `count` and `make_terms`.
+    """
+
+    kind: ClassVar[str]
+    """Name of the class in JSON."""
+    kinds: ClassVar[dict[str, type[Library]]] = {}
+    """All subclasses by name."""
+
+    def __init_subclass__(cls) -> None:
+        if hasattr(cls, "kind"):
+            Library.kinds[cls.kind] = cls
+
+    def terms(self, variables: Sequence[str]) -> list[Term]:
+        """The terms for these variables, without duplicates.
+
+        Raises:
+            LibraryError: The library does not apply to the variables, or has too many terms.
+            ExpressionError: An expression contains a name that is not a variable.
+        """
+        names = check_names(variables)
+        if (count := self.count(len(names))) > MAX_TERMS:
+            raise LibraryError(
+                f"{self} has {count:,} terms in {len(names)} variables; expected at most "
+                f"{MAX_TERMS:,}. Lower the degree, or use fewer variables."
+            )
+        return distinct(self.make_terms(names))
+
+    @abc.abstractmethod
+    def count(self, variables: int) -> int:
+        """Number of terms for a number of variables, including duplicates."""
+
+    @abc.abstractmethod
+    def make_terms(self, variables: tuple[str, ...]) -> list[Term]:
+        """Create the terms; called by `terms` after checking the names and the count."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The library as plain data for `json.dumps`; by default the fields of the dataclass."""
+        record: dict[str, Any] = {"kind": self.kind}
+        for one in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, one.name)
+            record[one.name] = list(value) if isinstance(value, tuple) else value
+        return record
+
+    @staticmethod
+    def from_json(record: Mapping[str, Any] | str) -> Library:
+        """The library from the result of `to_json`, or from its JSON text.
+
+        Raises:
+            LibraryError: The record does not describe a library.
+        """
+        try:
+            found = dict(json.loads(record) if isinstance(record, str) else record)
+            return Library.kinds[found.pop("kind")]._of(found)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            if isinstance(error, LibraryError):
+                raise
+            raise LibraryError(
+                f"got {str(record)[:80]!r}; expected a result of to_json, with a kind out of "
+                f"{', '.join(Library.kinds)}."
+            ) from error
+
+    @classmethod
+    def _of(cls, record: dict[str, Any]) -> Library:
+        return cls(**record)
+
+    def __add__(self, other: Library) -> Library:
+        return Union(_parts(Union, self, other)) if isinstance(other, Library) else NotImplemented
+
+    def __mul__(self, other: Library) -> Library:
+        return (
+            Product(_parts(Product, self, other)) if isinstance(other, Library) else NotImplemented
+        )
+
+
+def _parts(kind: type[Union] | type[Product], *libraries: Library) -> tuple[Library, ...]:
+    inside = (x.libraries if isinstance(x, kind) else (x,) for x in libraries)
+    return tuple(itertools.chain.from_iterable(inside))
+
+
+@dataclass(frozen=True)
+class _Combination(Library, abc.ABC):
+    """Several libraries."""
+
+    libraries: tuple[Library, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The library as plain data for `json.dumps`."""
+        return {"kind": self.kind, "libraries": [x.to_json() for x in self.libraries]}
+
+    @classmethod
+    def _of(cls, record: dict[str, Any]) -> Library:
+        return cls(tuple(Library.from_json(x) for x in record["libraries"]))
+
+
+@dataclass(frozen=True)
+class Union(_Combination):
+    """Union of libraries, created by `a + b`."""
+
+    kind: ClassVar[str] = "union"
+
+    def count(self, variables: int) -> int:
+        """Sum of the counts."""
+        return sum(library.count(variables) for library in self.libraries)
+
+    def make_terms(self, variables: tuple[str, ...]) -> list[Term]:
+        """Create the terms."""
+        return [term for library in self.libraries for term in library.make_terms(variables)]
+
+
+@dataclass(frozen=True)
+class Product(_Combination):
+    """All products of terms of several libraries, created by `a * b`."""
+
+    kind: ClassVar[str] = "product"
+
+    def count(self, variables: int) -> int:
+        """Product of the counts; empty libraries count as one."""
+        return math.prod(max(1, library.count(variables)) for library in self.libraries)
+
+    def make_terms(self, variables: tuple[str, ...]) -> list[Term]:
+        """Create the terms."""
+        found = [make_term(sympy.S.One, variables)]
+        for library in self.libraries:
+            found = distinct(multiply(a, b) for a in found for b in library.make_terms(variables))
+        return found
 
 
 @dataclass(frozen=True)
@@ -46,11 +182,12 @@ class Polynomial(Library):
             )
 
     def count(self, variables: int) -> int:
-        """As the binomial coefficient has it."""
+        """Binomial coefficient."""
         every = math.comb(variables + self.degree, self.degree) - 1
         return int(self.bias) + (every if self.interaction else variables * self.degree)
 
-    def _terms(self, variables: tuple[str, ...]) -> list[Term]:
+    def make_terms(self, variables: tuple[str, ...]) -> list[Term]:
+        """Create the terms."""
         symbols = [sympy.Symbol(v) for v in variables]
         found = [sympy.S.One] if self.bias else []
         for degree in range(1, self.degree + 1):
@@ -60,11 +197,6 @@ class Polynomial(Library):
             else:
                 found += [x**degree for x in symbols]
         return [make_term(expr, variables) for expr in found]
-
-    def to_json(self) -> dict[str, Any]:
-        """The library as plain data."""
-        return {"kind": self.kind, "degree": self.degree, "bias": self.bias,
-                "interaction": self.interaction}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -82,10 +214,11 @@ class Trigonometric(Library):
             raise LibraryError("got sin=False and cos=False; expected one of them to be True.")
 
     def count(self, variables: int) -> int:
-        """One or two for each variable and frequency."""
+        """One or two per variable and frequency."""
         return variables * len(self.frequencies) * (int(self.sin) + int(self.cos))
 
-    def _terms(self, variables: tuple[str, ...]) -> list[Term]:
+    def make_terms(self, variables: tuple[str, ...]) -> list[Term]:
+        """Create the terms."""
         functions = [sympy.sin] * self.sin + [sympy.cos] * self.cos
         return [
             make_term(function(_exact(k) * sympy.Symbol(v)), variables)
@@ -94,19 +227,14 @@ class Trigonometric(Library):
             for function in functions
         ]
 
-    def to_json(self) -> dict[str, Any]:
-        """The library as plain data."""
-        return {"kind": self.kind, "frequencies": list(self.frequencies), "sin": self.sin,
-                "cos": self.cos}  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Rational(Library):
     """Saturating terms `x^n / (K + x^n)`, alone and times each other variable.
 
-    They are the rates of Michaelis and Menten, of Hill, and of a predator that gets full. `K` and
-    `n` enter nonlinearly, so they are not fitted: list the values to try. `1 / (K + x^n)` is not
-    among the terms because it is the constant 1 less a multiple of the saturating one.
+    These are Michaelis-Menten and Hill kinetics and saturating functional responses. `K` and `n`
+    enter nonlinearly and are not fitted: list the values to try. `1 / (K + x^n)` is not included
+    because it is a linear combination of 1 and the saturating term.
     """
 
     powers: tuple[float, ...] = (1,)
@@ -119,11 +247,12 @@ class Rational(Library):
         object.__setattr__(self, "constants", _positive("constants", self.constants))
 
     def count(self, variables: int) -> int:
-        """One for each variable, power and constant; with interaction one for each pair."""
+        """One per variable, power and constant; with interaction one per pair of variables."""
         each = variables * (variables if self.interaction else 1)
         return each * len(self.powers) * len(self.constants)
 
-    def _terms(self, variables: tuple[str, ...]) -> list[Term]:
+    def make_terms(self, variables: tuple[str, ...]) -> list[Term]:
+        """Create the terms."""
         symbols = [sympy.Symbol(v) for v in variables]
         found = []
         for n, K in itertools.product(map(_exact, self.powers), map(_exact, self.constants)):
@@ -133,18 +262,13 @@ class Rational(Library):
                 found += [y * r for x, r in zip(symbols, rates) for y in symbols if y != x]
         return [make_term(expr, variables) for expr in found]
 
-    def to_json(self) -> dict[str, Any]:
-        """The library as plain data."""
-        return {"kind": self.kind, "powers": list(self.powers),
-                "constants": list(self.constants), "interaction": self.interaction}  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Expressions(Library):
-    """Terms written as text, such as `["exp(-x)", "x*sin(y)"]`.
+    """Terms given as text, such as `["exp(-x)", "x*sin(y)"]`.
 
-    The text is read by a parser of its own and never executed. A factor in front of a term is left
-    out, since it is fitted: `2*x` is the term `x`.
+    The text is parsed and never executed. A numerical factor is dropped because it is fitted: `2*x`
+    is the term `x`.
     """
 
     expressions: tuple[str, ...] = ()
@@ -157,10 +281,11 @@ class Expressions(Library):
         object.__setattr__(self, "expressions", tuple(given))
 
     def count(self, variables: int) -> int:
-        """As many as were written."""
+        """Number of expressions."""
         return len(self.expressions)
 
-    def _terms(self, variables: tuple[str, ...]) -> list[Term]:
+    def make_terms(self, variables: tuple[str, ...]) -> list[Term]:
+        """Create the terms."""
         found = []
         for text in self.expressions:
             try:
@@ -168,13 +293,9 @@ class Expressions(Library):
             except ExpressionError as error:
                 raise ExpressionError(f"cannot read the term {text!r}: {error}") from None
             if expr == 0:
-                raise LibraryError(f"the term {text!r} is zero; expected one that is not.")
+                raise LibraryError(f"the term {text!r} is zero; expected a non-zero term.")
             found.append(sympy.S.One if expr.is_number else expr.as_coeff_Mul()[1])
         return [make_term(expr, variables) for expr in found]
-
-    def to_json(self) -> dict[str, Any]:
-        """The library as plain data."""
-        return {"kind": self.kind, "expressions": list(self.expressions)}
 
 
 Function = Callable[..., Any]
@@ -182,11 +303,11 @@ Function = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Custom(Library):
-    """Functions of your own, by name: `Custom({"hill": lambda x: x**4 / (1 + x**4)})`.
+    """Python functions by name: `Custom({"hill": lambda x: x**4 / (1 + x**4)})`.
 
-    A function is called with one array for each of its parameters, all of one shape, and returns
-    an array of that shape. Its parameters are named like the variables they stand for; where that
-    cannot be (`x'`, or a function of numpy), give a pair of the function and the names:
+    A function is called with one array per parameter, all of the same shape, and returns an array
+    of that shape. Its parameters have the names of variables; if that is impossible (`x'`, or a
+    NumPy function), give a pair of the function and the names:
     `Custom({"sinc": (np.sinc, ["x'"])})`.
     """
 
@@ -203,10 +324,11 @@ class Custom(Library):
         )
 
     def count(self, variables: int) -> int:
-        """As many as were given."""
+        """Number of functions."""
         return len(self.functions)
 
-    def _terms(self, variables: tuple[str, ...]) -> list[Term]:
+    def make_terms(self, variables: tuple[str, ...]) -> list[Term]:
+        """Create the terms."""
         found = []
         for function in self.__dict__["_opaque"]:
             for name in function.arguments:
@@ -220,14 +342,14 @@ class Custom(Library):
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """Refused: a Python function is not data.
+        """Not supported: Python functions are not saved.
 
         Raises:
             LibraryError: Always.
         """
         raise LibraryError(
-            f"functions of Python ({', '.join(self.functions)}) cannot be written to a file; "
-            "expected terms that are text. Write them as Expressions([...])."
+            f"Python functions ({', '.join(self.functions)}) cannot be saved; "
+            "write the terms as Expressions([...])."
         )
 
 
@@ -235,59 +357,59 @@ _WORD = re.compile(r"\s*([A-Za-z]\w*)\s*((?::[^:*]*)*)\s*")
 
 
 def parse_library(text: str) -> Library:
-    """A library from the command line: `poly:3,trig:1,exp(-x),x*sin(y)`.
+    """Parse the text form of a library: `poly:3,trig:1,exp(-x),x*sin(y)`.
 
-    Pieces are separated by commas outside parentheses. `poly:3` is `Polynomial(3)`, `trig:1:2`
-    is `Trigonometric((1, 2))`, `rational:2` is `Rational((2,))`; a `*` between such words
-    multiplies them (`poly:1*trig`); anything else is an expression.
+    Items are separated by commas outside parentheses. `poly:3` is `Polynomial(3)`, `trig:1:2`
+    is `Trigonometric((1, 2))`, `rational:2` is `Rational((2,))`; `*` between such items is their
+    product (`poly:1*trig`); anything else is an expression.
 
     Raises:
-        LibraryError: A piece is empty, or a word or number is not understood.
+        LibraryError: An item is empty, or its name or numbers are invalid.
     """
     found: list[Library] = []
-    for piece in _split(text):
-        library = _words(piece)
+    for item in _split(text):
+        library = _named(item)
         if library is None and isinstance(found[-1] if found else None, Expressions):
-            library = Expressions((*found.pop().expressions, piece))  # type: ignore[attr-defined]
-        found.append(library or Expressions((piece,)))
+            library = Expressions((*found.pop().expressions, item))  # type: ignore[attr-defined]
+        found.append(library or Expressions((item,)))
     return found[0] if len(found) == 1 else Union(tuple(found))
 
 
 def _split(text: str) -> list[str]:
-    pieces, depth = [""], 0
+    items, depth = [""], 0
     for c in text:
         depth += (c == "(") - (c == ")")
         if c == "," and depth <= 0:
-            pieces.append("")
+            items.append("")
         else:
-            pieces[-1] += c
-    if not all(piece.strip() for piece in pieces):
+            items[-1] += c
+    if not all(item.strip() for item in items):
         raise LibraryError(
-            f"got {text!r}, with an empty piece; expected pieces such as poly:2, trig:1 or "
+            f"got {text!r}, with an empty item; expected items such as poly:2, trig:1 or "
             "exp(-x), separated by commas."
         )
-    return [piece.strip() for piece in pieces]
+    return [item.strip() for item in items]
 
 
-def _words(piece: str) -> Library | None:
-    """A product of words such as `poly:2`; `None` if it is an expression."""
-    matches = [_WORD.fullmatch(part) for part in piece.split("*")]
+def _named(item: str) -> Library | None:
+    """Library of a product such as `poly:1*trig`; `None` if the item is an expression."""
+    matches = [_WORD.fullmatch(part) for part in item.split("*")]
     known = {"poly": Polynomial, "trig": Trigonometric, "rational": Rational}
-    first = re.match(r"\s*([^\s:*]+)\s*:", piece)
+    first = re.match(r"\s*([^\s:*]+)\s*:", item)
     if first and first[1] not in known:
         raise LibraryError(
-            f"unknown library {first[1]!r} in {piece!r}{suggestion(first[1], list(known)) or '.'} "
+            f"unknown library {first[1]!r} in {item!r}{suggestion(first[1], list(known)) or '.'} "
             f"Expected poly:DEGREE, trig:FREQUENCIES, rational:POWERS or an expression."
         )
     if not all(match and match[1] in known for match in matches):
         return None
-    made = [_worded(match[1], match[2], piece) for match in matches if match]
+    made = [_with_numbers(match[1], match[2], item) for match in matches if match]
     return made[0] if len(made) == 1 else Product(tuple(made))
 
 
-def _worded(word: str, rest: str, piece: str) -> Library:
+def _with_numbers(word: str, arguments: str, item: str) -> Library:
     try:
-        numbers = [float(x) for x in rest.split(":")[1:]]
+        numbers = [float(x) for x in arguments.split(":")[1:]]
         if word == "trig":
             return Trigonometric(tuple(numbers)) if numbers else Trigonometric()
         if word == "rational":
@@ -297,12 +419,12 @@ def _worded(word: str, rest: str, piece: str) -> Library:
             raise ValueError
         return Polynomial(degree)
     except LibraryError as error:
-        raise LibraryError(f"{piece}: {error}") from None
+        raise LibraryError(f"{item}: {error}") from None
     except (ValueError, OverflowError):
         wanted = (
             "one whole number, as in poly:3" if word == "poly" else f"numbers, as in {word}:1:2"
         )
-        raise LibraryError(f"got {piece!r}; expected {wanted}.") from None
+        raise LibraryError(f"got {item!r}; expected {wanted}.") from None
 
 
 def _opaque(name: str, given: Any) -> Opaque:
@@ -317,8 +439,8 @@ def _opaque(name: str, given: Any) -> Opaque:
         plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         if not parameters or any(p.kind not in plain for p in parameters):
             raise LibraryError(
-                f"the parameters of {name!r} have no names of variables; expected a pair of the "
-                'function and the names, as in (np.sinc, ["x"]).'
+                f"the parameters of {name!r} are not named; expected a pair of the function and "
+                'the names of its variables, as in (np.sinc, ["x"]).'
             )
         names = [p.name for p in parameters if p.default is p.empty]
     if isinstance(names, str) or not names:
@@ -336,7 +458,7 @@ def _positive(name: str, values: Any) -> tuple[float, ...]:
 
 
 def _exact(number: float) -> sympy.Expr:
-    """A short decimal as the fraction it stands for."""
+    """A decimal number as an exact fraction."""
     return sympy.Rational(str(number))
 
 

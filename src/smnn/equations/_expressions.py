@@ -1,4 +1,4 @@
-"""Mathematical expressions read from text: a tokenizer and a parser, and nothing that executes.
+"""Parser for mathematical expressions; nothing is executed.
 
     sum      = product { ("+" | "-") product }
     product  = signed { ("*" | "/") signed }
@@ -6,16 +6,16 @@
     power    = atom [ ("^" | "**") signed ]
     atom     = number | name | function "(" sum ")" | "(" sum ")"
 
-Two factors need a sign between them. The tree is turned into a sympy expression directly; the text
-itself never reaches sympy or Python. Every constant part is computed in floating point beside the
-exact one, so that a constant which is too large, or not real, is refused before it is built.
+Products need an explicit sign. The parser builds the sympy expression itself; the text is never
+passed to sympy or Python. Constant parts are also computed in floating point, so that one that is
+too large or not real is rejected before sympy builds it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import difflib
 import math
+import operator
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -24,16 +24,19 @@ from typing import Any, NamedTuple, NoReturn
 
 import sympy
 
+from smnn._util.names import suggestion
+from smnn.errors import SmnnError
+
 MAX_LENGTH = 1000
-"""Characters of one expression."""
+"""Characters in an expression."""
 MAX_DEPTH = 50
-"""Parentheses, signs and powers inside each other."""
+"""Nesting of parentheses, signs and powers."""
 MAX_EXPONENT = 32
-"""Size of a constant exponent."""
+"""Magnitude of a constant exponent."""
 MAX_CALLS = 5_000_000
-"""Calls and returns of functions that reading one expression may take: a few seconds."""
+"""Function calls and returns for parsing one expression: a few seconds."""
 MAX_NUMBER = 1e100
-"""Size of a constant."""
+"""Magnitude of a constant."""
 
 FUNCTIONS: dict[str, tuple[Callable[..., sympy.Expr], Callable[[float], float]]] = {
     "sin": (sympy.sin, math.sin),
@@ -48,23 +51,29 @@ FUNCTIONS: dict[str, tuple[Callable[..., sympy.Expr], Callable[[float], float]]]
     "cosh": (sympy.cosh, math.cosh),
     "sign": (sympy.sign, lambda x: float(x > 0) - float(x < 0)),
 }
-"""Functions that an expression may call: as sympy builds them, and for plain numbers."""
+"""Functions in expressions: the sympy function and the one for floats."""
+_OPERATIONS: dict[str, tuple[Callable[..., Any], Callable[..., float]]] = {
+    "+": (operator.add, operator.add),
+    "*": (operator.mul, operator.mul),
+    "/": (operator.truediv, operator.truediv),
+    "^": (operator.pow, math.pow),
+}
 CONSTANTS = {"pi": (sympy.pi, math.pi), "e": (sympy.E, math.e)}
 
 PLAIN_NAME = re.compile(r"[^\W\d]\w*'*")
-"""Names that can be written as they are; others stand between backticks."""
+"""Names that need no backticks."""
 _TOKEN = re.compile(
     r"(?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
     rf"|(?P<name>{PLAIN_NAME.pattern})"
     r"|`(?P<quoted>[^`]+)`"
     r"|(?P<sign>\*\*|[-+*/^()])"
 )
-# Signs as people paste them.
+# Typographic variants, as in pasted text.
 _SAME = str.maketrans({"−": "-", "–": "-", "·": "*", "×": "*", "⋅": "*", "′": "'", "’": "'"})
 
 
-class ExpressionError(ValueError):
-    """A text is not a mathematical expression in the variables that there are."""
+class ExpressionError(SmnnError, ValueError):
+    """A text is not a mathematical expression in the known variables."""
 
 
 class _Token(NamedTuple):
@@ -74,27 +83,30 @@ class _Token(NamedTuple):
 
 
 class _Value(NamedTuple):
-    """A part that has been read: the expression and, where it is constant, its size."""
+    """A parsed part: the expression and, if it is constant, its value."""
 
     expr: sympy.Expr
     number: float | None
 
 
+_MINUS_ONE = _Value(sympy.Integer(-1), -1.0)
+
+
 def parse_expression(text: str, variables: Sequence[str]) -> sympy.Expr:
-    """Read an expression such as `x*sin(2*pi*y)/(1 + x^2)`.
+    """Parse an expression such as `x*sin(2*pi*y)/(1 + x^2)`.
 
     Args:
         text: Numbers, variables, `+ - * / ^ **`, parentheses, the functions sin, cos, tan, exp,
             log, sqrt, abs, tanh, sinh, cosh, sign and the constants pi and e. Names of variables
-            may carry primes (`x'`); names with other characters stand between backticks. A
-            variable hides a constant of the same name.
-        variables: The names that may occur.
+            may end in primes (`x'`); names with other characters are written in backticks. A
+            variable takes precedence over a constant of the same name.
+        variables: Names of the variables.
 
     Returns:
         A sympy expression in `sympy.Symbol(name)`.
 
     Raises:
-        ExpressionError: Says where the text stops making sense, and which names are known.
+        ExpressionError: With the position, the reason and the known names.
     """
     if not isinstance(text, str):
         raise ExpressionError(f"got {type(text).__name__}; expected an expression as text.")
@@ -108,22 +120,24 @@ def parse_expression(text: str, variables: Sequence[str]) -> sympy.Expr:
             return _Parser(text.translate(_SAME), tuple(variables)).read()
     except OverBudget:
         raise ExpressionError(
-            f"the expression {text[:60]!r}{'…' * (len(text) > 60)} is too tangled to be simplified "
-            "in reasonable time. Split it into several terms, or nest fewer powers and functions."
+            f"the expression {text[:60]!r}{'…' * (len(text) > 60)} takes too long to "
+            "simplify. Split it into several terms, or nest fewer powers and functions."
         ) from None
 
 
 class OverBudget(BaseException):
-    """What happens inside `budget` takes too long. No `Exception`: nobody catches it on the way."""
+    """The limit of `budget` is exceeded. Not an `Exception`, which sympy might catch."""
 
 
 @contextlib.contextmanager
 def budget(calls: int) -> Iterator[None]:
-    """End what happens inside after so many calls of functions.
+    """Limit the number of function calls and returns in a block.
 
-    About the sign of some expressions sympy thinks for a time that doubles with every power inside
-    another one; fifty characters can keep it busy for hours. Counting calls, unlike looking at the
-    clock, ends the same expression in the same way everywhere.
+    Sympy's time to determine the sign of an expression can double with every nested power, so that
+    fifty characters take hours. Unlike a time limit, a limit on calls is reproducible.
+
+    Raises:
+        OverBudget: The limit is exceeded.
     """
     left = calls
     before = sys.getprofile()  # a budget around this one, or a profiler
@@ -144,29 +158,21 @@ def budget(calls: int) -> Iterator[None]:
 
 
 def quoted(name: str) -> str:
-    """A name as it is written in an expression."""
+    """Return a name as written in an expression: in backticks if needed."""
     return name if PLAIN_NAME.fullmatch(name) else f"`{name}`"
 
 
-def suggestion(word: str, known: Sequence[str]) -> str:
-    """`; did you mean 'x'?`, or nothing if nothing is near."""
-    near = difflib.get_close_matches(word, known, n=1, cutoff=0.6) or [
-        name for name in known if name.lower() == word.lower()
-    ]
-    return f"; did you mean {near[0]!r}?" if near else ""
-
-
 def _is_zero(value: _Value) -> bool:
-    """Asked of constants only: about others sympy can think for minutes, and knows no more."""
+    """For constants only: for other expressions sympy can take minutes without a result."""
     if value.number is None:
         return value.expr is sympy.S.Zero
     return value.number == 0 or bool(value.expr.is_zero)
 
 
 def _exponent(base: _Value, exponent: _Value) -> sympy.Expr:
-    """Exact where that is cheap: sympy writes 320.33^0.333333333 with a billion digits."""
+    """The exponent, as a float if the exact power would have a huge number of digits."""
     power = exponent.expr
-    roots = any(p.base.is_number for p in base.expr.atoms(sympy.Pow))  # of them, roots are worse
+    roots = any(p.base.is_number for p in base.expr.atoms(sympy.Pow))  # nested roots are expensive
     exact = not power.is_Rational or power.is_Integer or (power.q <= 12 and not roots)
     return power if exact else sympy.Float(float(power))
 
@@ -180,27 +186,24 @@ class _Parser:
 
     # ------------------------------------------------------------ tokens
 
-    def _tokens(self) -> list[_Token]:
-        found, at = [], 0
-        while at < len(self.text):
-            if self.text[at].isspace():
-                at += 1
-                continue
+    def _tokens(self) -> Iterator[_Token]:
+        at = 0
+        while rest := self.text[at:].lstrip():
+            at = len(self.text) - len(rest)
             match = _TOKEN.match(self.text, at)
             if match is None:
                 self._fail(at, f"{self.text[at]!r} has no meaning in an expression")
             kind = str(match.lastgroup)
-            found.append(_Token(kind, match[kind], at))
+            yield _Token(kind, match[kind], at)
             at = match.end()
-        found.append(_Token("end", "", len(self.text.rstrip())))
-        return found
+        yield _Token("end", "", len(self.text.rstrip()))
 
     @property
     def token(self) -> _Token:
         return self.tokens[self.next]
 
     def _take(self, *signs: str) -> _Token | None:
-        """The token here if it is one of these signs; moves on."""
+        """Consume and return the current token if it is one of these signs."""
         token = self.token
         if token.kind != "sign" or token.text not in signs:
             return None
@@ -227,15 +230,10 @@ class _Parser:
         if self.token.kind == "end":
             self._fail(0, "the expression is empty")
         value = self._sum()
-        token = self.token
-        if token.kind == "sign" and token.text == ")":
-            self._fail(token.at, "this parenthesis was never opened")
-        if token.kind != "end":
-            self._fail(
-                token.at,
-                f"expected a sign before {token.text!r}",
-                "Write products with *, as in 2*x*y.",
-            )
+        if self.token[:2] == ("sign", ")"):
+            self._fail(self.token.at, "this parenthesis was never opened")
+        if self.token.kind != "end":
+            self._fail_without_sign()
         return self._checked(value.expr, 0)
 
     def _sum(self) -> _Value:
@@ -243,7 +241,7 @@ class _Parser:
         while sign := self._take("+", "-"):
             other = self._product()
             if sign.text == "-":
-                other = self._combined(sign, _Value(sympy.Integer(-1), -1.0), other, "*")
+                other = self._combined(sign, _MINUS_ONE, other, "*")
             value = self._combined(sign, value, other, "+")
         return value
 
@@ -260,7 +258,7 @@ class _Parser:
         if sign := self._take("+", "-"):
             value = self._signed()
             if sign.text == "-":
-                value = self._combined(sign, _Value(sympy.Integer(-1), -1.0), value, "*")
+                value = self._combined(sign, _MINUS_ONE, value, "*")
         else:
             value = self._power()
         self.depth -= 1
@@ -274,28 +272,25 @@ class _Parser:
 
     def _atom(self) -> _Value:
         token = self.token
+        if opened := self._take("("):
+            return self._inside(opened)
+        if token.kind not in ("number", "name", "quoted"):
+            what = "the end" if token.kind == "end" else repr(token.text)
+            self._fail(token.at, f"expected a number, a variable or a parenthesis, found {what}")
         self.next += 1
-        if token.kind == "number":
-            return self._number(token)
-        if token.kind in ("name", "quoted"):
-            return self._named(token)
-        if token.kind == "sign" and token.text == "(":
-            return self._inside(token)
-        self.next -= 1
-        what = "the end" if token.kind == "end" else repr(token.text)
-        self._fail(token.at, f"expected a number, a variable or a parenthesis, found {what}")
+        return self._number(token) if token.kind == "number" else self._named(token)
 
     def _inside(self, opened: _Token) -> _Value:
         value = self._sum()
         if self._take(")") is None:
             if self.token.kind == "end":
                 self._fail(opened.at, "this parenthesis is never closed")
-            self._fail(
-                self.token.at,
-                f"expected a sign before {self.token.text!r}",
-                "Write products with *, as in 2*x*y.",
-            )
+            self._fail_without_sign()
         return value
+
+    def _fail_without_sign(self) -> NoReturn:
+        why = f"expected a sign before {self.token.text!r}"
+        self._fail(self.token.at, why, "Write products with *, as in 2*x*y.")
 
     def _number(self, token: _Token) -> _Value:
         number = float(token.text)
@@ -309,17 +304,19 @@ class _Parser:
         return _Value(sympy.Float(number), number)
 
     def _named(self, token: _Token) -> _Value:
-        name = token.text
-        called = self.token.kind == "sign" and self.token.text == "("
-        if called and token.kind == "name" and name in FUNCTIONS:
-            opened = self.token
+        name, quoted = token.text, token.kind == "quoted"
+        called = self.token[:2] == ("sign", "(") and not quoted
+        if called and name in FUNCTIONS:
+            symbolic, plain = FUNCTIONS[name]
             self.next += 1
-            return self._called(token, self._inside(opened))
+            inner = self._inside(self.tokens[self.next - 1])
+            number = None if inner.number is None else self._computed(token, plain, inner.number)
+            return _Value(self._checked(symbolic(inner.expr), token.at), number)
         if name in self.variables:
             return _Value(sympy.Symbol(name), None)
-        if token.kind == "name" and name in CONSTANTS:
+        if name in CONSTANTS and not quoted:
             return _Value(*CONSTANTS[name])
-        if called and token.kind == "name":
+        if called:
             near = suggestion(name, list(FUNCTIONS))
             self._fail(token.at, f"unknown function {name!r}{near}")
         if name in FUNCTIONS:
@@ -329,39 +326,19 @@ class _Parser:
 
     # ------------------------------------------------------------ building
 
-    def _called(self, token: _Token, inner: _Value) -> _Value:
-        symbolic, plain = FUNCTIONS[token.text]
-        number = None
-        if inner.number is not None:
-            number = self._computed(token, lambda: plain(float(inner.number or 0.0)))
-        return _Value(self._checked(symbolic(inner.expr), token.at), number)
-
     def _combined(self, sign: _Token, a: _Value, b: _Value, operation: str) -> _Value:
-        number = None
         if operation == "/" and _is_zero(b):
             self._fail(sign.at, "division by zero", "")
         if operation == "^":
             self._check_power(sign, a, b)
+        symbolic, plain = _OPERATIONS[operation]
+        number = None
         if a.number is not None and b.number is not None:
-            x, y = a.number, b.number
-            number = self._computed(
-                sign,
-                {
-                    "+": lambda: x + y,
-                    "*": lambda: x * y,
-                    "/": lambda: x / y,
-                    "^": lambda: math.pow(x, y),
-                }[operation],
-            )
-        expr = {
-            "+": lambda: a.expr + b.expr,
-            "*": lambda: a.expr * b.expr,
-            "/": lambda: a.expr / b.expr,
-            "^": lambda: a.expr ** _exponent(a, b),
-        }[operation]()
-        expr = self._checked(expr, sign.at)
+            number = self._computed(sign, plain, a.number, b.number)
+        right = _exponent(a, b) if operation == "^" else b.expr
+        expr = self._checked(symbolic(a.expr, right), sign.at)
         if expr.is_Rational and max(abs(expr.p), expr.q) > 10**15:
-            expr = sympy.Float(float(expr))  # long exact numbers would grow without end
+            expr = sympy.Float(float(expr))  # exact fractions would grow without bound
         return _Value(expr, number)
 
     def _check_power(self, sign: _Token, base: _Value, exponent: _Value) -> None:
@@ -374,10 +351,10 @@ class _Parser:
         if _is_zero(base) and (exponent.number is None or exponent.number <= 0):
             self._fail(sign.at, "zero to this power is not defined", "")
 
-    def _computed(self, token: _Token, compute: Callable[[], float]) -> float:
-        """The size of a constant part; refuses what is not real or too large."""
+    def _computed(self, token: _Token, compute: Callable[..., float], *values: float) -> float:
+        """The value of a constant part; rejects it if it is not real or too large."""
         try:
-            number = compute()
+            number = compute(*values)
         except (ValueError, ZeroDivisionError):
             self._fail(token.at, f"{token.text!r} has no real value here", "")
         except OverflowError:
@@ -387,7 +364,7 @@ class _Parser:
         return number
 
     def _checked(self, expr: sympy.Expr, at: int) -> sympy.Expr:
-        """What sympy made of it, if it is finite, real and of bounded degree."""
+        """The expression, if it is finite, real and of bounded degree."""
         if expr.has(sympy.zoo, sympy.oo, -sympy.oo, sympy.nan, sympy.I):
             self._fail(at, "this is not a finite real expression", "")
         for power in expr.atoms(sympy.Pow):

@@ -1,14 +1,14 @@
-"""Expressions made ready to compute: a list of elementary operations, for numpy and for torch.
+"""Evaluation of sympy expressions with NumPy and PyTorch, as a list of elementary operations.
 
-Every distinct subexpression is one slot, so that `x^2` is computed once for `x^2`, `x^3` and
-`x^2 y`. Nothing is generated as source code, and nothing is executed but these operations.
+Each distinct subexpression has one slot, so that `x^2` is computed once for `x^2`, `x^3` and
+`x^2 y`. No source code is generated.
 """
 
 from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,22 +21,21 @@ _NUMPY: dict[str, Callable[..., Any]] = {
     "cos": np.cos, "tan": np.tan, "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "abs": np.abs,
     "tanh": np.tanh, "sinh": np.sinh, "cosh": np.cosh, "sign": np.sign,
 }  # fmt: skip
-# Operators take a number on either side, which torch's functions do not.
+# Operators accept a number on either side; the functions of torch do not.
 _TORCH: dict[str, Callable[..., Any]] = {
     name: getattr(torch, name) for name in _NUMPY if name not in ("add", "mul", "div", "pow")
 } | {"add": operator.add, "mul": operator.mul, "div": operator.truediv, "pow": operator.pow}
 
 
 class Instruction(NamedTuple):
-    """One operation on one or two earlier slots."""
+    """An operation on one or two earlier slots."""
 
     name: str
-    left: int
-    right: int | None = None
+    slots: tuple[int, ...]
 
 
 class Tape:
-    """Expressions as operations. Slots: the variables, then constants and results as they come."""
+    """Expressions compiled to operations. Slots hold the variables, then constants and results."""
 
     def __init__(self, variables: Sequence[str]) -> None:
         self.slots: dict[Any, int] = {sympy.Symbol(v): i for i, v in enumerate(variables)}
@@ -44,7 +43,7 @@ class Tape:
         self.variables = len(variables)
 
     def add(self, expr: sympy.Expr) -> int:
-        """The slot that holds an expression, made if need be."""
+        """Return the slot of an expression, after adding the operations that it lacks."""
         if expr in self.slots:
             return self.slots[expr]
         if expr.is_number:
@@ -57,11 +56,11 @@ class Tape:
         if expr.is_Pow:
             return self._power(expr)
         name = type(expr).__name__.lower()
-        return self._keep(expr, Instruction(name, self.add(expr.args[0])))
+        return self._keep(expr, Instruction(name, (self.add(expr.args[0]),)))
 
     def _keep(self, key: Any, step: float | Instruction) -> int:
         if isinstance(step, Instruction) and step in self.slots:
-            self.slots[key] = self.slots[step]  # another way to say the same
+            self.slots[key] = self.slots[step]  # a different form of the same operation
             return self.slots[key]
         slot = self.variables + len(self.steps)
         self.steps.append(step)
@@ -72,7 +71,7 @@ class Tape:
 
     def _chain(self, name: str, key: Any, slots: list[int]) -> int:
         slot = functools.reduce(
-            lambda a, b: self._keep((name, a, b), Instruction(name, a, b)), slots
+            lambda a, b: self._keep((name, a, b), Instruction(name, (a, b))), slots
         )
         self.slots[key] = slot
         return slot
@@ -84,59 +83,52 @@ class Tape:
                 below.append(self.add(factor.base ** (-factor.exp)))
             else:
                 above.append(self.add(factor))
-        above.sort()  # earlier slots first: products share their beginnings
+        above.sort()  # earlier slots first, so that products share leading factors
         top = self._chain("mul", ("product", *above), above) if above else self.add(sympy.S.One)
         if not below:
             self.slots[expr] = top
             return top
         bottom = self._chain("mul", ("product", *sorted(below)), sorted(below))
-        return self._keep(expr, Instruction("div", top, bottom))
+        return self._keep(expr, Instruction("div", (top, bottom)))
 
     def _power(self, expr: sympy.Expr) -> int:
         base, exponent = expr.args
         if exponent.is_number and exponent < 0:
             one = self.add(sympy.S.One)
-            return self._keep(expr, Instruction("div", one, self.add(base ** (-exponent))))
+            return self._keep(expr, Instruction("div", (one, self.add(base ** (-exponent)))))
         if exponent == sympy.Rational(1, 2):
-            return self._keep(expr, Instruction("sqrt", self.add(base)))
+            return self._keep(expr, Instruction("sqrt", (self.add(base),)))
         if exponent.is_Integer:
             n = int(exponent)
             low = n - 1 if n < 4 else n // 2
             halves = sorted((self.add(base**low), self.add(base ** (n - low))))
-            return self._keep(expr, Instruction("mul", halves[0], halves[1]))
+            return self._keep(expr, Instruction("mul", tuple(halves)))
         if base == sympy.E:
-            return self._keep(expr, Instruction("exp", self.add(exponent)))
-        return self._keep(expr, Instruction("pow", self.add(base), self.add(exponent)))
+            return self._keep(expr, Instruction("exp", (self.add(exponent),)))
+        return self._keep(expr, Instruction("pow", (self.add(base), self.add(exponent))))
 
-    def run(self, columns: Any, results: dict[int, Any]) -> list[Any]:
-        """Compute every slot with numpy; a slot in `results` is computed into that array."""
-        values: list[Any] = list(columns)
-        for slot, step in enumerate(self.steps, self.variables):
-            if isinstance(step, float):
-                values.append(step)
-                continue
-            function, out = _NUMPY[step.name], results.get(slot)
-            if step.right is None:
-                values.append(function(values[step.left], out=out))
-            else:
-                values.append(function(values[step.left], values[step.right], out=out))
-        return values
+    def run(self, columns: Any, results: Mapping[int, Any] | None = None) -> list[Any]:
+        """Compute all slots with NumPy; slots in `results` are written into those arrays."""
+        return self._run(_NUMPY, columns, results or {})
 
     def run_torch(self, columns: Sequence[Tensor]) -> list[Any]:
-        """Compute every slot with torch, so that autograd sees it."""
+        """Compute all slots with PyTorch, differentiably."""
+        return self._run(_TORCH, columns, {})
+
+    def _run(
+        self, functions: Mapping[str, Any], columns: Any, results: Mapping[int, Any]
+    ) -> list[Any]:
         values: list[Any] = list(columns)
-        for step in self.steps:
-            if isinstance(step, float):
-                values.append(step)
-            elif step.right is None:
-                values.append(_TORCH[step.name](values[step.left]))
-            else:
-                values.append(_TORCH[step.name](values[step.left], values[step.right]))
+        for slot, step in enumerate(self.steps, self.variables):
+            if isinstance(step, Instruction):
+                out = {"out": results[slot]} if slot in results else {}
+                step = functions[step.name](*(values[i] for i in step.slots), **out)
+            values.append(step)
         return values
 
 
-class Plan:
-    """A tape with the rows of a matrix that its slots go to."""
+class RowTape:
+    """A tape whose results are the rows of a matrix."""
 
     def __init__(self, tape: Tape, slots: Sequence[int], rows: Sequence[int]) -> None:
         self.tape = tape
@@ -147,12 +139,12 @@ class Plan:
                 tape.steps[slot - tape.variables], Instruction
             )
             if computed and slot not in self.direct:
-                self.direct[slot] = row  # written where it belongs, without a copy
+                self.direct[slot] = row  # computed in place
             else:
                 self.copied.append((slot, row))
 
     def fill(self, columns: np.ndarray, values: np.ndarray) -> None:
-        """Compute from `columns (V, N)` into rows of `values (rows, N)`."""
+        """Evaluate at `columns (V, N)` into `values (rows, N)`."""
         found = self.tape.run(columns, {slot: values[row] for slot, row in self.direct.items()})
         for slot, row in self.copied:
             values[row] = found[slot]

@@ -1,19 +1,21 @@
-"""Forecasting of anybody's series by linear ODEs that can be read."""
+"""Forecasting of time series by interpretable linear ODEs."""
 
-from smnn.forecasting._backtest import Backtest as Backtest
-from smnn.forecasting._backtest import backtest as backtest
-from smnn.forecasting._forecast import Forecast as Forecast
-from smnn.forecasting._forecaster import Forecaster as Forecaster
-from smnn.forecasting._read import read_series as read_series
-from smnn.forecasting._time import SeriesError as SeriesError
-from smnn.forecasting._words import Equation as Equation
+from smnn.forecasting._backtest import Backtest, backtest
+from smnn.forecasting._forecast import Forecast
+from smnn.forecasting._forecaster import Forecaster
+from smnn.forecasting._model.equation import Equation
+from smnn.forecasting._read import read_series
+from smnn.forecasting._report import ForecastReport, make_report
+from smnn.forecasting._time import SeriesError
 
 __all__ = [
     "Backtest",
     "Equation",
     "Forecast",
+    "ForecastReport",
     "Forecaster",
     "SeriesError",
     "backtest",
+    "make_report",
     "read_series",
 ]

@@ -1,4 +1,4 @@
-"""`Forecaster`: fit, predict, and say what was found."""
+"""The `Forecaster` estimator."""
 
 from __future__ import annotations
 
@@ -10,46 +10,48 @@ from typing import Any
 import numpy as np
 
 from smnn.forecasting._forecast import Forecast
+from smnn.forecasting._history import History, read_history, read_inputs
+from smnn.forecasting._model.equation import Equation, describe
+from smnn.forecasting._model.intervals import Interval, Scale
 from smnn.forecasting._model.model import Group, Model, fit_model
 from smnn.forecasting._model.panel import Panel, without_outliers
 from smnn.forecasting._model.seasons import Season, SeasonChoice, choose_seasons
 from smnn.forecasting._model.spec import Spec
 from smnn.forecasting._model.system import trajectories
-from smnn.forecasting._time import Clock, SeriesError, make_clock
-from smnn.forecasting._values import Values, read_inputs, read_values
-from smnn.forecasting._words import Equation, describe
+from smnn.forecasting._time import SeriesError
 
 TRENDS = ("auto", "none", "linear", "damped")
-FEWEST = 4
-"""Observations of a series below which there is nothing to learn."""
+MIN_OBSERVATIONS = 4
+"""Smallest number of observations of a series that is fitted."""
 
 
 class Forecaster:
-    r"""Forecast one or many series by linear ODEs whose terms can be read.
+    r"""Forecast one or many series by interpretable linear ODEs.
 
-    A series is a trend, seasonal oscillators, a damped anomaly and, where the data show one, a free
-    oscillation, each a linear ODE; the fit is the least-squares trajectory that `smnn.solve` finds
-    between these equations and the observations. Which equation (how much damping, which trend, how
-    long a memory, logarithms or not) is decided by forecasting the past from several origins; the
-    best of each kind are blended. Where series belong together, modes that they share couple them.
-    Intervals come from the errors at those origins, of a single series by blends chosen without
-    them.
+    A series is modelled as the sum of a trend, seasonal oscillators, a damped anomaly and, if the
+    data show one, a free oscillation. Each is a linear ODE; the fit is the least-squares trajectory
+    that `smnn.solve` finds between these equations and the observations. The equation (damping,
+    type of trend, half-life of the observations, logarithms or not) is selected by rolling-origin
+    cross-validation, and the best equations of each kind are blended. Related series can be coupled
+    by shared modes. Prediction intervals are calibrated by the cross-validation errors; for a
+    single series, these are errors of blends chosen without the origin in question.
 
     Args:
         season: `"auto"`, `None`, `"year"`, `"week"`, `"day"`, a length in the unit of `t` (in steps
-            for dates), or several of these. `"auto"` takes what the calendar offers; without dates,
-            a period that the data clearly repeat with.
-        harmonics: Of each season; chosen from its length if `None`.
+            for dates), or several of these. `"auto"` uses the cycles of the calendar; without
+            dates, a period that is statistically significant.
+        harmonics: Harmonics per season; chosen from its length if `None`.
         trend: `"auto"`, `"none"`, `"linear"`, or `"damped"`.
-        log: Whether to model logarithms; `None` tries both where all values are positive.
-        modes: `"auto"`, 0 for none, or how many modes couple the series.
-        nonnegative: Whether forecasts and intervals end at zero; `None` does so for each series
-            that was never negative.
-        same_units: Whether all series are measured alike, as the cells of a grid are: then large
-            variations count more. `None` assumes so for arrays with more than two axes.
-        origins: From how many past times the equations are tested; a few series are tested from up
-            to three times as many.
-        level: Probability that prediction intervals are meant to hold.
+        log: Whether to model logarithms; `None` selects this by cross-validation where all values
+            are positive.
+        modes: `"auto"`, 0 for none, or the number of modes that couple the series.
+        nonnegative: Whether to clip forecasts and intervals at zero; `None` does so for each series
+            without negative values.
+        same_units: Whether all series have the same unit, as the cells of a grid do; errors are
+            then not normalized per series. `None` assumes so for arrays with more than two axes.
+        origins: Number of origins for cross-validation; up to three times as many are used for a
+            few series.
+        level: Nominal coverage of the prediction intervals.
 
     Examples:
         >>> import numpy as np
@@ -57,12 +59,8 @@ class Forecaster:
         >>> t = np.arange(120)
         >>> y = 10 + 0.1 * t + 3 * np.sin(2 * np.pi * t / 12)
         >>> forecast = Forecaster(season=12).fit(y, horizon=12).predict()
-        >>> bool(
-        ...     np.abs(
-        ...         forecast.mean - (22 + 0.1 * t[:12] + 3 * np.sin(2 * np.pi * t[:12] / 12))
-        ...     ).max()
-        ...     < 0.05
-        ... )
+        >>> expected = 22 + 0.1 * t[:12] + 3 * np.sin(2 * np.pi * t[:12] / 12)
+        >>> bool(np.abs(forecast.mean - expected).max() < 0.05)
         True
     """
 
@@ -90,173 +88,176 @@ class Forecaster:
         self.level = level
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The arguments, as scikit-learn asks for them."""
+        """Return the constructor arguments, following the scikit-learn convention."""
         del deep
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def set_params(self, **params: Any) -> Forecaster:
-        """Change arguments, as scikit-learn does."""
+        """Set constructor arguments, following the scikit-learn convention."""
         for name, value in params.items():
             if name not in self.get_params():
-                raise ValueError(f"{name!r} is not an argument of Forecaster.")
+                raise ValueError(f"{name!r} is not a parameter of Forecaster.")
             setattr(self, name, value)
         return self
 
     def fit(
         self, y: Any, t: Any = None, *, horizon: int | None = None, inputs: Any = None
     ) -> Forecaster:
-        """Learn from a history.
+        """Fit the model to a history.
 
         Args:
             y: `(N,)`, `(N, S)` or `(N, ...)`, time first; a pandas `Series` or `DataFrame`; an
                 xarray `DataArray` with a dimension `time`. NaN is missing.
-            t: `(N,)` times: dates or numbers, at any spacing. Taken from `y` if it brings them, and
-                counted otherwise.
-            horizon: How many steps will be forecast: equations are tested at this distance. Two
-                seasons if `None`, at most a quarter of the history.
-            inputs: `(N, I)` influences that are known in advance (holidays, prices); `predict` then
-                needs their future.
+            t: `(N,)` times: dates or numbers, at any spacing. `None` uses the index of `y`, or
+                counts steps if it has none.
+            horizon: Number of steps to forecast; equations are selected for this horizon. `None`
+                uses two seasons, but at most a quarter of the history.
+            inputs: `(N, I)` exogenous inputs that are known in advance (holidays, prices);
+                `predict` then requires their future values.
 
         Raises:
-            SeriesError: Something does not fit; says what was got and what was expected.
+            SeriesError: If the data or an argument cannot be used.
         """
+        history = read_history(y, t)
+        self._fit(history, horizon, inputs)
+        if text := self._not_fitted():
+            warnings.warn(text, stacklevel=2)
+        return self
+
+    def _fit(self, history: History, horizon: int | None, inputs: Any) -> None:
         self._check()
-        values = read_values(y, t)
-        clock = make_clock(values.t, len(values.array))
-        rows = values.rows
-        counts = np.isfinite(rows).sum(1)
-        seen = counts >= FEWEST
-        if not counts.any():
-            raise SeriesError("y: every value is missing. There is nothing to learn from.")
-        if not seen.any():
+        clock, rows = history.clock, history.rows
+        fitted = _enough_observations(rows)
+        rows = rows[fitted]
+        if self.log and (rows <= 0).any():
+            name = history.names[np.flatnonzero(fitted)[(rows <= 0).any(1).argmax()]]
             raise SeriesError(
-                f"y: got {counts.max()} observation{'' if counts.max() == 1 else 's'}; expected at "
-                f"least {FEWEST}. A forecast needs a history."
+                f"log: got True, but series {name!r} has values that are not positive. Use "
+                "log=None, or add a constant to the series."
             )
-        if not seen.all() and len(values.shape) < 2:
-            empty = [values.names[i] for i in np.flatnonzero(~seen)[:3]]
-            warnings.warn(
-                f"{int((~seen).sum())} of {len(seen)} series have fewer than {FEWEST} values "
-                f"({', '.join(empty)}); their forecasts are missing.",
-                stacklevel=2,
-            )
-        seasons = choose_seasons(self.season, clock, rows[seen], self.harmonics)
+        seasons = choose_seasons(self.season, clock, rows, self.harmonics)
         horizon = _default_horizon(len(clock), seasons) if horizon is None else int(horizon)
         if not 1 <= horizon <= len(clock):
             raise SeriesError(
-                f"horizon: got {horizon}; expected from 1 to {len(clock)} steps: nobody sees "
-                "farther ahead than the history goes back."
+                f"horizon: got {horizon}; expected from 1 to {len(clock)} steps, the length of the "
+                "history."
             )
         self._inputs_scale: tuple[np.ndarray, np.ndarray] | None = None
-        scaled = None
         if inputs is not None:
-            raw = read_inputs(inputs, len(clock), "time of the history")
-            spread = raw.std(0)
-            self._inputs_scale = raw.mean(0), np.where(spread > 0, spread, 1.0)
-            scaled = (raw - self._inputs_scale[0]) / self._inputs_scale[1]
-        same = len(values.shape) > 1 if self.same_units is None else self.same_units
-        panel = Panel(
-            rows[seen],
-            rows[seen],
-            clock,
-            seasons,
-            scaled,
-            series_scale(rows[seen], same),
-            same,
-            horizon,
-        )
-        self._values: Values = values
-        self._seen = seen
-        below = ~(np.nan_to_num(rows[seen]) < 0).any(1)
-        self._floored = below if self.nonnegative is None else np.full(seen.sum(), self.nonnegative)
-        self._model: Model = fit_model(
-            without_outliers(panel),
-            origins=self.origins, trend=self.trend, log=self.log, modes=self.modes,
-        )  # fmt: skip
+            inputs = read_inputs(inputs, len(clock), "time of the history")
+            spread = inputs.std(0)
+            self._inputs_scale = inputs.mean(0), np.where(spread > 0, spread, 1.0)
+            inputs = (inputs - self._inputs_scale[0]) / self._inputs_scale[1]
+        same = share_units(self, history)
+        scale = series_scale(rows, same)
+        panel = Panel(rows, rows, clock, seasons, inputs, scale, same, horizon)
+        # Forecasts of poor candidates may overflow; their errors are then infinite.
+        with np.errstate(over="ignore", invalid="ignore"):
+            model = fit_model(
+                without_outliers(panel),
+                origins=self.origins, trend=self.trend, log=self.log, modes=self.modes,
+            )  # fmt: skip
+        floored = ~(rows < 0).any(1)
+        if self.nonnegative is not None:
+            floored = np.full(len(rows), self.nonnegative)
+        self._model: Model = model
+        self._scale = Scale(model.log, floored, fitted, history.shape)
+        self._names = history.names
         self.horizon_ = horizon
         self.seasons_: Sequence[Season] = seasons
-        self.origins_ = [int(o) for o in self._model.origins]
-        return self
+        self.origins_ = [int(o) for o in model.origins]
 
     def predict(
         self, horizon: int | None = None, *, inputs: Any = None, level: float | None = None
     ) -> Forecast:
-        """Forecast what comes after the history.
+        """Forecast the times after the history.
 
         Args:
-            horizon: Steps ahead; that of `fit` if `None`.
-            inputs: `(horizon, I)` future of the inputs that `fit` was given.
-            level: Of the prediction intervals.
+            horizon: Number of steps; that of `fit` if `None`.
+            inputs: `(horizon, I)` future values of the inputs given to `fit`.
+            level: Nominal coverage of the intervals; that of the constructor if `None`.
         """
         model = self._fitted()
         horizon = self.horizon_ if horizon is None else int(horizon)
         if horizon < 1:
             raise SeriesError(f"horizon: got {horizon}; expected at least 1 step.")
         ahead = self._future_inputs(inputs, horizon)
-        count = len(model.panel.clock)
         future = model.panel.clock.after(horizon)
-        parts, _ = model.parts(count, future, ahead)
+        parts, _ = model.parts(len(model.panel.clock), future, ahead)
         mean = np.sum(list(parts.values()), axis=0)
         level = self.level if level is None else level
-
-        def interval(p: float) -> tuple[np.ndarray, np.ndarray]:
-            width = model.calibration.width(p, horizon)
-            return self._shaped(self._units(mean - width)), self._shaped(self._units(mean + width))
-
+        scale = self._scale
+        interval = Interval(mean, model.calibration, scale)
         lower, upper = interval(level)
-        log = np.zeros(len(self._seen), dtype=bool)
-        log[self._seen] = model.log
+        log = np.zeros(len(scale.fitted), dtype=bool)
+        log[scale.fitted] = model.log
         return Forecast(
             future.stamps,
-            self._shaped(self._units(mean)),
+            scale.units(mean),
             lower,
             upper,
             level,
-            {name: self._shaped(part) for name, part in parts.items()},
-            log.reshape(self._values.shape),
-            self._values.names,
+            {name: scale.shaped(part) for name, part in parts.items()},
+            log.reshape(scale.shape),
+            self._names,
             interval,
         )
 
     def history(self) -> np.ndarray:
-        """`(N, *shape)` the trajectory of each series' leading equation over the history."""
+        """`(N, *shape)` fitted trajectory of each series' leading equation over the history."""
         model = self._fitted()
-        N = len(model.panel.clock)
-        past = model.panel.history(N, model.window)
-        out = np.full((len(model.panel.values), N), np.nan)
+        past = self._past()
+        out = np.full((len(model.panel.values), len(model.panel.clock)), np.nan)
         for group in model.groups:
-            ((system, centre, _),) = group.panel.states([group.lead], past, self._now(past))
-            y = group.panel.worked(past, group.lead.log) - centre
+            ((system, centre, _),) = group.panel.states([group.lead], past)
+            y = group.panel.transformed(past, group.lead.log) - centre
             fitted = centre + (trajectories(system, y) * system.h).sum(-1)
             out[group.rows, past] = np.exp(fitted) if group.lead.log else fitted
-        return self._shaped(out)
+        return self._scale.shaped(out)
 
     def equation(self, series: int | str = 0) -> Equation:
-        """The leading equation of one series in words and numbers.
+        """Describe the leading equation of one series.
 
         Args:
-            series: Its name, or its place in the flattened shape.
+            series: Its name, or its index in the flattened shape.
         """
         model = self._fitted()
-        place = self._place(series)
-        if not self._seen[place]:
-            return Equation(self._values.names[place], ("no value to learn from",))
-        row = int(self._seen[:place].sum())
+        place = self._index(series)
+        name = self._names[place]
+        if not self._scale.fitted[place]:
+            return Equation(name, (f"not fitted: fewer than {MIN_OBSERVATIONS} values",))
+        row = int(self._scale.fitted[:place].sum())
         group = next(g for g in model.groups if row in g.rows)
-        mine = int(np.flatnonzero(group.rows == row)[0])
-        past = model.panel.history(len(model.panel.clock), model.window)
-        spec = _leading(group, mine)
-        ((system, centre, states),) = group.panel.states([spec], past, self._now(past))
+        own = int(np.flatnonzero(group.rows == row)[0])
+        past = self._past()
+        spec = _leading(group, own)
+        ((system, centre, states),) = group.panel.states([spec], past)
         matrix = None
         if model.modes is not None:
-            _, modes = model.parts(len(model.panel.clock), model.panel.clock.after(1), self._none())
+            count = len(model.panel.clock)
+            # Inputs do not change the modes: use their mean.
+            inputs = (
+                None if self._inputs_scale is None else np.zeros((1, len(self._inputs_scale[0])))
+            )
+            _, modes = model.parts(count, model.panel.clock.after(1), inputs)
             assert modes is not None
-            matrix = modes.matrix(max(model.mode_counts(len(model.panel.clock))))
-        share = float(group.weights.get(spec, np.zeros(len(group.rows)))[mine])
+            matrix = modes.matrix(max(model.mode_counts(count)))
+        share = float(group.weights.get(spec, np.zeros(len(group.rows)))[own])
         return describe(
-            self._values.names[place], spec, system, float(centre[mine, 0]), states[mine],
+            name, spec, system, float(centre[own, 0]), states[own],
             model.panel.clock[past], self.seasons_, share, matrix,
         )  # fmt: skip
+
+    def _not_fitted(self) -> str:
+        """Warning about series that were not fitted, if there are any outside of a grid."""
+        few = np.flatnonzero(~self._scale.fitted)
+        if not len(few) or len(self._scale.shape) > 1:
+            return ""
+        names = ", ".join(self._names[i] for i in few[:3]) + ", ..." * (len(few) > 3)
+        return (
+            f"{len(few)} of {len(self._names)} series have fewer than {MIN_OBSERVATIONS} values "
+            f"({names}); their forecasts are missing."
+        )
 
     def _check(self) -> None:
         if self.trend not in TRENDS:
@@ -264,7 +265,9 @@ class Forecaster:
         if not 0 < self.level < 1:
             raise SeriesError(f"level: got {self.level}; expected a probability, such as 0.9.")
         if self.modes != "auto" and not (isinstance(self.modes, int) and self.modes >= 0):
-            raise SeriesError(f"modes: got {self.modes!r}; expected 'auto' or a number from 0 on.")
+            raise SeriesError(
+                f"modes: got {self.modes!r}; expected 'auto' or a non-negative integer."
+            )
         if self.origins < 1:
             raise SeriesError(f"origins: got {self.origins}; expected at least 1.")
 
@@ -273,8 +276,8 @@ class Forecaster:
             raise RuntimeError("this Forecaster has not been fitted; call fit(y) first.")
         return self._model
 
-    def _place(self, series: int | str) -> int:
-        names = self._values.names
+    def _index(self, series: int | str) -> int:
+        names = self._names
         if isinstance(series, str):
             if series not in names:
                 raise SeriesError(
@@ -286,50 +289,59 @@ class Forecaster:
             raise SeriesError(f"series: got {series}; there are {len(names)}, counted from 0.")
         return series % len(names)
 
-    def _now(self, past: slice) -> Clock:
-        return self._model.panel.clock[past].after(1)
-
-    def _none(self) -> np.ndarray | None:
-        """Inputs at their mean, where only the equation is wanted."""
-        return None if self._inputs_scale is None else np.zeros((1, len(self._inputs_scale[0])))
+    def _past(self) -> slice:
+        return self._model.panel.history(len(self._model.panel.clock), self._model.window)
 
     def _future_inputs(self, inputs: Any, horizon: int) -> np.ndarray | None:
         if self._inputs_scale is None:
             if inputs is not None:
-                raise SeriesError("inputs: fit was given none, so they mean nothing here.")
+                raise SeriesError("inputs: got some, but fit was given none.")
             return None
         if inputs is None:
-            raise SeriesError("inputs: fit was given some; predict needs their future values.")
-        raw = read_inputs(inputs, horizon, "step ahead")
-        if raw.shape[1] != len(self._inputs_scale[0]):
+            raise SeriesError("inputs: got none, but fit was given some; pass their future values.")
+        values = read_inputs(inputs, horizon, "step ahead")
+        if values.shape[1] != len(self._inputs_scale[0]):
             raise SeriesError(
-                f"inputs: got {raw.shape[1]}; expected {len(self._inputs_scale[0])}, as in fit."
+                f"inputs: got {values.shape[1]}; expected {len(self._inputs_scale[0])}, as in fit."
             )
-        out: np.ndarray = (raw - self._inputs_scale[0]) / self._inputs_scale[1]
+        out: np.ndarray = (values - self._inputs_scale[0]) / self._inputs_scale[1]
         return out
 
-    def _units(self, x: np.ndarray) -> np.ndarray:
-        """From the modelled scale to that of the data."""
-        log = self._model.log[:, None]
-        out = np.where(log, np.exp(np.where(log, np.minimum(x, 700.0), 0.0)), x)
-        return np.where(self._floored[:, None], np.maximum(out, 0.0), out)
 
-    def _shaped(self, x: np.ndarray) -> np.ndarray:
-        """`(S, H)` to `(H, *shape)`, NaN for series without values."""
-        out = np.full((len(self._seen), x.shape[1]), np.nan)
-        out[self._seen] = x
-        return out.T.reshape(x.shape[1], *self._values.shape)
+def _enough_observations(rows: np.ndarray) -> np.ndarray:
+    """`(S,)` which series have enough observations to be fitted.
+
+    Raises:
+        SeriesError: If none has.
+    """
+    counts = np.isfinite(rows).sum(1)
+    most = int(counts.max())
+    if not most:
+        raise SeriesError("y: every value is missing; expected at least one observed series.")
+    enough: np.ndarray = counts >= MIN_OBSERVATIONS
+    if not enough.any():
+        raise SeriesError(
+            f"y: got {most} observation{'s' * (most != 1)}; expected at least "
+            f"{MIN_OBSERVATIONS}. A forecast needs a longer history."
+        )
+    return enough
 
 
-def _leading(group: Group, mine: int) -> Spec:
-    """The equation with the largest share in one series."""
-    shares = {m: w[mine] for m, w in group.weights.items() if isinstance(m, Spec)}
-    best = max(shares, key=lambda m: shares[m]) if shares else group.lead
-    return best if shares.get(best, 0.0) > 0 else group.lead
+def _leading(group: Group, own: int) -> Spec:
+    """The equation with the largest weight in the forecast of one series."""
+    weights = {m: w[own] for m, w in group.weights.items() if isinstance(m, Spec)}
+    best = max(weights, key=lambda m: weights[m]) if weights else group.lead
+    return best if weights.get(best, 0.0) > 0 else group.lead
+
+
+def share_units(forecaster: Forecaster, history: History) -> bool:
+    """Whether all series have the same unit; by default those of a grid."""
+    same = forecaster.same_units
+    return len(history.shape) > 1 if same is None else same
 
 
 def series_scale(rows: np.ndarray, same: bool) -> np.ndarray:
-    """`(S, 1)` spread of each series, or the typical one of all."""
+    """`(S, 1)` standard deviation of each series, or the root mean square of all if `same`."""
     seen = np.isfinite(rows)
     count = np.maximum(seen.sum(1, keepdims=True), 1)
     mean = np.where(seen, rows, 0.0).sum(1, keepdims=True) / count

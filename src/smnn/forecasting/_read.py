@@ -1,4 +1,4 @@
-"""Series from files: tables in CSV, grids in NetCDF."""
+"""Reading of series from files: text tables and NetCDF grids."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ def read_series(
     """Read series with their times.
 
     Args:
-        path: A table with a heading (`.csv`, `.tsv`, `.txt`, also with `.gz`): one column for each
-            series, or a column that names the series; `.nc` with a dimension `time`.
-        columns: Names of the columns to forecast (of the variable, for NetCDF); all numeric ones if
+        path: A table with a header row (`.csv`, `.tsv`, `.txt`, optionally with `.gz`): one column
+            per series, or a column that names the series; or NetCDF (`.nc`).
+        columns: Names of the columns to read (for NetCDF, of the variable); all numeric columns if
             `None`.
-        time: Name of the column (dimension, for NetCDF) that holds the times; found by its name or
-            content if `None`.
+        time: Name of the time column (for NetCDF, of the time dimension, by default `time`);
+            detected by its name or content if `None`.
         **options: Further arguments of `smnn.data.read`, for tables.
 
     Returns:
-        A pandas `DataFrame` with times as its index, or an xarray `DataArray` with time first; what
-        was decided on the way stands in `attrs["notes"]`.
+        A pandas `DataFrame` indexed by time, or an xarray `DataArray` with time first.
+        `attrs["notes"]` lists decisions made by the reader.
 
     Raises:
-        SeriesError: If the file cannot be read or holds nothing to forecast.
+        SeriesError: If the file cannot be read or contains no series.
     """
     path = Path(path)
     if path.is_file() and path.suffix.lower() in GRIDS:
@@ -49,8 +49,8 @@ def _read_grid(path: Path, columns: list[str] | None, time: str) -> Any:
             dims = list(map(str, data.dims))
             if time not in dims:
                 raise SeriesError(
-                    f"{path}: no dimension {time!r}; it has {', '.join(dims) or 'none'}. Name that "
-                    "of the times with --time."
+                    f"{path}: no dimension {time!r}; it has {', '.join(dims) or 'none'}. Pass the "
+                    "name of the time dimension as `time`."
                 )
             usable = [str(v) for v in data.data_vars if time in data[v].dims]
             usable = [v for v in usable if data[v].dtype.kind in "iuf" and "bnds" not in v]
@@ -59,18 +59,18 @@ def _read_grid(path: Path, columns: list[str] | None, time: str) -> Any:
             elif columns is not None:
                 raise SeriesError(
                     f"{path}: no variable {', '.join(columns)} over {time!r}; it has "
-                    f"{', '.join(usable) or 'none'}. Name one."
+                    f"{', '.join(usable) or 'none'}. Choose one of these."
                 )
             if len(usable) != 1:
                 raise SeriesError(
                     f"{path}: {len(usable)} variables have a dimension {time!r} "
-                    f"({', '.join(usable) or 'none'}). Name one with --column."
+                    f"({', '.join(usable) or 'none'}). Choose one with `columns`."
                 )
             field = data[usable[0]].transpose(time, ...).load()
     except DataFormatError as error:
         raise SeriesError(str(error)) from None
     if not field.size or not np.isfinite(field.values).any():
-        raise SeriesError(f"{path}: variable {usable[0]!r} has no value at all.")
+        raise SeriesError(f"{path}: all values of variable {usable[0]!r} are missing.")
     field = field.rename({time: "time"}) if time != "time" else field
     field.attrs["notes"] = []
     return field.sortby("time") if "time" in field.coords else field

@@ -1,8 +1,7 @@
-"""Time axes: what the user counts time in, and the same in typical steps.
+"""Time axes, in the unit of the user and in typical steps.
 
-Two readings of one axis are needed. Damping and drift go by elapsed time, counted in typical steps
-(a month is a month, whether it has 28 days or 31). Seasons go by the calendar: the first of March
-is at the same phase of the year in every year, leap year or not.
+Damping and drift depend on elapsed time in typical steps (all months have the same length). Seasons
+follow the calendar: the first of March has the same phase in every year, leap year or not.
 """
 
 from __future__ import annotations
@@ -13,42 +12,43 @@ from typing import Any
 import numpy as np
 
 from smnn._util.optional import require
+from smnn.errors import DataError
 
 MONTH_DAYS = (27.5, 31.5)
-SURELY_WEEKDAYS = 12
-"""Dates without a weekend among them that make steps go from one working day to the next."""
+MIN_WEEKDAYS = 12
+"""Number of daily dates without a weekend from which steps are taken to be working days."""
 DAY = np.timedelta64(1, "D") / np.timedelta64(1, "ns")
 
 
-class SeriesError(ValueError):
-    """The data cannot be forecast as given: says what was got, what was expected, what to do."""
+class SeriesError(DataError):
+    """Raised for data or arguments that cannot be used; the message says what to change."""
 
 
 @dataclass(frozen=True)
 class Clock:
-    """The times of a series, history or future."""
+    """Times of a series, past or future."""
 
     stamps: np.ndarray
-    """`(n,)` as the user has them: `datetime64[ns]`, or floats."""
+    """`(n,)` times as given: `datetime64[ns]`, or floats."""
     steps: np.ndarray
-    """`(n,)` elapsed time since the first stamp of the history, in typical steps."""
+    """`(n,)` time since the start of the history, in typical steps."""
     origin: Any
-    """First stamp of the history."""
+    """First time of the history."""
     months: int
-    """Months in a typical step, or 0 if it is a fixed length of time."""
+    """Months in a typical step, or 0 if the step is a fixed duration."""
     length: float
-    """A typical step: nanoseconds for dates, otherwise in the user's unit."""
+    """Length of a typical step: in nanoseconds for dates, otherwise in the unit of the user."""
     weekdays: bool = False
-    """Whether a step leads from one working day to the next, over weekends."""
+    """Whether steps are working days, skipping weekends."""
 
     @property
     def dated(self) -> bool:
-        """Whether the stamps are dates."""
+        """Whether the times are dates."""
         return bool(np.issubdtype(self.stamps.dtype, np.datetime64))
 
     @property
     def days(self) -> float:
-        """A typical step in days; NaN if the times are mere numbers."""
+        """Length of a typical step in days; NaN if the times are not dates."""
         return self.length / DAY if self.dated else float("nan")
 
     def __len__(self) -> int:
@@ -58,7 +58,7 @@ class Clock:
         return replace(self, stamps=self.stamps[part], steps=self.steps[part])
 
     def after(self, horizon: int) -> Clock:
-        """The next `horizon` times at typical steps."""
+        """The next `horizon` times, at typical steps."""
         ahead = np.arange(1, horizon + 1)
         last = self.stamps[-1]
         if self.dated and self.months:
@@ -74,13 +74,13 @@ class Clock:
         return replace(self, stamps=stamps, steps=self.steps[-1] + ahead)
 
     def join(self, later: Clock) -> Clock:
-        """This and what comes after it."""
+        """Append later times."""
         stamps = np.concatenate([self.stamps, later.stamps])
         steps = np.concatenate([self.steps, later.steps])
         return replace(self, stamps=stamps, steps=steps)
 
     def unit(self) -> str:
-        """A typical step in words."""
+        """Name of a typical step, such as `month` or `step of 0.5`."""
         if not self.dated:
             return "step" if self.length == 1 else f"step of {self.length:g}"
         if self.months:
@@ -89,17 +89,17 @@ class Clock:
         if self.weekdays:
             return "working day"
         lengths = {1: "day", 7: "week", 1 / 24: "hour", 1 / 1440: "minute", 1 / 86400: "second"}
-        for days, word in lengths.items():
+        for days, name in lengths.items():
             if abs(self.days / days - 1) < 1e-3:
-                return word
+                return name
         return f"step of {self.days:g} days"
 
 
 def make_clock(t: Any, count: int) -> Clock:
-    """Read a time axis of `count` entries; `None` counts steps.
+    """Convert a time axis of `count` entries; `None` counts steps.
 
     Raises:
-        SeriesError: If it does not fit, or does not increase.
+        SeriesError: If the length is wrong, or the times do not increase.
     """
     if t is None:
         steps = np.arange(count, dtype=float)
@@ -107,13 +107,13 @@ def make_clock(t: Any, count: int) -> Clock:
     stamps = _stamps(t)
     if stamps.ndim != 1 or len(stamps) != count:
         raise SeriesError(
-            f"t: got shape {stamps.shape}; expected ({count},), one time for each row of y."
+            f"t: got shape {stamps.shape}; expected ({count},), one time per row of y."
         )
     dated = bool(np.issubdtype(stamps.dtype, np.datetime64))
     bad = np.isnat(stamps) if dated else ~np.isfinite(stamps)
     if bad.any():
         first = int(np.flatnonzero(bad)[0])
-        raise SeriesError(f"t: entry {first} is not a time. Drop rows that have none.")
+        raise SeriesError(f"t: entry {first} is not a time. Drop rows without a time.")
     gaps = np.diff(stamps)
     zero = np.timedelta64(0, "ns") if dated else 0.0
     if not (gaps > zero).all():
@@ -127,7 +127,7 @@ def make_clock(t: Any, count: int) -> Clock:
 
 
 def _stamps(t: Any) -> np.ndarray:
-    """Dates as `datetime64[ns]`, anything else as floats."""
+    """Convert dates to `datetime64[ns]` and everything else to floats."""
     if hasattr(t, "to_timestamp"):  # a pandas PeriodIndex
         t = t.to_timestamp()
     values = np.asarray(t)
@@ -135,7 +135,7 @@ def _stamps(t: Any) -> np.ndarray:
         return values.astype("datetime64[ns]")
     if values.dtype == object and values.size and hasattr(values.flat[0], "timetuple"):
         first = values.flat[0]
-        if hasattr(first, "calendar"):  # a cftime date; the calendar may not be the common one
+        if hasattr(first, "calendar"):  # a cftime date, possibly of a model calendar
             return np.array([_model_year(x) for x in values.ravel()]).reshape(values.shape)
         return values.astype("datetime64[ns]")
     try:
@@ -153,7 +153,7 @@ def _stamps(t: Any) -> np.ndarray:
 
 
 def _model_year(date: Any) -> float:
-    """A date of any calendar as a year with a fraction."""
+    """Convert a date of any calendar to a fractional year."""
     days = {"360_day": 360.0, "noleap": 365.0, "365_day": 365.0, "all_leap": 366.0}
     length = days.get(date.calendar, 365.25)
     part = (date.hour + date.minute / 60 + date.second / 3600) / 24
@@ -173,12 +173,12 @@ def _dated_clock(stamps: np.ndarray) -> Clock:
     months = np.diff(stamps.astype("datetime64[M]")).astype(int)
     within = (stamps - stamps.astype("datetime64[M]")).astype(float) / DAY
     typical = int(np.median(months))
-    same_day = np.ptp(within) < 1 or (within > 26.9).all()  # the same day, or month ends
+    same_day = np.ptp(within) < 1 or (within > 26.9).all()  # the same day of the month, or the last
     if typical >= 1 and same_day and length / DAY / typical > MONTH_DAYS[0]:
         whole = (stamps.astype("datetime64[M]") - stamps[0].astype("datetime64[M]")).astype(int)
         return Clock(stamps, whole / typical, stamps[0], typical, length)
     days = stamps.astype("datetime64[D]")
-    if len(stamps) >= SURELY_WEEKDAYS and abs(length / DAY - 1) < 0.01 and np.is_busday(days).all():
+    if len(stamps) >= MIN_WEEKDAYS and abs(length / DAY - 1) < 0.01 and np.is_busday(days).all():
         steps = np.busday_count(days[0], days).astype(float)
         if (np.diff(steps) > 0).all():
             return Clock(stamps, steps, stamps[0], 0, length, weekdays=True)
@@ -186,7 +186,7 @@ def _dated_clock(stamps: np.ndarray) -> Clock:
 
 
 def _add_months(last: np.datetime64, months: np.ndarray) -> np.ndarray:
-    """The same day of later months; the end of a month stays the end."""
+    """The same day in later months; the last day of a month stays the last."""
     month = last.astype("datetime64[M]")
     inside = last - month.astype("datetime64[ns]")
     first = month + months
@@ -201,7 +201,7 @@ def _add_months(last: np.datetime64, months: np.ndarray) -> np.ndarray:
 
 
 def years(stamps: np.ndarray) -> np.ndarray:
-    """Dates as years with a fraction, at the same phase of the year in every year."""
+    """Convert dates to fractional years, with the same phase in every year."""
     year = stamps.astype("datetime64[Y]")
     length = (year + 1).astype("datetime64[ns]") - year.astype("datetime64[ns]")
     part = (stamps - year.astype("datetime64[ns]")) / length

@@ -1,7 +1,6 @@
-"""Mechanistic networks: an encoder writes down ODEs, the solver solves them, a decoder reads them.
+"""Mechanistic networks: encoders, heads that output linear ODEs, the solver, and decoders.
 
-Features stand in the last axis, `(*B, F)`, for any batch `*B`; everything is a plain
-`torch.nn.Module`.
+Features are in the last axis, `(*B, F)`, for any batch `*B`. All classes are `torch.nn.Module`s.
 """
 
 from smnn.nn._decoders import StateDecoder as StateDecoder

@@ -1,4 +1,4 @@
-"""Decoders: from trajectories to what was measured."""
+"""Decoders: from trajectories to observed quantities."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class TakeOrder(nn.Module):
     """One derivative of every variable: `y (*B, T, V, R+1)` to `(*B, T, V)`.
 
     Args:
-        order: Which; 0 is the trajectory itself.
+        order: Order of the derivative; 0 for the trajectory itself.
     """
 
     def __init__(self, order: int = 0) -> None:
@@ -21,11 +21,11 @@ class TakeOrder(nn.Module):
         self.order = order
 
     def forward(self, y: Tensor) -> Tensor:
-        """`y[..., order]`."""
+        """Return `y[..., order]`."""
         return y[..., self.order]
 
     def extra_repr(self) -> str:
-        """Which."""
+        """Return the order."""
         return str(self.order)
 
 
@@ -34,10 +34,10 @@ class StateDecoder(nn.Module):
 
     Args:
         variables: `V`.
-        orders: How many orders it sees: the first `orders` of each variable.
-        out_features: What it gives at each time.
-        hidden: Sizes of the hidden layers; none makes it linear.
-        activation: Makes the module between two layers.
+        orders: Number of derivative orders in the input: 0 to `orders - 1` of each variable.
+        out_features: Number of outputs at each time.
+        hidden: Sizes of the hidden layers; by default the decoder is linear.
+        activation: Activation between layers: a class or a function without arguments.
     """
 
     def __init__(
@@ -53,6 +53,6 @@ class StateDecoder(nn.Module):
         self.network = MLP(variables * orders, hidden, out_features, activation)
 
     def forward(self, y: Tensor) -> Tensor:
-        """Measured values at each time."""
+        """Return the outputs `(*B, T, out_features)` for `y (*B, T, V, R+1)`."""
         out: Tensor = self.network(y[..., : self.orders].flatten(-2))
         return out

@@ -1,4 +1,4 @@
-"""Encoders: from data to features, which always stand in the last axis."""
+"""Encoders: from data to features, which are always in the last axis."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class MLP(nn.Sequential):
         in_features: Size of the last axis of the input, `(*B, in_features)`.
         hidden: Sizes of the hidden layers.
         out_features: Size of the last axis of the output.
-        activation: Makes the module between two layers.
+        activation: Activation between layers: a class or a function without arguments.
     """
 
     def __init__(
@@ -35,20 +35,21 @@ class MLP(nn.Sequential):
 
 
 class ResNet1d(nn.Module):
-    """Residual convolutions along a line of points: `(*B, channels, X)` to `(*B, X, features)`.
+    """Residual 1-d convolutional network: `(*B, channels, X)` to `(*B, X, features)`.
 
-    Each point keeps its place, so that every point can have an ODE of its own: the batch axes of
-    the solver are then `(*B, X)`. For features of the whole line take the mean over `X`.
+    The resolution is kept, so that every point can have its own ODE: the batch axes of the solver
+    are then `(*B, X)`. For features of the whole line, take the mean over `X`.
 
     Args:
         in_channels: Channels of the input.
         out_features: Features of each point.
-        widths: Channels of the residual blocks, two convolutions each. Where they change, the way
-            past the block is a convolution of size 1.
-        kernel: Odd size of the convolutions.
-        periodic: Whether the line is closed, as in a PDE with periodic boundaries; else it is
-            continued by zeros.
-        activation: Makes the module before each convolution but the first.
+        widths: Channels of the residual blocks, two convolutions each. Where the number of channels
+            changes, the skip connection is a convolution of size 1.
+        kernel: Kernel size of the convolutions; odd.
+        periodic: Use circular padding, as for a PDE with periodic boundary conditions; otherwise
+            zero padding.
+        activation: Activation before each convolution except the first: a class or a function
+            without arguments.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class ResNet1d(nn.Module):
     ) -> None:
         super().__init__()
         if kernel % 2 == 0 or kernel < 1:
-            raise ValueError(f"kernel: got {kernel}; expected an odd number: it has a middle.")
+            raise ValueError(f"kernel: got {kernel}; expected an odd number above 0.")
         if not widths:
             raise ValueError("widths: got none; expected at least one block.")
 
@@ -74,6 +75,7 @@ class ResNet1d(nn.Module):
             )  # fmt: skip
 
         self.first = convolution(in_channels, widths[0])
+        # `ways_past` are the skip connections; the name is part of saved state dicts.
         self.blocks, self.ways_past = nn.ModuleList(), nn.ModuleList()
         for n_in, n_out in zip([widths[0], *widths], widths):
             self.blocks.append(
@@ -85,11 +87,11 @@ class ResNet1d(nn.Module):
         self.last = nn.Sequential(activation(), convolution(widths[-1], out_features))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Features `(*B, X, out_features)` of `x (*B, in_channels, X)`."""
+        """Return features `(*B, X, out_features)` of `x (*B, in_channels, X)`."""
         batch = x.shape[:-2]
         h = self.first(x.reshape(-1, *x.shape[-2:]))
-        for block, way_past in zip(self.blocks, self.ways_past, strict=True):
-            h = way_past(h) + block(h)
+        for block, shortcut in zip(self.blocks, self.ways_past, strict=True):
+            h = shortcut(h) + block(h)
         h = self.last(h)
         return h.mT.reshape(*batch, h.shape[-1], h.shape[-2])
 
@@ -98,11 +100,12 @@ class SpectralInput(nn.Module):
     r"""The lowest coefficients of the orthonormal discrete cosine transform (DCT-II) in time.
 
     $X_k = \sqrt{(2 - \delta_{k0})/L}\,\sum_{t=0}^{L-1} x_t \cos\bigl(\pi k (t + 1/2)/L\bigr)$,
-    $k < \text{keep}$. Coefficient $k$ has the period $2L/k$ samples; squares add up as in time.
+    $k < \text{keep}$. Coefficient $k$ has a period of $2L/k$ samples. The
+    transform preserves the sum of squares.
 
     Args:
-        length: Samples `L` of the input, `(*B, L)`.
-        keep: Coefficients of the output, `(*B, keep)`.
+        length: Number of samples `L` of the input `(*B, L)`.
+        keep: Number of coefficients of the output `(*B, keep)`.
     """
 
     matrix: Tensor
@@ -115,14 +118,14 @@ class SpectralInput(nn.Module):
         t = torch.arange(length, dtype=torch.float64)
         matrix = torch.cos(math.pi / length * k * (t + 0.5)) * math.sqrt(2 / length)
         matrix[0] /= math.sqrt(2)
-        self.register_buffer("matrix", matrix, persistent=False)  # follows from the sizes
+        self.register_buffer("matrix", matrix, persistent=False)  # determined by the sizes
 
     def forward(self, x: Tensor) -> Tensor:
-        """Coefficients `(*B, keep)` of `x (*B, length)`, in the precision of `x`."""
+        """Return coefficients `(*B, keep)` of `x (*B, length)`, in the precision of `x`."""
         with torch.autocast(x.device.type, enabled=False):
             return x @ self.matrix.to(x.dtype).T
 
     def inverse(self, coefficients: Tensor) -> Tensor:
-        """The series `(*B, length)` that has these coefficients and no others."""
+        """Return the series `(*B, length)` with these coefficients; all higher ones are zero."""
         with torch.autocast(coefficients.device.type, enabled=False):
             return coefficients @ self.matrix.to(coefficients.dtype)

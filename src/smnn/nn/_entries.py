@@ -1,12 +1,12 @@
-r"""Patterns: for every number of an ODE, whether it is fixed, observed or learned, and how.
+r"""Patterns: which numbers of an ODE are fixed, observed or learned.
 
 A learned number is a function of an unbounded raw value $z$ that the network produces:
 
-| entry | value | start |
+| entry | value | initial value |
 |---|---|---|
 | `Free(init)` | $z$ | $z_0 = \text{init}$ |
-| `Positive(init, low)` | $\text{low} + \log(1 + e^z)$ | the $z_0$ that gives `init` |
-| `Between(low, high, init)` | $\text{low} + (\text{high}-\text{low})/(1+e^{-z})$ | likewise |
+| `Positive(init, low)` | $\text{low} + \log(1 + e^z)$ | $z_0$ such that the value is `init` |
+| `Between(low, high, init)` | $\text{low} + (\text{high}-\text{low})/(1+e^{-z})$ | as above |
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Free:
-    """Any real number."""
+    """A learned number without bounds."""
 
     init: float = 0.0
-    """Where it starts."""
+    """Initial value."""
 
     def __post_init__(self) -> None:
         _check(math.isfinite(self.init), self, "init finite")
@@ -34,12 +34,12 @@ class Free:
 
 @dataclass(frozen=True)
 class Positive:
-    """A number above `low`."""
+    """A learned number above `low`."""
 
     init: float = 1.0
-    """Where it starts."""
+    """Initial value."""
     low: float = 0.0
-    """What it stays above."""
+    """Lower bound."""
 
     def __post_init__(self) -> None:
         _check(-math.inf < self.low < self.init < math.inf, self, "low < init")
@@ -47,24 +47,24 @@ class Positive:
 
 @dataclass(frozen=True)
 class Between:
-    """A number between two bounds."""
+    """A learned number between two bounds."""
 
     low: float
     high: float
     init: float | None = None
-    """Where it starts; in the middle if not given."""
+    """Initial value; by default the midpoint."""
 
     def __post_init__(self) -> None:
         _check(-math.inf < self.low < self.start < self.high < math.inf, self, "low < init < high")
 
     @property
     def start(self) -> float:
-        """Where it starts."""
+        """Initial value."""
         return 0.5 * (self.low + self.high) if self.init is None else self.init
 
 
 class Observed(Enum):
-    """Marks an initial value that is read from data."""
+    """Marker for initial values that are taken from data."""
 
     OBSERVED = "observed"
 
@@ -75,21 +75,21 @@ class Observed(Enum):
 OBSERVED = Observed.OBSERVED
 Entry = float | Free | Positive | Between | Observed
 KINDS = (Free, Positive, Between)
-"""Learned kinds, in the order in which their raw values lie."""
+"""Kinds of learned entries, in the order of their raw values."""
 
 
 def _check(holds: bool, entry: Any, expected: str) -> None:
     if not holds:
-        raise ValueError(f"{entry!r}: expected {expected}. Give other numbers.")
+        raise ValueError(f"{entry!r}: expected {expected}.")
 
 
 class Parametrisation(nn.Module):
-    """From raw values to the numbers of a pattern.
+    """Map from raw network outputs to the numbers of a pattern.
 
     Args:
-        pattern: Nested sequences of entries, as deep as `axes` has names.
+        pattern: Nested sequences of entries; one level per name in `axes`.
         axes: Names of the axes, for messages.
-        observed: Whether `OBSERVED` may stand in it.
+        observed: Whether `OBSERVED` entries are allowed.
     """
 
     fixed: Tensor
@@ -118,7 +118,7 @@ class Parametrisation(nn.Module):
         self.n_learned, self.n_observed = len(self.learned), len(observed_at)
         last = self.shape[-1]
         self.highest_observed = max((i % last for i in observed_at), default=-1)
-        # Values lie in the order learned, observed, fixed; `place` brings them to the pattern's.
+        # Values are concatenated as learned, observed, fixed; `place` permutes them to the pattern.
         order = free + positive + between + observed_at + fixed_at
         self.in_place = order == list(range(len(entries)))
         self._constant("place", torch.tensor(order, dtype=torch.int64).argsort())
@@ -129,28 +129,28 @@ class Parametrisation(nn.Module):
         self._constant("width", _doubles(entries[i].high - entries[i].low for i in between))
 
     def _constant(self, name: str, x: Tensor) -> None:
-        """A buffer that the pattern determines: it moves with the module and is not saved."""
+        """Register a buffer that is not saved, because the pattern determines it."""
         self.register_buffer(name, x, persistent=False)
 
     def start(self) -> Tensor:
-        """The raw values `(n_learned,)` at which every entry has its `init`."""
+        """Return the raw values `(n_learned,)` for which every entry equals its `init`."""
         inits = [e.start if isinstance(e, Between) else e.init for e in self.learned]
         return self.inverse(torch.tensor(inits, dtype=torch.float64))
 
     def inverse(self, values: Tensor) -> Tensor:
-        """The raw values of learned values `(..., n_learned)`, both in the order of the raw."""
+        """Return the raw values for learned values `(..., n_learned)`, in the same order."""
         free, positive, between = values.split(self.sizes, -1)
         x = positive - self.floor.to(values)
         p = (between - self.low.to(values)) / self.width.to(values)
         raw = torch.cat([free, x + torch.log(-torch.expm1(-x)), torch.logit(p)], -1)
         if not bool(raw.isfinite().all()):
             raise ValueError(
-                f"values: got numbers outside the bounds of {self.learned}; expected them inside."
+                f"values: got numbers outside {self.learned}; expected numbers inside the bounds."
             )
         return raw
 
     def learned_part(self, full: Tensor) -> Tensor:
-        """The learned values `(..., n_learned)` out of a tensor `(..., *shape)`."""
+        """Return the learned values `(..., n_learned)` of a tensor `(..., *shape)`."""
         flat = full.flatten(-len(self.shape))
         return flat[..., self.place.argsort()[: self.n_learned].to(flat.device)]
 
@@ -161,13 +161,13 @@ class Parametrisation(nn.Module):
         lead: tuple[int, ...],
         dtype: torch.dtype,
     ) -> Tensor:
-        """The numbers, `(..., *shape)`.
+        """Return the numbers, `(..., *shape)`.
 
         Args:
-            raw: `(..., n_learned)`, or `None` where nothing is learned.
-            observed: `(..., n_observed)`, or `None` where nothing is observed.
-            lead: Leading axes of the result; those of the others broadcast to them.
-            dtype: Of the result.
+            raw: `(..., n_learned)`, or `None` if nothing is learned.
+            observed: `(..., n_observed)`, or `None` if nothing is observed.
+            lead: Leading axes of the result, to which those of the inputs broadcast.
+            dtype: Dtype of the result.
         """
         parts = [] if raw is None else self._transform(raw.to(dtype))
         if observed is not None:
@@ -193,7 +193,7 @@ class Parametrisation(nn.Module):
 
 
 def _doubles(numbers: Iterable[float]) -> Tensor:
-    """In float64: a module made in float32 and moved to float64 then has the exact numbers."""
+    """In float64, so that a module created in float32 and moved to float64 is exact."""
     return torch.tensor([float(x) for x in numbers], dtype=torch.float64)
 
 

@@ -1,9 +1,9 @@
 """Heads: from features to the four tensors of an ODE.
 
 A head maps features `(*B, F)` to one of `c, d, u, s` for the same batch `*B`. With
-`in_features=None` it does not look at features: its numbers are parameters, the same for all
-samples, or one set for each sample of a fixed `batch`. The last projection and what follows it run
-in the precision of the head's own parameters, also under `torch.autocast`.
+`in_features=None` its numbers are parameters: the same for all samples, or one set for each sample
+of a fixed `batch`. The projection and everything after it run in the precision of the parameters of
+the head, also under `torch.autocast`.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from smnn.nn._entries import Parametrisation
 
 
 class Head(nn.Module):
-    """What all heads share: a pattern of numbers, repeated over time, made from features.
+    """Base class of heads: a pattern of numbers, repeated over time, computed from features.
 
     Args:
-        in_features: Size of the last axis of the features; `None` for none.
-        pattern: What each number is; nested as `axes`.
+        in_features: Size of the last axis of the features; `None` if there are no features.
+        pattern: Nested sequences of entries; one level per name in `axes`.
         axes: Names of the axes of the pattern.
-        times: Repeat the pattern this often with numbers of its own; `None` for once.
-        batch: Without features: how many sets of numbers there are.
+        times: Number of times with separate numbers; `None` for no time axis.
+        batch: Without features: batch shape, with one set of numbers per sample.
         hidden: Sizes of hidden layers before the projection.
-        activation: Makes the module between two of them.
-        gain: Factor on the initial weights of the projection: at 0 all samples start alike.
-        observed: Whether entries may be read from data.
+        activation: Activation between layers: a class or a function without arguments.
+        gain: Factor on the initial weights of the projection; with 0 all samples start with
+            the same numbers.
+        observed: Whether `OBSERVED` entries are allowed.
     """
 
     anchor: Tensor
@@ -58,9 +59,9 @@ class Head(nn.Module):
             raise ValueError(f"hidden: got {tuple(hidden)} without in_features; expected none.")
         if in_features is not None and batch:
             raise ValueError(
-                f"batch: got {self.batch} with in_features; expected none: it is theirs."
+                f"batch: got {self.batch} with in_features; expected none: features define it."
             )
-        # Has the precision that the module was moved to, also where there are no parameters.
+        # Records the precision of the module, also if it has no parameters.
         self.register_buffer("anchor", torch.empty(0), persistent=False)
         self.trunk: nn.Module | None = None
         self.project: nn.Linear | None = None
@@ -79,25 +80,27 @@ class Head(nn.Module):
             self.project.bias.copy_(start)
 
     def start_at(self, values: Tensor) -> None:
-        """Let the learned numbers start at given values, which must lie inside their bounds.
+        """Initialize the learned numbers with given values, which must be inside their bounds.
 
         Args:
-            values: As the head returns them: `(*batch, times, *pattern)`; only its learned entries
-                are read. With features, for all samples alike, without batch axes.
+            values: As returned by the head, `(*batch, times, *pattern)`; only the learned entries
+                are used. With features: without batch axes, the same for all samples.
         """
         target = self.raw if self.project is None else self.project.bias
         if target is None:
-            raise ValueError("start_at: this head learns nothing; expected a learned entry.")
+            raise ValueError("start_at: this head learns nothing; add a learned entry.")
         lead = (*self.batch, *(() if self.times is None else (self.times,)))
         full = lead + self.entries.shape
         if values.shape != full:
-            raise mismatch("values", f"shape {tuple(values.shape)}", full, "As the head gives.")
+            raise mismatch(
+                "values", f"shape {tuple(values.shape)}", full, "The shape that the head returns."
+            )
         raw = self.entries.inverse(self.entries.learned_part(values.double()))
         with torch.no_grad():
             target.copy_(raw.reshape(target.shape))
 
     def values(self, features: Tensor | None, observed: Tensor | None = None) -> Tensor:
-        """The numbers, `(*B, times, *pattern)`, or without the axis of times if it is `None`."""
+        """Return the numbers, `(*B, times, *pattern)`; without time axis if `times` is `None`."""
         raw, batch = self._raw(features)
         dtype = self._dtype(features, raw, observed)
         repeated = () if self.times is None else (self.times,)
@@ -109,12 +112,12 @@ class Head(nn.Module):
         return self.entries(raw, flat, (*batch, *repeated), dtype)
 
     def _raw(self, features: Tensor | None) -> tuple[Tensor | None, tuple[int, ...]]:
-        """Raw values `(*B, times * n)` and the batch shape."""
+        """Return raw values `(*B, times * n)` and the batch shape."""
         if self.project is not None:
             if features is None or features.shape[-1:] != (self.in_features,):
                 got = "None" if features is None else f"shape {tuple(features.shape)}"
                 raise mismatch(
-                    "features", got, f"(*B, {self.in_features})", "The last axis holds them."
+                    "features", got, f"(*B, {self.in_features})", "Features are in the last axis."
                 )
             h = features if self.trunk is None else self.trunk(features)
             with torch.autocast(h.device.type, enabled=False):
@@ -135,14 +138,14 @@ class Head(nn.Module):
     def _dtype(
         self, features: Tensor | None, raw: Tensor | None, observed: Tensor | None
     ) -> torch.dtype:
-        """The widest of what goes in and of the module itself, at least float32."""
+        """Return the widest dtype of the inputs and of the module, at least float32."""
         dtype = torch.float32
         for x in (self.anchor, features, raw, observed):
             dtype = dtype if x is None else torch.promote_types(dtype, x.dtype)
         return dtype
 
     def _observed(self, observed: Tensor | None, nb: int) -> Tensor | None:
-        """The observed entries, `(*B, n_observed)`."""
+        """Return the observed entries, `(*B, n_observed)`."""
         entries = self.entries
         if not entries.n_observed:
             return None
@@ -153,7 +156,7 @@ class Head(nn.Module):
                 "observed",
                 got,
                 f"(*B, {T}, {V}, k) with {nb} batch axes and k <= {orders} orders",
-                "The pattern has entries that are OBSERVED.",
+                "The pattern has OBSERVED entries.",
             )
         missing = orders - observed.shape[-1]
         if missing and entries.highest_observed >= observed.shape[-1]:
@@ -161,7 +164,7 @@ class Head(nn.Module):
                 "observed",
                 f"orders 0 to {observed.shape[-1] - 1}",
                 f"order {entries.highest_observed} too, which is OBSERVED in the pattern",
-                "Give more orders, or learn that one.",
+                "Pass more orders, or make that entry learned.",
             )
         full = nn.functional.pad(observed, (0, missing)) if missing else observed
         return full.flatten(-3).index_select(-1, entries.read)
@@ -171,13 +174,13 @@ class Coefficients(Head):
     """The coefficients `c (*B, T, Q, V, R+1)`.
 
     Args:
-        in_features: Size of the last axis of the features; `None`: parameters of the head.
+        in_features: Size of the last axis of the features; `None` for no features.
         pattern: `(Q, V, R+1)` nested lists: a number fixes the coefficient, `Free`, `Positive` and
             `Between` learn it. `[[[Free(), Free(), 1.0]]]` is `c_0 y + c_1 y' + y'' = d`.
         times: `T` for coefficients that vary in time; `None` for constant ones.
-        batch: Without features: one set of coefficients for each sample of this batch shape.
+        batch: Without features: batch shape, with one set of coefficients per sample.
         hidden: Sizes of hidden layers before the projection.
-        activation: Makes the module between two of them.
+        activation: Activation between layers: a class or a function without arguments.
         gain: Factor on the initial weights of the projection.
     """
 
@@ -198,7 +201,7 @@ class Coefficients(Head):
         )  # fmt: skip
 
     def forward(self, features: Tensor | None = None) -> Tensor:
-        """`c` for features `(*B, F)`; time size 1 where it is constant."""
+        """Return `c` for features `(*B, F)`; time size 1 if it is constant."""
         return self.values(features)
 
 
@@ -232,7 +235,7 @@ class RightHandSide(Head):
         )  # fmt: skip
 
     def forward(self, features: Tensor | None = None) -> Tensor:
-        """`d` for features `(*B, F)`; time size 1 where it is constant."""
+        """Return `d` for features `(*B, F)`; time size 1 if it is constant."""
         return self.values(features)
 
 
@@ -241,8 +244,8 @@ class InitialValues(Head):
 
     Args:
         in_features: As in `Coefficients`.
-        pattern: `(T_init, V, R_init+1)` nested lists of entries; `OBSERVED` ones are read from
-            data. `[[[OBSERVED, Free()]]]` takes `y(0)` from data and learns `y'(0)`.
+        pattern: `(T_init, V, R_init+1)` nested lists of entries; `OBSERVED` entries are
+            taken from data. `[[[OBSERVED, Free()]]]` takes `y(0)` from data and learns `y'(0)`.
         batch: As in `Coefficients`.
         hidden: As in `Coefficients`.
         activation: As in `Coefficients`.
@@ -265,5 +268,5 @@ class InitialValues(Head):
         )  # fmt: skip
 
     def forward(self, features: Tensor | None = None, observed: Tensor | None = None) -> Tensor:
-        """`u` for features `(*B, F)` and observed values `(*B, T_init, V, k)`."""
+        """Return `u` for features `(*B, F)` and observed values `(*B, T_init, V, k)`."""
         return self.values(features, observed)

@@ -1,4 +1,4 @@
-"""The solver as a module: no parameters of its own, no state, any batch."""
+"""The solver as a PyTorch module."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from smnn._solver.api import SolveInfo, solve, solve_ex
+from smnn._solver.api import solve, solve_ex
+from smnn._solver.diagnostics import SolveInfo
 from smnn.nn._ode import LinearODE
 
 Weight = float | Tensor
@@ -15,26 +16,26 @@ WEIGHTS = ("w_gov", "w_init", "w_smooth")
 
 
 class MechanisticLayer(nn.Module):
-    """Solve the ODEs that a network has written down.
+    """Solve the linear ODEs that a network has computed.
 
-    The solution is computed in float64 whatever the precision of the network, also under
-    `torch.autocast`, and comes back in the widest dtype of `c, d, u, s`, at least float32.
-    Gradients reach all four and the weights.
+    The solution is computed in float64, also under `torch.autocast`, and returned in the widest
+    dtype of `c, d, u, s`, at least float32. All four and the weights are differentiable.
 
-    A weight is a number, a tensor that broadcasts against its rows (kept as a buffer), or an
-    `nn.Parameter` (learned; weights enter squared, so their sign is free). `forward` may be given
-    others for one call.
+    A weight is a number, a tensor that broadcasts against its rows (registered as a buffer), or an
+    `nn.Parameter` (learned; weights are squared, so their sign does not matter). Arguments of
+    `forward` override the weights of the layer.
 
     Args:
-        order: Carry derivatives up to this order, beyond those of `c`: accuracy.
+        order: Highest derivative order of the solution, which determines the accuracy; by default
+            that of `c`.
         scheme: `"smnn"` or `"central"`, as in `smnn.solve`.
         w_gov: Weight of the governing rows, `(*B, T, Q)`.
         w_init: Weight of the initial rows, `(*B, T_init, V, R_init+1)`.
         w_smooth: Weight of the smoothness rows, `(*B, T-1, V, R+1)`.
-        n_steps: Number of times, needed when `c`, `d` and `s` are all constant in time.
+        n_steps: Number of times; required if `c`, `d` and `s` are all constant in time.
         backend: `"auto"` or a name in `smnn.available_backends()`.
-        check: Raise if a sample has no unique finite solution. On a GPU this waits for the device:
-            turn it off for CUDA graphs, and read `solve_ex` from time to time.
+        check: Raise if a sample has no unique finite solution. On a GPU this synchronizes with the
+            device: turn it off for CUDA graphs, and call `solve_ex` occasionally instead.
 
     Examples:
         >>> import torch
@@ -84,17 +85,17 @@ class MechanisticLayer(nn.Module):
         w_init: Weight | None = None,
         w_smooth: Weight | None = None,
     ) -> Tensor:
-        """The trajectories `y (*B, T, V, R+1)` with their derivatives.
+        """Return the trajectories and their derivatives, `y (*B, T, V, R+1)`.
 
         Args:
-            ode: What is to be solved; dtypes and devices as the network left them.
-            n_steps: Instead of the layer's own.
-            w_gov: Instead of the layer's own.
-            w_init: Instead of the layer's own.
-            w_smooth: Instead of the layer's own.
+            ode: The equations, of any floating-point dtype.
+            n_steps: Overrides that of the layer.
+            w_gov: Overrides that of the layer.
+            w_init: Overrides that of the layer.
+            w_smooth: Overrides that of the layer.
         """
         if self.check and ode.c.is_cuda and not torch.compiler.is_compiling():
-            _refuse_to_wait()
+            _check_not_capturing()
         with torch.autocast(ode.c.device.type, enabled=False):
             args, options = self._arguments(ode, n_steps, (w_gov, w_init, w_smooth))
             y = solve(*args, **options, check=self.check)
@@ -109,7 +110,7 @@ class MechanisticLayer(nn.Module):
         w_init: Weight | None = None,
         w_smooth: Weight | None = None,
     ) -> tuple[Tensor, SolveInfo]:
-        """As `forward`, with a status for each sample, never raising for a failed one."""
+        """As `forward`, but return the status of each sample instead of raising."""
         with torch.autocast(ode.c.device.type, enabled=False):
             args, options = self._arguments(ode, n_steps, (w_gov, w_init, w_smooth))
             y, info = solve_ex(*args, **options)
@@ -120,7 +121,7 @@ class MechanisticLayer(nn.Module):
     ) -> tuple[LinearODE, dict[str, Any]]:
         ode, order = ode.apply(torch.Tensor.double), self.order
         missing = 0 if order is None else order + 1 - ode.c.shape[-1]
-        if missing >= 0:  # padded here, a call may use what the solver remembers of one like it
+        if missing >= 0:
             order = None
             ode = ode._replace(c=nn.functional.pad(ode.c, (0, missing))) if missing else ode
         options: dict[str, Any] = {"order": order, "scheme": self.scheme, "backend": self.backend}
@@ -131,7 +132,7 @@ class MechanisticLayer(nn.Module):
         return ode, options
 
     def extra_repr(self) -> str:
-        """The options that differ from their defaults."""
+        """Return the options that differ from their defaults."""
         shown: dict[str, tuple[Any, Any]] = {
             "order": (self.order, None), "scheme": (self.scheme, "smnn"),
             "n_steps": (self.n_steps, None), "backend": (self.backend, "auto"),
@@ -152,9 +153,9 @@ def _result_dtype(ode: LinearODE) -> torch.dtype:
     return dtype
 
 
-def _refuse_to_wait() -> None:
+def _check_not_capturing() -> None:
     if torch.cuda.is_current_stream_capturing():
         raise RuntimeError(
             "check: got True while a CUDA graph is being captured; expected False, because the "
-            "check waits for the device. Build the layer with check=False."
+            "check waits for the device. Create the layer with check=False."
         )

@@ -1,4 +1,4 @@
-"""Encoder, heads, solver and decoder in a row."""
+"""Models: encoder, heads, solver and decoder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from smnn.nn._ode import LinearODE
 
 
 class ODEHeads(nn.Module):
-    """The four heads of an ODE, on the same features.
+    """The four heads of an ODE, applied to the same features.
 
     Args:
         c: Features `(*B, F)` to coefficients `(*B, T, Q, V, R+1)`: `Coefficients`, or any module.
@@ -26,36 +26,36 @@ class ODEHeads(nn.Module):
         self.c, self.d, self.u, self.s = c, d, u, s
 
     def forward(self, features: Tensor | None = None, observed: Tensor | None = None) -> LinearODE:
-        """The ODEs of a batch.
+        """Return the ODEs of a batch.
 
         Args:
-            features: `(*B, F)`; may be `None` where no head needs them.
-            observed: Initial values from data, `(*B, T_init, V, k)`, where `u` needs them.
+            features: `(*B, F)`; `None` if no head uses features.
+            observed: Observed initial values `(*B, T_init, V, k)`, if `u` uses them.
         """
         u = self.u(features) if observed is None else self.u(features, observed)
         return LinearODE(self.c(features), self.d(features), u, self.s(features))
 
 
 class MechanisticOutput(NamedTuple):
-    """What a mechanistic model gives."""
+    """Output of a mechanistic model."""
 
     z: Tensor
-    """What the decoder makes of the trajectories."""
+    """Output of the decoder."""
     y: Tensor
     """`(*B, T, V, R+1)` trajectories with their derivatives."""
     ode: LinearODE
-    """The equations behind them."""
+    """The equations of the trajectories."""
 
 
 class MechanisticModel(nn.Module):
-    """Encoder, heads, solver, decoder: a network with an ODE in its middle.
+    """Encoder, heads, solver and decoder: a network with an ODE inside.
 
     Args:
-        encoder: Data to features `(*B, F)`; `None` where the data are features, or there are none.
+        encoder: Data to features `(*B, F)`; `None` if the input is features already or absent.
         heads: Features (and observed initial values) to a `LinearODE`: `ODEHeads`, or any module.
-        layer: Solves it; `MechanisticLayer()` if not given.
-        decoder: Trajectories `(*B, T, V, R+1)` to what is compared with data; the trajectories
-            themselves, `(*B, T, V)`, if not given.
+        layer: Solver; by default `MechanisticLayer()`.
+        decoder: Trajectories `(*B, T, V, R+1)` to observed quantities; by default the trajectories
+            themselves, `(*B, T, V)`.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class MechanisticModel(nn.Module):
         self.decoder = TakeOrder(0) if decoder is None else decoder
 
     def ode(self, x: Tensor | None = None, observed: Tensor | None = None) -> LinearODE:
-        """The equations that the network writes down for the data `x`, without solving them."""
+        """Return the equations for the data `x` without solving them."""
         features = x if self.encoder is None else self.encoder(x)
         ode: LinearODE = (
             self.heads(features) if observed is None else self.heads(features, observed)
@@ -79,11 +79,11 @@ class MechanisticModel(nn.Module):
         return ode
 
     def forward(self, x: Tensor | None = None, observed: Tensor | None = None) -> MechanisticOutput:
-        """Write down the equations, solve them, decode.
+        """Compute the equations, solve them, and decode the trajectories.
 
         Args:
             x: Data for the encoder.
-            observed: Initial values from data for the heads, `(*B, T_init, V, k)`.
+            observed: Observed initial values for the heads, `(*B, T_init, V, k)`.
         """
         ode = self.ode(x, observed)
         y = self.layer(ode)

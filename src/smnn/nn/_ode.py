@@ -1,4 +1,4 @@
-"""What a network says about an ODE: the four tensors that the solver takes, under one name."""
+"""The four tensors that define a batch of linear ODEs."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ class LinearODE(NamedTuple):
     """`(*B, T-1)` steps, or `(*B, T-1, V)`."""
 
     def apply(self, function: Callable[[Tensor], Tensor]) -> LinearODE:
-        """The same with a function applied to all four tensors."""
+        """Apply a function to all four tensors."""
         return LinearODE(*(function(x) for x in self))
 
     def detach(self) -> LinearODE:
-        """Cut off from the graph."""
+        """Detach all four tensors from the autograd graph."""
         return self.apply(torch.Tensor.detach)
 
     @property
     def batch_dims(self) -> int:
-        """How many batch axes there are."""
+        """Number of batch axes."""
         return self.c.ndim - 4
 
     def n_steps(self) -> int | None:
-        """The number of times `T`; `None` where `c`, `d` and `s` are all constant in time."""
+        """Return the number of times `T`; `None` if `c`, `d` and `s` are all constant in time."""
         nb = self.batch_dims
         sizes = (self.c.shape[nb], self.d.shape[nb], self.s.shape[nb] + 1)
-        told = [n for n, constant in zip(sizes, (1, 1, 2), strict=True) if n != constant]
-        return told[0] if told else None
+        known = [n for n, constant in zip(sizes, (1, 1, 2), strict=True) if n != constant]
+        return known[0] if known else None
 
     def times(self, n_steps: int | None = None) -> Tensor:
-        """The grid that the steps make, from 0: `(*B, T)`, or `(*B, T, V)`.
+        """Return the time grid, starting at 0: `(*B, T)`, or `(*B, T, V)`.
 
         Args:
-            n_steps: `T`, needed where the tensors do not tell it.
+            n_steps: `T`; required if all tensors are constant in time.
         """
         T = n_steps or self.n_steps()
         if T is None:

@@ -1,4 +1,4 @@
-"""The picture of a learned ODE: its coefficients over time."""
+"""Plot of a learned ODE: coefficients over time."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
     from smnn.nn._readout import Array, ODEReadout
 
-# Colours that stay apart for colour-blind readers and in print (Okabe and Ito).
+# Colour-blind safe palette of Okabe and Ito.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 
 
 def draw(readout: ODEReadout, n_steps: int | None) -> Figure:
-    """One panel per equation."""
+    """Draw one panel per equation."""
     require("matplotlib", "plot a learned ODE")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -59,7 +59,7 @@ def _draw_band(axes: Any, t: Array, values: Array, nb: int, label: str, colour: 
 
 
 def _name(name: str) -> str:
-    """A letter with a number gets it as an index."""
+    """Typeset trailing digits as a subscript."""
     letters = name.rstrip("0123456789")
     return f"{letters}_{{{name[len(letters) :]}}}" if letters and letters != name else name
 

@@ -1,4 +1,4 @@
-"""Reading what has been learned: coefficients as arrays, equations as text, rates, a plot."""
+"""Learned ODEs as arrays, text, rates and plots."""
 
 from __future__ import annotations
 
@@ -21,36 +21,35 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ODEReadout:
-    """A learned ODE as plain numbers. Made by `read_out`; printing it prints the equations."""
+    """A learned ODE as NumPy arrays, as returned by `read_out`. `print` shows the equations."""
 
     c: Array
-    """`(*B, T, Q, V, R+1)` coefficients; time size 1 where they are constant."""
+    """`(*B, T, Q, V, R+1)` coefficients; time size 1 if constant."""
     d: Array
-    """`(*B, T, Q)` right-hand sides, likewise."""
+    """`(*B, T, Q)` right-hand sides; time size 1 if constant."""
     u: Array
     """`(*B, T_init, V, R_init+1)` initial values."""
     s: Array
-    """`(*B, T-1)` or `(*B, T-1, V)` steps, likewise."""
+    """`(*B, T-1)` or `(*B, T-1, V)` steps; time size 1 if constant."""
     names: tuple[str, ...]
-    """Of the variables."""
+    """Names of the variables."""
 
     def __str__(self) -> str:
         return "\n".join(self.equations())
 
     def equations(self, digits: int = 4) -> list[str]:
-        """One line per equation, the highest derivative first.
+        """Return one line per equation, highest derivative first.
 
-        A coefficient that is the same everywhere is a number; one that varies over the batch or
-        over time is its mean ± its standard deviation. Coefficients that are zero everywhere are
-        left out.
+        Coefficients that vary over the batch or over time are shown as mean ± standard deviation.
+        Coefficients that are zero everywhere are omitted.
 
         Args:
-            digits: Significant digits of numbers that do not vary.
+            digits: Significant digits of constant coefficients.
         """
         return [self._equation(q, digits, _TEXT) for q in range(self.d.shape[-1])]
 
     def latex(self, digits: int = 4) -> list[str]:
-        """As `equations`, in LaTeX."""
+        """Return the equations in LaTeX."""
         return [self._equation(q, digits, _LATEX) for q in range(self.d.shape[-1])]
 
     def _equation(self, q: int, digits: int, style: _Style) -> str:
@@ -71,17 +70,18 @@ class ODEReadout:
         return f"{left or '0'} = {'-' if sign == '-' else ''}{right}"
 
     def modes(self) -> NDArray[np.complex128]:
-        r"""The rates $\lambda$ of the solutions $e^{\lambda t}$ of the homogeneous equations.
+        r"""Return the rates $\lambda$ of solutions $e^{\lambda t}$ of the homogeneous equations.
 
-        For coefficients that vary in time, those of the equation frozen at each time. The real part
-        is the growth, the imaginary part the angular frequency, in the unit of time of the steps.
+        For coefficients that vary in time, these are the rates of the equation frozen at each time.
+        The real part is the growth rate, the imaginary part the angular frequency, both per unit of
+        time of the steps.
 
         Returns:
-            `(*B, T, n)` with `n = V` times the highest order that occurs, sorted by imaginary part.
+            `(*B, T, n)`, sorted by imaginary part; `n` is `V` times the highest order that occurs.
 
         Raises:
-            ValueError: If there are not as many equations as variables, or the matrix of the
-                leading coefficients is singular.
+            ValueError: The numbers of equations and variables differ, or the matrix of the leading
+                coefficients is singular.
         """
         Q, V = self.c.shape[-3:-1]
         used = np.flatnonzero(np.any(self.c != 0, axis=tuple(range(self.c.ndim - 1))))
@@ -108,17 +108,17 @@ class ODEReadout:
         return np.take_along_axis(rates, order, -1)
 
     def times(self, n_steps: int | None = None) -> Array:
-        """The time grid from 0, `(*B, T)` or `(*B, T, V)`; see `LinearODE.times`."""
+        """Return the time grid, starting at 0, `(*B, T)` or `(*B, T, V)`; see `LinearODE.times`."""
         import torch
 
         ode = LinearODE(*(torch.from_numpy(x) for x in (self.c, self.d, self.u, self.s)))
         return ode.times(n_steps).numpy()
 
     def plot(self, n_steps: int | None = None) -> Figure:
-        """Coefficients and right-hand sides over time, the middle of the batch and 80 % of it.
+        """Plot coefficients and right-hand sides over time: median and 80 % range of the batch.
 
         Args:
-            n_steps: Number of times, where the tensors do not tell it.
+            n_steps: Number of times; required if all tensors are constant in time.
 
         Returns:
             A matplotlib figure: `.savefig(path)`.
@@ -131,17 +131,17 @@ class ODEReadout:
 def read_out(
     ode: LinearODE, names: Sequence[str] | None = None, *, monic: bool = False
 ) -> ODEReadout:
-    """Read a learned ODE as plain numbers.
+    """Convert a learned ODE to NumPy arrays.
 
     Args:
-        ode: What a network has written down, on any device; `model.ode(x)`.
-        names: Of the variables; `y`, or `y1, y2, ...` if not given.
-        monic: Divide each equation by its leading coefficient: the highest derivative that occurs,
-            of the variable with the number of the equation. A factor common to `c` and `d` is only
-            a weight; without it the equation has one form.
+        ode: The ODE, on any device; for example `model.ode(x)`.
+        names: Names of the variables; by default `y`, or `y1, y2, ...`.
+        monic: Divide equation `q` by its leading coefficient: that of the highest derivative of
+            variable `q` that occurs. A common factor of `c` and `d` only changes the weight of the
+            equation; the monic form is unique.
 
     Raises:
-        ValueError: If a leading coefficient is zero somewhere and `monic` is asked for.
+        ValueError: `monic` is true and a leading coefficient is zero somewhere.
     """
     V = ode.c.shape[-2]
     found = tuple(names) if names else (("y",) if V == 1 else tuple(f"y{v + 1}" for v in range(V)))
@@ -173,14 +173,14 @@ def _broadcast_leading(c: Array, d: Array, nb: int) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class _Style:
-    """How an equation is written."""
+    """Formatting of an equation."""
 
     gap: str
     plus_minus: str
     high: str
-    """A derivative beyond the third, with the name and the order to be filled in."""
+    """Format of derivatives above the third order."""
     power: str
-    """A power of ten, with the mantissa and the exponent to be filled in."""
+    """Format of powers of ten."""
 
     def derivative(self, name: str, r: int) -> str:
         return name + "'" * r if r <= 3 else self.high.format(name=name, r=r)
@@ -191,10 +191,10 @@ _LATEX = _Style(r"\,", r" \pm ", "{name}^{{({r})}}", r"{m} \times 10^{{{e}}}")
 
 
 def _number(values: Array, digits: int, style: _Style, unit: bool = False) -> tuple[str, str]:
-    """Sign and absolute value in words; a factor of one is empty if it is a `unit`."""
+    """Return sign and absolute value as text; with `unit`, a factor of one is empty."""
     mean = float(values.mean())
     sign = "-" if mean < 0 else "+"
-    if np.ptp(values) <= 1e-12 * abs(mean):  # beyond rounding it does not vary
+    if np.ptp(values) <= 1e-12 * abs(mean):  # constant up to rounding
         if mean == 0:
             return "+", "0"
         return sign, "" if unit and abs(mean) == 1 else _plain(abs(mean), digits, style)

@@ -1,4 +1,4 @@
-"""The head for steps: positive whatever the network says."""
+"""Head for the time steps, which are always positive."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from smnn.nn._heads import Head
 
 @dataclass(frozen=True)
 class Share:
-    r"""Steps that are shares of a known duration: $s_t = D\,(f/n + (1-f)\,\mathrm{softmax}(z)_t)$.
+    r"""Steps as fractions of a known duration: $s_t = D\,(f/n + (1-f)\,\mathrm{softmax}(z)_t)$.
 
-    The $n$ steps are positive and always add up to $D$, so the unit of time stays fixed while the
-    network moves the times in between. They start equal.
+    The $n$ steps are positive and sum to $D$, so that the unit of time is fixed while the network
+    moves the times in between. Initially they are equal.
     """
 
     total: float
     """The duration `D`."""
     floor: float = 0.01
-    """The smallest step as a part `f` of the mean one."""
+    """Smallest step `f`, as a fraction of the mean step."""
 
     def __post_init__(self) -> None:
         if not (0 < self.total < math.inf and 0 < self.floor < 1):
@@ -37,15 +37,14 @@ class Steps(Head):
 
     Args:
         in_features: As in `Coefficients`.
-        entry: A number or a tensor `(T-1,)` or `(T-1, V)` of fixed steps; or how they are learned:
-            `Positive` or `Between` with `low > 0`, so that a step stays positive however far the
-            network goes, or `Share`.
-        times: `T - 1` for steps of their own; `None` for one step that holds throughout.
+        entry: Fixed steps as a number or a tensor `(T-1,)` or `(T-1, V)`; learned steps as
+            `Positive` or `Between` with `low > 0`, which keeps them positive, or `Share`.
+        times: `T - 1` for separate steps; `None` for one constant step.
         variables: `V` for a grid per variable; `None` for one grid.
         batch: As in `Coefficients`.
         hidden: As in `Coefficients`.
         activation: As in `Coefficients`.
-        gain: As in `Coefficients`; 0 lets all samples start at the same step.
+        gain: As in `Coefficients`; with 0 all samples start with the same steps.
     """
 
     known: Tensor | None
@@ -83,7 +82,7 @@ class Steps(Head):
         self.register_buffer("known", known, persistent=False)
 
     def forward(self, features: Tensor | None = None) -> Tensor:
-        """`s` for features `(*B, F)`; time size 1 where one step holds throughout."""
+        """Return `s` for features `(*B, F)`; time size 1 if the step is constant."""
         s = self.values(features)
         if self.share is not None:
             total, floor, n = self.share.total, self.share.floor, s.shape[-2]
@@ -93,7 +92,7 @@ class Steps(Head):
         return s if self.variables is not None else s.squeeze(-1)
 
     def start_at(self, values: Tensor) -> None:
-        """Let the learned steps start at given ones, shaped as the head returns them."""
+        """Initialize the learned steps with given ones, in the shape that the head returns."""
         s = values.double() if self.variables is not None else values.double().unsqueeze(-1)
         if self.share is not None:
             total, floor, n = self.share.total, self.share.floor, s.shape[-2]
@@ -122,6 +121,8 @@ def _check_known(known: Tensor, times: int | None, variables: int | None) -> Non
     if known.ndim != len(shape) or (variables is not None and known.shape[1] != variables):
         raise mismatch("entry", f"shape {tuple(known.shape)}", shape, "One step per interval.")
     if times is not None and times != known.shape[0]:
-        raise mismatch("times", times, f"{known.shape[0]} as entry has", "Leave it out.")
+        raise mismatch("times", times, f"{known.shape[0]} as entry has", "Omit it.")
     if not bool((known > 0).all() and known.isfinite().all()):
-        raise ValueError("entry: got steps that are not positive and finite; expected all to be.")
+        raise ValueError(
+            "entry: got steps that are not positive and finite; expected only such steps."
+        )

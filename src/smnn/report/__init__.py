@@ -1,1 +1,1 @@
-"""Pages and tables that show results."""
+"""HTML pages, charts, tables and formulas."""

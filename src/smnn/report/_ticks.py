@@ -1,4 +1,4 @@
-"""Where the marks of an axis stand, and what is written beside them."""
+"""Positions and labels of axis ticks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from smnn.report.numbers import significant
 
 
 def ticks(low: float, high: float, count: int = 6) -> list[float]:
-    """Round numbers between two ends."""
+    """Return round numbers in an interval."""
     raw = (high - low) / max(1, count)
     size = 10.0 ** math.floor(math.log10(raw))
     step = next(s * size for s in (1, 2, 5, 10) if s * size >= raw * (1 - 1e-9))
@@ -20,7 +20,7 @@ def ticks(low: float, high: float, count: int = 6) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Logarithms of powers of ten between two logarithms; if few, with 2 and 5 in between."""
+    """Return log10 of powers of ten in an interval; if there are few, also of 2 and 5 times."""
     first, last = math.floor(low), math.ceil(high)
     every = max(1, round((last - first) / 5))
     found = [float(k) for k in range(first, last + 1) if low <= k <= high and k % every == 0]
@@ -33,7 +33,7 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def tick_text(values: Sequence[float]) -> list[str]:
-    """Round numbers, all with the same decimals."""
+    """Return labels with a common number of decimals."""
     if not values:
         return []
     top = max(abs(v) for v in values)
@@ -46,7 +46,7 @@ def tick_text(values: Sequence[float]) -> list[str]:
 
 
 def log_tick_text(values: Sequence[float]) -> list[str]:
-    """Labels of a logarithmic axis: `0.5`, `1`, `20` near one, powers of ten elsewhere."""
+    """Return labels of a logarithmic axis: `0.5`, `1`, `20` near one, otherwise powers of ten."""
     if all(-3 <= v < 4 for v in values):
         return [f"{10.0**v:.10g}" for v in values]
     return [

@@ -20,9 +20,9 @@ from smnn.report._ticks import tick_text as tick_text
 from smnn.report._ticks import ticks as ticks
 
 MOST_POINTS = 1500
-"""Points of one line that are drawn; extremes are kept."""
+"""Maximum number of points per line; extremes are kept."""
 PATH_POINTS = 5000
-"""Points of a path that turns back, as in a phase portrait."""
+"""Maximum number of points of a curve that is not a function, as in a phase portrait."""
 COLOURS = 8
 
 STYLE = """
@@ -76,7 +76,7 @@ STYLE = """
 @media print { .tip, .cross { display: none !important; } }
 """
 
-# Reads the points back from the drawing: what is shown is what is told.
+# Reads the values of the tooltip back from the drawn points.
 SCRIPT = """
 for (const plot of document.querySelectorAll('.plot[data-x]')) {
   const [x0, x1] = plot.dataset.x.split(' ').map(Number), log = plot.dataset.log === '1';
@@ -126,7 +126,7 @@ class Line:
     kind: str = "line"
     """`line`, `dashed` or `dots`."""
     keyed: bool = True
-    """Whether it stands in the legend; its values are told either way."""
+    """Whether it is in the legend; the tooltip shows its values in any case."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class Band:
 
 @dataclass(frozen=True)
 class Mark:
-    """A vertical line with a word."""
+    """A labelled vertical line."""
 
     x: float
     label: str
@@ -162,7 +162,7 @@ def chart(
     square: bool = False,
     height: str = "13rem",
 ) -> str:
-    """A chart of lines, as HTML.
+    """Return a line chart as HTML.
 
     Args:
         title: What is shown, plain text.
@@ -234,7 +234,7 @@ def histogram(
     deviation: float | None = None,
     height: str = "13rem",
 ) -> str:
-    """How often values occur, as HTML; with a normal density of that deviation if one is given."""
+    """Return a histogram as HTML, with a normal density if a standard deviation is given."""
     values = np.asarray(values, np.float64)
     values = values[np.isfinite(values)]
     bins = int(np.clip(2 * len(values) ** (1 / 3), 8, 60))
@@ -252,12 +252,12 @@ def histogram(
 
 
 def grid(charts: Sequence[str], least: str = "19rem") -> str:
-    """Charts side by side where there is room, each at least so wide (in CSS)."""
+    """Arrange charts side by side, each at least as wide as given (CSS)."""
     return f'<div class="charts" style="--least:{least}">{"".join(charts)}</div>'
 
 
 def thin(x: np.ndarray, y: np.ndarray, most: int = MOST_POINTS) -> tuple[np.ndarray, np.ndarray]:
-    """Fewer points that look the same: of every stretch its first, last, lowest and highest.
+    """Reduce the number of points: keep first, last, lowest and highest of each interval.
 
     A path that turns back, as in a phase portrait, would lose its curves that way; of such a path
     up to `PATH_POINTS` are kept, evenly.
@@ -279,7 +279,7 @@ def thin(x: np.ndarray, y: np.ndarray, most: int = MOST_POINTS) -> tuple[np.ndar
 
 
 class _Scale:
-    """From values to the units of the drawing."""
+    """Transform from values to drawing units."""
 
     def __init__(self, x0: float, x1: float, y0: float, y1: float) -> None:
         self.x0, self.y1 = x0, y1
@@ -293,7 +293,7 @@ class _Scale:
 
 
 def _plain(x: np.ndarray, y: np.ndarray, log: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Values as they are drawn, NaN where there is nothing to draw, thinned."""
+    """Return the points to draw, with NaN as gaps."""
     x, y = np.asarray(x, np.float64).ravel(), np.asarray(y, np.float64).ravel()
     if log:
         y = np.log10(np.where(y > 0, y, np.nan))
@@ -302,7 +302,7 @@ def _plain(x: np.ndarray, y: np.ndarray, log: bool) -> tuple[np.ndarray, np.ndar
 
 
 def _ends(values: np.ndarray, margin: float) -> tuple[float, float]:
-    """An axis that holds the values, never of length zero."""
+    """Return axis limits that contain the values, never of length zero."""
     known = values[np.isfinite(values)]
     if len(known) == 0:
         return 0.0, 1.0

@@ -1,4 +1,4 @@
-"""Estimates with their intervals: a table in which every row has a small drawing."""
+"""Table of estimates with drawn confidence intervals."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ STYLE = """
 
 @dataclass(frozen=True)
 class Estimate:
-    """One row."""
+    """One row of the table."""
 
     label: str
-    """What is estimated, as HTML."""
+    """Name of the estimate, as HTML."""
     text: str
     """Value and interval as plain text."""
     value: float | None
-    """`None` for something that was not chosen."""
+    """`None` if the term was not selected."""
     low: float | None = None
     high: float | None = None
     share: float | None = None
-    """How often it was chosen, between 0 and 1."""
+    """Selection frequency, between 0 and 1."""
 
 
 def interval_table(rows: Sequence[Estimate], *, value_title: str, share_title: str = "") -> str:
-    """A table of estimates with drawings on one common axis, as HTML.
+    """Return a table of estimates with intervals on a common axis, as HTML.
 
     Args:
         rows: The estimates; those without a value stand back.

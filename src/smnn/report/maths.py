@@ -1,4 +1,4 @@
-"""Formulas written as plain text, as LaTeX and as MathML: one walk, three styles.
+"""Formulas as plain text, LaTeX and MathML.
 
 sympy has printers of its own; they order factors by name and give names such as `x_1'` or
 `rate (1/h)` meanings of their own. Here the order is that of the variables, and a name from a data
@@ -25,7 +25,7 @@ _PLAIN = re.compile(r"[^\W\d]\w*'*")
 
 
 def split_name(name: str) -> tuple[str, str, str] | None:
-    """Stem, subscript and primes of a short name: `x_1'` is x, 1, '. `None` for other names."""
+    """Split a short name: `x_1'` into stem x, subscript 1, and primes. `None` for other names."""
     match = _PARTS.fullmatch(name)
     if match is None or (len(match["stem"]) > 1 and match["stem"] not in _GREEK):
         return None
@@ -33,34 +33,34 @@ def split_name(name: str) -> tuple[str, str, str] | None:
 
 
 class Style:
-    """How the pieces of a formula are written: plain text, `x y`, `x^2`, `sin(x)`, `x/(1 + x)`."""
+    """Plain text: `x y`, `x^2`, `sin(x)`, `x/(1 + x)`. Base class of the other styles."""
 
     def symbol(self, name: str) -> str:
-        """A name; in backticks if it could be mistaken for something else."""
+        """A name, in backticks if it is ambiguous."""
         return name if _PLAIN.fullmatch(name) else f"`{name}`"
 
     def number(self, text: str) -> str:
-        """As it is."""
+        """A number."""
         return text
 
     def sum(self, parts: Sequence[tuple[bool, str]]) -> str:
-        """Signs between the parts."""
+        """A sum of signed parts."""
         return _signed(parts, " - ", " + ", "-")
 
     def product(self, factors: Sequence[str]) -> str:
-        """Side by side."""
+        """A product."""
         return " ".join(factors)
 
     def fraction(self, above: str, below: str) -> str:
-        """With a slash."""
+        """A fraction."""
         return f"{above}/{below}"
 
     def power(self, base: str, exponent: str) -> str:
-        """With a caret."""
+        """A power."""
         return f"{base}^{exponent}"
 
     def call(self, name: str, inner: str) -> str:
-        """As in a program."""
+        """A function call."""
         return f"{name}({inner})"
 
     def group(self, inner: str) -> str:
@@ -69,10 +69,10 @@ class Style:
 
 
 class Latex(Style):
-    """LaTeX for mathematical mode."""
+    """LaTeX in math mode."""
 
     def symbol(self, name: str) -> str:
-        """Letters in italics with their index, words upright."""
+        """A symbol in italics with subscript, or an upright word."""
         parts = split_name(name)
         if parts is None:
             bare = name.rstrip("'")
@@ -85,26 +85,26 @@ class Latex(Style):
         return f"{{{text}{primes}}}" if primes or sub else text
 
     def number(self, text: str) -> str:
-        """Powers of ten written out."""
+        """A number; powers of ten as superscripts."""
         if text == "pi":
             return r"\pi"
         mantissa, e, exponent = text.partition("e")
         return text if not e or not mantissa else rf"{mantissa} \cdot 10^{{{int(exponent)}}}"
 
     def product(self, factors: Sequence[str]) -> str:
-        """With a small space."""
+        """A product."""
         return r" \, ".join(factors)
 
     def fraction(self, above: str, below: str) -> str:
-        """Above each other."""
+        """A fraction."""
         return rf"\frac{{{above}}}{{{below}}}"
 
     def power(self, base: str, exponent: str) -> str:
-        """Raised."""
+        """A power."""
         return f"{base}^{{{exponent}}}"
 
     def call(self, name: str, inner: str) -> str:
-        """Named upright."""
+        """A function call with an upright name."""
         if name == "sqrt":
             return rf"\sqrt{{{inner}}}"
         if name == "abs":
@@ -114,15 +114,15 @@ class Latex(Style):
         return rf"{named}\left({inner}\right)"
 
     def group(self, inner: str) -> str:
-        """In parentheses that grow."""
+        """Parentheses of the height of the content."""
         return rf"\left({inner}\right)"
 
 
 class MathML(Style):
-    """Presentation MathML, everything that is text escaped."""
+    """Presentation MathML; all text is escaped."""
 
     def symbol(self, name: str) -> str:
-        """Letters in italics with their index, words upright."""
+        """A symbol in italics with subscript, or an upright word."""
         parts = split_name(name)
         if parts is None:
             bare = name.rstrip("'")
@@ -135,7 +135,7 @@ class MathML(Style):
         return _primed(text, primes)
 
     def number(self, text: str) -> str:
-        """Powers of ten written out."""
+        """A number; powers of ten as superscripts."""
         if text in ("pi", "e"):
             return f"<mi>{'π' if text == 'pi' else 'e'}</mi>"
         mantissa, e, exponent = text.partition("e")
@@ -145,24 +145,24 @@ class MathML(Style):
         return f"<mrow>{_signed_number(mantissa)}<mo>·</mo>{power}</mrow>"
 
     def sum(self, parts: Sequence[tuple[bool, str]]) -> str:
-        """Signs between the parts."""
+        """A sum of signed parts."""
         inner = _signed(parts, "<mo>−</mo>", "<mo>+</mo>", '<mo form="prefix">−</mo>')
         return f"<mrow>{inner}</mrow>"
 
     def product(self, factors: Sequence[str]) -> str:
-        """With a small space."""
+        """A product."""
         return "<mrow>" + '<mspace width="0.2em"></mspace>'.join(factors) + "</mrow>"
 
     def fraction(self, above: str, below: str) -> str:
-        """Above each other."""
+        """A fraction."""
         return f"<mfrac><mrow>{above}</mrow><mrow>{below}</mrow></mfrac>"
 
     def power(self, base: str, exponent: str) -> str:
-        """Raised."""
+        """A power."""
         return f"<msup><mrow>{base}</mrow><mrow>{exponent}</mrow></msup>"
 
     def call(self, name: str, inner: str) -> str:
-        """Named upright."""
+        """A function call with an upright name."""
         if name == "sqrt":
             return f"<msqrt>{inner}</msqrt>"
         if name == "abs":
@@ -171,7 +171,7 @@ class MathML(Style):
         return f"<mrow>{named}<mo>&#x2061;</mo>{self.group(inner)}</mrow>"
 
     def group(self, inner: str) -> str:
-        """In parentheses, which grow around a fraction only: without a font for it they jump."""
+        """Parentheses, which stretch for fractions only: without a maths font they jump in size."""
         kind = "" if "<mfrac" in inner else ' stretchy="false"'
         return f"<mrow><mo{kind}>(</mo>{inner}<mo{kind}>)</mo></mrow>"
 
@@ -180,7 +180,7 @@ TEXT, LATEX, MATHML = Style(), Latex(), MathML()
 
 
 def write(expr: Any, style: Style, order: Sequence[str] = ()) -> str:
-    """A sympy expression in a style.
+    """Format a sympy expression in a style.
 
     Args:
         expr: Sums, products, powers and functions of one argument.
@@ -192,7 +192,7 @@ def write(expr: Any, style: Style, order: Sequence[str] = ()) -> str:
 
 
 def _walk(expr: Any, style: Style, place: dict[str, int]) -> tuple[str, int]:
-    """The text and how tightly it holds together."""
+    """Return the text and its binding strength."""
     import sympy
 
     if expr.is_Symbol:
@@ -222,7 +222,7 @@ def _held(expr: Any, style: Style, place: dict[str, int], least: int) -> str:
 
 
 def _part(expr: Any, style: Style, place: dict[str, int]) -> tuple[bool, str]:
-    """Whether a summand is negative, and the summand without its sign."""
+    """Return whether a summand is negative, and the summand without its sign."""
     negative = expr.could_extract_minus_sign() and not expr.is_Add
     return negative, _held(-expr if negative else expr, style, place, PRODUCT)
 
@@ -257,7 +257,7 @@ def _product(expr: Any, style: Style, place: dict[str, int]) -> tuple[str, int]:
 
 
 def _side(factors: list[Any], style: Style, place: dict[str, int], *, alone: bool) -> str:
-    """A product of factors; a single one needs no parentheses if it stands alone."""
+    """Format a product; a single factor needs no parentheses."""
     if not factors:
         return style.number("1")
     if len(factors) == 1:
@@ -267,7 +267,7 @@ def _side(factors: list[Any], style: Style, place: dict[str, int], *, alone: boo
 
 
 def _rank(factor: Any, place: dict[str, int]) -> tuple[int, int]:
-    """Numbers first, then powers of variables in their order, then the rest as it stands."""
+    """Sort key: numbers, then powers of variables in their order, then everything else."""
     if factor.is_number:
         return 0, 0
     base = factor.base if factor.is_Pow else factor
@@ -288,7 +288,7 @@ def _signed_number(text: str) -> str:
 
 
 def _primed(text: str, primes: str) -> str:
-    """The sign is a raised one already; as a superscript it would fly."""
+    """Primes are not set as superscripts: the character is raised already."""
     if not primes:
         return text
     sign = {1: "′", 2: "″", 3: "‴"}.get(len(primes), "′" * len(primes))

@@ -1,4 +1,4 @@
-"""Numbers as people read them: as many digits as they deserve."""
+"""Formatting of numbers with a suitable number of digits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 
 def significant(value: float, digits: int = 4) -> str:
-    """A number with so many significant digits: `28.00`, `-9.998`, `1.235e-5`."""
+    """Format a number with a given number of significant digits: `28.00`, `-9.998`, `1.235e-5`."""
     if not math.isfinite(value):
         return "nan" if math.isnan(value) else ("inf" if value > 0 else "-inf")
     if value == 0:
@@ -19,7 +19,7 @@ def significant(value: float, digits: int = 4) -> str:
 
 
 def with_uncertainty(value: float, half: float) -> tuple[str, str, int]:
-    """A value and the half width of its interval, rounded to what the interval supports.
+    """Round a value and the half width of its interval to the digits that the interval supports.
 
     The half width keeps one significant digit, or two if it begins with 1; the value keeps the
     same decimals, ten significant digits at most.
@@ -55,7 +55,7 @@ def plus_minus(value: float, half: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share between 0 and 1; never rounded to `0 %` or `100 %` unless it is."""
+    """Format a fraction as a percentage; `0 %` and `100 %` are exact."""
     if 0 < share < 0.01:
         return "< 1 %"
     if 0.99 < share < 1:
@@ -64,5 +64,5 @@ def percent(share: float) -> str:
 
 
 def _exponent(value: float, digits: int) -> int:
-    """Power of ten of the first digit after rounding."""
+    """Return the exponent of the first digit after rounding."""
     return int(f"{abs(value):.{max(0, digits - 1)}e}".split("e")[1])

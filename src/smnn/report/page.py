@@ -1,4 +1,4 @@
-"""A report in one HTML file: no network, nothing beside it."""
+"""A self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ dt { color: var(--soft); } dd { margin: 0; }
 def page(
     title: str, lead: str, sections: Sequence[str], *, style: str = "", script: str = ""
 ) -> str:
-    """A whole page.
+    """Return a complete page.
 
     Args:
         title: Plain text.
@@ -91,12 +91,12 @@ def page(
 
 
 def section(title: str, *parts: str) -> str:
-    """A heading with HTML below it."""
+    """Return a section with a heading."""
     return f"<section>\n<h2>{escape(title)}</h2>\n" + "\n".join(parts) + "\n</section>"
 
 
 def findings(items: Sequence[tuple[str, str]]) -> str:
-    """A few figures that matter, each with what it is."""
+    """Return a list of key figures with descriptions."""
     cards = "".join(
         f"<li><b>{escape(value)}</b><span>{escape(meaning)}</span></li>" for value, meaning in items
     )
@@ -104,7 +104,7 @@ def findings(items: Sequence[tuple[str, str]]) -> str:
 
 
 def picture(png: bytes, alt: str, caption: str) -> str:
-    """A PNG inside the page."""
+    """Return a PNG embedded in the page."""
     data = base64.b64encode(png).decode()
     return (
         f'<figure><img alt="{escape(alt, quote=True)}" src="data:image/png;base64,{data}">'
@@ -113,7 +113,7 @@ def picture(png: bytes, alt: str, caption: str) -> str:
 
 
 def facts(pairs: Mapping[str, Any]) -> str:
-    """Names and values; those that are `None` are left out."""
+    """Return a list of names and values; values of `None` are omitted."""
     lines = (
         f"<dt>{escape(name)}</dt><dd>{escape(str(value))}</dd>"
         for name, value in pairs.items()
@@ -123,12 +123,12 @@ def facts(pairs: Mapping[str, Any]) -> str:
 
 
 def command_block(command: str) -> str:
-    """A command to copy."""
+    """Return a command in a code block."""
     return f"<pre><code>{escape(command)}</code></pre>"
 
 
 def machine_facts(machine: Mapping[str, Any]) -> dict[str, Any]:
-    """What `describe_machine` found, in words."""
+    """Return a description of the machine from the result of `describe_machine`."""
     versions = machine["versions"]
     return {
         "Processor": f"{machine['processor']}, {machine['cores']} cores",

@@ -1,4 +1,4 @@
-"""A table as data, and the two ways to show it: on a terminal and in a page."""
+"""Tables of results, for the terminal and for HTML pages."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Cell:
-    """One entry."""
+    """One cell."""
 
     text: str
     best: bool = False
-    """The best of those it is compared with."""
+    """Whether it is the best of the compared values."""
     verdict: bool | None = None
-    """Whether it agrees with what was expected; `None` if nothing was."""
+    """Whether it agrees with the expected value; `None` without one."""
 
     @property
     def mark(self) -> str:
-        """The verdict as a sign."""
+        """The verdict as a symbol."""
         return "" if self.verdict is None else (" ✓" if self.verdict else " ✗")
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line: what is measured, by whom, and the entries."""
+    """One row: quantity, method and cells."""
 
     group: str
-    """What is measured; rows of one group stand together."""
+    """Name of the quantity; consecutive rows of one group are shown together."""
     label: str
     cells: Sequence[Cell]
     quiet: bool = False
-    """Shown for reference only."""
+    """Whether it is shown for reference only."""
 
 
 @dataclass
 class Table:
-    """Rows in groups, under a title, with a sentence on how to read them."""
+    """Grouped rows with a title and a note."""
 
     title: str
     columns: Sequence[str]
@@ -49,7 +49,7 @@ class Table:
     rows: list[Row] = field(default_factory=list)
 
     def groups(self) -> list[list[Row]]:
-        """The rows, cut where the group changes."""
+        """Return the rows by group."""
         cut: list[list[Row]] = []
         for row in self.rows:
             if cut and cut[-1][0].group == row.group:
@@ -60,13 +60,13 @@ class Table:
 
 
 def best_of(values: Sequence[float | None]) -> float | None:
-    """The smallest value there is."""
+    """Return the smallest value."""
     known = [v for v in values if v is not None]
     return min(known) if known else None
 
 
 def rich_table(table: Table) -> RichTable:
-    """For a terminal."""
+    """Return the table for a terminal."""
     from rich import box
     from rich.table import Table as Rich
     from rich.text import Text
@@ -98,12 +98,12 @@ def rich_table(table: Table) -> RichTable:
 
 
 def _printable(text: str) -> str:
-    """Names come from files: what would act on a terminal is shown as a sign."""
+    """Replace control characters, because names may come from files."""
     return "".join(c if c.isprintable() else "�" for c in text)
 
 
 def html_table(table: Table) -> str:
-    """For a page; the title is the caller's heading."""
+    """Return the table as HTML, without the title."""
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in table.columns)
     marks = any(cell.mark for row in table.rows for cell in row.cells)
     body = []
@@ -126,7 +126,7 @@ def html_table(table: Table) -> str:
 
 
 def _html_cell(cell: Cell, marks: bool) -> str:
-    """An entry; where others carry marks, one without keeps their place free."""
+    """Return a cell; if other cells have marks, space is reserved for one."""
     mark = '<span class="unmarked">✓</span>' if marks else ""
     if cell.verdict is not None:
         word = "agrees" if cell.verdict else "differs"

@@ -1,16 +1,21 @@
-"""Settings of a training run: checked once, written as JSON."""
+"""Settings of a training run, and what `precision` means."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
+import functools
 import hashlib
 import json
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import torch
 
 from smnn.training._errors import ConfigError
 
@@ -19,96 +24,102 @@ Schedule = Literal["constant", "cosine", "one-cycle", "plateau"]
 Precision = Literal["float64", "float32", "bf16", "tf32"]
 Accelerator = Literal["auto", "cpu", "cuda"]
 
-# Where and how often, not what: a run may be resumed with other values of these.
-_FREE = frozenset({
-    "accumulate", "devices", "nodes", "accelerator", "workers", "graphed",
-    "find_unused_parameters", "log_every", "tensorboard", "checkpoint_every", "keep_last",
-})  # fmt: skip
-_LENGTH = frozenset({"epochs", "max_steps"})
+
+def _setting(
+    default: Any,
+    *,
+    at_least: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    may_change: bool = False,
+) -> Any:
+    """Declare a setting: default, range, and whether a resumed run may use another value."""
+    limits = {"at_least": at_least, "above": above, "below": below}
+    return dataclasses.field(default=default, metadata={**limits, "may_change": may_change})
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """Everything that decides how a task is trained.
+    """Settings of a training run.
 
-    The curve of the loss depends on what is set here, but not on `devices`, `nodes`, `workers` and
-    `accumulate` (up to rounding): `batch_size` counts the samples of one optimiser step over all
-    processes and passes.
+    `devices`, `nodes`, `workers` and `accumulate` do not change the loss curve (up to rounding):
+    `batch_size` is the number of samples per optimizer step over all processes and passes.
     """
 
-    epochs: int | None = None
-    """Passes over the training data. Give this, `max_steps`, or both (the first to be reached)."""
-    max_steps: int | None = None
-    """Optimiser steps."""
-    batch_size: int = 64
-    """Samples of one optimiser step, over all processes and all passes of `accumulate`."""
-    accumulate: int = 1
-    """Passes in which the batch of a step goes through the model, to save memory."""
+    epochs: int | None = _setting(None, at_least=1)
+    """Passes over the training data. Set this, `max_steps`, or both (the smaller limit applies)."""
+    max_steps: int | None = _setting(None, at_least=1)
+    """Number of optimizer steps."""
+    batch_size: int = _setting(64, at_least=1)
+    """Samples per optimizer step, over all processes and all passes of `accumulate`."""
+    accumulate: int = _setting(1, at_least=1, may_change=True)
+    """Number of passes into which a batch is split, to save memory."""
     drop_last: bool = False
-    """Leave out the last batch of an epoch where it is not full."""
+    """Skip the last batch of an epoch if it is smaller than `batch_size`."""
     optimizer: Optimizer = "adam"
     """`"adam"` or `"adamw"` (decoupled weight decay)."""
-    lr: float = 1e-3
-    """Learning rate; the highest that the schedule reaches."""
-    weight_decay: float = 0.0
-    """As the optimiser understands it."""
+    lr: float = _setting(1e-3, above=0)
+    """Peak learning rate."""
+    weight_decay: float = _setting(0.0, at_least=0)
+    """Weight decay of the optimizer."""
     schedule: Schedule = "constant"
-    """`"constant"`, `"cosine"`, `"one-cycle"`, or `"plateau"`: lowered when `monitor` stalls."""
-    warmup_steps: int = 0
-    """Steps over which the rate rises linearly from `lr / warmup_steps`; not for one-cycle."""
-    final_lr: float = 0.0
-    """Where the cosine ends, as a fraction of `lr`."""
-    plateau_patience: int = 10
-    """Evaluations without improvement after which the plateau schedule lowers the rate."""
-    plateau_factor: float = 0.5
-    """What it multiplies the rate by."""
-    clip: float | None = None
-    """Largest norm of the whole gradient."""
-    ema: float | None = None
-    """Decay of an exponential moving average of the weights, which is then what is evaluated."""
+    """Learning rate schedule: `"constant"`, `"cosine"`, `"one-cycle"`, or `"plateau"` (reduced when
+    `monitor` stops improving)."""
+    warmup_steps: int = _setting(0, at_least=0)
+    """Steps of linear warm-up from `lr / warmup_steps`; not with `"one-cycle"`."""
+    final_lr: float = _setting(0.0, at_least=0, below=1)
+    """Final learning rate of the cosine schedule, as a fraction of `lr`."""
+    plateau_patience: int = _setting(10, at_least=0)
+    """Evaluations without improvement before the plateau schedule reduces the learning rate."""
+    plateau_factor: float = _setting(0.5, above=0, below=1)
+    """Factor by which the plateau schedule multiplies the learning rate."""
+    clip: float | None = _setting(None, above=0)
+    """Maximum norm of the gradient."""
+    ema: float | None = _setting(None, at_least=0, below=1)
+    """Decay of an exponential moving average of the weights, which is used for evaluation."""
     monitor: str = "loss"
-    """Scalar that decides on the best weights, early stopping and plateaus; smaller is better."""
-    evaluate_every: int = 1
-    """Epochs from one evaluation to the next."""
-    patience: int | None = None
-    """Stop after this many evaluations without improvement."""
-    min_delta: float = 0.0
-    """What counts as an improvement, for `patience` and plateaus."""
-    seed: int = 0
-    """Decides the order of the data and every random number."""
+    """Scalar that selects the best weights and drives early stopping and `"plateau"`; lower is
+    better."""
+    evaluate_every: int = _setting(1, at_least=1)
+    """Epochs between evaluations."""
+    patience: int | None = _setting(None, at_least=1)
+    """Stop after this number of evaluations without improvement."""
+    min_delta: float = _setting(0.0, at_least=0)
+    """Smallest decrease of `monitor` that counts as an improvement."""
+    seed: int = _setting(0, at_least=0, below=2**63)
+    """Seed of the data order and of all random numbers."""
     precision: Precision = "float64"
-    """Of the network. The solver works in float64 inside whatever this is."""
-    devices: int = 1
-    """Processes on each node; each has one device."""
-    nodes: int = 1
-    """Machines."""
-    accelerator: Accelerator = "auto"
-    """`"auto"` is CUDA where there is a device."""
-    workers: int = 0
-    """Processes that load data, for each training process."""
-    graphed: Literal["auto"] | bool = "auto"
-    """Record the step as a CUDA graph: `"auto"` for tasks that are `capturable`, `True` for any."""
-    find_unused_parameters: bool = False
-    """For several processes, when some parameters do not take part in every loss."""
-    log_every: int = 10
-    """Steps from one row of the log to the next."""
-    tensorboard: bool = True
-    """Also log for TensorBoard."""
-    checkpoint_every: int = 1000
-    """Steps from one checkpoint to the next. One is written at the end in any case."""
-    keep_last: int = 2
-    """Checkpoints that are kept, besides the best weights."""
+    """Precision of the network. The solver uses float64 internally in any case."""
+    devices: int = _setting(1, at_least=1, may_change=True)
+    """Processes per node, each with one device."""
+    nodes: int = _setting(1, at_least=1, may_change=True)
+    """Number of nodes (machines)."""
+    accelerator: Accelerator = dataclasses.field(default="auto", metadata={"may_change": True})
+    """`"cpu"`, `"cuda"`, or `"auto"`: CUDA if a device is available."""
+    workers: int = _setting(0, at_least=0, may_change=True)
+    """Data loading processes per training process; 0 loads in the training process."""
+    graphed: Literal["auto"] | bool = _setting("auto", may_change=True)
+    """Record the step as a CUDA graph: `"auto"` for tasks that are `capturable`, `True` for all."""
+    find_unused_parameters: bool = _setting(False, may_change=True)
+    """With several processes: allow parameters that do not contribute to every loss."""
+    log_every: int = _setting(10, at_least=1, may_change=True)
+    """Steps between rows of the log."""
+    tensorboard: bool = _setting(True, may_change=True)
+    """Write TensorBoard logs as well."""
+    checkpoint_every: int = _setting(1000, at_least=1, may_change=True)
+    """Steps between checkpoints. The last step is always saved."""
+    keep_last: int = _setting(2, at_least=1, may_change=True)
+    """Number of recent checkpoints to keep, in addition to the best weights."""
 
     def __post_init__(self) -> None:
+        hints = _type_hints()
         for field in dataclasses.fields(self):
-            _check_type(field.name, getattr(self, field.name))
-        for name, options in _CHOICES.items():
-            _check(name, getattr(self, name), getattr(self, name) in options, _one_of(options))
-        for name, (low, high, words) in _RANGES.items():
-            value = getattr(self, name)
-            _check(name, value, value is None or low <= value < high, words)
+            value = getattr(self, field.name)
+            expected = _violation(field, hints[field.name], value)
+            if expected is not None:
+                raise ConfigError(f"{field.name}: got {value!r}; expected {expected}.")
         if self.epochs is None and self.max_steps is None:
-            raise ConfigError("neither epochs nor max_steps is given; say how long to train.")
+            raise ConfigError("the length of training is missing; set epochs, max_steps, or both.")
         if self.accumulate > self.batch_size:
             raise ConfigError(
                 f"accumulate: got {self.accumulate}; expected at most batch_size, which is "
@@ -116,19 +127,20 @@ class TrainConfig:
             )
         if self.schedule == "one-cycle" and self.warmup_steps:
             raise ConfigError(
-                "warmup_steps: one-cycle has a warm-up of its own; set warmup_steps to 0."
+                f"warmup_steps: got {self.warmup_steps}; expected 0 with schedule 'one-cycle', "
+                "which includes a warm-up."
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data, for JSON."""
+        """Return the settings as JSON-compatible values."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TrainConfig:
-        """The other way round.
+        """Create settings from a dictionary, the inverse of `to_dict`.
 
         Raises:
-            ConfigError: A name does not exist, or a value cannot be used.
+            ConfigError: A name is unknown, or a value is invalid.
         """
         names = [field.name for field in dataclasses.fields(cls)]
         for name in values:
@@ -139,88 +151,101 @@ class TrainConfig:
         return cls(**values)
 
     def replace(self, **changes: Any) -> TrainConfig:
-        """A copy with other values."""
+        """Return a copy with some settings changed."""
         return self.from_dict({**self.to_dict(), **changes})
 
-    def identity(self) -> dict[str, Any]:
-        """The settings that a resumed run must share with the run it continues.
+    def changed(self) -> dict[str, Any]:
+        """Return the settings that differ from the defaults."""
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        return {name: x for name, x in self.to_dict().items() if x != defaults[name]}
 
-        How long to train is among them only where the schedule depends on it.
+    def identity(self) -> dict[str, Any]:
+        """Return the settings that a resumed run must share with the original run.
+
+        The length of training is included only if the schedule depends on it.
         """
-        free = _FREE if self.schedule in ("cosine", "one-cycle") else _FREE | _LENGTH
+        free = {x.name for x in dataclasses.fields(self) if x.metadata.get("may_change")}
+        if self.schedule not in ("cosine", "one-cycle"):
+            free |= {"epochs", "max_steps"}
         return {name: value for name, value in self.to_dict().items() if name not in free}
 
 
+@functools.cache
+def _type_hints() -> dict[str, Any]:
+    return get_type_hints(TrainConfig)
+
+
+def _violation(field: dataclasses.Field[Any], hint: Any, value: Any) -> str | None:
+    """Return a description of the values that a setting accepts, or `None` if this is one."""
+    kinds = (hint,) if get_origin(hint) is Literal else get_args(hint) or (hint,)
+    optional = " or None (null in JSON)" if NoneType in kinds else ""
+    if optional and value is None:
+        return None
+    choices = [x for kind in kinds if get_origin(kind) is Literal for x in get_args(kind)]
+    if bool in kinds:
+        choices += [True, False]
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if choices:
+        valid = any(type(x) is type(value) and x == value for x in choices)
+        expected = f"one of {', '.join(map(repr, choices))}"
+    elif str in kinds:
+        valid, expected = isinstance(value, str) and value != "", "a non-empty string"
+    elif int in kinds:
+        valid, expected = is_number and isinstance(value, int), "a whole number"
+    else:
+        # Compared, because a large integer cannot be converted to a float.
+        valid = is_number and -sys.float_info.max <= value <= sys.float_info.max
+        expected = "a finite number"
+    if valid:
+        valid, expected = _in_range(field, value)
+    return None if valid else expected + optional
+
+
+def _in_range(field: dataclasses.Field[Any], value: Any) -> tuple[bool, str]:
+    at_least, above, below = (field.metadata.get(x) for x in ("at_least", "above", "below"))
+    low, strict = (at_least, False) if above is None else (above, True)
+    if low is None:
+        return True, ""
+    valid = (value > low if strict else value >= low) and value < (below or math.inf)
+    if below is not None:
+        return valid, f"{low} {'<' if strict else '<='} {field.name} < {below}"
+    return valid, f"more than {low}" if strict else f"at least {low}"
+
+
 def digest_of(record: Mapping[str, Any]) -> str:
-    """SHA-256 of a record, independent of the order of its keys."""
+    """Return the SHA-256 digest of a JSON-compatible record; the order of keys does not matter."""
     text = json.dumps(record, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-_CHOICES: dict[str, tuple[object, ...]] = {
-    "optimizer": get_args(Optimizer),
-    "schedule": get_args(Schedule),
-    "precision": get_args(Precision),
-    "accelerator": get_args(Accelerator),
-    "graphed": ("auto", True, False),
-}
-_INF = math.inf
-_TINY = 5e-324  # the smallest number above zero: "low <= x" then means "positive"
-_RANGES: dict[str, tuple[float, float, str]] = {
-    "epochs": (1, _INF, "at least 1"),
-    "max_steps": (1, _INF, "at least 1"),
-    "batch_size": (1, _INF, "at least 1"),
-    "accumulate": (1, _INF, "at least 1"),
-    "lr": (_TINY, _INF, "a positive number"),
-    "weight_decay": (0, _INF, "a number that is not negative"),
-    "warmup_steps": (0, _INF, "a number that is not negative"),
-    "final_lr": (0, 1, "a fraction of lr, 0 <= final_lr < 1"),
-    "plateau_patience": (0, _INF, "a number that is not negative"),
-    "plateau_factor": (_TINY, 1, "a factor, 0 < plateau_factor < 1"),
-    "clip": (_TINY, _INF, "a positive number, or null for none"),
-    "ema": (0, 1, "a decay, 0 <= ema < 1, or null for none"),
-    "evaluate_every": (1, _INF, "at least 1"),
-    "patience": (1, _INF, "at least 1, or null for none"),
-    "min_delta": (0, _INF, "a number that is not negative"),
-    "seed": (0, 2**63, "0 <= seed < 2**63"),
-    "devices": (1, _INF, "at least 1"),
-    "nodes": (1, _INF, "at least 1"),
-    "workers": (0, _INF, "a number that is not negative"),
-    "log_every": (1, _INF, "at least 1"),
-    "checkpoint_every": (1, _INF, "at least 1"),
-    "keep_last": (1, _INF, "at least 1"),
-}
-_WHOLE = frozenset({
-    "epochs", "max_steps", "batch_size", "accumulate", "warmup_steps", "plateau_patience",
-    "evaluate_every", "patience", "seed", "devices", "nodes", "workers", "log_every",
-    "checkpoint_every", "keep_last",
-})  # fmt: skip
-_FLAGS = frozenset({"drop_last", "tensorboard", "find_unused_parameters"})
-_MAY_BE_NONE = frozenset({"epochs", "max_steps", "clip", "ema", "patience"})
+# ---------------------------------------------------------------- precision
 
 
-def _check_type(name: str, value: object) -> None:
-    """JSON and the command line know no types, so every value is looked at."""
-    if value is None and name in _MAY_BE_NONE:
-        return
-    if name in _FLAGS:
-        _check(name, value, isinstance(value, bool), "true or false")
-    elif name in _WHOLE:
-        whole = isinstance(value, int) and not isinstance(value, bool)
-        _check(name, value, whole, "a whole number")
-    elif name in _RANGES:
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        # Compared, since a whole number may be too large to be a float.
-        finite = number and -sys.float_info.max <= value <= sys.float_info.max  # type: ignore[operator]
-        _check(name, value, finite, "a finite number")
-    elif name == "monitor":
-        _check(name, value, isinstance(value, str) and bool(value), "the name of a scalar")
+def dtype_of(precision: Precision) -> torch.dtype:
+    """Return the dtype of weights and data, which is float32 also for `"bf16"`."""
+    return torch.float64 if precision == "float64" else torch.float32
 
 
-def _check(name: str, value: object, holds: bool, expected: str) -> None:
-    if not holds:
-        raise ConfigError(f"{name}: got {value!r}; expected {expected}.")
+def convert(module: torch.nn.Module, precision: Precision) -> None:
+    """Convert real parameters and buffers; integer and complex tensors are not changed."""
+    if dtype_of(precision) == torch.float64:
+        module.double()
+    else:
+        module.float()
 
 
-def _one_of(options: tuple[object, ...]) -> str:
-    return "one of " + ", ".join(repr(option) for option in options)
+def autocast(precision: Precision, device: torch.device) -> contextlib.AbstractContextManager[Any]:
+    if precision == "bf16":
+        return torch.autocast(device.type, torch.bfloat16)
+    return contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def matmul_precision(precision: Precision) -> Iterator[None]:
+    """Enable TF32 for float32 matrix products with `"tf32"`, disable it otherwise."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)

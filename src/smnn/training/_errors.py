@@ -1,14 +1,16 @@
-"""What can go wrong in training."""
+"""Exceptions of training."""
 
 from __future__ import annotations
 
-
-class ConfigError(ValueError):
-    """A setting cannot be used."""
+from smnn.errors import SmnnError
 
 
-class TrainingError(RuntimeError):
-    """Training cannot go on."""
+class ConfigError(SmnnError, ValueError):
+    """A setting is invalid, or does not fit the task or the data."""
+
+
+class TrainingError(SmnnError, RuntimeError):
+    """Training cannot continue."""
 
 
 class NonFiniteError(TrainingError):
@@ -16,14 +18,14 @@ class NonFiniteError(TrainingError):
 
 
 class CheckpointError(TrainingError):
-    """A checkpoint is damaged, foreign, or belongs to another run."""
+    """A checkpoint is damaged, has another format, or belongs to another run."""
 
 
 class Interrupted(SystemExit):
-    """A signal ended the training after a checkpoint was written.
+    """A signal stopped training after a checkpoint was written.
 
-    Ends the program as the signal would have, with its usual exit code and without a traceback;
-    catch it to go on.
+    If it is not caught, the program ends with the usual exit code of the signal and without a
+    traceback.
     """
 
     def __init__(self, signal_number: int, checkpoint: str, code: int) -> None:

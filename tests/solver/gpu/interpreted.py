@@ -20,10 +20,11 @@ import smnn._solver.gpu.reduction.solve as reduction
 import smnn._solver.gpu.reduction.substitute as reduction_source
 import smnn._solver.gpu.reduction.triangle as triangle
 import smnn._solver.gpu.strategy as plans
-from smnn._solver.gpu.reduction.levels import Sizes
+from smnn._solver.diagnostics import final_status
+from smnn._solver.gpu.reduction.levels import Sizes, sizes_of
+from smnn._solver.plan import backend_named
 from smnn._solver.problem import Problem, make_problem
 from smnn._solver.reference import dense_rows
-from smnn._solver.registry import backend_named
 from smnn._solver.rows import normal_residual
 
 plans.SHORTEST_PIECE = 2  # so that short sequences have several levels of pieces
@@ -140,32 +141,41 @@ def problem_of(scheme: str, case: tuple) -> Problem:
     return make_problem(c, d, u, s, scheme=scheme, **weights)[0]
 
 
+def levels_of(problem: Problem, pieces: int) -> tuple[plans.Level, ...]:
+    B, T, V, m = problem.y_shape
+    return plans.plan(B, T, pieces, V, m, problem.reach)
+
+
 def compare(scheme: str, case: tuple) -> dict[str, object]:
     """Values, adjoint and every gradient of one case."""
     problem, pieces = problem_of(scheme, case), case[7]
     gpu, judge = backend_named("gpu"), backend_named("torch")
-    ours, theirs = gpu.solve(problem, pieces), judge.solve(problem, 1)
+    ours, theirs = gpu.plan(problem, pieces).solve(), judge.plan(problem, 1).solve()
     g = torch.randn_like(theirs.y)
-    x, z = gpu.adjoint(problem, ours.factor, g, pieces), judge.adjoint(problem, theirs.factor, g, 1)
+    x, z = (
+        gpu.plan(problem, pieces).adjoint(ours.factor, g),
+        judge.plan(problem, 1).adjoint(theirs.factor, g),
+    )
     if pieces == gpu_backend.REDUCED:
-        rcond, weakest = theirs.rcond, theirs.weakest
+        _, rcond, weakest = theirs.diagnostics.tensors()
     else:  # pivots of a triangle depend on the order of the unknowns alone
-        rcond, weakest = judged(problem, eliminated(gpu_backend._levels(problem, pieces)))
+        rcond, weakest = judged(problem, eliminated(levels_of(problem, pieces)))
     wanted = [True] * 7
     mine = gpu.row_gradients(problem, z, theirs.y, wanted)
     other = judge.row_gradients(problem, z, theirs.y, wanted)
     both = mine
-    if pieces != gpu_backend.REDUCED and plans.together(gpu_backend._levels(problem, pieces)):
-        both = gpu.gradients(problem, ours.factor, ours.y, g, pieces, wanted)
+    if pieces != gpu_backend.REDUCED and plans.together(levels_of(problem, pieces)):
+        both = gpu.plan(problem, pieces).gradients(problem.tensors, ours.y, ours.factor, g, wanted)
+    found = ours.diagnostics.tensors()
     return {
         "y": relative(ours.y, theirs.y),
         "adjoint": relative(x, z),
         "gradients": max(
             relative(a, b) for x in (mine, both) for a, b in zip(x, other, strict=True)
         ),
-        "rcond": relative(ours.rcond, rcond),
-        "weakest": bool((ours.weakest == weakest).all()),
-        "status": ours.status.tolist(),
+        "rcond": relative(found[1], rcond),
+        "weakest": bool((found[2] == weakest).all()),
+        "status": found[0].tolist(),
     }
 
 
@@ -183,8 +193,11 @@ def failures(ways: list[str]) -> dict[str, object]:
         s[1, T // 3] = -0.1
         u = torch.ones(4, 1, V, 2, **f64)
         problem, _ = make_problem(c, torch.zeros(4, T, V, **f64), u, s)
-        solved = backend_named("gpu").solve(problem, pieces)
-        out[name] = [solved.status.tolist(), solved.y.isnan().flatten(1).all(1).tolist()]
+        solved = backend_named("gpu").plan(problem, pieces).solve()
+        out[name] = [
+            solved.diagnostics.tensors()[0].tolist(),
+            solved.y.isnan().flatten(1).all(1).tolist(),
+        ]
     return out
 
 
@@ -206,7 +219,8 @@ def uneven(ways: list[str]) -> dict[str, float]:
         u, s = torch.randn(4, 1, V, 1, **f64), torch.full((4, T - 1), 0.01, **f64)
         problem, _ = make_problem(c, d, u, s, w_gov=w_gov, w_init=w_init, w_smooth=w_smooth)
         y, judge = (
-            backend_named(name).solve(problem, p).y for name, p in (("gpu", pieces), ("cpu", 1))
+            backend_named(name).plan(problem, p).solve().y
+            for name, p in (("gpu", pieces), ("cpu", 1))
         )
         out[way] = max(relative(*pair) for pair in zip(y, judge, strict=True))
     return out
@@ -220,8 +234,10 @@ def long_and_singular() -> list[list[int]]:
     problem, _ = make_problem(c, d, u, s, scheme="central")
     gpu = backend_named("gpu")
     pieces = gpu.pieces(2, 200, 3, 2)
-    _, factor, rcond, weakest, status = gpu.solve(problem, pieces)
-    closer = gpu.look_again(problem, pieces, factor, status, rcond, weakest)
+    plan = gpu.plan(problem, pieces)
+    _, factor, found = plan.solve()
+    status, rcond, weakest = found.tensors()
+    closer = final_status(plan, problem, factor, status, rcond, weakest)
     return [status.tolist(), closer.tolist()]
 
 
@@ -263,13 +279,13 @@ def some_gradients() -> list[float]:
     u, s = torch.randn(3, 2, 1, 2, **f64), torch.rand(3, 5, 1, **f64) + 0.3
     problem, _ = make_problem(c, d, u, s, w_gov=torch.rand(3, 6, 2, **f64) + 0.5)
     gpu = backend_named("gpu")
-    y, factor, *_ = gpu.solve(problem, 1)
+    y, factor, *_ = gpu.plan(problem, 1).solve()
     g, out = torch.randn_like(y), []
-    every = gpu.gradients(problem, factor, y, g, 1, [True] * 7)
+    every = gpu.plan(problem, 1).gradients(problem.tensors, y, factor, g, [True] * 7)
     for wanted in ({0}, {1, 2}, {3}, {0, 1, 2, 3}, {4}, {5}, {6}, set(range(7)) - {3, 6}):
         flags = [i in wanted for i in range(7)]
-        found = gpu.gradients(problem, factor, y, g, 1, flags)
-        assert [x.numel() > 0 for x in found] == flags
+        found = gpu.plan(problem, 1).gradients(problem.tensors, y, factor, g, flags)
+        assert [x is not None for x in found] == flags
         out.append(max(relative(found[i], every[i]) for i in wanted))
     return out
 
@@ -286,15 +302,19 @@ def refined(name: str) -> list[float]:
     """Errors: of what the rows leave at any `y`; of that `y`, corrected; and if a correction
     overflows."""
     problem = problem_of(name.split(",")[0], REDUCED[name])
-    right = backend_named("gpu").solve(problem, gpu_backend.REDUCED)
+    right = backend_named("gpu").plan(problem, gpu_backend.REDUCED).solve()
     _, tensors, strides = gpu_backend._inputs(problem)
-    sizes = reduction.sizes_of(problem)
+    sizes = sizes_of(problem)
     B, N, M, _ = sizes.shape
     new, y = problem.c.new_empty, torch.randn(problem.y_shape, dtype=torch.float64)
     tensors |= {"link": new((N + 1) * B * sizes.slots * (2 * M + 2)), "y": y.clone()}
     tensors |= {"local": new(N * B * sizes.own * (M + 2)), "z": new(N * B * M)}
     tensors |= {name: new(size) for name, size in reduction.finishing(sizes.shape).items()}
-    tensors |= right._asdict() | {"y": y.clone()}
+    names = "status", "rcond", "weakest"
+    tensors |= {
+        "factor": right.factor,
+        **dict(zip(names, right.diagnostics.tensors(), strict=True)),
+    }
     reduction.blocks_program(sizes, strides).run(tensors)
     launches = reduction.refine_program(sizes, strides).launches[len(sizes.levels) :]
     for launch in launches:

@@ -71,7 +71,7 @@ class Machine:
                 "y_shape": [N],
                 "batch": [N],
                 "shapes": [[N]] * 4,
-                "layouts": [([n], [step]) for n, step in zip((N, N, N, 1), strides, strict=True)],
+                "strides": [[step] for step in strides],
                 "device": "cpu",
                 "factor_size": N,
                 "scratch_size": scratch,

@@ -26,9 +26,9 @@ def compiled(kernel: Any, width: int, capability: int = 90) -> dict[str, Any]:
 
 
 def kernels() -> dict[str, tuple[Any, int]]:
-    from smnn._solver.gpu import kernels as kernel_of
+    from smnn._solver.gpu import programs as kernel_of
     from smnn._solver.gpu.lane.eliminate import Spec
-    from smnn._solver.gpu.reduction import kernels as reduction
+    from smnn._solver.gpu.reduction import programs as reduction
     from smnn._solver.gpu.reduction.blocks import Kind
     from smnn._solver.gpu.reduction.level import form_for as form_at_once
     from smnn._solver.gpu.reduction.triangle import form_for

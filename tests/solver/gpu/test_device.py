@@ -9,7 +9,7 @@ from torch import Tensor
 import smnn
 from smnn._solver.gpu.backend import REDUCED
 from smnn._solver.gpu.native import launcher
-from smnn._solver.registry import backend_named
+from smnn._solver.plan import backend_named
 
 pytestmark = [
     pytest.mark.gpu,

@@ -17,13 +17,12 @@ if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed", allow_module_level=True)
 pytest.importorskip("triton.experimental.gluon._runtime")
 
-from smnn._solver.base import Backend, Solved
 from smnn._solver.gpu import backend as gpu_backend
 from smnn._solver.gpu import strategy as plans
 from smnn._solver.gpu.backend import REDUCED
 from smnn._solver.gpu.reduction import solve as reduction
+from smnn._solver.plan import Backend, Solved, backend_named
 from smnn._solver.problem import Problem, make_problem
-from smnn._solver.registry import backend_named
 from solver.gpu.emulated.device import emulated
 from solver.gpu.emulated.driver import driven
 
@@ -55,7 +54,6 @@ CASES = {  # scheme, B, T, V, R, pieces (0: several lanes for each), weights by 
     "reduction, several launches a level": ("smnn", 1, 5, 12, 2, REDUCED, False),
     "reduction, products of matrices": ("smnn", 1, 3, 18, 1, REDUCED, False),
 }
-GIVEN = [[True] * 4, [True, False, False, True], [False, True, True, False]]
 
 
 @pytest.fixture(autouse=True)
@@ -104,43 +102,18 @@ def test_kind(name: str) -> None:
     wanted = [True] * 7
 
     def answers(engine: Backend, pieces: int) -> tuple[Solved, list[Tensor]]:
-        solved = engine.solve(problem, pieces)
-        lam = engine.adjoint(problem, solved.factor, g, pieces)
+        solved = engine.plan(problem, pieces).solve()
+        lam = engine.plan(problem, pieces).adjoint(solved.factor, g)
         apart = engine.row_gradients(problem, lam, solved.y, wanted)
-        both = engine.gradients(problem, solved.factor, solved.y, g, pieces, wanted)
+        both = engine.plan(problem, pieces).gradients(
+            problem.tensors, solved.y, solved.factor, g, wanted
+        )
         return solved, [solved.y, lam, *apart, *both]
 
     with emulated() as memory:
         solved, found = answers(gpu, pieces)
-    assert not solved.status.any()
+    assert not solved.diagnostics.tensors()[0].any()
     assert error(found, answers(judge, 1)[1]) < 1e-11
-    assert memory.races == {}
-
-
-SEVERAL = "reduction, several launches a level", "reduction, products of matrices"
-"""Nothing is prepared for these, nor for weights that depend on the order."""
-
-
-@pytest.mark.parametrize("name", [x for x in CASES if not CASES[x][6] and x not in SEVERAL])
-def test_by_address(name: str) -> None:
-    """What is prepared for tensors of one layout, in no more memory than it asks for."""
-    problem, judge = problem_of(name), backend_named("cpu")
-    theirs = judge.solve(problem, 1)
-    g = torch.randn_like(theirs.y)
-    want = judge.gradients(problem, theirs.factor, theirs.y, g, 1, [True] * 7)[:4]
-    four = [*problem.tensors[:4]]
-    prepared = gpu_backend.prepared(problem, CASES[name][5])
-    scheme, R = CASES[name][0], CASES[name][4]
-    with emulated() as memory:
-        memory.lend(*problem.tensors, g, *gpu_backend._unit_link(R, scheme, g.device))
-        solved = prepared.solve(*four)
-        assert not solved.status.any()
-        assert error([solved.y], [theirs.y]) < 1e-11
-        for wanted in GIVEN:
-            found = prepared.gradients(four, solved.y, solved.factor, g, wanted)
-            assert [x is not None for x in found] == wanted
-            pairs = [(x, y) for x, y in zip(found, want, strict=True) if x is not None]
-            assert error([x for x, _ in pairs], [y for _, y in pairs]) < 1e-11
     assert memory.races == {}
 
 

@@ -26,12 +26,13 @@ def test_lack_of_memory_is_explained(
     def full(*args: object, **kw: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    monkeypatch.setattr(gpu, "_inputs", full)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 2**30))
     problem, _ = make_problem(*random_problem(0, T=50, V=1, Q=1, R=2, batch=(8,)).args)
     message = rf"not enough GPU memory for 8 samples of 50 times: .* of 1\.0 free\. {advice}"
+    plan = gpu.GpuBackend().plan(problem, pieces)
+    monkeypatch.setattr(plan, "_inputs", full)
     with pytest.raises(smnn.BackendError, match=message):
-        gpu.GpuBackend().solve(problem, pieces)
+        plan.solve()
 
 
 class Loaded:

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from helpers import random_problem
-from smnn._solver.base import Solved
 from smnn._solver.gpu.reduction import solve as reduction
 from smnn._solver.gpu.reduction.level import LANES, Form
 from smnn._solver.gpu.reduction.level import form_for as form_at_once
@@ -19,8 +18,8 @@ from smnn._solver.gpu.reduction.levels import Shape, Sizes, levels
 from smnn._solver.gpu.reduction.programs import solve_program
 from smnn._solver.gpu.reduction.triangle import form_for, turns
 from smnn._solver.gpu.strategy import INPUTS
+from smnn._solver.plan import Solved, backend_named
 from smnn._solver.problem import Problem, make_problem
-from smnn._solver.registry import backend_named
 from solver.gpu import reduction_stand_ins
 
 NO_STRIDES = (1, *((0,) * len(axes) for _, axes in INPUTS))
@@ -50,13 +49,13 @@ def test_answers_are_those_of_another_backend(scheme: str, T: int, T_init: int) 
     case = random_problem(T, T=T, V=2, Q=8, R=2, T_init=min(T, T_init), batch=(3,), limit=None)
     problem, _ = make_problem(*case.args, scheme=scheme)
     judge = backend_named("cpu")
-    found, expected = solve(problem), judge.solve(problem, 1)
-    assert not found.status.any()
+    found, expected = solve(problem), judge.plan(problem, 1).solve()
+    assert not found.diagnostics.status.any()
     assert relative(found.y, expected.y) < 1e-10
     g = torch.randn_like(found.y)
     x, z = (
         reduction.adjoint(problem, found.factor, g),
-        judge.adjoint(problem, expected.factor, g, 1),
+        judge.plan(problem, 1).adjoint(expected.factor, g),
     )
     assert relative(x, z) < 1e-9
     assert found.y.is_contiguous()  # as torch.compile takes it to be
@@ -69,8 +68,8 @@ def test_no_equations(scheme: str) -> None:
     case = random_problem(0, T=7, V=2, Q=0, R=1, T_init=1, R_init=1, batch=(3,))
     problem, _ = make_problem(*case.args, scheme=scheme)
     found = solve(problem)
-    assert not found.status.any()
-    assert relative(found.y, backend_named("cpu").solve(problem, 1).y) < 1e-10
+    assert not found.diagnostics.status.any()
+    assert relative(found.y, backend_named("cpu").plan(problem, 1).solve().y) < 1e-10
 
 
 def small_steps() -> Problem:
@@ -85,7 +84,7 @@ def small_steps() -> Problem:
 def lost(problem: Problem) -> float:
     """Error of the solution, relative to rotations one time after the other."""
     found = solve(problem).y
-    return relative(found[..., 0], backend_named("cpu").solve(problem, 1).y[..., 0])
+    return relative(found[..., 0], backend_named("cpu").plan(problem, 1).solve().y[..., 0])
 
 
 def test_many_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,8 @@ import smnn
 from helpers import NAMES, Case
 from smnn._solver.diagnostics import SINGULAR
 from smnn._solver.gpu.backend import LARGEST_IN_A_LANE
+from smnn._solver.plan import backend_named
 from smnn._solver.problem import make_problem
-from smnn._solver.registry import backend_named
 from solver.trust import oracle
 from solver.trust.problems import Problems, on_device, solve_ex
 
@@ -180,9 +180,9 @@ def pieces_are_the_whole(p: Problems, backend: str) -> Errors:
     if whole.c.is_cuda:
         cuts.append(0)
     worst = None
-    y = engine.solve(whole, 1).y
+    y = engine.plan(whole, 1).solve().y
     for P in cuts:
-        ratio = p.ratio(engine.solve(whole, P).y, y, columns=(0, 0))
+        ratio = p.ratio(engine.plan(whole, P).solve().y, y, columns=(0, 0))
         worst = ratio if worst is None else np.maximum(worst, ratio)
     return worst
 

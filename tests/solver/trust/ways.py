@@ -4,10 +4,10 @@ from typing import Any
 
 import smnn._solver.gpu.strategy as plans
 from helpers import Case
-from smnn._solver.condition import engine_for
 from smnn._solver.cpu.backend import CpuBackend
 from smnn._solver.gpu import backend as gpu
-from smnn._solver.gpu.mode import interpreted
+from smnn._solver.gpu.emit import interpreted
+from smnn._solver.plan import backend_named
 from smnn._solver.problem import make_problem
 
 WORDS = {
@@ -30,9 +30,11 @@ INTERPRETED, EMULATED = ", interpreted", ", emulated"
 def way_of(case: Case) -> str:
     """The kernels that solve this problem, in the words of the plan's first level."""
     problem, _ = make_problem(*case.args, **case.kw)
-    engine, pieces = engine_for(problem, "gpu")
-    assert isinstance(engine, gpu.GpuBackend)
-    way = "reduced" if pieces == gpu.REDUCED else named(gpu._levels(problem, pieces)[0])
+    pieces = backend_named("gpu").pieces_of(problem)
+    B, T, V, m = problem.y_shape
+    way = "reduced"
+    if pieces != gpu.REDUCED:
+        way = named(plans.plan(B, T, pieces, V, m, problem.reach)[0])
     return way + (INTERPRETED if interpreted() else EMULATED if _emulated else "")
 
 

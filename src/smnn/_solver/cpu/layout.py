@@ -8,14 +8,14 @@ W = 16
 """Lanes per group: two AVX-512 registers, enough independent work to hide most latencies."""
 
 
-class Plan:
+class Sizes:
     """Sizes of one call, derived from the problem and the number of pieces."""
 
-    def __init__(self, y_shape: tuple[int, int, int, int], scheme: str, pieces: int) -> None:
+    def __init__(self, y_shape: tuple[int, int, int, int], reach: int, pieces: int) -> None:
         B, T, V, m = y_shape
         n = V * m
         self.B, self.T, self.P, self.n = B, T, pieces, n
-        self.reach = 2 if scheme == "central" else 1
+        self.reach = reach
         """How many later times a row of the factor refers to."""
         self.k = self.reach * n if pieces > 1 else 0
         """Unknowns of a separator."""

@@ -5,24 +5,23 @@ from __future__ import annotations
 import functools
 import importlib.util
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from smnn._solver.base import Backend, Solved, in_memory, refuse_zeros
-from smnn._solver.gpu import strategy as plans
-from smnn._solver.gpu import work
-from smnn._solver.gpu.mode import interpreted
-from smnn._solver.gpu.reduction import solve as reduction
-from smnn._solver.gpu.reduction.levels import words
+from smnn._solver.diagnostics import Diagnostics
+from smnn._solver.gpu import strategy
+from smnn._solver.gpu.emit import interpreted
+from smnn._solver.gpu.native import launcher
+from smnn._solver.gpu.reduction.levels import shape_of, sizes_of, words
+from smnn._solver.plan import Backend, Plan, Solved, in_memory, refuse_zeros
 from smnn._solver.problem import Problem
-from smnn._solver.taylor import link_rows, unit_link
+from smnn._solver.rows import link_rows, unit_link
 from smnn._solver.tracing import constant
 from smnn.errors import BackendError
-
-if TYPE_CHECKING:
-    from smnn._solver.gpu.prepared import Prepared
 
 LANES_WANTED = 32768
 """Lanes that keep a large GPU busy; fewer sequences than that are cut into pieces."""
@@ -43,6 +42,220 @@ REDUCED = -1
 """In place of a number of pieces: odd-even reduction (`reduction/solve.py`)."""
 
 
+class GpuPlan(Plan):
+    """Launches for the problems of one layout: of whole sequences, pieces, or a reduction."""
+
+    def __init__(self, backend: GpuBackend, problem: Problem, pieces: int) -> None:
+        super().__init__(backend, problem, pieces)
+        self._levels: tuple[strategy.Level, ...] = ()
+        if pieces != REDUCED:
+            self._levels = strategy.plan(
+                *problem.y_shape[:2], pieces, *problem.y_shape[2:], problem.reach
+            )
+        first = self._levels[0] if self._levels else None
+        self._spec, inputs, self._strides = _inputs(problem, first)
+        self._constants = {
+            name: x for name, x in inputs.items() if name not in ("c", "d", "u", "s")
+        }
+        self._compiled: Any = None
+
+    @property
+    def _programs(self) -> ModuleType:
+        from smnn._solver.gpu import programs  # imports Triton
+
+        return programs
+
+    @property
+    def _reduction(self) -> ModuleType:
+        from smnn._solver.gpu.reduction import solve  # imports Triton
+
+        return solve
+
+    def solve(self, tensors: Sequence[Tensor] = ()) -> Solved:
+        """Eliminate every level up to the last, then substitute back down.
+
+        Raises:
+            BackendError: The device has not enough memory; gives the number of samples that fit.
+        """
+        try:
+            return self._solve(self.fit(tensors))
+        except torch.OutOfMemoryError as error:
+            raise self.out_of_memory() from error
+
+    def _solve(self, problem: Problem) -> Solved:
+        inputs = self._inputs(problem)
+        if not self._levels:
+            return self._reduction.solve(problem, inputs, self._strides)
+        levels, new, B = self._levels, problem.c.new_empty, problem.c.shape[0]
+        factor, y = new(sum(level.factor_size for level in levels)), new(problem.y_shape)
+        count = strategy.verdicts(levels)
+        ratios, wheres = new((count, B)), new((count, B), dtype=torch.int64)
+        status = new(B, dtype=torch.int64)
+        if B:
+            program, scratch = self._programs.solve_program(levels, self._spec, self._strides)
+            inputs |= {"factor": factor, "y": y, "scratch": new(scratch), "rcond": ratios}
+            program.run(inputs | {"weakest": wheres, "status": status})
+        return Solved(y, factor, Diagnostics(status, ratios[-1], wheres[-1]))
+
+    def _inputs(self, problem: Problem) -> dict[str, Tensor]:
+        """All tensors that the kernels read, by the names they have there."""
+        refuse_zeros(problem.tensors[:4])
+        own = {name: _packed(x, 2) for name, x in zip("cdu", problem.tensors)}
+        return own | {"s": problem.s} | self._constants
+
+    def adjoint(self, factor: Tensor, g: Tensor) -> Tensor:
+        """Forward substitution up the levels, back substitution down."""
+        if not self._levels:
+            return self._reduction.adjoint(self.problem, factor, g)
+        out = factor.new_empty(self.problem.y_shape)
+        if g.shape[0]:
+            program, scratch = self._programs.adjoint_program(self._levels)
+            tensors = {"g": in_memory(g), "factor": factor, "y": out}
+            program.run(tensors | {"scratch": factor.new_empty(scratch)})
+        return out
+
+    def gradients(
+        self, tensors: Sequence[Tensor], y: Tensor, factor: Tensor, gy: Tensor,
+        wanted: Sequence[bool], into: Sequence[Tensor | None] = (),
+    ) -> list[Tensor | None]:  # fmt: skip
+        """In one launch where that is faster."""
+        levels = self._levels
+        if not (levels and (strategy.held(levels) or strategy.together(levels))) or not y.shape[0]:
+            lam = self.adjoint(factor, gy)
+            return self.row_gradients(tensors, y, lam, wanted, into)
+        scratch = factor.new_empty(self._programs.backward_scratch(levels))
+        known = {"g": in_memory(gy), "factor": factor, "scratch": scratch}
+        if strategy.held(levels):
+            self._programs.adjoint_program(levels, True)[0].run(known)
+            known = {"lam": scratch}
+        return self._rows(self.fit(tensors), y, wanted, into, known, strategy.held(levels))
+
+    def row_gradients(
+        self, tensors: Sequence[Tensor], y: Tensor, lam: Tensor, wanted: Sequence[bool],
+        into: Sequence[Tensor | None] = (),
+    ) -> list[Tensor | None]:  # fmt: skip
+        """One pass over the rows."""
+        return self._rows(self.fit(tensors), y, wanted, into, {"lam": lam.contiguous()})
+
+    def _rows(
+        self, problem: Problem, y: Tensor, wanted: Sequence[bool], into: Sequence[Tensor | None],
+        known: dict[str, Tensor], held: int = 0,
+    ) -> list[Tensor | None]:  # fmt: skip
+        every = (*wanted, *(7 - len(wanted)) * (False,))
+        none, shapes = y.new_empty(0), [x.shape for x in problem.tensors]
+        room = [*(into or (y.new_empty(x) if w else None for x, w in zip(shapes, wanted)))]
+        out = {
+            name: none.view((0,) * len(shape)) if g is None else g
+            for name, shape, g in zip(
+                strategy.GRADIENTS, shapes, [*room, *[None] * (7 - len(room))], strict=True
+            )
+        }
+        if y.shape[0]:
+            program = self._row_program(every, held, alone="lam" in known)
+            program.run(self._inputs(problem) | known | out | {"y": y.contiguous()})
+        return room
+
+    def _row_program(self, wanted: tuple[bool, ...], held: int, *, alone: bool) -> Any:
+        if alone:
+            shape = self.problem.y_shape
+            return self._programs.rows_program(shape, self._spec, self._strides, wanted, held)
+        return self._programs.backward_program(self._levels, self._spec, self._strides, wanted)[0]
+
+    def out_of_memory(self) -> BackendError:
+        """Says how much memory is missing, and how many samples would fit."""
+        problem, device = self.problem, self.problem.w_gov.device
+        B, T, V, m = problem.y_shape
+        size = self.backend.factor_size(problem, self.pieces)
+        if self.pieces == REDUCED:
+            size = words(B, T, V * m, problem.reach)
+        needed = 8 * (size + 3 * math.prod(problem.y_shape))
+        free, total = torch.cuda.mem_get_info(device)
+        fits = min(B - 1, int(0.9 * B * free / needed))
+        advice = "Not even one fits: use shorter series, or the CPU."
+        if fits > 0:
+            advice = f"About {fits:,} fit: solve the batch in parts, or with keep_factor=False."
+        return BackendError(
+            f"not enough GPU memory for {B:,} samples of {T:,} times: about "
+            f"{needed / 2**30:.1f} GiB needed, {free / 2**30:.1f} of {total / 2**30:.1f} free. "
+            f"{advice}"
+        )
+
+    # ------------------------------------------------------------ the C++ launcher
+
+    def compiled(self, differentiable: Callable[..., Any]) -> Any:
+        """The launches and their derivative from C++, where the launcher is compiled."""
+        if self._compiled is not None or not self._launchable():
+            return self._compiled
+        module = launcher.native()
+        if module is not None:
+            self._compiled = module.make(self._description(differentiable))
+        return self._compiled
+
+    def _launchable(self) -> bool:
+        problem = self.problem
+        if interpreted() or len(self.given) != 4 or not problem.c.shape[0]:
+            return False
+        if problem.w_smooth.stride(-1) or any(_packed(x, 2) is not x for x in problem.tensors[:3]):
+            return False
+        return bool(self._levels) or sizes_of(problem).at_once
+
+    def _description(self, differentiable: Callable[..., Any]) -> dict[str, Any]:
+        """The plan in numbers, as `launcher.cpp` reads it."""
+        device = self.given[0].device if self.given[0].is_cuda else self.problem.w_gov.device
+        fixed = {name: x.data_ptr() for name, x in self._constants.items()}
+        levels = self._levels
+        if levels:
+            solve, scratch = self._programs.solve_program(levels, self._spec, self._strides)
+            held, together = strategy.held(levels), strategy.together(levels)
+            adjoint, _ = self._programs.adjoint_program(levels, held > 0)
+            adjoint_scratch, count = (
+                self._programs.backward_scratch(levels),
+                strategy.verdicts(levels),
+            )
+        else:
+            sizes = sizes_of(self.problem)
+            solve, scratch = self._reduction.solve_program(sizes, self._strides)
+            adjoint, adjoint_scratch = self._reduction.adjoint_program(sizes.shape)
+            held, together, count = 0, False, 1
+
+        def numbers(program: Any, own: dict[str, str] | None = None) -> list[Any]:
+            with torch.cuda.device(device.index):
+                return launcher.describe(program.launches, device.index, own or {})
+
+        def program_for(which: int) -> list[Any]:
+            """Row gradients by which of them are wanted, or the adjoint."""
+            if which == launcher.ADJOINT:
+                return numbers(adjoint, {"y": "lam"})
+            wanted = *(bool(which >> i & 1) for i in range(4)), False, False, False
+            program = self._row_program(wanted, held, alone=not together)
+            unwanted = {g: 0 for g, w in zip(strategy.GRADIENTS, wanted) if not w}
+            return numbers(program.bound(fixed | unwanted))
+
+        def twice(tensors: list[Tensor], gy: Tensor, mask: int) -> list[Tensor | None]:
+            wanted = [bool(mask >> i & 1) for i in range(4)]
+            found: list[Tensor | None] = differentiable(self, tensors, gy, wanted, True)
+            return found
+
+        shapes = zip(self.given, self.problem.tensors)
+        return {
+            "solve": numbers(solve.bound(fixed)),
+            "y_shape": list(self.problem.y_shape),
+            "batch": list(self.batch),
+            "shapes": [list(x.shape if x.numel() == n.numel() else n.shape) for x, n in shapes],
+            "strides": [list(x.stride()) for x in self.given],
+            "device": str(device),
+            "functions": launcher.cuda_functions(),
+            "factor_size": self.backend.factor_size(self.problem, self.pieces),
+            "scratch_size": scratch,
+            "adjoint_scratch": adjoint_scratch,
+            "together": together,
+            "held": held > 0,
+            "verdicts": count,
+            "program_for": program_for,
+            "differentiable": twice,
+        }
+
+
 class GpuBackend(Backend):
     """Orthogonal elimination in registers: of one lane, of a team, or of a few warps.
 
@@ -51,17 +264,15 @@ class GpuBackend(Backend):
 
     name = "gpu"
 
-    def unusable(self) -> str | None:
-        """Triton, and a GPU or the interpreter."""
-        if importlib.util.find_spec("triton") is None:
-            return "triton is not installed; it comes with PyTorch for CUDA on Linux"
-        if not torch.cuda.is_available() and not interpreted():
-            return "PyTorch sees no CUDA device"
-        return None
-
-    def unsupported(self, device: torch.device, n: int) -> str | None:
-        """CUDA tensors on a device that is not too old, or CPU tensors in the interpreter."""
+    def unavailable(self, device: torch.device | None = None, n: int = 1) -> str | None:
+        """Needs Triton, and a GPU that is not too old, or Triton's interpreter on the CPU."""
         del n
+        if device is None:
+            if importlib.util.find_spec("triton") is None:
+                return "triton is not installed; it comes with PyTorch for CUDA on Linux"
+            if not torch.cuda.is_available() and not interpreted():
+                return "PyTorch sees no CUDA device"
+            return None
         if not (device.type == "cuda" or (device.type == "cpu" and interpreted())):
             return f"the tensors are on {device}, not on a CUDA device"
         return _too_old(device) if device.type == "cuda" else None
@@ -85,158 +296,38 @@ class GpuBackend(Backend):
         short = T <= 500 + 8 * B and not interpreted()
         if n > LARGEST_IN_A_LANE or (few and (short or not cuttable)):
             return 0
-        # Thousands of short pieces cost a digit.
-        shortest = max(plans.SHORTEST_PIECE, 2 * n, 4 * reach, min(T // 256, plans.LONG_PIECE))
+        # Thousands of short pieces lose about one decimal digit.
+        shortest = max(
+            strategy.SHORTEST_PIECE, 2 * n, 4 * reach, min(T // 256, strategy.LONG_PIECE)
+        )
         cut = min(-(-LANES_WANTED // max(B, 1)), T // shortest)
         # Columns of a separator that ride along cost little with few unknowns only.
         worth = 3 if n <= 3 or reach > 1 else 12
         return cut if cut >= worth and cuttable and B < LANES_WANTED // 4 else 1
 
-    def busy(self, n: int) -> int:
+    def full_load(self, n: int) -> int:
         """Small blocks fill a device with pieces of a few sequences; others need one for a warp."""
         if n <= SMALL_BLOCK:
             return 1
-        return 2048 if n <= plans.LARGEST_IN_A_WARP else 512
+        return 2048 if n <= strategy.LARGEST_IN_A_WARP else 512
 
     def factor_size(self, problem: Problem, pieces: int) -> int:
         """Every level's factor, one behind the other."""
         if pieces == REDUCED:
-            return reduction.shape_of(problem).factor_size
-        return sum(level.factor_size for level in _levels(problem, pieces))
-
-    def solve(self, problem: Problem, pieces: int) -> Solved:
-        """Eliminate every level up to the last, then substitute back down.
-
-        Raises:
-            BackendError: The device has not enough memory; says how many samples would fit.
-        """
-        try:
-            return self._solve(problem, pieces)
-        except torch.OutOfMemoryError as error:
-            raise self.out_of_memory(problem, pieces, problem.c.device) from error
-
-    def out_of_memory(self, problem: Problem, pieces: int, device: torch.device) -> BackendError:
-        """What to do about it."""
+            return shape_of(problem).factor_size
         B, T, V, m = problem.y_shape
-        size = self.factor_size(problem, pieces)
-        if pieces == REDUCED:
-            size = words(B, T, V * m, 2 if problem.scheme == "central" else 1)
-        needed = 8 * (size + 3 * math.prod(problem.y_shape))
-        free, total = torch.cuda.mem_get_info(device)
-        fits = min(B - 1, int(0.9 * B * free / needed))
-        advice = "Not even one fits: use shorter series, or the CPU."
-        if fits > 0:
-            advice = f"About {fits:,} fit: solve the batch in parts, or with keep_factor=False."
-        return BackendError(
-            f"not enough GPU memory for {B:,} samples of {T:,} times: about "
-            f"{needed / 2**30:.1f} GiB needed, {free / 2**30:.1f} of {total / 2**30:.1f} free. "
-            f"{advice}"
-        )
+        levels = strategy.plan(B, T, pieces, V, m, problem.reach)
+        return sum(level.factor_size for level in levels)
 
-    def _solve(self, problem: Problem, pieces: int) -> Solved:
-        if pieces == REDUCED:
-            _, tensors, strides = _inputs(problem)
-            return reduction.solve(problem, tensors, strides)
-        levels = _levels(problem, pieces)
-        first = levels[0]
-        new, B = problem.c.new_empty, first.B
-        factor, y = new(sum(level.factor_size for level in levels)), new(problem.y_shape)
-        count = plans.verdicts(levels)
-        ratios, wheres = new((count, B)), new((count, B), dtype=torch.int64)
-        status = new(B, dtype=torch.int64)
-        if B:
-            spec, tensors, strides = _inputs(problem, first)
-            program, scratch = plans.solve_program(levels, spec, strides)
-            tensors |= {"factor": factor, "y": y, "scratch": new(scratch), "rcond": ratios}
-            program.run(tensors | {"weakest": wheres, "status": status})
-        return Solved(y, factor, ratios[-1], wheres[-1], status)
-
-    def prepare(self, problem: Problem, pieces: int) -> Prepared | None:
-        """What `solve` and its derivative need, for tensors that lie in memory like these."""
-        whole = all(_packed(x, 2) is x for x in problem.tensors[:3])
-        if interpreted() or not whole or not problem.c.shape[0] or problem.w_smooth.stride(-1):
-            return None
-        if pieces == REDUCED and not reduction.sizes_of(problem).at_once:
-            return None
-        return prepared(problem, pieces)
-
-    def adjoint(self, problem: Problem, factor: Tensor, g: Tensor, pieces: int) -> Tensor:
-        """Forward substitution up the levels, back substitution down."""
-        if pieces == REDUCED:
-            return reduction.adjoint(problem, factor, g)
-        levels = _levels(problem, pieces)
-        out = factor.new_empty(problem.y_shape)
-        if levels[0].B:
-            program, scratch = plans.adjoint_program(levels)
-            tensors = {"g": in_memory(g), "factor": factor, "y": out}
-            tensors["scratch"] = factor.new_empty(scratch)
-            program.run(tensors)
-        return out
+    def plan(self, problem: Problem, pieces: int | None = None) -> GpuPlan:
+        """Levels, and rows that follow from the weights."""
+        return GpuPlan(self, problem, self.pieces_of(problem) if pieces is None else pieces)
 
     def row_gradients(
-        self, problem: Problem, lam: Tensor, y: Tensor, wanted: list[bool]
-    ) -> list[Tensor]:
+        self, problem: Problem, lam: Tensor, y: Tensor, wanted: Sequence[bool]
+    ) -> list[Tensor | None]:
         """One pass over the rows."""
-        out = _room(problem, y, wanted)
-        if y.shape[0]:
-            spec, tensors, strides = _inputs(problem)
-            program = plans.rows_program(y.shape, spec, strides, tuple(wanted))
-            program.run(tensors | out | {"y": y.contiguous(), "lam": lam.contiguous()})
-        return [*out.values()]
-
-    def gradients(
-        self, problem: Problem, factor: Tensor, y: Tensor, gy: Tensor, pieces: int,
-        wanted: list[bool],
-    ) -> list[Tensor]:  # fmt: skip
-        """As the two, in one launch where that is quicker."""
-        levels = () if pieces == REDUCED else _levels(problem, pieces)
-        held = plans.held(levels) if levels else 0
-        if not held and not (levels and plans.together(levels)):
-            return super().gradients(problem, factor, y, gy, pieces, wanted)
-        scratch = factor.new_empty(plans.backward_scratch(levels))
-        adjoint = {"g": in_memory(gy), "factor": factor, "scratch": scratch}
-        if held and y.shape[0]:
-            plans.adjoint_program(levels, True)[0].run(adjoint)
-            adjoint = {"lam": scratch}
-        out = _room(problem, y, wanted)
-        if y.shape[0]:
-            spec, tensors, strides = _inputs(problem)
-            program = (
-                plans.rows_program(y.shape, spec, strides, tuple(wanted), held)
-                if held
-                else plans.backward_program(levels, spec, strides, tuple(wanted))[0]
-            )
-            program.run(tensors | adjoint | out | {"y": y.contiguous()})
-        return [*out.values()]
-
-
-def prepared(problem: Problem, pieces: int) -> Prepared:
-    """Everything but the addresses worked out, for tensors of this layout."""
-    from smnn._solver.gpu.prepared import Prepared
-
-    shape = problem.y_shape
-    if pieces == REDUCED:
-        spec, tensors, strides = _inputs(problem)
-        launched = work.by_reduction(reduction.sizes_of(problem), shape, spec, strides)
-    else:
-        levels = _levels(problem, pieces)
-        spec, tensors, strides = _inputs(problem, levels[0])
-        launched = work.in_pieces(levels, shape, spec, strides)
-    return Prepared(problem, launched, tensors)
-
-
-def _room(problem: Problem, y: Tensor, wanted: list[bool]) -> dict[str, Tensor]:
-    """Memory for gradients, by the names that kernels know; none for those that nobody wants."""
-    none = y.new_empty(0)
-    return {
-        name: y.new_empty(x.shape) if w else none.view((0,) * x.ndim)
-        for name, x, w in zip(plans.GRADIENTS, problem[:7], wanted, strict=True)
-    }
-
-
-def _levels(problem: Problem, pieces: int) -> tuple[plans.Level, ...]:
-    B, T, V, m = problem.y_shape
-    return plans.plan(B, T, pieces, V, m, 2 if problem.scheme == "central" else 1)
+        return self.plan(problem).row_gradients(problem.tensors, y, lam, wanted)
 
 
 def _packed(x: Tensor, axis: int) -> Tensor:
@@ -247,13 +338,6 @@ def _packed(x: Tensor, axis: int) -> Tensor:
             return x.contiguous()
         size *= x.shape[i]
     return x
-
-
-@functools.cache
-def _unit_link(R: int, scheme: str, device: torch.device) -> tuple[Tensor, Tensor]:
-    """`K` and `K F` for weights of one, kept: prepared launches hold their addresses."""
-    K, KF = unit_link(R, scheme)
-    return torch.from_numpy(K).to(device), torch.from_numpy(KF).to(device)
 
 
 @functools.cache
@@ -295,17 +379,16 @@ def _few(B: int, T: int, n: int, reach: int) -> bool:
     if n <= LARGEST_IN_A_LANE:
         wanted = (B <= 48 and T >= 300) or (B <= 480 and T > 500 + 8 * B)
     else:
-        wanted = B <= 48 and (T >= 300 if n <= plans.LARGEST_IN_A_WARP else T * n * n >= 65_000)
+        wanted = B <= 48 and (T >= 300 if n <= strategy.LARGEST_IN_A_WARP else T * n * n >= 65_000)
     return wanted and not interpreted() and 8 * words(B, T, n, reach) <= _memory() // 2
 
 
 def _inputs(
-    problem: Problem, level: plans.Level | None = None
+    problem: Problem, level: strategy.Level | None = None
 ) -> tuple[object, dict[str, Tensor], object]:
     """What the source is written for, the tensors it reads, and their strides."""
     from smnn._solver.gpu.lane.eliminate import Spec
 
-    refuse_zeros(problem.tensors[:4])
     _, _, Q, V, m = problem.c.shape
     scale = K = KF = problem.w_smooth[..., 0]
     varying = m > 1 and problem.w_smooth.stride(-1) != 0
@@ -314,9 +397,9 @@ def _inputs(
         K, KF = _packed(K, 3), _packed(KF, 3)
         if K.stride() != KF.stride():
             K, KF = K.contiguous(), KF.contiguous()
-    elif V * m > plans.LARGEST_IN_A_WARP:
-        unit = _unit_link(m - 1, problem.scheme, scale.device)
-        K, KF = (x.expand(*scale.shape, m, m) for x in unit)
+    elif V * m > strategy.LARGEST_IN_A_WARP:
+        unit = unit_link(m - 1, problem.scheme)
+        K, KF = (torch.from_numpy(x).to(scale.device).expand(*scale.shape, m, m) for x in unit)
     u = _packed(problem.u, 2)
     tensors = {
         "c": _packed(problem.c, 2), "d": _packed(problem.d, 2), "u": u, "s": problem.s,
@@ -326,5 +409,5 @@ def _inputs(
     left, pairs = (level.P > 1, level.twin) if level else (False, False)
     m_init = u.shape[3] if u.shape[1] else 0
     spec = Spec(V, m, Q, m_init, problem.scheme, left, varying, pairs)
-    strides = tuple(tensors[name].stride()[: len(axes)] for name, axes in plans.INPUTS)
+    strides = tuple(tensors[name].stride()[: len(axes)] for name, axes in strategy.INPUTS)
     return spec, tensors, (u.shape[1], *strides)

@@ -8,6 +8,7 @@ for every problem, and costs nothing.
 from __future__ import annotations
 
 import ast
+import os
 import re
 import struct
 import textwrap
@@ -16,7 +17,14 @@ from contextlib import contextmanager
 
 import torch
 
-from smnn._solver.gpu.mode import interpreted
+from smnn._solver.tracing import constant
+
+
+@constant
+def interpreted() -> bool:
+    """Whether Triton's interpreter runs the kernels, on the CPU."""
+    return os.environ.get("TRITON_INTERPRET", "0") == "1"
+
 
 Row = dict[str, str]
 _FUNCTION = re.compile(r"add\d+(max\d+)?|part_\d+")

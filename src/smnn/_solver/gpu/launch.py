@@ -19,8 +19,7 @@ try:  # part of Triton since 3.4, still called experimental
 except ImportError:
     gluon = gl = None
 
-from smnn._solver.gpu.emit import Source
-from smnn._solver.gpu.mode import interpreted
+from smnn._solver.gpu.emit import Source, interpreted
 from smnn._solver.gpu.native import launcher
 
 
@@ -67,6 +66,11 @@ class Slot(NamedTuple):
 
     tensor: str
     offset: int = 0
+
+
+def slots_of(*names: str) -> dict[str, int | Slot]:
+    """Arguments for the addresses of tensors."""
+    return {f"{name}_ptr": Slot(name) for name in names}
 
 
 LOOP_BOUNDS = {

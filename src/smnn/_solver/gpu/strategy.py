@@ -1,17 +1,11 @@
-"""How a problem is spread over the device: levels of pieces, and the launches that work them off."""
+"""How a problem is spread over the device: whole sequences, pieces and the chains between them."""
 
 from __future__ import annotations
 
 import functools
-import itertools
-import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from smnn._solver.gpu.lane.clock import WARP
-from smnn._solver.gpu.row_gradients import TILE
-
-if TYPE_CHECKING:
-    from smnn._solver.gpu.launch import Slot
 
 LARGEST_IN_A_WARP = 15
 """Unknowns per time of which the registers of a warp hold all triangles."""
@@ -40,6 +34,22 @@ INPUTS = (
 """Tensors that the kernels read, and their axes whose strides they take."""
 GRADIENTS = ("gc", "gd", "gu", "gs", "gwg", "gwi", "gws")
 """Those that they write, in the order of a problem's tensors."""
+
+
+def strides_of(name: str, axes: str) -> list[str]:
+    """Names of the arguments for the strides of a tensor."""
+    return [f"{name}_s{axis}" for axis in axes]
+
+
+SIZE_ARGUMENTS = ["B", "T", "P", "L"]
+INPUT_ARGUMENTS = [
+    "c_ptr", *strides_of("c", "bt"), "d_ptr", *strides_of("d", "bt"), "u_ptr", *strides_of("u", "bt"),
+    "s_ptr", *strides_of("s", "btv"), "wg_ptr", *strides_of("wg", "btq"),
+    "wi_ptr", *strides_of("wi", "btvr"), "scale_ptr", *strides_of("scale", "btv"),
+    "wt_ptr", *strides_of("wt", "btv"), "T_init",
+]  # fmt: skip
+VARYING_ARGUMENTS = ["K_ptr", "KF_ptr", *strides_of("k", "btv")]
+"""Names of the arguments that kernels take for sizes, inputs, and weights that depend on the order."""
 
 
 class Level(NamedTuple):
@@ -163,7 +173,7 @@ def plan(B: int, T: int, pieces: int, V: int, m: int, reach: int) -> tuple[Level
     return tuple(levels)
 
 
-class Layout:
+class Scratch:
     """Hands out parts of one buffer, from a word on."""
 
     def __init__(self, start: int = 0) -> None:
@@ -182,138 +192,6 @@ def numbers(strides):  # type: ignore[no-untyped-def]
         short = "k" if name == "K" else name
         values |= {f"{short}_s{a}": x for a, x in zip(axes, numbers, strict=True)}
     return values
-
-
-def slots_of(*names: str) -> dict[str, Slot]:
-    """Arguments for the addresses of tensors."""
-    from smnn._solver.gpu.launch import Slot
-
-    return {f"{name}_ptr": Slot(name) for name in names}
-
-
-def _offsets(sizes: list[int]) -> list[int]:
-    return list(itertools.accumulate(sizes, initial=0))
-
-
-@functools.lru_cache(maxsize=256)
-def solve_program(levels, spec, strides):  # type: ignore[no-untyped-def]
-    """Launches of a solve, and the scratch they need."""
-    from smnn._solver.gpu import kernels
-    from smnn._solver.gpu.launch import Launch, Program, Slot
-    from smnn._solver.gpu.tile import panels as gpu_panel
-    from smnn._solver.gpu.tile import tiles as gpu_large
-
-    first, scratch = levels[0], Layout()
-    factor_at = _offsets([level.factor_size for level in levels])
-    ratio_at = _offsets([level.P for level in levels])
-    inputs = slots_of(*(name for name, _ in INPUTS)) | numbers(strides)
-    z = [scratch.take(level.z_size) for level in levels]
-
-    def common(depth: int) -> dict[str, int | Slot]:
-        return levels[depth].sizes() | {
-            "factor_ptr": Slot("factor", factor_at[depth]),
-            "z_ptr": Slot("scratch", z[depth]),
-            "rcond_ptr": Slot("rcond", first.B * ratio_at[depth]),
-            "weakest_ptr": Slot("weakest", first.B * ratio_at[depth]),
-        }
-
-    if first.P == 1:
-        values = common(0) | inputs | {"y_ptr": Slot("y"), "status_ptr": Slot("status")}
-        if first.large:
-            if first.panels:
-                made, form = kernels.panel_solve_kernel(spec), gpu_panel.form(first.n)
-                scratch.take(first.B * gpu_panel.area(first.n, spec.V, first.reach).words)
-            else:
-                made, form = kernels.large_solve_kernel(spec), gpu_large.shape(first.n)
-            width = first.width * form.warps
-            return Program([Launch(made, first.B * width, width, values)]), scratch.size
-        kernel = (
-            kernels.wide_solve_kernel(spec, first.team)
-            if first.team
-            else kernels.solve_kernel(spec)
-        )
-        return Program([Launch(kernel, first.lanes, first.program, values)]), scratch.size
-    coupling = scratch.take(first.coupling_size)
-    values = common(0) | inputs | {"coupling_ptr": Slot("scratch", coupling)}
-    launches = [Launch(kernels.solve_kernel(spec), first.lanes, first.width, values)]
-    known = max(len(levels) - 1, FEWEST_LEVELS)
-    # A level that is not there has one node for each of the level above.
-    cuts = {"n0": first.n} | {f"{letter}{i}": 1 for i in range(known) for letter in "NP"}
-    for depth, level in enumerate(levels[1:], 1):
-        below = levels[depth - 1]
-        cuts |= {f"N{depth - 1}": below.N, f"P{depth - 1}": below.P}
-        values = common(depth) | cuts
-        values["in_ptr"] = Slot("scratch", coupling)
-        for name in ("rcond", "weakest"):
-            values[f"{name}_below_ptr"] = Slot(name, first.B * ratio_at[depth - 1])
-        if level.P > 1:
-            coupling = scratch.take(level.coupling_size)
-            values["coupling_ptr"] = Slot("scratch", coupling)
-        else:
-            answer = scratch.take(level.B * level.N * level.n)
-            values["y_ptr"] = Slot("scratch", answer)
-        kernel = kernels.chain_kernel(level.n, level.P > 1, known)
-        launches.append(Launch(kernel, level.lanes, level.width, values))
-    verdict = Slot("rcond", first.B * ratio_at[-2])
-    for depth in range(len(levels) - 2, -1, -1):
-        level = levels[depth]
-        target = Slot("y")
-        if depth:
-            target = Slot("scratch", scratch.take(level.B * level.N * level.n))
-        values = common(depth) | {"sep_ptr": Slot("scratch", answer), "y_ptr": target}
-        values |= {"rcond_ptr": verdict, "status_ptr": Slot("status")}
-        kernel = kernels.back_kernel(level.n, level.reach, level.k, depth == 0)
-        launches.append(Launch(kernel, level.lanes, level.width, values))
-        answer = target.offset
-    return Program(launches), scratch.size
-
-
-@functools.lru_cache(maxsize=256)
-def adjoint_program(levels, held=False):  # type: ignore[no-untyped-def]
-    """Launches of an adjoint solve, and the scratch they need; whose first words it is `held` in."""
-    from smnn._solver.gpu import kernels
-    from smnn._solver.gpu.launch import Launch, Program, Slot
-
-    scratch = Layout()
-    factor_at = _offsets([level.factor_size for level in levels])
-    z = [scratch.take(level.z_size) for level in levels]
-    launches, load = [], Slot("g")
-
-    def common(depth: int) -> dict[str, int | Slot]:
-        return levels[depth].sizes() | {
-            "factor_ptr": Slot("factor", factor_at[depth]),
-            "z_ptr": Slot("scratch", z[depth]),
-        }
-
-    answer = Slot("y")
-    for depth, level in enumerate(levels):
-        values = common(depth) | {"g_ptr": load}
-        if level.P > 1:
-            load = Slot("scratch", scratch.take(level.lanes * 2 * level.k))
-            values["sep_ptr"] = load
-        else:
-            if depth:
-                answer = Slot("scratch", scratch.take(level.B * level.N * level.n))
-            values["y_ptr"] = answer
-        if level.large:
-            kernel = kernels.large_adjoint_kernel(level.n, level.reach)
-        elif level.team:
-            kernel = kernels.wide_adjoint_kernel(level.n, level.reach, level.team, level.orders)
-        else:
-            kernel = kernels.adjoint_kernel(
-                level.n, level.reach, level.k, depth > 0, level.orders, held
-            )
-        launches.append(Launch(kernel, level.lanes, level.program, values))
-    for depth in range(len(levels) - 2, -1, -1):
-        level = levels[depth]
-        target = Slot("y")
-        if depth:
-            target = Slot("scratch", scratch.take(level.B * level.N * level.n))
-        values = common(depth) | {"sep_ptr": answer, "y_ptr": target}
-        kernel = kernels.back_kernel(level.n, level.reach, level.k, False)
-        launches.append(Launch(kernel, level.lanes, level.width, values))
-        answer = target
-    return Program(launches), scratch.size
 
 
 def together(levels: tuple[Level, ...]) -> bool:
@@ -336,51 +214,3 @@ def held(levels: tuple[Level, ...]) -> int:
     if len(levels) > 1 or first.team or together(levels):
         return 0
     return 2 if first.twin else 1
-
-
-def backward_scratch(levels: tuple[Level, ...]) -> int:
-    """What a backward needs besides the adjoint solution, in one launch or in several."""
-    scratch: int = levels[0].z_size if together(levels) else adjoint_program(levels)[1]
-    return scratch
-
-
-@functools.lru_cache(maxsize=256)
-def backward_program(levels, spec, strides, wanted):  # type: ignore[no-untyped-def]
-    """The launch of an adjoint solve with its row gradients, and the scratch it needs."""
-    from smnn._solver.gpu import kernels
-    from smnn._solver.gpu.launch import Launch, Program, Slot
-
-    level = levels[0]
-    values = _of_rows(strides) | level.sizes() | {"g_ptr": Slot("g")}
-    values |= {"factor_ptr": Slot("factor"), "z_ptr": Slot("scratch")}
-    V, m, Q, m_init, scheme = spec[:5]
-    kernel = kernels.backward_kernel(V, m, Q, m_init, scheme, level.orders, wanted)
-    return Program([Launch(kernel, level.lanes, level.width, values)]), backward_scratch(levels)
-
-
-def _of_rows(strides):  # type: ignore[no-untyped-def]
-    """Arguments of row gradients besides the adjoint solution and the sizes."""
-    return numbers(strides) | slots_of(*(name for name, _ in INPUTS), "y", *GRADIENTS)
-
-
-@functools.lru_cache(maxsize=256)
-def rows_program(shape, spec, strides, wanted, held=0):  # type: ignore[no-untyped-def]
-    """The launches of the row gradients; the adjoint solution is `held` by so many lanes."""
-    from smnn._solver.gpu import kernels
-    from smnn._solver.gpu.launch import Launch, Program, Slot
-
-    B, T, V, m = shape
-    values = _of_rows(strides) | {"B": B, "T": T, "lam_ptr": Slot("lam")}
-    if V * m <= LARGEST_ROW_IN_A_LANE:
-        kernel = kernels.rows_kernel(V, m, spec.Q, spec.m_init, spec.scheme, wanted, held)
-        lanes = -(-B // TILE[0]) * -(-T // TILE[1]) * math.prod(TILE) if held else B * T
-        return Program([Launch(kernel, lanes, 128, values)])
-    c, d, u, s, wg, wi, ws = wanted
-    launches = []
-    if c or d or wg:
-        kernel = kernels.equations_kernel(V, m, spec.Q, wanted)
-        launches.append(Launch(kernel, 32 * B * T, 32, values))
-    if u or s or wi or ws:
-        kernel = kernels.variables_kernel(V, m, spec.m_init, spec.scheme, wanted)
-        launches.append(Launch(kernel, B * T * V, 128, values))
-    return Program(launches)

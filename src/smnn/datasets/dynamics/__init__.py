@@ -1,4 +1,4 @@
-"""Dynamical systems with known equations, to find them again from data; and a real record.
+"""Dynamical systems with known equations for equation discovery, and a measured data set.
 
 >>> from smnn.datasets.dynamics import find_system, simulate
 >>> system = find_system("Lorenz")
@@ -24,15 +24,17 @@ from smnn.datasets.dynamics._system import add_noise as add_noise
 from smnn.datasets.dynamics._system import simulate as simulate
 from smnn.datasets.dynamics._systems import LORENZ as LORENZ
 from smnn.datasets.dynamics._systems import SYSTEMS as SYSTEMS
+from smnn.datasets.dynamics._terms import Array as Array
 from smnn.datasets.dynamics._terms import Basis as Basis
 from smnn.datasets.dynamics._terms import canonical as canonical
+from smnn.datasets.dynamics._terms import evaluate as evaluate
 
 
 def find_system(name: str) -> System:
-    """The system of that name, or the one whose name begins so; case and accents do not matter.
+    """Find a system by its name or a unique beginning of it, ignoring case and accents.
 
     Raises:
-        ValueError: None or several fit; names what is near.
+        ValueError: No system or several systems match; the message lists candidates.
     """
     wanted = _plain(name)
     exact = [s for s in SYSTEMS if _plain(s.name) == wanted]
@@ -54,14 +56,14 @@ def _plain(name: str) -> str:
 
 
 def paper_lorenz(n: int = 10_050) -> Series:
-    """The Lorenz data of the paper and of the original MNN, number for number.
+    """The exact Lorenz data of the paper and of the original MNN.
 
-    They are made by `scipy.integrate.odeint` with its default tolerances from (1, 1, 1) on
-    `linspace(0, 0.01 n, n)`: the spacing is 0.01 n / (n - 1), a little more than the 0.01 that the
-    experiment takes it for, and the trajectory leaves the exact one after about 13 time units.
+    They are computed by `scipy.integrate.odeint` with default tolerances from (1, 1, 1) on
+    `linspace(0, 0.01 n, n)`. The spacing is therefore 0.01 n / (n - 1), slightly more than the 0.01
+    that the experiment assumes, and the trajectory leaves the exact one after about 13 time units.
 
     Args:
-        n: Samples; 10,050 give the 10,000 windows of 50 samples.
+        n: Number of samples; 10,050 give 10,000 windows of 50 samples.
     """
     odeint = require("scipy.integrate", "make the data of the paper").odeint
 

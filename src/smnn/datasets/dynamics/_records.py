@@ -1,4 +1,4 @@
-"""Measured records without known equations."""
+"""Measured data without known equations."""
 
 from __future__ import annotations
 

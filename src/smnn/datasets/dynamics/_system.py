@@ -1,4 +1,4 @@
-"""What a problem of equation discovery is, and how its data are made."""
+"""Problems of equation discovery and the simulation of their data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RTOL = ATOL = 1e-13
 
 RightHandSide = Callable[[float, Sequence[float]], Sequence[float]]
 Coefficients = Mapping[str, Mapping[str, float]]
-"""For every target, the terms that are there with their coefficients."""
+"""Nonzero coefficients by target and term."""
 
 
 class Series(NamedTuple):
@@ -33,13 +33,13 @@ class Series(NamedTuple):
 
 @dataclass(frozen=True)
 class Problem:
-    """What is measured, and what the equations may be made of."""
+    """Measured variables and candidate terms."""
 
     name: str
     variables: tuple[str, ...]
     basis: Basis
     reference: str
-    """Where the equations or the data come from."""
+    """Source of the equations or the data."""
     order: int = field(default=1, kw_only=True)
     """Order of the equations. Only the variables themselves are measured, not their derivatives."""
     inputs: tuple[str, ...] = field(default=(), kw_only=True)
@@ -62,21 +62,21 @@ class Problem:
 
 @dataclass(frozen=True)
 class Record(Problem):
-    """Measurements of something whose equations nobody knows."""
+    """Measured data without known equations."""
 
     series: tuple[Series, ...]
     expected: Mapping[str, frozenset[str]]
-    """Terms of the textbook model for every target: a comparison, not a truth."""
+    """Terms of the textbook model for every target, for comparison only."""
 
 
 @dataclass(frozen=True)
 class System(Problem):
-    """Equations that are known."""
+    """A problem with known equations."""
 
     rhs: RightHandSide
     """The highest derivatives `(V,)` from the time and the states (with inputs after them)."""
     truth: Coefficients
-    """The same as coefficients of terms."""
+    """Coefficients of the terms of the right-hand side."""
     starts: tuple[tuple[float, ...], ...]
     """Initial states, one for every series."""
     dt: float
@@ -104,29 +104,28 @@ def simulate(
     n: int | None = None,
     dt: float | None = None,
 ) -> list[Series]:
-    """Measurements of a system, one series for each of its initial states.
+    """Simulate measurements of a system, one series for each of its initial states.
 
-    Without noise every sample follows from the one before it to about 1e-12 of the size of the
-    variables (Dormand and Prince's method of order 8, stopped at every sample). Nothing is kept:
-    the same arguments give the same numbers again.
+    Without noise every sample follows from the previous one to about 1e-12 of the size of the
+    variables (Dormand-Prince method of order 8, stopped at every sample).
 
     Args:
         system: One of `SYSTEMS`, or your own.
         noise: Standard deviation of the normal noise that is added, as a fraction of the standard
             deviation of each variable over all clean series. Inputs stay as they are.
-        seed: Of the noise.
-        n: Samples of every series, if not those of the system.
-        dt: Step between samples, if not that of the system.
+        seed: Random seed of the noise.
+        n: Samples of every series; by default that of the system.
+        dt: Step between samples; by default that of the system.
 
     Raises:
-        RuntimeError: The integrator gave up, as for a system that runs off to infinity.
+        RuntimeError: The integration failed, for example because the solution diverges.
     """
     system = replace(system, n=n or system.n, dt=dt or system.dt)
     return add_noise([_solve(system, start) for start in system.starts], noise, seed)
 
 
 def add_noise(clean: Sequence[Series], noise: float, seed: int) -> list[Series]:
-    """Clean series with normal noise, as `simulate` defines it."""
+    """Add normal noise to series, as in `simulate`."""
     if noise == 0:
         return list(clean)
     generator = np.random.default_rng(seed)
@@ -135,7 +134,7 @@ def add_noise(clean: Sequence[Series], noise: float, seed: int) -> list[Series]:
 
 
 def _solve(system: System, start: Sequence[float]) -> Series:
-    """All states are integrated; only the variables themselves are measured."""
+    """Integrate all states and return the variables."""
     integrate = require("scipy.integrate", "simulate a system")
     f, drive, V = system.rhs, system.drive, len(system.variables)
 
@@ -150,12 +149,12 @@ def _solve(system: System, start: Sequence[float]) -> Series:
     solver.set_initial_value(list(start), 0.0)
     states = [np.array(start, dtype=np.float64)]
     for time in t[1:]:
-        with warnings.catch_warnings(action="ignore"):  # of what is raised below
+        with warnings.catch_warnings(action="ignore"):  # failures are raised below
             states.append(solver.integrate(time))
         if not solver.successful() or not np.isfinite(states[-1]).all():
             raise RuntimeError(
                 f"{system.name} from {tuple(start)} could not be integrated beyond t = {time:g}; "
-                "expected a bounded solution. Take another start or a shorter time."
+                "expected a bounded solution. Use another initial state or a shorter time."
             )
     x = np.stack(states)[:, :V]
     u = None if drive is None else np.array([drive(time) for time in t], dtype=np.float64)

@@ -1,7 +1,7 @@
-"""The systems, each written twice: as a right-hand side, and as coefficients of terms.
+"""The systems, each defined by a right-hand side and by coefficients of terms.
 
-The tests hold the two against each other. Parameters are the usual ones of the references; steps
-and lengths are such as a person would measure: some 30 to 300 samples in every cycle.
+Tests check that both agree. Parameters are the usual ones of the references; steps and lengths
+correspond to typical measurements with 30 to 300 samples per cycle.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ COMPETITION = System(
 
 
 def _sweep(t: float) -> tuple[float]:
-    """A sum of sines without common period, so that no state follows the input alone."""
+    """A sum of sines without common period."""
     return (2.0 * sin(0.9 * t) + 1.5 * sin(1.7 * t + 0.4) + cos(0.37 * t),)
 
 

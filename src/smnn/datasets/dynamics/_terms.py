@@ -1,4 +1,4 @@
-"""Names of candidate terms: one spelling for each, and their values."""
+"""Candidate terms: canonical names and values."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _FACTOR = re.compile(r"([^\W\d][\w']*)(?:\^([0-9]+))?")
 
 
 def canonical(name: str, variables: Sequence[str]) -> str:
-    """The one spelling of a term: `y*x**2`, `x x y` and `x^2 y` are all `x^2 y`.
+    """The canonical name of a term: `y*x**2`, `x x y` and `x^2 y` are all `x^2 y`.
 
     Args:
-        name: A product of variables with whole powers, `1`, or `sin` or `cos` of a multiple of one
+        name: A product of integer powers of variables, `1`, or `sin` or `cos` of a multiple of a
             variable.
-        variables: Their names, in the order in which factors are written.
+        variables: Names of the variables, in the order of factors.
 
     Raises:
-        ValueError: The name is none of these, or uses something that is no variable.
+        ValueError: The name is not of this form, or contains an unknown variable.
     """
     if wave := _WAVE.fullmatch(name.strip()):
         function, frequency, variable = wave[1], float(wave[2] or 1), wave[3]
@@ -52,7 +52,7 @@ def monomial(powers: Mapping[str, int]) -> str:
 
 
 def evaluate(name: str, values: Mapping[str, Array]) -> Array:
-    """The values of a term in its one spelling, for arrays of one shape."""
+    """Values of a term with canonical name, for arrays of equal shape."""
     if wave := _WAVE.fullmatch(name):
         function = np.sin if wave[1] == "sin" else np.cos
         return np.asarray(function(float(wave[2] or 1) * values[wave[3]]), dtype=np.float64)
@@ -73,7 +73,7 @@ class Basis:
     """`sin(k x)` and `cos(k x)` of every variable for every `k`."""
 
     def terms(self, variables: Sequence[str]) -> list[str]:
-        """Their names: by degree, then sines and cosines by frequency."""
+        """Names of the terms: monomials by degree, then sines and cosines by frequency."""
         found = []
         for degree in range(self.degree + 1):
             for choice in itertools.combinations_with_replacement(variables, degree):
@@ -84,7 +84,7 @@ class Basis:
         return found
 
     def features(self, x: Array, variables: Sequence[str]) -> Array:
-        """Their values `(N, P)` at the states `x (N, len(variables))`."""
+        """Values of the terms, `(N, P)`, at the states `x (N, len(variables))`."""
         values = dict(zip(variables, x.T, strict=True))
         return np.stack([evaluate(name, values) for name in self.terms(variables)], axis=-1)
 

@@ -1,6 +1,6 @@
-"""Waves on a circle: trajectories of the Korteweg-de Vries equation, their symmetries, their files.
+"""Trajectories of the Korteweg-de Vries equation on a circle, their symmetries and files.
 
-The "easy" data of Brandstetter, Welling and Worrall (2022), generated anew from a seed.
+The data follow the "easy" data set of Brandstetter, Welling and Worrall (2022).
 """
 
 from smnn.datasets.kdv._easy import SPLITS as SPLITS

@@ -1,9 +1,9 @@
-"""The "easy" data of Brandstetter, Welling and Worrall (2022): what is drawn, and its solution.
+"""The "easy" data set of Brandstetter, Welling and Worrall (2022).
 
 The initial values are sums of ten waves with one or two periods on the circle; the period `L` and
 the duration `T` vary by 10 %. Of 250 frames the last 140 are kept, on 256 points. The published
-data were never seeded, so there are no reference trajectories: a data set here is a seed, and
-trajectory `i` of a split depends on nothing but the seed, the split and `i`.
+generator has no seed, so there are no reference trajectories. Here trajectory `i` of a split
+depends only on the seed, the split and `i`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ SPLITS: tuple[Split, ...] = get_args(Split)
 LENGTH, DURATION, SPREAD = 128.0, 50.0, 0.1
 POINTS, FRAMES, KEPT, WAVES = 256, 250, 140, 10
 CHUNK = 64
-"""Trajectories that a CPU computes together, for its caches; a GPU takes all."""
+"""Trajectories per batch on a CPU, chosen for its caches; a GPU computes all at once."""
 DRIFT = 0.02
-"""Largest change of the energy that is believed, relatively; aliasing alone makes some 0.1 %."""
+"""Largest accepted relative change of the energy; aliasing alone causes about 0.1 %."""
 
 
 class Waves(NamedTuple):
-    """Initial values: what has been drawn for each trajectory."""
+    """Random parameters of the initial values of each trajectory."""
 
     length: Array
     """`(N,)` period."""
@@ -41,7 +41,7 @@ class Waves(NamedTuple):
     phase: Array
     """`(N, 10)`."""
     number: NDArray[np.int64]
-    """`(N, 10)` periods of each wave on the circle."""
+    """`(N, 10)` number of periods of each wave on the circle."""
 
     def values(self, x: Array) -> Array:
         """The waves `(N, X)` at the points `x (N, X)`."""
@@ -59,7 +59,7 @@ class Waves(NamedTuple):
 
 @dataclass(frozen=True)
 class Trajectories:
-    """Solutions on their grids, as the published files hold them."""
+    """Solutions on their grids, as in the published files."""
 
     u: Array
     """`(N, frames, X)`."""
@@ -68,9 +68,9 @@ class Trajectories:
     t: Array
     """`(N, frames)` times since the initial values."""
     dx: Array
-    """`(N,)` distance of two points."""
+    """`(N,)` spacing of the points."""
     dt: Array
-    """`(N,)` time from frame to frame."""
+    """`(N,)` time between frames."""
 
     def __len__(self) -> int:
         return len(self.u)
@@ -88,12 +88,12 @@ class Trajectories:
 
 
 def draw(split: Split, indices: Sequence[int], seed: int = 0) -> Waves:
-    """What is random about trajectories, drawn in the order of the published generator.
+    """Draw the random parameters of trajectories, in the order of the published generator.
 
     Args:
         split: `"train"`, `"valid"` or `"test"`.
-        indices: Which trajectories of the split; each has random numbers of its own.
-        seed: Of the whole data set.
+        indices: Trajectories of the split; each has its own random stream.
+        seed: Random seed of the data set.
     """
     if split not in SPLITS:
         raise ValueError(f"split: got {split!r}; expected one of {', '.join(map(repr, SPLITS))}.")
@@ -124,15 +124,15 @@ def simulate(
 
     Args:
         waves: The initial values.
-        form: `"advective"` equals the published generator to 1e-6; `"conservative"` is closer to
-            the equation. See `evolve`.
-        substeps: Steps of the integrator from frame to frame; by default 8 to 64, as the height of
-            the initial values asks for (error then below 1e-6).
-        device: Where to compute.
-        tick: Called with the number of trajectories that have been solved since the last call.
+        form: `"advective"` agrees with the published generator to 1e-6; `"conservative"` is closer
+            to the equation. See `evolve`.
+        substeps: Integration steps per frame; by default 8 to 64 depending on the height of the
+            initial values, for errors below 1e-6.
+        device: Device of the computation.
+        tick: Called with the number of trajectories solved since the last call.
 
     Raises:
-        ArithmeticError: A solution lost its energy: the steps were too long.
+        ArithmeticError: A solution did not conserve its energy: the steps were too long.
     """
     n = len(waves.length)
     dx, dt = waves.length / POINTS, waves.duration / (FRAMES - 1)
@@ -141,7 +141,7 @@ def simulate(
     steps = _substeps(initial) if substeps is None else np.full(n, substeps)
     u = np.empty((n, KEPT, POINTS))
     chunk = CHUNK
-    if torch.device(device).type != "cpu":  # its time goes with the number of steps alone
+    if torch.device(device).type != "cpu":  # the time depends only on the number of steps
         chunk, steps = n, np.full(n, steps.max(initial=1))
     for size in np.unique(steps):
         group = np.flatnonzero(steps == size)
@@ -160,21 +160,21 @@ def simulate(
 
 
 def _substeps(initial: Array) -> NDArray[np.int64]:
-    """High waves become steep and fast: the steps follow their height."""
+    """Number of steps by height, because high waves become steep and fast."""
     height = np.abs(initial).max(1)
     return np.select([height <= 1.2, height <= 1.7, height <= 2.3], [8, 16, 32], 64)
 
 
 def _check_energy(initial: Array, u: Array, steps: NDArray[np.int64]) -> None:
-    """The energy is an invariant: a solution that has lost it is none."""
+    """Check the conservation of energy."""
     before, after = np.mean(initial**2, 1), np.mean(u[:, -1] ** 2, 1)
     with np.errstate(invalid="ignore"):
         bad = ~(np.abs(after / before - 1) < DRIFT)
     if bad.any():
         i = int(np.flatnonzero(bad)[0])
         raise ArithmeticError(
-            f"{bad.sum()} of {len(u)} trajectories did not keep their energy (trajectory {i}: "
-            f"{before[i]:.6g} became {after[i]:.6g}, {steps[i]} substeps); give more substeps."
+            f"{bad.sum()} of {len(u)} trajectories did not conserve their energy (trajectory {i}: "
+            f"{before[i]:.6g} became {after[i]:.6g}, {steps[i]} substeps); use more substeps."
         )
 
 

@@ -1,6 +1,6 @@
-"""KdV data on disk, in the layout of the published files.
+"""KdV data in HDF5 files with the published layout.
 
-One HDF5 group, `train`, `valid` or `test`, holds `pde_140-256 (N, 140, 256)`, `x (N, 256)`,
+One group, `train`, `valid` or `test`, contains `pde_140-256 (N, 140, 256)`, `x (N, 256)`,
 `t (N, 140)`, `dx (N,)` and `dt (N,)`, all float64.
 """
 
@@ -18,17 +18,18 @@ import torch
 
 from smnn._util.files import InputError, check_file, writing
 from smnn._util.optional import require
-from smnn.data._netcdf import DataFormatError, check_dataset, check_library
+from smnn.data import DataFormatError
+from smnn.data._netcdf import check_dataset, check_library
 from smnn.datasets.kdv._easy import KEPT, POINTS, SPLITS, Split, Trajectories, draw, simulate
 from smnn.datasets.kdv._solver import Form
 
 PIECE = 32
-"""Trajectories that are written at a time; what an interruption can cost."""
+"""Trajectories written at a time, which are lost on interruption."""
 NAME = f"pde_{KEPT}-{POINTS}"
 
 
-class KdVFileError(ValueError):
-    """A file is not what it was taken for: says what was found and what was expected."""
+class KdVFileError(DataFormatError):
+    """A file of KdV data is missing, damaged, or laid out differently."""
 
 
 def write_easy(
@@ -41,28 +42,28 @@ def write_easy(
     device: str | torch.device = "cpu",
     tick: Callable[[int], None] = lambda count: None,
 ) -> Path:
-    """Generate a split of the "easy" data set into a file. An interrupted call is taken up again.
+    """Generate a split of the "easy" data set into a file; an interrupted call can be resumed.
 
-    The file appears when it is complete; until then, what is done lies beside it under the name
-    `PATH.part`, and a later call with the same arguments goes on from there.
+    The file appears when it is complete. Until then the data are in `PATH.part`, from which a later
+    call with the same arguments continues.
 
     Args:
-        path: Where; an existing file is replaced.
+        path: Path of the file; an existing file is replaced.
         split: As in `easy`.
         count: As in `easy`.
         seed: As in `easy`.
         form: As in `easy`.
         device: As in `easy`.
-        tick: As in `easy`; trajectories of an earlier call are told at once.
+        tick: As in `easy`; trajectories of an earlier call are reported at once.
 
     Raises:
-        OutputError: It cannot be written.
+        OutputError: The file cannot be written.
     """
     path = Path(path)
     part = path.with_name(path.name + ".part")
     settings = json.dumps({"split": split, "count": count, "seed": seed, "form": form})
     h5py = require("h5py", "write KdV data")
-    draw(split, [], seed)  # a wrong split is told before anything is written
+    draw(split, [], seed)  # validates the split before anything is written
     with writing(path), _h5py_failures(part):
         with _opened_part(h5py, part, settings) as file:
             group = file[split] if split in file else _make(file, split, count)
@@ -76,7 +77,7 @@ def write_easy(
                 )
                 for name, values in _columns(found).items():
                     group[name][done:end] = values
-                file.flush()  # the values are there before they are counted
+                file.flush()  # values are written before they are counted
                 file.attrs["done"] = done = end
                 file.flush()
             file.attrs["smnn"] = settings
@@ -107,10 +108,10 @@ def _make(file: Any, split: str, count: int) -> Any:
 
 @contextlib.contextmanager
 def _opened_part(h5py: Any, part: Path, settings: str) -> Iterator[Any]:
-    """The unfinished file, if it belongs to the same settings and is whole; else a new one."""
+    """The unfinished file, if it is intact and has the same settings; otherwise a new one."""
     file = None
     if part.exists():
-        # A process that was killed while writing may have left anything: then start again.
+        # A killed process may have left a damaged file: then start again.
         with contextlib.suppress(OSError, RuntimeError, KeyError, ValueError):
             file = h5py.File(part, "r+")
         if file is not None and not _continues(file, settings):
@@ -124,7 +125,7 @@ def _opened_part(h5py: Any, part: Path, settings: str) -> Iterator[Any]:
 
 
 def _continues(file: Any, settings: str) -> bool:
-    """Whether a file holds the beginning of what is to be written, and can be read."""
+    """Whether a file is readable and contains the beginning of the data to be written."""
     wanted = json.loads(settings)
     try:
         if file.attrs.get("settings") != settings:
@@ -141,7 +142,7 @@ def _continues(file: Any, settings: str) -> bool:
 
 @contextlib.contextmanager
 def _h5py_failures(part: Path) -> Iterator[None]:
-    """What the system refused inside h5py, which tells some of it as other errors."""
+    """Convert errors of the operating system that h5py reports as other errors."""
     try:
         yield
     except (RuntimeError, ValueError) as error:
@@ -151,16 +152,16 @@ def _h5py_failures(part: Path) -> Iterator[None]:
 
 
 def read_file(path: str | Path, split: Split | None = None) -> Trajectories:
-    """Read a file in the published layout, whoever wrote it.
+    """Read a file in the published layout.
 
     Args:
-        path: Where.
-        split: Which group; the only one by default.
+        path: Path of the file.
+        split: Group to read; by default the only one.
 
     Raises:
-        KdVFileError: It is not there, not HDF5, or not laid out so; names what is missing. Also for
-            trajectories that are zero everywhere: the published generator leaves them where its
-            solver failed.
+        KdVFileError: The file is missing, not HDF5, or laid out differently, or trajectories are
+            not finite or zero everywhere, as the published generator leaves them if its solver
+            fails.
     """
     h5py = require("h5py", "read KdV data")
     path = Path(path)
@@ -171,11 +172,11 @@ def read_file(path: str | Path, split: Split | None = None) -> Trajectories:
         check_library(path)
         with h5py.File(path, "r") as file:
             found = _arrays(path, h5py, file, split)
-    except (InputError, DataFormatError) as error:
-        raise KdVFileError(str(error)) from None
     except KdVFileError:
         raise
-    except Exception as error:  # whatever h5py makes of a damaged file
+    except (InputError, DataFormatError) as error:
+        raise KdVFileError(str(error)) from None
+    except Exception as error:  # h5py raises various errors for damaged files
         what = (str(error).splitlines() or [""])[0]
         raise KdVFileError(f"{path} is not a readable HDF5 file ({what}).") from None
     return _checked(path, *found)
@@ -188,7 +189,7 @@ def _arrays(
     if split is None and len(groups) != 1:
         raise KdVFileError(
             f"{path}: got the groups {', '.join(map(repr, file)) or 'none'}; expected one of "
-            f"{', '.join(map(repr, SPLITS))}. Say which with split=."
+            f"{', '.join(map(repr, SPLITS))}. Choose one with split=."
         )
     name = groups[0] if split is None else split
     if name not in file:

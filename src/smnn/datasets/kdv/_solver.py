@@ -1,7 +1,7 @@
-"""The Korteweg-de Vries equation on a circle, for many initial values at once.
+"""Batched solver of the Korteweg-de Vries equation on a circle.
 
 Fourier modes in space and ETDRK4 in time (Cox and Matthews 2002, with the contour integrals of
-Kassam and Trefethen 2005): the stiff linear part is exact, the step is limited by the waves alone.
+Kassam and Trefethen 2005): the stiff linear part is exact and does not limit the step.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 Form = Literal["advective", "conservative"]
 FORMS = get_args(Form)
 CONTOUR = 32
-"""Points of the contour; the coefficients are then exact to rounding."""
+"""Points of the contour, enough for coefficients exact to rounding."""
 
 
 def evolve(
@@ -31,19 +31,19 @@ def evolve(
 ) -> Tensor:
     r"""Solve $u_t + u\,u_x + u_{xxx} = 0$ with periodic boundaries.
 
-    `"advective"` takes the product $u\,u_x$ on the grid, as the published data do. Its aliasing
-    puts it $2 \times 10^{-5}$ from the equation in the median; the last mode, which has no odd
-    derivatives, is kept. `"conservative"` takes
-    $\tfrac12 (u^2)_x$, which is closer by two orders of magnitude. Neither removes modes.
+    `"advective"` computes the product $u\,u_x$ on the grid, like the published generator. Aliasing
+    causes a median error of $2 \times 10^{-5}$; the last mode, which has no odd derivatives, is
+    kept. `"conservative"` computes $\tfrac12 (u^2)_x$, whose error is two orders of magnitude
+    smaller. Neither form removes modes.
 
     Args:
         u: `(B, X)` initial values, float64, `X` even.
         length: `(B,)` periods.
-        dt: `(B,)` time from one frame to the next.
-        frames: Frames in all, the initial values included.
-        skip: Frames at the beginning that are not returned.
-        form: How the nonlinear term is computed.
-        substeps: Steps of the integrator from one frame to the next.
+        dt: `(B,)` time between frames.
+        frames: Number of frames, including the initial values.
+        skip: Number of initial frames that are not returned.
+        form: Form of the nonlinear term.
+        substeps: Integration steps per frame.
 
     Returns:
         `(B, frames - skip, X)`.
@@ -73,14 +73,14 @@ def evolve(
 
 
 def wavenumbers(points: int, length: Tensor) -> Tensor:
-    """`(B, points/2 + 1)`; that of the last mode is 0: an odd derivative of it is not defined."""
+    """`(B, points/2 + 1)`; zero for the last mode, whose odd derivatives are undefined."""
     m = torch.arange(points // 2 + 1, dtype=torch.float64, device=length.device)
     m[-1] = 0
     return 2 * math.pi * m / length[:, None]
 
 
 def derivative(u: Tensor, length: Tensor, order: int) -> Tensor:
-    """Spectral derivative of `u (B, ..., X)` in space, for periods `(B,)` and any odd order."""
+    """Spectral derivative of odd order of `u (B, ..., X)` in space, for periods `(B,)`."""
     X = u.shape[-1]
     k = wavenumbers(X, length.double())
     k = k.reshape(len(k), *(1,) * (u.ndim - 2), -1)
@@ -105,7 +105,7 @@ def _nonlinear(k: Tensor, X: int, form: Form) -> Callable[[Tensor], Tensor]:
 
 
 def _frame(scheme: _Scheme, substeps: int) -> Callable[[Tensor], Tensor]:
-    """Modes from one frame to the next; on a GPU recorded once and replayed."""
+    """Advance modes by one frame; on a GPU by a recorded CUDA graph."""
 
     def advance(v: Tensor) -> Tensor:
         for _ in range(substeps):
@@ -117,7 +117,7 @@ def _frame(scheme: _Scheme, substeps: int) -> Callable[[Tensor], Tensor]:
     held = torch.zeros_like(scheme.whole)
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):  # plans and work spaces must be there before the recording
+    with torch.cuda.stream(side):  # allocates plans and work spaces before the recording
         scheme.step(held)
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
@@ -125,7 +125,7 @@ def _frame(scheme: _Scheme, substeps: int) -> Callable[[Tensor], Tensor]:
         held.copy_(advance(held))
 
     def replay(v: Tensor, reads: _Scheme = scheme) -> Tensor:
-        del reads  # the recording reads its coefficients: they must live as long as it does
+        del reads  # keeps the coefficients alive that the graph reads
         held.copy_(v)
         graph.replay()
         return held.clone()
@@ -134,13 +134,13 @@ def _frame(scheme: _Scheme, substeps: int) -> Callable[[Tensor], Tensor]:
 
 
 class _Scheme:
-    """The coefficients of one step size per trajectory."""
+    """Coefficients for the step size of each trajectory."""
 
     def __init__(self, k: Tensor, h: Tensor, nonlinear: Callable[[Tensor], Tensor]) -> None:
         linear = 1j * k**3 * h[:, None]
         self.nonlinear = nonlinear
         self.whole, self.half = torch.exp(linear), torch.exp(linear / 2)
-        # Means over a circle around each point: the formulas themselves cancel near zero.
+        # Means over a circle around each point avoid cancellation near zero.
         angle = math.pi * (torch.arange(CONTOUR, dtype=torch.float64, device=h.device) + 0.5)
         z = linear[..., None] + torch.exp(2j * angle / CONTOUR)
         e, h_ = torch.exp(z), h[:, None]

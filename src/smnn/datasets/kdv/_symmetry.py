@@ -1,7 +1,7 @@
-r"""Maps that make solutions of $u_t + u\,u_x + u_{xxx} = 0$ out of solutions.
+r"""Symmetries of $u_t + u\,u_x + u_{xxx} = 0$: maps from solutions to solutions.
 
-The four Lie point symmetries (Brandstetter, Welling and Worrall 2022) and the mirror image, which
-is not continuous. A shift in time is a choice of the first frame, so it is a draw, not a map.
+These are three of the four Lie point symmetries (Brandstetter, Welling and Worrall 2022) and the
+discrete reflection. The fourth, a shift in time, corresponds to the choice of the first frame.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ class Frames(NamedTuple):
 
 
 def shift(frames: Frames, part: Tensor) -> Frames:
-    r"""Move along the circle: $u(x + \epsilon L, t)$.
+    r"""Translate along the circle: $u(x + \epsilon L, t)$.
 
     Args:
         frames: Solutions.
-        part: `(B,)` of the period, any real number: between points the waves are interpolated by
-            their Fourier modes.
+        part: `(B,)` fraction of the period; between points, frames are interpolated by their
+            Fourier modes.
     """
     return frames._replace(u=_turned(frames.u, part[:, None]))
 
 
 def boost(frames: Frames, speed: Tensor) -> Frames:
-    """Watch from a moving frame: $u(x + v t, t) - v$, with $t = 0$ at the first frame.
+    """Change to a moving frame: $u(x + v t, t) - v$, with $t = 0$ at the first frame.
 
     Args:
         frames: Solutions.
@@ -66,18 +66,18 @@ def rescale(frames: Frames, epsilon: Tensor) -> Frames:
 
 
 def mirror(frames: Frames, which: Tensor) -> Frames:
-    """Run backwards on the mirrored circle: $u(-x, -t)$.
+    """Reverse space and time: $u(-x, -t)$.
 
     Args:
         frames: Solutions.
-        which: `(B,)` true where it is to be done.
+        which: `(B,)` bool, the samples to reverse.
     """
     u = frames.u
     return frames._replace(u=torch.where(which[:, None, None], u.flip(1, 2), u))
 
 
 def _turned(u: Tensor, part: Tensor) -> Tensor:
-    """Each frame `(B, frames, X)` moved by a part `(B, frames or 1)` of the period."""
+    """Frames `(B, frames, X)` translated by fractions `(B, frames or 1)` of the period."""
     X = u.shape[-1]
     m = torch.arange(X // 2 + 1, device=u.device, dtype=u.dtype)
     angle = 2 * math.pi * part[..., None] * m
@@ -87,19 +87,19 @@ def _turned(u: Tensor, part: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Symmetries:
-    """How far training data are varied. The defaults are those of the published experiments."""
+    """Random symmetries for data augmentation, by default those of the published experiments."""
 
     shift: float = 1.0
-    """Largest shift, as a part of the period: uniform in plus or minus half of it."""
+    """Width of the uniform distribution of shifts, as a fraction of the period."""
     boost: float = 0.4
-    """Largest speed: uniform in plus or minus this."""
+    """Half-width of the uniform distribution of speeds."""
     scale: float = 0.1
-    """Largest exponent: uniform in plus or minus half of it."""
+    """Width of the uniform distribution of exponents."""
     mirror: bool = False
-    """Whether half of the samples are mirrored; the published experiments do not."""
+    """Whether to reverse half of the samples, which the published experiments do not."""
 
     def __call__(self, frames: Frames) -> Frames:
-        """Apply to each sample what is drawn for it, in the published order."""
+        """Apply random symmetries to each sample, in the published order."""
         u = frames.u
 
         def uniform(largest: float) -> Tensor:

@@ -1,1 +1,1 @@
-"""Fitting coefficients and states, and selecting terms."""
+"""Fitting: smoothing, regression, joint fit of states and coefficients, term selection."""

@@ -1,8 +1,8 @@
-"""How sure a choice of terms is: the joint fit on resampled stretches of time.
+"""Bootstrap of the term selection by resampling time segments.
 
-The elimination of the states leaves, for every node, a few rows in the coefficients alone: what
-that node adds to what the nodes before it said. Stretches of such rows are drawn with replacement
-and the terms chosen anew. No trajectory is fitted again, so hundreds of resamples cost little.
+Eliminating the states leaves a few rows in the coefficients for every node. Segments of these rows
+are drawn with replacement and the terms are selected again. No trajectory is refitted, so hundreds
+of resamples are cheap.
 """
 
 from __future__ import annotations
@@ -12,24 +12,22 @@ from typing import Any
 
 import numpy as np
 
-from smnn.discovery._fit.arrays import Array, triangle_of
-from smnn.discovery._fit.refine import Fit, Refiner
+from smnn.discovery._arrays import Array, triangle_of
+from smnn.discovery._fit.refine import JointFit, Refiner
 from smnn.discovery._fit.selection import penalty_for, select
 
-STRETCHES = 40
-"""Stretches of time that the data are cut into, at most."""
-SHORTEST = 4
-"""Nodes in a stretch, at least."""
+SEGMENTS = 40  # Maximum number of time segments
+SHORTEST = 4  # Minimum number of nodes per segment
 
 
 def resample(
-    refiner: Refiner, fit: Fit, count: int, rng: np.random.Generator
+    refiner: Refiner, fit: JointFit, count: int, rng: np.random.Generator
 ) -> tuple[Array, Array]:
     """Resample the data of a fit.
 
     Returns:
-        (V, P) share of the resamples that chose a term, and (V, P) standard deviation of the
-        coefficients when the terms are those of the fit.
+        (V, P) fraction of the resamples that selected a term, and (V, P) standard deviation of the
+        coefficients for the terms of the fit.
     """
     rules = refiner.rules
     free = rules.allowed
@@ -68,13 +66,13 @@ def resample(
 
 
 def _triangles(left: Array, refiner: Refiner) -> list[Array]:
-    """The rows of every stretch, reduced to a triangle."""
+    """Rows of every segment, reduced to a triangle."""
     N, D, width = left.shape
     starts = refiner.nodes.starts
-    if len(starts) - 1 >= STRETCHES:  # many series: each goes as a whole
-        edges = starts[np.linspace(0, len(starts) - 1, STRETCHES + 1).astype(int)]
+    if len(starts) - 1 >= SEGMENTS:  # many series: resample whole series
+        edges = starts[np.linspace(0, len(starts) - 1, SEGMENTS + 1).astype(int)]
     else:
-        edges = np.linspace(0, N, max(min(STRETCHES, N // SHORTEST), 2) + 1).astype(int)
+        edges = np.linspace(0, N, max(min(SEGMENTS, N // SHORTEST), 2) + 1).astype(int)
     out = []
     for a, b in itertools.pairwise(edges):
         rows = left[a:b].reshape(-1, width)

@@ -1,16 +1,15 @@
-"""Least squares for a chain of states with a border: one sweep of Householder reflections.
+"""Bordered block-bidiagonal least squares by one sweep of Householder reflections.
 
-The unknowns are the changes `dx_k` of the states at the nodes of all series, one after another, and
-the changes `dp` of `m` parameters that every step shares. The rows are
+The unknowns are the updates `dx_k` of the states at all nodes and the updates `dp` of `m`
+parameters shared by all steps. The rows are
 
     step     wq_k (dx_{k+1} - A_k dx_k - B_k dp) = -wq_k r_k      where node k + 1 follows node k
     data     wd_k dx_k = wd_k e_k
 
-The states are eliminated one by one; what is left of every node are a few rows in `dp` alone. They
-are kept apart, so that a bootstrap can weigh pieces of the data anew without another sweep. No
-normal equations: step rows may be many orders of magnitude heavier than data rows (a model that is
-to hold exactly), and they are put first, which is what keeps Householder reflections accurate row
-by row (Cox and Higham 1998).
+The states are eliminated one by one; each node leaves a few rows in `dp` alone. These rows are
+stored per node, so that a bootstrap can reweight parts of the data without another sweep. Normal
+equations are avoided: step rows may be many orders of magnitude heavier than data rows, and placing
+them first keeps Householder reflections row-wise accurate (Cox and Higham 1998).
 """
 
 from __future__ import annotations
@@ -20,39 +19,30 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 
-from smnn.discovery._fit.arrays import Array, Flags
+from smnn.discovery._arrays import Array, Flags
 
 
 class Chain(NamedTuple):
-    """The rows; `N` nodes, `D` components of a state, `m` parameters."""
+    """Rows of the problem; `N` nodes, `D` state components, `m` parameters."""
 
-    A: Array
-    """(N, D, D); the entry of the last node of a series is not used."""
-    B: Array
-    """(N, D, m)."""
-    r: Array
-    """(N, D)."""
-    wq: Array
-    """(N, D); all zero where no node follows in the same series."""
-    wd: Array
-    """(N, D); zero where nothing was measured."""
-    e: Array
-    """(N, D)."""
-    follows: Flags
-    """(N,) whether node k + 1 belongs to the same series."""
+    A: Array  # (N, D, D); the entry of the last node of a series is unused
+    B: Array  # (N, D, m)
+    r: Array  # (N, D)
+    wq: Array  # (N, D); zero where no node follows in the same series
+    wd: Array  # (N, D); zero where values are missing
+    e: Array  # (N, D)
+    follows: Flags  # (N,) whether node k + 1 belongs to the same series
 
 
 class Eliminated(NamedTuple):
-    """What a sweep leaves."""
+    """Result of a sweep."""
 
-    kept: Array
-    """(N, D, 2D + m + 1) rows of the triangle of the states, with its right-hand side last."""
-    left: Array
-    """(N, D, m + 1) rows in the parameters alone."""
+    kept: Array  # (N, D, 2D + m + 1) triangular rows of the states, right-hand side last
+    left: Array  # (N, D, m + 1) rows in the parameters alone
 
     @property
     def log_determinant(self) -> float:
-        """Of the triangle of the states: the sum of the logarithms of its diagonal."""
+        """Log-determinant of the triangular factor of the states."""
         D = self.kept.shape[1]
         diagonal = np.abs(self.kept[:, np.arange(D), np.arange(D)])
         return float(np.log(np.maximum(diagonal, np.finfo(float).tiny)).sum())
@@ -60,7 +50,7 @@ class Eliminated(NamedTuple):
 
 @numba.njit(cache=True)
 def _reflect(W: Array, top: int, rows: int, column: int, end: int) -> None:
-    """Make `W[top + 1:rows, column]` zero; the columns up to `end` follow."""
+    """Annihilate `W[top + 1:rows, column]`, updating the columns up to `end`."""
     norm2 = 0.0
     for i in range(top, rows):
         norm2 += W[i, column] * W[i, column]
@@ -69,7 +59,7 @@ def _reflect(W: Array, top: int, rows: int, column: int, end: int) -> None:
     alpha = W[top, column]
     beta = -np.sqrt(norm2) if alpha > 0.0 else np.sqrt(norm2)
     head = alpha - beta
-    scale = -1.0 / (beta * head)  # 2 / |v|^2 with v = (head, rest)
+    scale = -1.0 / (beta * head)  # 2 / |v|^2 with v = (head, tail)
     for j in range(column + 1, end):
         dot = head * W[top, j]
         for i in range(top + 1, rows):
@@ -102,7 +92,7 @@ def _sweep(
     W = np.zeros((3 * D, width))
     fresh = True
     for k in range(N):
-        if fresh:  # a weak anchor at the first node: no state is ever quite undetermined
+        if fresh:  # a weak anchor at the first node, so that no state is undetermined
             W[:, :] = 0.0
             for i in range(D):
                 W[D + i, i] = anchor[i]
@@ -128,7 +118,7 @@ def _sweep(
                 _reflect(W, D + j, 3 * D, D + j, width)
             for i in range(D):
                 left[k, i, :] = W[2 * D + i, 2 * D :]
-            for i in range(D):  # the next node's rows take the place of this one's
+            for i in range(D):  # move the rows of the next node into place
                 for j in range(D):
                     W[D + i, j] = W[D + i, D + j]
                     W[D + i, D + j] = 0.0
@@ -165,7 +155,7 @@ def eliminate(chain: Chain, anchor: Array) -> Eliminated:
 
     Args:
         chain: The rows.
-        anchor: (D,) weights of rows `dx = 0` at the first node of every series; tiny.
+        anchor: (D,) small weights of rows `dx = 0` at the first node of every series.
     """
     N, D, m = chain.B.shape
     kept = np.empty((N, D, 2 * D + m + 1))
@@ -176,7 +166,7 @@ def eliminate(chain: Chain, anchor: Array) -> Eliminated:
 
 
 def states_for(eliminated: Eliminated, chain: Chain, dp: Array) -> Array:
-    """The changes of the states (N, D) for given changes of the parameters."""
+    """Back-substitute for the state updates (N, D), given the parameter updates."""
     dx = np.empty(eliminated.kept.shape[:2])
     _back(eliminated.kept, np.ascontiguousarray(chain.follows), np.ascontiguousarray(dp), dx)
     return dx

@@ -1,9 +1,9 @@
-"""The way of the paper: networks write down states and coefficients, the solver answers.
+"""Discovery with networks, as in the paper: predicted states and coefficients, and the solver.
 
-A window of the data goes through a network that proposes its states; the coefficients come from a
-second network with a learned input. The terms at the proposed states are the right-hand side of a
-linear ODE that the solver integrates; its trajectory and the proposed states must both match the
-data. After every cycle of training the smallest coefficients are switched off for good.
+One network maps a window of the data to its states; another one with a learned input returns the
+coefficients. The terms at the predicted states are the right-hand side of a linear ODE that the
+solver integrates. Its trajectory and the predicted states are both fitted to the data. After every
+training cycle, small coefficients are set to zero permanently.
 """
 
 from __future__ import annotations
@@ -18,13 +18,11 @@ import torch
 from torch import Tensor, nn
 
 from smnn._solver.api import solve
-from smnn.discovery._fit.arrays import Array, Flags, root_mean_square
-from smnn.discovery._fit.one_shot import regression_deviation, regression_of
-from smnn.discovery._fit.pipeline import Outcome
-from smnn.discovery._fit.question import Question
-from smnn.discovery._fit.series import DataError, Nodes
+from smnn.discovery._arrays import Array, Flags, root_mean_square
+from smnn.discovery._fit.data import DataError, FitInput, FitResult, Nodes, left_out
+from smnn.discovery._fit.regression import regression_deviation, regression_of
 from smnn.discovery._fit.smoothing import smooth
-from smnn.discovery._terms.terms import CompiledTerms
+from smnn.discovery._terms import CompiledTerms
 
 LINKS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
@@ -37,18 +35,18 @@ LINKS: dict[str, Callable[[Tensor], Tensor]] = {
 
 @dataclass(frozen=True)
 class Neural:
-    """How the networks are trained.
+    """Training options of `Discovery(method="neural")`.
 
     Args:
-        cycles: Rounds of training; between two, small coefficients are switched off.
-        steps: Optimisation steps of a round.
-        batch: Windows in a step.
-        window: Times in a window.
+        cycles: Training cycles; small coefficients are set to zero between cycles.
+        steps: Optimizer steps per cycle.
+        batch: Windows per step.
+        window: Times per window.
         width: Units of the two hidden layers of each network.
-        rate: Learning rate, lowered to a hundredth in every round along a cosine.
-        cut: Smallest share of its right-hand side that a term must have to stay.
-        accuracy: Derivatives that the solver carries beyond the order of the equations.
-        device: Where to train; a GPU if there is one by default.
+        rate: Initial learning rate; decays to one per cent of it in every cycle (cosine schedule).
+        cut: Threshold of a term, as a fraction of its right-hand side.
+        accuracy: Number of derivatives of the solver beyond the order of the equations.
+        device: Device for training; by default a GPU if one is available.
     """
 
     cycles: int = 6
@@ -63,13 +61,13 @@ class Neural:
 
 
 class Networks(nn.Module):
-    """States of windows and coefficients of terms.
+    """Networks for the states of windows and the coefficients of terms.
 
     Args:
         terms: The compiled library.
-        order: Of the equations.
-        scale: (D,) size of the states.
-        unit: (V, P) size of a coefficient whose term makes up the whole right-hand side.
+        order: Order of the equations.
+        scale: (D,) root mean square of the states.
+        unit: (V, P) coefficient at which a term alone has the size of the right-hand side.
         settings: Sizes.
         link: Name of the function around the sum of terms.
     """
@@ -91,7 +89,7 @@ class Networks(nn.Module):
         self.scale = nn.Buffer(torch.as_tensor(scale))
         self.unit = nn.Buffer(torch.as_tensor(unit))
         self.mask = nn.Buffer(torch.ones(self.V, self.P, dtype=torch.float64))
-        self.held = nn.Buffer(torch.zeros(self.V, self.P, dtype=torch.float64))
+        self.fixed = nn.Buffer(torch.zeros(self.V, self.P, dtype=torch.float64))
         self.base = nn.Buffer(torch.zeros(self.V, self.P, dtype=torch.float64))
         self.mix = nn.Buffer(torch.eye(self.P, dtype=torch.float64).repeat(self.V, 1, 1))
         self.seed = nn.Parameter(torch.randn(1, 64))
@@ -100,21 +98,21 @@ class Networks(nn.Module):
         self.double()
 
     def Xi(self) -> Tensor:
-        """(V, P): what a cycle began with, and what the network has added since."""
+        """(V, P) coefficients: those at the start of the cycle plus the output of the network."""
         free = self.coefficients(self.seed).view(self.V, self.P, 1)
-        return self.held + (self.base + (self.mix @ free).squeeze(-1) * self.unit) * self.mask
+        return self.fixed + (self.base + (self.mix @ free).squeeze(-1) * self.unit) * self.mask
 
     def begin_cycle(self, gram: Tensor) -> None:
-        """Go on from the present coefficients, in coordinates in which the terms are independent.
+        """Continue from the present coefficients, in coordinates that decorrelate the terms.
 
-        Terms such as x and x^3 are nearly the same on most data; gradients find the small
-        difference only after the large sum has been divided out.
+        Terms such as x and x^3 are strongly correlated on most data, which makes the problem badly
+        conditioned for gradient descent.
 
         Args:
-            gram: (P, P) means of products of the terms, each of mean square one.
+            gram: (P, P) correlation matrix of the terms.
         """
         with torch.no_grad():
-            self.base.copy_(self.Xi() - self.held)
+            self.base.copy_(self.Xi() - self.fixed)
             for v in range(self.V):
                 on = self.mask[v].nonzero()
                 among = gram[on, on.T]
@@ -126,7 +124,7 @@ class Networks(nn.Module):
             last.bias.mul_(0.0)
 
     def forward(self, window: Tensor, inputs: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
-        """Proposed states and the solver's trajectory, both (B, T, D).
+        """Predicted states and the solver's trajectory, both (B, T, D).
 
         Args:
             window: (B, T, D) smoothed states.
@@ -156,14 +154,14 @@ class Networks(nn.Module):
 def _perceptron(inside: int, width: int, outside: int) -> nn.Sequential:
     layers = [nn.Linear(inside, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU()]
     last = nn.Linear(width, outside)
-    with torch.no_grad():  # begins near "no correction"
+    with torch.no_grad():  # small initial output
         last.weight.mul_(0.1)
         last.bias.mul_(0.1)
     return nn.Sequential(*layers, last)
 
 
 class _Windows:
-    """Windows of the data on a device, drawn at random."""
+    """Random windows of the data on a device."""
 
     def __init__(self, nodes: Nodes, Z: Array, settings: Neural, device: torch.device) -> None:
         T = settings.window
@@ -171,7 +169,7 @@ class _Windows:
         if len(first) == 0:
             raise DataError(
                 f"no series has {T} times without a gap; choose a smaller window: "
-                "Discovery(method='neural', neural={'window': ...})."
+                "Discovery(method='neural', neural=Neural(window=...))."
             )
 
         def put(values: Any) -> Tensor:
@@ -193,7 +191,7 @@ class _Windows:
 
 
 def _first_nodes(follows: Flags, T: int) -> Array:
-    """Nodes from which T - 1 steps follow."""
+    """Nodes that are followed by T - 1 steps without a gap."""
     run = np.concatenate([[0], np.cumsum(follows)])
     last = len(follows) - T + 1
     if last <= 0:
@@ -203,25 +201,25 @@ def _first_nodes(follows: Flags, T: int) -> Array:
 
 
 def discover_neurally(
-    question: Question,
+    data: FitInput,
     *,
     settings: Neural,
     rng: np.random.Generator,
-    say: Callable[[str], None],
-) -> Outcome:
-    """Train the networks and read the coefficients off.
+    progress: Callable[[str], None],
+) -> FitResult:
+    """Train the networks and return their coefficients.
 
     Raises:
-        DataError: If no series is as long as a window.
+        DataError: If every series is shorter than a window.
     """
     device = torch.device(settings.device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    nodes, order, link = question.nodes, question.order, question.link
+    nodes, order, link = data.nodes, data.order, data.link
     curves, sigma = smooth(nodes, order, rng)
     Z, top = np.concatenate([curves[..., r] for r in range(order)], -1), curves[..., order]
     with np.errstate(all="ignore"):
-        phi = question.terms.evaluate(np.concatenate([Z, nodes.U], -1))
-    question, keep, _ = question.usable(phi)
-    terms, rules, held, phi = question.terms, question.rules, question.held, phi[:, keep]
+        phi = data.terms.evaluate(np.concatenate([Z, nodes.U], -1))
+    data, keep, bad = data.usable(phi)
+    terms, rules, fixed, phi = data.terms, data.rules, data.fixed, phi[:, keep]
     unit = root_mean_square(top)[:, None] / root_mean_square(phi)[None]
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(int(rng.integers(2**31)))
@@ -231,14 +229,14 @@ def discover_neurally(
         networks.mask.copy_(torch.as_tensor(rules.allowed.astype(float)))
         windows = _Windows(nodes, Z, settings, device)
         generator = torch.Generator(device).manual_seed(int(rng.integers(2**31)))
-        networks.held.copy_(torch.as_tensor(np.where(rules.allowed, 0.0, held)))
+        networks.fixed.copy_(torch.as_tensor(np.where(rules.allowed, 0.0, fixed)))
         even = phi / root_mean_square(phi)
         gram = torch.as_tensor(even.T @ even / len(even), device=device)
-        losses = _train(networks, windows, gram, settings, generator, say)
+        losses = _train(networks, windows, gram, settings, generator, progress)
     Xi = networks.Xi().detach().cpu().numpy()
-    deviation = regression_deviation(regression_of(question, phi, top), Xi, rules)
+    deviation = regression_deviation(regression_of(data, phi, top), Xi, rules)
     report = {"losses": losses, "device": str(device)}
-    return Outcome(Xi, deviation, None, Z, sigma, report).among(keep)
+    return FitResult(Xi, deviation, None, Z, sigma, report, left_out(bad)).among(keep)
 
 
 def _train(
@@ -247,9 +245,9 @@ def _train(
     gram: Tensor,
     settings: Neural,
     generator: torch.Generator,
-    say: Callable[[str], None],
+    progress: Callable[[str], None],
 ) -> list[float]:
-    """All cycles; the mean loss of each one's last tenth."""
+    """Run all cycles; returns the mean loss over the last tenth of each."""
     device = windows.h.device
     on_gpu = device.type == "cuda"
     optimiser = torch.optim.Adam(
@@ -259,11 +257,11 @@ def _train(
     )
 
     def step(batch: tuple[Tensor, ...]) -> Tensor:
-        smoothed, data, seen, inputs, s = batch
+        smoothed, target, seen, inputs, s = batch
         optimiser.zero_grad(set_to_none=True)
         Z, y = networks(smoothed, inputs, s)
         weight = seen / networks.scale
-        loss = ((weight * (y - data)) ** 2).mean() + ((weight * (Z - data)) ** 2).mean()
+        loss = ((weight * (y - target)) ** 2).mean() + ((weight * (Z - target)) ** 2).mean()
         loss.backward()
         optimiser.step()
         return loss.detach()
@@ -272,7 +270,7 @@ def _train(
     found = []
     for cycle in range(settings.cycles):
         if cycle:
-            _switch_off(networks, settings.cut)
+            _prune(networks, settings.cut)
         networks.begin_cycle(gram)
         late: list[Tensor] = []
         for i in range(settings.steps):
@@ -287,12 +285,12 @@ def _train(
                 late.append(loss.clone())
         found.append(float(torch.stack(late).mean()))
         terms = int(networks.mask.sum())
-        say(f"cycle {cycle + 1} of {settings.cycles}: {terms} terms, loss {found[-1]:.3e}")
+        progress(f"cycle {cycle + 1} of {settings.cycles}: {terms} terms, loss {found[-1]:.3e}")
     return found
 
 
 def _recorded(step: Callable[[Any], Tensor], optimiser: torch.optim.Optimizer) -> Any:
-    """The step as a CUDA graph, where the package for training is installed."""
+    """The step as a CUDA graph, if the training extra is installed."""
     with contextlib.suppress(ImportError):
         from smnn.training import GraphedStep
 
@@ -300,7 +298,7 @@ def _recorded(step: Callable[[Any], Tensor], optimiser: torch.optim.Optimizer) -
     return step
 
 
-def _switch_off(networks: Networks, cut: float) -> None:
+def _prune(networks: Networks, cut: float) -> None:
     with torch.no_grad():
         share = (networks.Xi() / networks.unit).abs()
         networks.mask.mul_((share > cut).double())

@@ -1,217 +1,266 @@
-"""From nodes to coefficients: smooth, regress, refine, and ask how sure that is."""
+"""Stages of a fit: smoothing, regression, joint fit, corrections, bootstrap."""
 
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from smnn.discovery._fit.anneal import STRICT, anneal
-from smnn.discovery._fit.arrays import Array, Flags
+from smnn.discovery._arrays import Array, Flags, Indices
+from smnn.discovery._constraints import Rules
 from smnn.discovery._fit.bootstrap import resample
-from smnn.discovery._fit.explore import explore
-from smnn.discovery._fit.identities import without_identities
-from smnn.discovery._fit.one_shot import (
+from smnn.discovery._fit.corrections import (
+    allow_integration_errors,
+    missed,
+    outliers_of,
+    without,
+    without_identities,
+)
+from smnn.discovery._fit.data import DataError, FitInput, FitResult, left_out
+from smnn.discovery._fit.refine import STRICT, JointFit, Refiner, continuation
+from smnn.discovery._fit.regression import (
     MOST_CANDIDATES,
-    one_shot,
+    Regression,
+    initial_coefficients,
+    preselected,
     regression_deviation,
     regression_of,
-    thinned,
 )
-from smnn.discovery._fit.outliers import wild_values, without
-from smnn.discovery._fit.question import Question
-from smnn.discovery._fit.refine import Fit, Refiner
-from smnn.discovery._fit.regression import Regression
 from smnn.discovery._fit.selection import penalty_for, select
-from smnn.discovery._fit.series import DataError
 from smnn.discovery._fit.smoothing import smooth
-from smnn.discovery._fit.unsteady import follow, missed
+from smnn.discovery._fit.subsets import search_supports
 
 LARGEST = 6_000_000
-"""Numbers in the derivatives of the steps of a joint fit; more data are used in stretches."""
-MANY_DATA = 6
-"""Data for every candidate above which the joint fit may begin with all of them."""
-LOOSE = 0.05
-"""`rho` at which resamples of a regression are judged: states near the smoothed data."""
+"""Maximum size of the derivatives of a joint fit; longer data are reduced to spread segments."""
+MANY_DATA = 6  # Number of values per candidate above which the joint fit also starts from all terms
+LOOSE = 0.05  # `rho` at which a regression is resampled: states close to the smoothed data
 DOUBT = 3.0
-"""Standard deviations from a fixed coefficient to what it would be, beyond which it is wrong."""
-CLEAN = 1e-4
-"""Noise below this share of the spread of the data is none worth searching for."""
+"""Standard deviations between a fixed coefficient and its estimate that trigger a warning."""
+CLEAN = 1e-4  # Noise below this fraction of the standard deviation of the data counts as none
+OUTLIER_ROUNDS = 3  # Maximum number of repetitions of a fit without outliers
+
+Progress = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What a fit has found."""
-
-    Xi: Array
-    """(V, P)."""
-    deviation: Array
-    """(V, P) standard deviations."""
-    inclusion: Array | None
-    """(V, P) share of the resamples that chose a term."""
-    Z: Array
-    """(N, V order) states."""
-    noise: Array
-    """(V,)."""
-    diagnostics: dict[str, Any]
-
-    def among(self, keep: Flags) -> Outcome:
-        """The same with the terms (P,) that were not looked at, which have coefficient zero."""
-
-        def wide(values: Array) -> Array:
-            out = np.zeros((len(values), len(keep)))
-            out[:, keep] = values
-            return out
-
-        inclusion = None if self.inclusion is None else wide(self.inclusion)
-        return replace(self, Xi=wide(self.Xi), deviation=wide(self.deviation), inclusion=inclusion)
-
-
-class _Clock:
-    """Seconds of every stage."""
+class StageTimer:
+    """Wall-clock seconds of every stage."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
         self._last = time.perf_counter()
 
     def lap(self, stage: str) -> None:
+        """End a stage."""
         now = time.perf_counter()
         self.seconds[stage] = round(now - self._last, 4)
         self._last = now
 
 
+@dataclass(frozen=True)
+class Initial:
+    """Smoothed states and the regression, from which the joint fit starts."""
+
+    data: FitInput  # The data and terms that are used
+    kept: Flags  # (P,) mask of the terms that are used
+    used: Indices  # Nodes that are used
+    smoothed: Array  # (all nodes, D) smoothed states
+    Z: Array  # (N, D) smoothed states of the nodes that are used
+    dZ: Array  # (N, D) their time derivatives
+    top: Array  # (N, V) highest derivatives
+    phi: Array  # (N, P) values of the terms
+    sigma: Array  # (V,) noise
+    regression: Regression
+    warnings: list[str]
+
+
 def discover(
-    question: Question,
+    data: FitInput,
     *,
     method: str,
     ensemble: int,
     rng: np.random.Generator,
-    say: Callable[[str], None],
+    progress: Progress,
     thorough: bool = True,
-    again: int = 3,
-) -> Outcome:
-    """Find the coefficients.
+) -> FitResult:
+    """Fit the coefficients; repeated without outliers if there are any.
 
     Args:
-        question: Data, terms and rules.
+        data: Data, terms and constraints.
         method: `"regression"` stops before the joint fit.
-        ensemble: How many resamples.
-        rng: For left-out points and resamples.
-        say: Called with a line of progress.
-        thorough: Whether to compare whole joint fits where the choice of terms does not settle.
-        again: How often to begin again without wild values.
+        ensemble: Number of bootstrap resamples.
+        rng: Generator for left-out points and resamples.
+        progress: Called with progress messages.
+        thorough: Search over supports by complete fits if the selection does not converge.
     """
-    clock, asked = _Clock(), question
-    diagnostics: dict[str, Any] = {}
-    nodes, order = question.nodes, question.order
+    warnings: list[str] = []
+    for repetition in range(OUTLIER_ROUNDS + 1):
+        timer = StageTimer()
+        initial = _initial(data, rng, progress, timer)
+        warnings += initial.warnings
+        if method == "regression":
+            return _regression_result(initial, ensemble, rng, timer, progress)
+        every, chosen, rules = _coefficients(initial, timer, progress)
+        refiner, fit = _joint_fit(initial, rules, every, chosen, thorough, progress)
+        diagnostics = _diagnostics(refiner, fit)
+        fit = allow_integration_errors(refiner, fit)
+        timer.lap("refinement")
+        progress(f"joint fit: {int((fit.Xi != 0).sum())} terms at rho {fit.rho:.1e}")
+        if repetition == OUTLIER_ROUNDS:
+            break
+        outliers = outliers_of(refiner, fit, STRICT)
+        if not outliers.any():
+            break
+        nodes, text = without(data.nodes, outliers, initial.used)
+        data = replace(data, nodes=nodes)
+        warnings.append(text)
+    warnings += _contradicted_coefficients(refiner, fit, initial.data)
+    deviation = np.zeros_like(fit.Xi) if fit.deviation is None else fit.deviation
+    inclusion = None
+    if ensemble:
+        inclusion, spread = resample(refiner, fit, ensemble, rng)
+        deviation = np.maximum(deviation, np.where(fit.Xi != 0, spread, 0.0))
+    timer.lap("ensemble")
+    initial.smoothed[initial.used] = fit.Z
+    return FitResult(
+        fit.Xi, deviation, inclusion, initial.smoothed, _noise(refiner, fit),
+        {"seconds": timer.seconds, **diagnostics}, list(dict.fromkeys(warnings)),
+    ).among(initial.kept)  # fmt: skip
+
+
+def _initial(
+    data: FitInput, rng: np.random.Generator, progress: Progress, timer: StageTimer
+) -> Initial:
+    """Smooth the data, and set up the regression."""
+    nodes, order = data.nodes, data.order
     curves, sigma = smooth(nodes, order, rng)
-    Z = np.concatenate([curves[..., r] for r in range(order)], -1)
+    smoothed = Z = np.concatenate([curves[..., r] for r in range(order)], -1)
     dZ = np.concatenate([curves[..., r] for r in range(1, order + 1)], -1)
     top = curves[..., order]
-    clock.lap("smoothing")
-    say("smoothed the data")
+    timer.lap("smoothing")
+    progress("smoothed the data")
     with np.errstate(all="ignore"):
-        phi = question.terms.evaluate(np.concatenate([Z, nodes.U], -1))
-    question, keep, bad = question.usable(phi)
-    if bad:
-        warnings.warn(
-            f"terms left out because they are not finite on the data: {', '.join(bad)}",
-            stacklevel=3,
-        )
-    phi = phi[:, keep]
-    D, smoothed = Z.shape[1], Z
-    width = D * (D + min(int(question.rules.allowed.sum()), MOST_CANDIDATES))
-    nodes, used = nodes.stretches(max(LARGEST // width, 1000))
+        phi = data.terms.evaluate(np.concatenate([Z, nodes.U], -1))
+    data, kept, bad = data.usable(phi)
+    phi = phi[:, kept]
+    D = Z.shape[1]
+    width = D * (D + min(int(data.rules.allowed.sum()), MOST_CANDIDATES))
+    nodes, used = nodes.segments(max(LARGEST // width, 1000))
     if len(used) < len(Z):
-        say(f"{len(used):,} of {len(Z):,} times are used from here on, in stretches")
-        question = replace(question, nodes=nodes)
+        progress(f"{len(used):,} of {len(Z):,} times are used from here on, in segments")
+        data = replace(data, nodes=nodes)
         Z, dZ, top, phi = Z[used], dZ[used], top[used], phi[used]
-    regression = regression_of(question, phi, top)
+    regression = regression_of(data, phi, top)
     if not all(np.isfinite(x).all() for x in (*regression.R, *regression.b)):
         raise DataError(
-            f"{len(nodes.t)} times with {int(np.isfinite(nodes.Y).sum())} values are too few for a "
-            "first estimate of the equations; give more, some dozens to learn from."
+            f"{len(nodes.t)} times with {int(np.isfinite(nodes.Y).sum())} values are too few for "
+            "an initial estimate of the equations; give more, at least some dozens."
         )
-    every, chosen = one_shot(question, regression, phi, top)
-    rules = thinned(question, regression, chosen)
-    clock.lap("regression")
-    say(f"regression: {int((chosen != 0).sum())} terms")
-    refiner = Refiner(nodes, question.terms, order, rules, question.link, say)
-    if method == "regression":
-        refiner.prepare(Z, dZ, chosen, sigma)
-        fit = Fit(Z, chosen, LOOSE, sigma)
-        deviation, noise = regression_deviation(regression, chosen, rules), sigma
-        inclusion = resample(refiner, fit, ensemble, rng)[0] if ensemble else None
+    return Initial(
+        data, kept, used, smoothed, Z, dZ, top, phi, sigma, regression, left_out(bad)
+    )  # fmt: skip
+
+
+def _coefficients(
+    initial: Initial, timer: StageTimer, progress: Progress
+) -> tuple[Array, Array, Rules]:
+    """Coefficients of the regression with all and with selected terms; rules after preselection."""
+    data, regression = initial.data, initial.regression
+    every, chosen = initial_coefficients(data, regression, initial.phi, initial.top)
+    rules = preselected(data, regression, chosen)
+    timer.lap("regression")
+    progress(f"regression: {int((chosen != 0).sum())} terms")
+    return every, chosen, rules
+
+
+def _regression_result(
+    initial: Initial,
+    ensemble: int,
+    rng: np.random.Generator,
+    timer: StageTimer,
+    progress: Progress,
+) -> FitResult:
+    """Result of `method="regression"`."""
+    data, sigma = initial.data, initial.sigma
+    _, chosen, rules = _coefficients(initial, timer, progress)
+    refiner = Refiner(data.nodes, data.terms, data.order, rules, data.link, progress)
+    refiner.prepare(initial.Z, initial.dZ, chosen, sigma)
+    fit = JointFit(initial.Z, chosen, LOOSE, sigma)
+    inclusion = resample(refiner, fit, ensemble, rng)[0] if ensemble else None
+    timer.lap("ensemble")
+    return FitResult(
+        chosen, regression_deviation(initial.regression, chosen, rules), inclusion,
+        initial.smoothed, sigma, {"seconds": timer.seconds}, initial.warnings,
+    ).among(initial.kept)  # fmt: skip
+
+
+def _joint_fit(
+    initial: Initial,
+    rules: Rules,
+    every: Array,
+    chosen: Array,
+    thorough: bool,
+    progress: Progress,
+) -> tuple[Refiner, JointFit]:
+    """The joint fit; repeated with fewer candidates if equations contain a conservation law."""
+    data = initial.data
+    refiner = Refiner(data.nodes, data.terms, data.order, rules, data.link, progress)
+    fit = _best_start(refiner, initial, every, chosen, thorough)
+    fewer = without_identities(refiner, fit)
+    if fewer is None:
+        return refiner, fit
+    refiner = Refiner(data.nodes, data.terms, data.order, fewer, data.link, progress)
+    every, chosen = initial_coefficients(
+        replace(data, rules=fewer), initial.regression, initial.phi, initial.top
+    )
+    return refiner, _best_start(refiner, initial, every, chosen, thorough)
+
+
+def _best_start(
+    refiner: Refiner, initial: Initial, every: Array, chosen: Array, thorough: bool
+) -> JointFit:
+    """Joint fit from all terms, if there are enough data, and from those of the regression."""
+    Z, dZ, sigma = initial.Z, initial.dZ, initial.sigma
+    enough = refiner.seen.sum() > MANY_DATA * refiner.rules.allowed.sum()
+    fits = []
+    for Xi in ([every] if enough else []) + [chosen]:
+        fit = continuation(refiner, Z, dZ, np.where(refiner.rules.allowed, Xi, chosen), sigma)
+        fits.append(fit)
+        if _converged(fit, refiner):
+            break
     else:
-        fit = _joint(refiner, Z, dZ, every, chosen, question.held, regression, sigma, thorough)
-        fewer = without_identities(refiner, fit)
-        if fewer is not None:
-            refiner = Refiner(nodes, question.terms, order, fewer, question.link, say)
-            every, chosen = one_shot(replace(question, rules=fewer), regression, phi, top)
-            fit = _joint(refiner, Z, dZ, every, chosen, question.held, regression, sigma, thorough)
-        diagnostics = _diagnostics(refiner, fit)
-        fit = follow(refiner, fit)
-        clock.lap("refinement")
-        say(f"joint fit: {int((fit.Xi != 0).sum())} terms at rho {fit.rho:.1e}")
-        wild = wild_values(refiner, fit, STRICT) if again else None
-        if wild is not None and wild.any():
-            nodes, text = without(asked.nodes, wild, used)
-            warnings.warn(text, stacklevel=3 + 3 - again)
-            return discover(
-                replace(asked, nodes=nodes), method=method, ensemble=ensemble, rng=rng, say=say,
-                thorough=thorough, again=again - 1,
-            )  # fmt: skip
-        _doubt_fixed(refiner, fit, question)
-        deviation = np.zeros_like(fit.Xi) if fit.deviation is None else fit.deviation
-        inclusion = None
-        if ensemble:
-            inclusion, spread = resample(refiner, fit, ensemble, rng)
-            deviation = np.maximum(deviation, np.where(fit.Xi != 0, spread, 0.0))
-        noise = _noise(refiner, fit)
-    clock.lap("ensemble")
-    diagnostics = {"seconds": clock.seconds, **diagnostics}
-    smoothed[used] = fit.Z
-    return Outcome(fit.Xi, deviation, inclusion, smoothed, noise, diagnostics).among(keep)
+        if thorough and refiner.rules.ties is None:
+            fixed, regression = initial.data.fixed, initial.regression
+            fits.append(search_supports(refiner, Z, dZ, fixed, sigma, regression))
+    best = max(fits, key=lambda fit: fit.evidence)
+    if not np.isfinite(best.evidence):
+        raise DataError(
+            "the joint fit of states and coefficients failed: the model is not finite near the "
+            "data. Remove candidate terms that grow fast, or use method='regression'."
+        )
+    return best
 
 
-def _noise(refiner: Refiner, fit: Fit) -> Array:
-    """Residuals if the model holds strictly; else what the likelihood takes for noise."""
+def _converged(fit: JointFit, refiner: Refiner) -> bool:
+    """Whether the model holds with the strongest constraint and the residuals are only noise."""
+    if not fit.history or not np.isfinite(fit.evidence):
+        return False
+    strict = fit.rho <= 1.01 * min(level["rho"] for level in fit.history)
+    noise = fit.cost < 1.5 * refiner.freedom(0)
+    clean = bool((refiner.noise_of(fit) < CLEAN * refiner.nodes.scale).all())
+    return (strict and noise) or (fit.rho <= STRICT and clean)
+
+
+def _noise(refiner: Refiner, fit: JointFit) -> Array:
+    """(V,) noise: the residuals of a strong constraint, else the noise level of the likelihood."""
     if fit.rho <= STRICT:
         return refiner.noise_of(fit)
     return fit.sigma * np.sqrt(fit.cost / refiner.freedom(int((fit.Xi != 0).sum())))
 
 
-def _doubt_fixed(refiner: Refiner, fit: Fit, question: Question) -> None:
-    """Warn of fixed coefficients if the data are explained better, or as well by less, without."""
-    rules, held = refiner.rules, question.held
-    fixed = ~rules.allowed & (held != 0)
-    free = fixed | rules.allowed
-    found = refiner.triangle(fit, free) if fixed.any() else None
-    if found is None:
-        return
-    R, b, _ = found
-    spread = refiner.spread(fit)
-    penalty = spread * penalty_for(int(refiner.seen.sum()), int(free.sum()), rules.strength)
-    other = select(R, b, penalty, required=fixed[free])
-    now = ((R @ fit.Xi[free] - b) ** 2).sum() + penalty * (rules.allowed & (fit.Xi != 0)).sum()
-    if now - (other.cost + penalty * other.support.sum()) < penalty:
-        return
-    value, doubt = held.copy(), np.zeros(held.shape)
-    value[free], doubt[free] = other.p, other.deviation * np.sqrt(spread)
-    for v, j in zip(*np.nonzero(fixed & (np.abs(value - held) > DOUBT * doubt))):
-        warnings.warn(
-            f"the data contradict a fixed coefficient: {question.names[j]} in the equation of "
-            f"{question.nodes.names[v]} is fixed at {held[v, j]:.4g}; left free it would be about "
-            f"{value[v, j]:.4g}. Correct it, or leave it free.",
-            stacklevel=4,
-        )
-
-
-def _diagnostics(refiner: Refiner, fit: Fit) -> dict[str, Any]:
+def _diagnostics(refiner: Refiner, fit: JointFit) -> dict[str, Any]:
     share = missed(refiner, fit)
     return {
         "levels": fit.history,
@@ -219,48 +268,32 @@ def _diagnostics(refiner: Refiner, fit: Fit) -> dict[str, Any]:
         "misfit": fit.cost / refiner.freedom(int((fit.Xi != 0).sum())),
         "evidence": fit.evidence,
         "values": int(refiner.seen.sum()),
-        "settled": _settled(fit, refiner),
+        "settled": _converged(fit, refiner),
         "missed": share.tolist(),
         "holds": float(share.max()) <= max(refiner.rules.threshold, 1e-3),
     }
 
 
-def _joint(
-    refiner: Refiner,
-    Z: Array,
-    dZ: Array,
-    every: Array,
-    chosen: Array,
-    held: Array,
-    regression: Regression,
-    sigma: Array,
-    thorough: bool,
-) -> Fit:
-    """The joint fit, from all terms if there are data enough, and from those of the regression."""
-    enough = refiner.seen.sum() > MANY_DATA * refiner.rules.allowed.sum()
-    fits = []
-    for Xi in ([every] if enough else []) + [chosen]:
-        fit = anneal(refiner, Z, dZ, np.where(refiner.rules.allowed, Xi, chosen), sigma)
-        fits.append(fit)
-        if _settled(fit, refiner):
-            break
-    else:
-        if thorough and refiner.rules.ties is None:
-            fits.append(explore(refiner, Z, dZ, held, sigma, regression))
-    best = max(fits, key=lambda fit: fit.evidence)
-    if not np.isfinite(best.evidence):
-        raise DataError(
-            "the joint fit of states and coefficients broke down: the model is not finite near the "
-            "data. Leave out terms that grow fast, or use method='regression'."
-        )
-    return best
-
-
-def _settled(fit: Fit, refiner: Refiner) -> bool:
-    """Whether a model holds strictly and leaves nothing but noise, or next to nothing at all."""
-    if not fit.history or not np.isfinite(fit.evidence):
-        return False
-    strict = fit.rho <= 1.01 * min(level["rho"] for level in fit.history)
-    noise = fit.cost < 1.5 * refiner.freedom(0)
-    clean = bool((refiner.noise_of(fit) < CLEAN * refiner.nodes.scale).all())
-    return (strict and noise) or (fit.rho <= STRICT and clean)
+def _contradicted_coefficients(refiner: Refiner, fit: JointFit, data: FitInput) -> list[str]:
+    """Warnings about fixed coefficients without which the data are explained better."""
+    rules, given = refiner.rules, data.fixed
+    fixed = ~rules.allowed & (given != 0)
+    free = fixed | rules.allowed
+    found = refiner.triangle(fit, free) if fixed.any() else None
+    if found is None:
+        return []
+    R, b, _ = found
+    spread = refiner.spread(fit)
+    penalty = spread * penalty_for(int(refiner.seen.sum()), int(free.sum()), rules.strength)
+    other = select(R, b, penalty, required=fixed[free])
+    now = ((R @ fit.Xi[free] - b) ** 2).sum() + penalty * (rules.allowed & (fit.Xi != 0)).sum()
+    if now - (other.cost + penalty * other.support.sum()) < penalty:
+        return []
+    value, deviation = given.copy(), np.zeros(given.shape)
+    value[free], deviation[free] = other.p, other.deviation * np.sqrt(spread)
+    return [
+        f"the data contradict a fixed coefficient: {data.names[j]} in the equation of "
+        f"{data.nodes.names[v]} is fixed at {given[v, j]:.4g}; its estimate is about "
+        f"{value[v, j]:.4g}. Correct it, or do not fix it."
+        for v, j in zip(*np.nonzero(fixed & (np.abs(value - given) > DOUBT * deviation)))
+    ]

@@ -1,12 +1,12 @@
-"""States and coefficients fitted together: the data explained by a trajectory of the model.
+"""Joint fit of states and coefficients by weak-constraint Gauss-Newton with continuation.
 
-    minimise  sum |(z_k - data_k) / sigma|^2  +  sum |(z_{k+1} - step(z_k; Xi)) / (rho q_k)|^2
+    minimize  sum |(z_k - data_k) / sigma|^2  +  sum |(z_{k+1} - step(z_k; Xi)) / (rho q_k)|^2
 
-over all states `z_k` and the coefficients `Xi`, by Gauss-Newton steps whose linear systems are a
-chain with a border (`bordered`), so a step costs time linear in the data. `rho` begins where the
-smoothed data put it and is lowered level by level until the model holds exactly, or until the
-likelihood says that it should not: real systems are not their equations. At every level the terms
-are chosen anew from the whole library, by their significance in this joint fit.
+over all states `z_k` and the coefficients `Xi`. The linear systems are bordered and
+block-bidiagonal (`bordered`), so an iteration costs time linear in the data. `rho` starts at the
+defect of the smoothed data and decreases level by level, from weak to strong constraints, until the
+model holds exactly or the evidence stops increasing. At every level the terms are selected anew
+from the whole library, by their significance in the joint fit.
 """
 
 from __future__ import annotations
@@ -17,16 +17,25 @@ from typing import Any
 
 import numpy as np
 
+from smnn.discovery._arrays import Array, Flags, Indices, root_mean_square, triangle_of
+from smnn.discovery._constraints import Rules
 from smnn.discovery._fit import bordered
-from smnn.discovery._fit.arrays import Array, Flags, Indices, root_mean_square, triangle_of
-from smnn.discovery._fit.flow import Link, Model, Steps, Terms, flow, flow_with_derivatives
-from smnn.discovery._fit.selection import Selected, penalty_for, select
-from smnn.discovery._fit.series import Nodes
-from smnn.discovery._fit.tableau import CLASSICAL, COOPER_VERNER, Tableau
+from smnn.discovery._fit.data import Nodes
+from smnn.discovery._fit.model import (
+    CLASSICAL,
+    COOPER_VERNER,
+    Link,
+    OdeModel,
+    StepGrid,
+    Tableau,
+    flow,
+    flow_with_derivatives,
+)
+from smnn.discovery._fit.selection import Selection, penalty_for, select
+from smnn.discovery._terms import CompiledTerms
 
-ITERATIONS = 4
-"""Gauss-Newton steps at a level, at most."""
-HALVINGS = 6
+ITERATIONS = 4  # Maximum number of Gauss-Newton iterations per level
+HALVINGS = 6  # Maximum number of step halvings in the line search
 METHODS = (
     (CLASSICAL, 1),
     (CLASSICAL, 2),
@@ -35,65 +44,48 @@ METHODS = (
     (COOPER_VERNER, 4),
     (COOPER_VERNER, 8),
 )
-"""Ways to take a step with their substeps, from cheap to exact."""
-ANCHOR = 1e-7
+"""Integration methods with their substeps per step, from coarse to fine."""
+ANCHOR = 1e-7  # Relative weight of the rows that keep every first state determined
 DIGITS = 1e-9
-"""Smallest share of the spread of a variable that terms are judged by: below it are roundings."""
+"""Rounding level relative to the standard deviation of a variable, a floor for the residuals."""
+REDUCTION = 0.2  # Ratio of `rho` between two levels
+HARDEST = 1e-12  # Smallest `rho`; below it rounding errors dominate
+STRICT = 0.02
+"""Below this `rho`, residuals estimate the noise: the states no longer follow every data point."""
+PASSES = 4
+"""Maximum number of passes with finer steps over data that are cleaner than first estimated."""
+PATIENCE = 3  # Number of levels without a gain in evidence after which the continuation ends
 
 
 @dataclass(frozen=True)
-class Rules:
-    """What may be chosen; everything is (V, P)."""
+class JointFit:
+    """States and coefficients of a joint fit at one level."""
 
-    allowed: Flags
-    """Candidates; the others keep the coefficient that they have."""
-    required: Flags
-    positive: Flags
-    negative: Flags
-    ties: tuple[Array, Array] | None = None
-    """Equalities `C p = e` among the coefficients, C (ties, V P)."""
-    threshold: float = 1e-3
-    """Smallest share that a term must have in its right-hand side."""
-    strength: float = 1.0
-    """Of the penalty for a term."""
-    complexity: Array | None = None
-    """(V, P) of the terms, to decide between equals."""
-
-
-@dataclass(frozen=True)
-class Fit:
-    """A joint fit at one level."""
-
-    Z: Array
-    """(N, D) states."""
-    Xi: Array
-    """(V, P)."""
+    Z: Array  # (N, D) states
+    Xi: Array  # (V, P) coefficients
     rho: float
-    sigma: Array
-    """(V,) noise."""
-    cost: float = np.inf
-    """Sum of the squares of the weighted rows."""
+    sigma: Array  # (V,) noise
+    cost: float = np.inf  # Sum of squares of the weighted rows
     evidence: float = -np.inf
-    """Logarithm of the likelihood, states integrated out, less the penalty for the terms."""
-    deviation: Array | None = None
-    """(V, P) standard deviations of the coefficients."""
+    """Marginal log-likelihood (states integrated out) minus the penalty for the terms."""
+    deviation: Array | None = None  # (V, P) standard deviations of the coefficients
     history: list[dict[str, Any]] = field(default_factory=list)
 
 
 class Refiner:
-    """The joint fit for given data, terms and rules."""
+    """Joint fit for given data, terms and rules."""
 
     def __init__(
         self,
         nodes: Nodes,
-        terms: Terms,
+        terms: CompiledTerms,
         order: int,
         rules: Rules,
         link: Link | None = None,
-        say: Callable[[str], None] = lambda text: None,
+        progress: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.nodes, self.terms, self.order, self.rules = nodes, terms, order, rules
-        self.link, self.say = link, say
+        self.link, self.progress = link, progress
         self.V = nodes.Y.shape[1]
         self.D = self.V * order
         self.follows = nodes.follows
@@ -103,21 +95,21 @@ class Refiner:
         self.seen[:, : self.V] = nodes.seen
         self.data = np.zeros((len(nodes.t), self.D))
         self.data[:, : self.V] = np.where(nodes.seen, nodes.Y, 0.0)
-        self.groups: list[tuple[Indices, Steps]] = []
+        self.groups: list[tuple[Indices, StepGrid]] = []
         self.rates = np.ones(self.D)
         self.zone = np.ones(self.D)
         self.looseness = np.ones(len(nodes.t))
-        """(N,) by how much less than elsewhere the model binds the step from a node."""
+        """(N,) relative standard deviation of the model error in the step from each node."""
 
-    # -- the pieces of the cost ---------------------------------------------------------------
+    # -- cost ---------------------------------------------------------------------------------
 
     def prepare(self, Z: Array, dZ: Array, Xi: Array, sigma: Array) -> None:
-        """Scales of states and rates, and substeps that keep errors of integration out of sight."""
+        """Set scales of states and rates, and substeps with integration errors below the noise."""
         self.zone = root_mean_square(Z)
         self.rates = np.maximum(root_mean_square(dZ), 1e-12 * self.zone / self.unit)
         want = np.full(self.D, np.inf)
         want[: self.V] = np.maximum(0.02 * sigma, 1e-13 * self.zone[: self.V])
-        model = Model(self.terms, Xi, self.order, self.link)
+        model = OdeModel(self.terms, Xi, self.order, self.link)
         with np.errstate(all="ignore"):
             self.groups = self._steps(*METHODS[3])
             exact = self.ends(model, Z)
@@ -130,18 +122,18 @@ class Refiner:
                 if (np.nan_to_num(np.quantile(gap, 0.99, axis=0), nan=np.inf) < want).all():
                     return
 
-    def _steps(self, method: Tableau, n: int) -> list[tuple[Indices, Steps]]:
-        """Nodes grouped by the number of their substeps: long steps have more."""
+    def _steps(self, method: Tableau, n: int) -> list[tuple[Indices, StepGrid]]:
+        """Group nodes by their number of substeps, which grows with the length of the step."""
         factor = 2 ** np.ceil(np.log2(np.maximum(self.h / (1.5 * self.unit), 1.0))).astype(int)
         groups = []
         for f in np.unique(factor[self.follows]):
             where = np.flatnonzero(self.follows & (factor == f))
             U = self._inputs(where, min(n * int(f), 64), method.c)
-            groups.append((where, Steps(self.h[where], U, method)))
+            groups.append((where, StepGrid(self.h[where], U, method)))
         return groups
 
     def _inputs(self, where: Indices, n: int, c: Array) -> Array:
-        """(nodes, n, stages, inputs) along smooth curves through the inputs."""
+        """(nodes, n, stages, inputs) interpolated inputs."""
         U = self.nodes.U
         if U.shape[1] == 0:
             return np.empty((len(where), n, len(c), 0))
@@ -157,7 +149,8 @@ class Refiner:
                 out[mine] = curve(np.clip(at[mine], self.nodes.t[a], self.nodes.t[b - 1]))
         return out
 
-    def ends(self, model: Model, Z: Array) -> Array:
+    def ends(self, model: OdeModel, Z: Array) -> Array:
+        """(N, D) states after one step from every node; zero where no node follows."""
         out = np.zeros_like(Z)
         for where, steps in self.groups:
             out[where] = flow(model, Z[where], steps)
@@ -172,29 +165,29 @@ class Refiner:
         return wq, wd
 
     def cost(self, Z: Array, Xi: Array, rho: float, sigma: Array) -> float:
-        """Sum of the squares of all rows; infinite where the model is not finite."""
+        """Sum of squares of all rows; infinite if the model is not finite."""
         wq, wd = self._weights(rho, sigma)
         with np.errstate(all="ignore"):
-            ends = self.ends(Model(self.terms, Xi, self.order, self.link), Z)
+            ends = self.ends(OdeModel(self.terms, Xi, self.order, self.link), Z)
             defect = np.zeros_like(Z)
             defect[:-1] = Z[1:] - ends[:-1]
             total = float(((wq * defect) ** 2).sum() + ((wd * (self.data - Z)) ** 2).sum())
         return total if np.isfinite(total) else np.inf
 
-    def defects(self, fit: Fit) -> Array:
-        """(N, D) by how much the model misses the next state; zero at the end of a series."""
-        ends = self.ends(Model(self.terms, fit.Xi, self.order, self.link), fit.Z)
+    def defects(self, fit: JointFit) -> Array:
+        """(N, D) error of the model in the next state; zero at the end of a series."""
+        ends = self.ends(OdeModel(self.terms, fit.Xi, self.order, self.link), fit.Z)
         out = np.zeros_like(fit.Z)
         out[:-1] = np.where(self.follows[:-1, None], fit.Z[1:] - ends[:-1], 0.0)
         return out
 
-    def _linearise(
-        self, fit: Fit, free: Flags
+    def _linearize(
+        self, fit: JointFit, free: Flags
     ) -> tuple[bordered.Chain, bordered.Eliminated] | None:
         N, m = len(fit.Z), int(free.sum())
         A, B = np.zeros((N, self.D, self.D)), np.zeros((N, self.D, m))
         r = np.zeros((N, self.D))
-        model = Model(self.terms, fit.Xi, self.order, self.link)
+        model = OdeModel(self.terms, fit.Xi, self.order, self.link)
         with np.errstate(all="ignore"):
             for where, steps in self.groups:
                 end, A[where], B[where] = flow_with_derivatives(model, fit.Z[where], steps, free)
@@ -205,13 +198,13 @@ class Refiner:
         chain = bordered.Chain(A, B, r, wq, wd, self.data - fit.Z, self.follows)
         return chain, bordered.eliminate(chain, ANCHOR / self.zone)
 
-    # -- steps --------------------------------------------------------------------------------
+    # -- selection and iteration --------------------------------------------------------------
 
     def triangle(
-        self, fit: Fit, free: Flags
+        self, fit: JointFit, free: Flags
     ) -> tuple[Array, Array, tuple[bordered.Chain, bordered.Eliminated]] | None:
-        """`|R p - b|^2` over the free coefficients `p`, states eliminated; and the elimination."""
-        found = self._linearise(fit, free)
+        """`|R p - b|^2` in the free coefficients after eliminating the states; the elimination."""
+        found = self._linearize(fit, free)
         if found is None:
             return None
         chain, eliminated = found
@@ -223,22 +216,22 @@ class Refiner:
         return R[:m, :m], R[:m, m] + R[:m, :m] @ fit.Xi[free], (chain, eliminated)
 
     def freedom(self, terms: int) -> float:
-        """Data less unknowns, states counted by the steps that bind them."""
+        """Residual degrees of freedom; states are determined by the steps between them."""
         return float(max(self.seen.sum() - self.D * self.nodes.pieces - terms, 1))
 
-    def spread(self, fit: Fit) -> float:
-        """What a row is expected to add to the cost: what it does, or what roundings of data do.
+    def spread(self, fit: JointFit) -> float:
+        """Mean square of a row, bounded below by the rounding errors of the data.
 
-        Without a floor everything is significant in data without noise, and where terms say the
-        same in several ways the choice between them is left to roundings.
+        Without this floor, every term would be significant in noise-free data, and the choice
+        between collinear terms would be decided by rounding.
         """
         found = fit.cost / self.freedom(int((fit.Xi != 0).sum()))
         loose = (fit.rho * self.rates * self.unit)[: self.V]
         least = float(((DIGITS * self.nodes.scale) ** 2 / (fit.sigma**2 + loose**2)).mean())
         return max(found, least) if np.isfinite(found) else max(1.0, least)
 
-    def choose(self, fit: Fit) -> tuple[Fit, Selected] | None:
-        """Choose terms from all candidates, in the linearisation around a fit."""
+    def choose(self, fit: JointFit) -> tuple[JointFit, Selection] | None:
+        """Select terms from all candidates in the linearization around a fit."""
         free = self.rules.allowed
         found = self.triangle(fit, free)
         if found is None:
@@ -251,7 +244,7 @@ class Refiner:
         Z = fit.Z + dx
         return replace(fit, Z=Z, Xi=Xi, cost=self.cost(Z, Xi, fit.rho, fit.sigma)), chosen
 
-    def _select(self, R: Array, b: Array, fit: Fit, spread: float) -> Selected:
+    def _select(self, R: Array, b: Array, fit: JointFit, spread: float) -> Selection:
         rules, free = self.rules, self.rules.allowed
         penalty = spread * penalty_for(int(self.seen.sum()), int(free.sum()), rules.strength)
         R, b = self.tied(R, b, fit.Xi, free)
@@ -265,7 +258,7 @@ class Refiner:
             R, b, penalty, required=required, complexity=complexity, equation=np.nonzero(free)[0],
             **signs,
         )  # fmt: skip
-        while True:  # terms too small to matter go, the smallest first
+        while True:  # remove terms below the threshold, the smallest first
             share = np.abs(chosen.p) * size
             share[~chosen.support | required] = np.inf
             least = int(np.argmin(share))
@@ -276,7 +269,7 @@ class Refiner:
             chosen = select(R, b, np.inf, start=support, required=support, **signs)
 
     def tied(self, R: Array, b: Array, Xi: Array, free: Flags) -> tuple[Array, Array]:
-        """Equalities as rows that outweigh all others."""
+        """Prepend the equality constraints as heavily weighted rows."""
         if self.rules.ties is None:
             return R, b
         C, e = self.rules.ties
@@ -285,16 +278,18 @@ class Refiner:
         weight = 1e6 * max(np.abs(R).max(initial=0.0), 1e-300)
         return np.vstack([weight * C[:, mine], R]), np.concatenate([weight * held, b])
 
-    def sizes(self, fit: Fit) -> Array:
-        """(V, P) share of a term with coefficient one in the rate that it belongs to."""
+    def sizes(self, fit: JointFit) -> Array:
+        """(V, P) contribution of a term with coefficient one, relative to its right-hand side."""
         X = np.concatenate([fit.Z, self.nodes.U], -1)
         with np.errstate(all="ignore"):
             phi = np.sqrt((self.terms.evaluate(X) ** 2).mean(0))
         top = self.rates[self.D - self.V :]
         return np.nan_to_num(phi[None, :] / top[:, None], posinf=1e300)
 
-    def improve(self, fit: Fit, iterations: int = ITERATIONS, tolerance: float = 1e-3) -> Fit:
-        """Gauss-Newton steps with the terms as they are; judged by the last linearisation."""
+    def improve(
+        self, fit: JointFit, iterations: int = ITERATIONS, tolerance: float = 1e-3
+    ) -> JointFit:
+        """Gauss-Newton iterations for given terms; evidence from the last linearization."""
         free = self.rules.allowed & (fit.Xi != 0)
         fit = replace(fit, cost=self.cost(fit.Z, fit.Xi, fit.rho, fit.sigma), evidence=-np.inf)
         for _ in range(iterations):
@@ -302,22 +297,24 @@ class Refiner:
             if found is None:
                 return fit
             R, b, (chain, eliminated) = found
-            chosen = self._all(*self.tied(R, b, fit.Xi, free))
+            chosen = self._least_squares(*self.tied(R, b, fit.Xi, free))
             dp = chosen.p - fit.Xi[free]
             dx = bordered.states_for(eliminated, chain, dp)
             before = fit.cost
-            fit, step = self._shortened(fit, free, dp, dx)
-            fit = self._judged(fit, free, chosen, eliminated)
+            fit, step = self._line_search(fit, free, dp, dx)
+            fit = self._with_evidence(fit, free, chosen, eliminated)
             if step == 0.0 or (step == 1.0 and before - fit.cost < tolerance * fit.cost):
                 break
         return fit
 
     @staticmethod
-    def _all(R: Array, b: Array) -> Selected:
+    def _least_squares(R: Array, b: Array) -> Selection:
         return select(R, b, 0.0, required=np.ones(R.shape[1], bool))
 
-    def _shortened(self, fit: Fit, free: Flags, dp: Array, dx: Array) -> tuple[Fit, float]:
-        """The longest of a few shorter and shorter steps that lowers the cost, and its length."""
+    def _line_search(
+        self, fit: JointFit, free: Flags, dp: Array, dx: Array
+    ) -> tuple[JointFit, float]:
+        """Backtracking line search: the new fit and the step length, zero if none is better."""
         step = 1.0
         for _ in range(HALVINGS):
             Xi = fit.Xi.copy()
@@ -329,10 +326,10 @@ class Refiner:
             step *= 0.5
         return fit, 0.0
 
-    def _judged(
-        self, fit: Fit, free: Flags, chosen: Selected, eliminated: bordered.Eliminated
-    ) -> Fit:
-        """The fit with its evidence and the deviations of its coefficients."""
+    def _with_evidence(
+        self, fit: JointFit, free: Flags, chosen: Selection, eliminated: bordered.Eliminated
+    ) -> JointFit:
+        """Add the evidence and the standard deviations of the coefficients."""
         if not np.isfinite(fit.cost):
             return fit
         k = int(free.sum())
@@ -343,17 +340,91 @@ class Refiner:
         likelihood = logs - eliminated.log_determinant - 0.5 * freedom * np.log(spread)
         n = float(self.seen.sum())
         price = 0.5 * penalty_for(int(n), int(self.rules.allowed.sum()), self.rules.strength)
-        # With few data a term costs more, as in the corrected criterion of Hurvich and Tsai (1989).
+        # Small-sample correction as in the AICc of Hurvich and Tsai (1989).
         price *= n / max(freedom - self.V - 1.0, 0.1 * n)
         deviation = np.zeros_like(fit.Xi)
         deviation[free] = chosen.deviation * np.sqrt(spread)
         return replace(fit, evidence=float(likelihood - price * k), deviation=deviation)
 
-    def noise_of(self, fit: Fit) -> Array:
-        """(V,) residuals of a fit whose states are bound by the model."""
+    def noise_of(self, fit: JointFit) -> Array:
+        """(V,) standard deviation of the residuals of a fit with strong constraints."""
         k = (fit.Xi != 0).sum()
         seen = self.seen[:, : self.V]
         misfit = np.where(seen, (self.data - fit.Z)[:, : self.V], 0.0)
         used = (self.D * self.nodes.pieces + k) / self.V
         freedom = np.maximum(seen.sum(0) - used, 0.2 * seen.sum(0) + 1)
         return np.maximum(np.sqrt((misfit**2).sum(0) / freedom), 1e-14 * self.nodes.scale)
+
+
+def continuation(
+    refiner: Refiner, Z: Array, dZ: Array, Xi: Array, sigma: Array, *, keep: bool = False
+) -> JointFit:
+    """Continuation from weak to strong constraints; the level with the highest evidence.
+
+    Args:
+        refiner: Data, terms and rules.
+        Z: (N, D) initial states.
+        dZ: (N, D) their time derivatives.
+        Xi: (V, P) initial coefficients.
+        sigma: (V,) estimate or upper bound of the noise.
+        keep: Keep the terms of `Xi` instead of selecting terms at every level.
+    """
+    refiner.prepare(Z, dZ, Xi, sigma)
+    rho = _first_rho(refiner, Z, Xi)
+    best = _descend(refiner, JointFit(Z, Xi, rho, sigma), [], keep)
+    for _ in range(PASSES):
+        noise = refiner.noise_of(best)
+        if best.rho > STRICT or not (noise < 0.2 * sigma).all():
+            break
+        sigma = noise
+        # The data are cleaner than estimated: integrate with a matching accuracy.
+        refiner.prepare(best.Z, dZ, best.Xi, sigma)
+        rho = min(best.rho, _first_rho(refiner, best.Z, best.Xi))
+        again = _descend(refiner, replace(best, rho=rho, sigma=sigma), best.history, keep)
+        if again.evidence <= best.evidence:
+            break
+        best = again
+    return best
+
+
+def _descend(refiner: Refiner, fit: JointFit, levels: list[dict[str, Any]], keep: bool) -> JointFit:
+    """Continue from the level of a fit to smaller values of `rho`."""
+    levels = list(levels)
+    span = refiner.unit * np.diff(refiner.nodes.starts).max()
+    best, worse = replace(fit, evidence=-np.inf), 0
+    first = True
+    while True:
+        fit = replace(fit, cost=refiner.cost(fit.Z, fit.Xi, fit.rho, fit.sigma))
+        if not keep:
+            chosen = refiner.choose(refiner.improve(fit, 1) if first else fit)
+            if chosen is None:
+                break
+            first, fit = False, chosen[0]
+        fit = refiner.improve(fit)
+        terms, misfit = int((fit.Xi != 0).sum()), fit.cost / refiner.freedom(0)
+        levels.append({"rho": fit.rho, "evidence": fit.evidence, "terms": terms, "misfit": misfit})
+        refiner.progress(f"rho {fit.rho:.1e}: {terms} terms, misfit {misfit:.4g}")
+        if fit.evidence > best.evidence:
+            best, worse = fit, 0
+        else:
+            worse += 1
+        noise = (fit.sigma / refiner.rates[: refiner.V]).min()
+        last = max(1e-3 * noise / np.sqrt(refiner.unit * span), HARDEST)
+        if fit.rho <= last or worse >= PATIENCE:
+            break
+        sigma = fit.sigma
+        if worse == 0 and fit.rho <= STRICT and misfit < 4.0:
+            sigma = np.clip(refiner.noise_of(fit), 0.2 * sigma, 2.0 * sigma)
+        fit = replace(fit, rho=max(fit.rho * REDUCTION, last), sigma=sigma)
+    return replace(best, history=levels)
+
+
+def _first_rho(refiner: Refiner, Z: Array, Xi: Array) -> float:
+    """Typical relative error of the model on the smoothed data."""
+    model = OdeModel(refiner.terms, Xi, refiner.order, refiner.link)
+    follows = refiner.follows[:-1]
+    with np.errstate(all="ignore"):
+        defect = (Z[1:] - refiner.ends(model, Z)[:-1])[follows]
+        relative = defect / (refiner.rates * np.sqrt(refiner.h * refiner.unit)[:-1][follows, None])
+        typical = float(np.sqrt(np.nanmean(np.minimum(relative**2, 1e6))))
+    return float(np.clip(typical, 1e-6, 0.5)) if np.isfinite(typical) else 0.5

@@ -1,50 +1,49 @@
-"""Regression through the solver: coefficients in one shot, without differentiating noisy data.
+"""Integral regression: initial coefficients without differentiating noisy data.
 
-With the states taken from a smooth curve, the solver turns every term `phi_j` into the trajectory
-`Y_j` of `y^(order) = phi_j` that starts from zero. The measured values are then a linear
-combination of these trajectories plus a polynomial of free initial values, in every window of time.
-What is compared is data with data, so the noise stays white.
+With states from a smoothing spline, the solver integrates every term `phi_j` to the trajectory
+`Y_j` of `y^(order) = phi_j` from zero. In every time window, the measured values are a linear
+combination of these trajectories plus a polynomial of free initial values. The residuals are those
+of the data themselves, so the noise stays white.
 """
 
 from __future__ import annotations
 
 import itertools
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from smnn._solver.api import solve_ex
-from smnn.discovery._fit.arrays import Array, Flags, Indices, triangle_of
-from smnn.discovery._fit.series import Nodes
+from smnn.discovery._arrays import Array, Flags, Indices, root_mean_square, triangle_of
+from smnn.discovery._constraints import Rules
+from smnn.discovery._fit.data import FitInput, Nodes
+from smnn.discovery._fit.selection import Selection, penalty_for, select
 
-WINDOW = 50
-"""Nodes in a window."""
-ORDER = 4
-"""The trajectories carry this many derivatives more than the equation has."""
+WINDOW = 50  # Nodes per window
+ORDER = 4  # Number of additional derivatives in the solve; more are more accurate
+MOST_CANDIDATES = 160
+"""Maximum number of candidates in the joint fit; the regression preselects among more."""
 
 
 class Regression(NamedTuple):
-    """For every variable `|R p - b|^2`, in the units of the data."""
+    """Triangular system `|R p - b|^2` of every variable, in the units of the data."""
 
-    R: list[Array]
-    """V arrays (P, P)."""
-    b: list[Array]
-    """V arrays (P,)."""
-    cost: Array
-    """(V,) what no combination of the terms explains."""
-    rows: Array
-    """(V,) how many values count, less the free initial values."""
+    R: list[Array]  # V arrays (P, P)
+    b: list[Array]  # V arrays (P,)
+    cost: Array  # (V,) residual sum of squares with all terms
+    rows: Array  # (V,) number of values minus the number of free initial values
 
 
 def regress(nodes: Nodes, phi: Array, order: int, window: int = WINDOW) -> Regression:
-    """Reduce the regression to one triangle for every variable.
+    """Reduce the regression to one triangular system per variable.
 
     Args:
         nodes: The data.
-        phi: (N, P) the terms at the smoothed states.
-        order: Of the equation.
-        window: Nodes in a window.
+        phi: (N, P) values of the terms at the smoothed states.
+        order: Order of the equations.
+        window: Nodes per window.
     """
     nodes, into = nodes.merged()
     if len(into) > len(nodes.t):
@@ -54,7 +53,7 @@ def regress(nodes: Nodes, phi: Array, order: int, window: int = WINDOW) -> Regre
     first, member, place = _windows(nodes, window)
     Y = _trajectories(nodes, phi, order, first)
     count, longest = int(member.max()) + 1, int(place.max()) + 1
-    # Windows as a batch; nodes that a window lacks have weight zero.
+    # Windows as a padded batch; padding has weight zero.
     grid = np.zeros((count, longest), dtype=int)
     filled = np.zeros((count, longest), dtype=bool)
     grid[member, place], filled[member, place] = np.arange(len(member)), True
@@ -78,14 +77,14 @@ def regress(nodes: Nodes, phi: Array, order: int, window: int = WINDOW) -> Regre
 
 
 def _basis(columns: Array) -> Array:
-    """Orthonormal bases of batched columns; those of dependent columns are zero."""
+    """Orthonormal bases of batched columns; dependent directions are zero."""
     U, values, _ = np.linalg.svd(columns, full_matrices=False)
     good = values > 1e-10 * np.maximum(values[:, :1], 1e-300)
     return U * good[:, None, :]
 
 
 def _windows(nodes: Nodes, window: int) -> tuple[Flags, Indices, Indices]:
-    """First nodes of the windows (N,) as flags, and window and place in it of every node."""
+    """Mask of the first nodes of windows, and the window and the position in it of every node."""
     first = np.zeros(len(nodes.t), dtype=bool)
     edges = np.concatenate([[0], np.flatnonzero(~nodes.follows) + 1])
     for a, b in itertools.pairwise(edges):
@@ -97,7 +96,7 @@ def _windows(nodes: Nodes, window: int) -> tuple[Flags, Indices, Indices]:
 
 
 def _trajectories(nodes: Nodes, phi: Array, order: int, first: Flags) -> Array:
-    """(N, P) solutions of `y^(order) = phi_j`, from zero at the first node of every window."""
+    """(N, P) solutions of `y^(order) = phi_j`, zero at the first node of every window."""
     N, P = phi.shape
     R = order + ORDER
     unit = float(np.median(nodes.h[nodes.follows]))
@@ -111,3 +110,88 @@ def _trajectories(nodes: Nodes, phi: Array, order: int, first: Flags) -> Array:
     begun = torch.as_tensor(first.astype(float))[None, :, None, None]
     y, _ = solve_ex(c, d, u, s, w_init=begun, w_smooth=joined, n_steps=N)
     return y[:, :, 0, 0].numpy().T * size * unit**order
+
+
+def regression_of(data: FitInput, phi: Array, top: Array) -> Regression:
+    """Regression; with a link, of the inverse link at the smoothed highest derivatives."""
+    if data.link is None:
+        return regress(data.nodes, phi, data.order)
+    P = phi.shape[1]
+    out = Regression([], [], np.empty(top.shape[1]), np.full(top.shape[1], float(len(phi))))
+    for v in range(top.shape[1]):
+        triangle = triangle_of(np.column_stack([phi, data.link.inverse(top[:, v])]))
+        out.R.append(triangle[:P, :P])
+        out.b.append(triangle[:P, P])
+        out.cost[v] = triangle[P, P] ** 2
+    return out
+
+
+def initial_coefficients(
+    data: FitInput, regression: Regression, phi: Array, top: Array
+) -> tuple[Array, Array]:
+    """Coefficients with all terms, and with selected terms; both (V, P)."""
+    rules, fixed = data.rules, data.fixed
+    every, chosen = fixed.copy(), fixed.copy()
+    for v in range(len(fixed)):
+        allowed = rules.allowed[v]
+        k = int(allowed.sum())
+        if k == 0:
+            continue
+        R, b = regression.R[v][:, allowed], regression.b[v] - regression.R[v] @ fixed[v]
+        full = select(R, b, 0.0, required=np.ones(k, bool))
+        rows = regression.rows[v]
+        spread = max((regression.cost[v] + full.cost) / max(rows - k, 1.0), 1e-300)
+        penalty = spread * penalty_for(int(rows), k, rules.strength)
+        size = root_mean_square(phi[:, allowed]) / root_mean_square(top[:, v])
+        signs = {"positive": rules.positive[v, allowed], "negative": rules.negative[v, allowed]}
+        every[v, allowed] = full.p
+        chosen[v, allowed] = _above_threshold(R, b, penalty, signs, size, rules.threshold).p
+    return every, chosen
+
+
+def _above_threshold(
+    R: Array, b: Array, penalty: float, signs: dict[str, Any], size: Array, threshold: float
+) -> Selection:
+    """Select terms, then remove those below the threshold."""
+    found = select(R, b, penalty, **signs)
+    while (small := found.support & (np.abs(found.p) * size < threshold)).any():
+        support = found.support.copy()
+        support[np.argmin(np.where(small, np.abs(found.p) * size, np.inf))] = False
+        found = select(R, b, np.inf, start=support, required=support)
+    return found
+
+
+def preselected(data: FitInput, regression: Regression, chosen: Array) -> Rules:
+    """Preselect candidates by orthogonal matching pursuit if there are too many."""
+    rules, fixed = data.rules, data.fixed
+    if rules.allowed.sum() <= MOST_CANDIDATES:
+        return rules
+    each = max(MOST_CANDIDATES // len(fixed), 4)
+    kept = np.zeros_like(rules.allowed)
+    for v in range(len(fixed)):
+        where = np.flatnonzero(rules.allowed[v])
+        R = regression.R[v][:, where]
+        b = regression.b[v] - regression.R[v] @ fixed[v]
+        length = np.maximum(np.sqrt((R**2).sum(0)), 1e-300)
+        support = chosen[v, where] != 0
+        residual = b - R @ np.where(support, chosen[v, where], 0.0)
+        while support.sum() < min(each, len(where)):
+            gain = np.where(support, -1.0, np.abs(R.T @ residual) / length)
+            support[np.argmax(gain)] = True
+            p = np.linalg.lstsq(R[:, support], b, rcond=None)[0]
+            residual = b - R[:, support] @ p
+        kept[v, where[support]] = True
+    return replace(rules, allowed=kept)
+
+
+def regression_deviation(regression: Regression, Xi: Array, rules: Rules) -> Array:
+    """(V, P) standard deviations of the coefficients for given terms."""
+    out = np.zeros_like(Xi)
+    for v in range(len(Xi)):
+        support = (Xi[v] != 0) & rules.allowed[v]
+        if support.any():
+            R = regression.R[v][:, support]
+            found = select(R, regression.b[v], 0.0, required=np.ones(int(support.sum()), bool))
+            rows = max(regression.rows[v] - support.sum(), 1.0)
+            out[v, support] = found.deviation * np.sqrt((regression.cost[v] + found.cost) / rows)
+    return out

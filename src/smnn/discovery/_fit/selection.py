@@ -1,11 +1,11 @@
-"""Which terms: sparse least squares on a small triangle.
+"""Term selection: sparse least squares on a triangular system.
 
-Whatever came before (regression through the solver, or the joint fit of states and coefficients)
-ends in `|R p - b|^2`, in units of the noise, with one entry of `p` for every candidate. A term is
-worth keeping if leaving it out raises this by more than a penalty. That is a test of significance,
-not of size, so it does not depend on units. The search drops from the full set, adds back, and
-swaps until nothing helps. It also adds from the empty set: terms that say the same
-in many ways, as under a law of conservation, hide the shortest way from a search that drops.
+Both the regression and the joint fit reduce to `|R p - b|^2`, in units of the noise, with one entry
+of `p` per candidate. A term is kept if removing it raises this cost by more than a penalty. This
+tests significance rather than size, so it does not depend on units. The search starts from the full
+set and removes, adds and swaps terms until the penalized cost stops decreasing. A second search
+starts from the empty set: if terms are collinear, as under a conservation law, backward elimination
+can miss the shortest equation.
 """
 
 from __future__ import annotations
@@ -19,41 +19,32 @@ from typing import Any
 import numpy as np
 from scipy.linalg import qr, solve_triangular
 
-from smnn.discovery._fit.arrays import Array, Flags, Indices
+from smnn.discovery._arrays import Array, Flags, Indices
 
-SPANNED = 1e-4
-"""Squared length, of one, that a column in the span of others has left outside it."""
-MOST_NEAR = 10
-"""Terms in the span of others that are tried two at a time."""
-ABOUT = 0.25
-"""Share of the penalty for a term by which a plainer one may do worse."""
-MOST_SETS = 5000
-"""Sets of terms of one size that are all looked at."""
-MAX_ROUNDS = 200
-"""Of adding, dropping and swapping; far more than any search has needed."""
+SPANNED = 1e-4  # Squared norm of the residual below which a unit column lies in the span of others
+MOST_NEAR = 10  # Number of terms in the span of others that are tried in pairs
+ABOUT = 0.25  # Cost by which a simpler term may be worse, as a fraction of the penalty
+MOST_SETS = 5000  # Maximum number of subsets of one size for an exhaustive search
+MAX_ROUNDS = 200  # Maximum number of moves of a search; a safeguard only
 
 
 def penalty_for(observations: int, candidates: int, strength: float = 1.0) -> float:
-    """What a term must explain: the extended BIC of Chen and Chen (2008)."""
+    """Penalty per term: the extended BIC of Chen and Chen (2008)."""
     return strength * (np.log(max(observations, 2)) + 2.0 * np.log(max(candidates, 1)))
 
 
 @dataclass(frozen=True)
-class Selected:
-    """A choice of terms."""
+class Selection:
+    """Selected terms and their coefficients."""
 
-    support: Flags
-    """(m,)."""
-    p: Array
-    """(m,) the coefficients, zero outside the support."""
-    cost: float
-    """`|R p - b|^2`."""
-    deviation: Array
-    """(m,) standard deviations in units of the noise, zero outside the support."""
+    support: Flags  # (m,) mask of the selected terms
+    p: Array  # (m,) coefficients, zero outside the support
+    cost: float  # `|R p - b|^2`
+    deviation: Array  # (m,) standard deviations in units of the noise, zero outside the support
 
 
-class Triangle:
-    """`|R p - b|^2` with its columns brought to length one."""
+class TriangularSystem:
+    """`|R p - b|^2` with columns scaled to unit norm."""
 
     def __init__(self, R: Array, b: Array) -> None:
         self.length = np.sqrt((R**2).sum(0))
@@ -62,7 +53,7 @@ class Triangle:
         self.b = b
 
     def solve(self, support: Flags) -> tuple[Array, Array, Array]:
-        """Coefficients (scaled), their deviations (scaled) and residual on a support."""
+        """Scaled coefficients, their scaled standard deviations, and the residual."""
         k = int(support.sum())
         if k == 0:
             return np.zeros(0), np.zeros(0), self.b
@@ -79,7 +70,7 @@ class Triangle:
         return p, deviation, residual
 
     def gains(self, support: Flags, residual: Array) -> Array:
-        """By how much every absent column would lower the cost; zero for the present ones."""
+        """Decrease of the cost by adding each absent column; zero for the present ones."""
         gains = np.zeros(len(support))
         absent = np.flatnonzero(~support)
         if len(absent) == 0:
@@ -94,12 +85,12 @@ class Triangle:
         )
         return gains
 
-    def selected(self, support: Flags) -> Selected:
-        """The solution on a support in the units of the caller."""
+    def selected(self, support: Flags) -> Selection:
+        """Solve on a support and undo the scaling."""
         p, deviation, residual = self.solve(support)
         full, wide = np.zeros(len(support)), np.zeros(len(support))
         full[support], wide[support] = p / self.length[support], deviation / self.length[support]
-        return Selected(support.copy(), full, float(residual @ residual), wide)
+        return Selection(support.copy(), full, float(residual @ residual), wide)
 
 
 def select(
@@ -113,210 +104,200 @@ def select(
     negative: Flags | None = None,
     complexity: Array | None = None,
     equation: Indices | None = None,
-) -> Selected:
-    """Choose terms.
+) -> Selection:
+    """Select terms.
 
     Args:
-        R: (k, m).
-        b: (k,).
-        penalty: What a term must lower the cost by.
-        start: Terms to begin with; by default both all and none, and the better end counts.
-        required: Terms that stay.
-        positive: Terms whose coefficient may not be negative.
-        negative: Terms whose coefficient may not be positive.
-        complexity: (m,) of terms that explain the data about equally, the plainer one is taken.
-        equation: (m,) which equation a term belongs to; one for all by default.
+        R: (k, m) matrix.
+        b: (k,) right-hand side.
+        penalty: Decrease of the cost that a term must achieve to be kept.
+        start: Initial support; by default the better result from all terms and from none.
+        required: Terms that are always kept.
+        positive: Terms whose coefficient must be non-negative.
+        negative: Terms whose coefficient must be non-positive.
+        complexity: (m,) complexity; of terms with about equal cost, the simplest is chosen.
+        equation: (m,) index of the equation that a term belongs to; by default one for all.
     """
     m = R.shape[1]
-    groups = np.zeros(m, int) if equation is None else equation
-    triangle = Triangle(R, b)
-    kept = np.zeros(m, bool) if required is None else required
-    signs: list[tuple[Flags, float]] = [
-        (flags, sign) for flags, sign in ((positive, 1.0), (negative, -1.0)) if flags is not None
-    ]
+    search = _Search(
+        TriangularSystem(R, b),
+        penalty,
+        np.zeros(m, bool) if required is None else required,
+        [(x, sign) for x, sign in ((positive, 1.0), (negative, -1.0)) if x is not None],
+        np.zeros(m, int) if equation is None else equation,
+    )
     if start is not None:
-        return _search(triangle, start | kept, kept, signs, penalty, groups)
-    found = _search(triangle, np.ones(m, bool), kept, signs, penalty, groups)
+        return search.run(start | search.required)
+    found = search.run(np.ones(m, bool))
     if not np.isfinite(penalty):
         return found
-    if found.support.sum() > max(int(kept.sum()), 1):
-        other = _search(triangle, kept, kept, signs, penalty, groups)
+    if found.support.sum() > max(int(search.required.sum()), 1):
+        other = search.run(search.required)
         found = min(found, other, key=lambda one: one.cost + penalty * one.support.sum())
     if complexity is None:
         return found
-    plain = _plainer(triangle, found, kept, signs, complexity, ABOUT * penalty)
-    fewer = _search(triangle, plain.support, kept, signs, penalty, groups)
-    return fewer if fewer.support.sum() < plain.support.sum() else plain
+    simple = search.simpler(found, complexity)
+    fewer = search.run(simple.support)
+    return fewer if fewer.support.sum() < simple.support.sum() else simple
 
 
-def _plainer(
-    triangle: Triangle,
-    found: Selected,
-    kept: Flags,
-    signs: list[tuple[Flags, float]],
-    complexity: Array,
-    slack: float,
-) -> Selected:
-    """Exchange terms for plainer ones that do as well: `x y` for `x`, say, where y is constant."""
-    for j in np.flatnonzero(found.support & ~kept):
-        fewer = found.support.copy()
-        fewer[j] = False
-        _, _, residual = triangle.solve(fewer)
-        after = float(residual @ residual) - triangle.gains(fewer, residual)
-        good = ~found.support & (complexity < complexity[j]) & (after < found.cost + slack)
-        if good.any():
-            fewer[np.flatnonzero(good)[np.lexsort((after[good], complexity[good]))[0]]] = True
-            other = triangle.selected(fewer)
-            if not (_wrong_signs(fewer, triangle.solve(fewer)[0], signs) & ~kept).any():
-                found = other
-    return found
+@dataclass(frozen=True)
+class _Search:
+    """Local search for the support with the lowest penalized cost."""
 
+    system: TriangularSystem
+    penalty: float
+    required: Flags
+    signs: list[tuple[Flags, float]]  # Masks of the constrained terms, with their sign
+    equation: Indices
 
-def _search(
-    triangle: Triangle,
-    support: Flags,
-    kept: Flags,
-    signs: list[tuple[Flags, float]],
-    penalty: float,
-    groups: Indices,
-) -> Selected:
-    """Drop, add and exchange terms until nothing helps."""
-    barred = np.zeros(len(support), bool)
-    visited: set[bytes] = set()
-    for _ in range(MAX_ROUNDS):
-        support = _drop(triangle, support, kept, penalty)
-        p, _, residual = triangle.solve(support)
-        wrong = _wrong_signs(support, p, signs) & ~kept
-        if wrong.any():
-            barred |= wrong
-            support = support & ~wrong
-            continue
-        gains = np.where(barred, 0.0, triangle.gains(support, residual))
-        if gains.max(initial=0.0) > penalty:
-            support = support.copy()
-            support[np.argmax(gains)] = True
-            continue
-        cost = float(residual @ residual)
-        better = _swap(triangle, support, kept, barred, cost)
-        if better is None:
-            better = _simplify(triangle, support, kept, barred, penalty, cost)
-        if better is None:
-            better = _fewer(triangle, support, kept, barred, penalty, cost, groups)
-        visited.add(support.tobytes())
-        if better is None or better.tobytes() in visited:  # roundings, round and round
-            break
-        support = better
-    return triangle.selected(support)
+    def run(self, support: Flags) -> Selection:
+        """Remove, add and swap terms until the penalized cost stops decreasing."""
+        barred = np.zeros(len(support), bool)
+        visited: set[bytes] = set()
+        for _ in range(MAX_ROUNDS):
+            support = self._drop(support, self.required)
+            p, _, residual = self.system.solve(support)
+            wrong = self._wrong_signs(support, p)
+            if wrong.any():
+                barred |= wrong
+                support = support & ~wrong
+                continue
+            gains = np.where(barred, 0.0, self.system.gains(support, residual))
+            if gains.max(initial=0.0) > self.penalty:
+                support = support.copy()
+                support[np.argmax(gains)] = True
+                continue
+            cost = float(residual @ residual)
+            better = self._swap(support, barred, cost)
+            if better is None:
+                better = self._simplify(support, barred, cost)
+            if better is None:
+                better = self._fewer(support, barred, cost)
+            visited.add(support.tobytes())
+            if better is None or better.tobytes() in visited:  # a cycle caused by rounding
+                break
+            support = better
+        return self.system.selected(support)
 
+    def simpler(self, found: Selection, complexity: Array) -> Selection:
+        """Replace terms by simpler ones of about equal cost: `x y` by `x`, say, for constant y."""
+        for j in np.flatnonzero(found.support & ~self.required):
+            fewer, after = self._without(found.support, int(j))
+            limit = found.cost + ABOUT * self.penalty
+            good = ~found.support & (complexity < complexity[j]) & (after < limit)
+            if good.any():
+                fewer[np.flatnonzero(good)[np.lexsort((after[good], complexity[good]))[0]]] = True
+                other = self.system.selected(fewer)
+                if not self._wrong_signs(fewer, self.system.solve(fewer)[0]).any():
+                    found = other
+        return found
 
-def _drop(triangle: Triangle, support: Flags, kept: Flags, penalty: float) -> Flags:
-    """Leave out the least useful term while it is worth less than the penalty."""
-    support = support.copy()
-    while (support & ~kept).any():
-        p, deviation, _ = triangle.solve(support)
-        where = np.flatnonzero(support)
-        loss = np.where(np.isinf(deviation), 0.0, p**2 / np.maximum(deviation, 1e-300) ** 2)
-        loss[kept[where]] = np.inf
-        worst = int(np.argmin(loss))
-        if loss[worst] > penalty:
-            break
-        support[where[worst]] = False
-    return support
-
-
-def _swap(
-    triangle: Triangle, support: Flags, kept: Flags, barred: Flags, cost: float
-) -> Flags | None:
-    """The best exchange of one term for another, if one lowers the cost for good."""
-    best, found = cost * (1.0 - 1e-9) - 1e-6, None
-    for j in np.flatnonzero(support & ~kept):
+    def _without(self, support: Flags, j: int) -> tuple[Flags, Array]:
+        """The support without a term, and the cost after adding each of the absent terms."""
         fewer = support.copy()
         fewer[j] = False
-        _, _, residual = triangle.solve(fewer)
-        gains = np.where(barred, 0.0, triangle.gains(fewer, residual))
-        gains[j] = 0.0
-        i = int(np.argmax(gains))
-        after = float(residual @ residual) - gains[i]
-        if after < best:
-            best, found = after, fewer.copy()
-            found[i] = True
-    return found
+        _, _, residual = self.system.solve(fewer)
+        return fewer, float(residual @ residual) - self.system.gains(fewer, residual)
 
-
-def _simplify(
-    triangle: Triangle, support: Flags, kept: Flags, barred: Flags, penalty: float, cost: float
-) -> Flags | None:
-    """One or two terms that say what more of them say together, as under a law of conservation.
-
-    Such terms lie almost in the span of those chosen, so adding them gains nothing by itself.
-    """
-    if support.sum() < 2 or not np.isfinite(penalty):
-        return None
-    Q = np.linalg.qr(triangle.R[:, support])[0]
-    outside = ((triangle.R - Q @ (Q.T @ triangle.R)) ** 2).sum(0)
-    near = np.flatnonzero(~support & ~barred & (outside < SPANNED))
-    near = near[np.argsort(outside[near])]
-    pairs = itertools.combinations(near[:MOST_NEAR], 2) if support.sum() > 2 else ()
-    for added in itertools.chain(((int(j),) for j in near), pairs):
-        with_them = kept.copy()
-        with_them[list(added)] = True
-        fewer = _drop(triangle, support | with_them, with_them, penalty)
-        _, _, residual = triangle.solve(fewer)
-        saved = (support.sum() - fewer.sum()) * penalty
-        if saved > 0 and float(residual @ residual) - cost < saved:
-            return fewer
-    return None
-
-
-def _fewer(
-    triangle: Triangle,
-    support: Flags,
-    kept: Flags,
-    barred: Flags,
-    penalty: float,
-    cost: float,
-    groups: Indices,
-) -> Flags | None:
-    """The best of all smaller sets of terms in an equation, if one is worth it.
-
-    Terms that nearly say the same, such as 1, x, x^2 and x^3 of a short decay, cannot be told apart
-    by dropping one at a time: any three of them look indispensable where two would do.
-    """
-    if not np.isfinite(penalty):
-        return None
-    for v in np.unique(groups[support & ~kept]):
-        present = support & ~kept & (groups == v)
-        others, size = support & ~present, int(present.sum())
-        where = np.flatnonzero((groups == v) & ~kept & ~barred)
-        columns, right = triangle.R[:, where], triangle.b
-        if others.any():
-            Q = np.linalg.qr(triangle.R[:, others])[0]
-            columns, right = columns - Q @ (Q.T @ columns), right - Q @ (Q.T @ right)
-        gram, c = columns.T @ columns, columns.T @ right
-        for k in range(1, size):
-            if math.comb(len(where), k) > MOST_SETS:
+    def _drop(self, support: Flags, required: Flags) -> Flags:
+        """Remove the least significant term while it is worth less than the penalty."""
+        support = support.copy()
+        while (support & ~required).any():
+            p, deviation, _ = self.system.solve(support)
+            where = np.flatnonzero(support)
+            loss = np.where(np.isinf(deviation), 0.0, p**2 / np.maximum(deviation, 1e-300) ** 2)
+            loss[required[where]] = np.inf
+            worst = int(np.argmin(loss))
+            if loss[worst] > self.penalty:
                 break
-            sets = _sets(len(where), k)
-            G = gram[sets[:, :, None], sets[:, None, :]] + 1e-12 * np.eye(k)
-            explained = (c[sets] * np.linalg.solve(G, c[sets][..., None])[..., 0]).sum(1)
-            found = others.copy()
-            found[where[sets[np.argmax(explained)]]] = True
-            _, _, residual = triangle.solve(found)
-            if float(residual @ residual) - cost < (size - k) * penalty * (1.0 - 1e-9):
-                return found
-    return None
+            support[where[worst]] = False
+        return support
+
+    def _swap(self, support: Flags, barred: Flags, cost: float) -> Flags | None:
+        """Best swap of one term for another; `None` if no swap lowers the cost."""
+        best, found = cost * (1.0 - 1e-9) - 1e-6, None
+        for j in np.flatnonzero(support & ~self.required):
+            fewer = support.copy()
+            fewer[j] = False
+            _, _, residual = self.system.solve(fewer)
+            gains = np.where(barred, 0.0, self.system.gains(fewer, residual))
+            gains[j] = 0.0
+            i = int(np.argmax(gains))
+            after = float(residual @ residual) - gains[i]
+            if after < best:
+                best, found = after, fewer.copy()
+                found[i] = True
+        return found
+
+    def _simplify(self, support: Flags, barred: Flags, cost: float) -> Flags | None:
+        """Replace several terms by one or two that span them, as under a conservation law.
+
+        Such terms lie almost in the span of the selected ones, so adding them alone gains nothing.
+        """
+        if support.sum() < 2 or not np.isfinite(self.penalty):
+            return None
+        Q = np.linalg.qr(self.system.R[:, support])[0]
+        outside = ((self.system.R - Q @ (Q.T @ self.system.R)) ** 2).sum(0)
+        near = np.flatnonzero(~support & ~barred & (outside < SPANNED))
+        near = near[np.argsort(outside[near])]
+        pairs = itertools.combinations(near[:MOST_NEAR], 2) if support.sum() > 2 else ()
+        for added in itertools.chain(((int(j),) for j in near), pairs):
+            with_them = self.required.copy()
+            with_them[list(added)] = True
+            fewer = self._drop(support | with_them, with_them)
+            _, _, residual = self.system.solve(fewer)
+            saved = (support.sum() - fewer.sum()) * self.penalty
+            if saved > 0 and float(residual @ residual) - cost < saved:
+                return fewer
+        return None
+
+    def _fewer(self, support: Flags, barred: Flags, cost: float) -> Flags | None:
+        """Best smaller subset of the terms of one equation, if its penalized cost is lower.
+
+        Removing one term at a time fails for nearly collinear terms, such as 1, x, x^2 and x^3 of a
+        short decay: each of three terms seems significant although two would do.
+        """
+        if not np.isfinite(self.penalty):
+            return None
+        for v in np.unique(self.equation[support & ~self.required]):
+            present = support & ~self.required & (self.equation == v)
+            others, size = support & ~present, int(present.sum())
+            where = np.flatnonzero((self.equation == v) & ~self.required & ~barred)
+            columns, right = self.system.R[:, where], self.system.b
+            if others.any():
+                Q = np.linalg.qr(self.system.R[:, others])[0]
+                columns, right = columns - Q @ (Q.T @ columns), right - Q @ (Q.T @ right)
+            gram, c = columns.T @ columns, columns.T @ right
+            for k in range(1, size):
+                if math.comb(len(where), k) > MOST_SETS:
+                    break
+                found = others.copy()
+                found[where[best_subset(gram, c, k, 1e-12)]] = True
+                _, _, residual = self.system.solve(found)
+                if float(residual @ residual) - cost < (size - k) * self.penalty * (1.0 - 1e-9):
+                    return found
+        return None
+
+    def _wrong_signs(self, support: Flags, p: Array) -> Flags:
+        """Mask of the terms that violate a sign constraint."""
+        full: Any = np.zeros(len(support))
+        full[support] = p
+        wrong = np.zeros(len(support), bool)
+        for flags, sign in self.signs:
+            wrong |= flags & (sign * full < 0.0)
+        return wrong & ~self.required
+
+
+def best_subset(gram: Array, right: Array, k: int, ridge: float) -> Indices:
+    """Indices of the k columns that explain most, from normal equations."""
+    sets = _sets(len(right), k)
+    G = gram[sets[:, :, None], sets[:, None, :]] + ridge * np.eye(k)
+    explained = (right[sets] * np.linalg.solve(G, right[sets][..., None])[..., 0]).sum(1)
+    return np.asarray(sets[np.argmax(explained)])
 
 
 @functools.lru_cache(maxsize=64)
 def _sets(n: int, k: int) -> Indices:
-    """All sets of k out of n."""
+    """All subsets of size k of n items, one per row."""
     return np.array(list(itertools.combinations(range(n), k)))
-
-
-def _wrong_signs(support: Flags, p: Array, signs: list[tuple[Flags, float]]) -> Flags:
-    full: Any = np.zeros(len(support))
-    full[support] = p
-    wrong = np.zeros(len(support), bool)
-    for flags, sign in signs:
-        wrong |= flags & (sign * full < 0.0)
-    return wrong

@@ -1,1 +1,1 @@
-"""`smnn bench`: the solver's speed on this machine."""
+"""`smnn bench`: speed of the solver on this machine."""

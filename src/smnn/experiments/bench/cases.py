@@ -1,8 +1,8 @@
-"""What is solved: one family of problems of any size with a closed form, for timing.
+"""Test problems of any size with a closed form.
 
-x' + A x = A p + p' with p_v(t) = cos(t + phase_v), so x = p + exp(-A t) (x(0) - p(0)): a signal
-that neither dies out nor grows, whatever the length. All inputs are full tensors, as a network
-emits them.
+x' + A x = A p + p' with p_v(t) = cos(t + phase_v) has the solution
+x = p + exp(-A t) (x(0) - p(0)), which neither decays nor grows. All inputs are full tensors, like
+the outputs of a network.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ INPUTS = ("c", "d", "u", "s")
 
 @dataclass(frozen=True)
 class Case:
-    """One problem size, and who is to solve it."""
+    """A problem size and the solvers to compare on it."""
 
     group: str
     B: int
@@ -29,24 +29,24 @@ class Case:
     peers: bool = False
     """Compare with SciPy and torchdiffeq."""
     published: bool = False
-    """Compare with the published solver, if there is a checkout."""
+    """Compare with the published solver, if a checkout is given."""
     backends: tuple[str, ...] = ("auto",)
     memory: bool = False
 
     @property
     def n(self) -> int:
-        """Block size."""
+        """Number of unknowns at a time."""
         return self.V * (self.R + 1)
 
     @property
     def label(self) -> str:
-        """For people."""
+        """Description of the case."""
         return f"{self.group}: B={self.B} T={self.T} V={self.V} R={self.R}"
 
 
 @dataclass(frozen=True)
 class Data:
-    """The inputs of the solver, the ODE behind them, and its exact solution."""
+    """Inputs of the solver, the ODE they encode, and its exact solution."""
 
     c: Tensor
     d: Tensor
@@ -58,17 +58,17 @@ class Data:
     """`(B, T, V)`."""
 
     def inputs(self, grad: bool) -> dict[str, Tensor]:
-        """Fresh leaves."""
+        """Copies of the inputs as leaf tensors."""
         return {k: getattr(self, k).clone().requires_grad_(grad) for k in INPUTS}
 
     def first(self, count: int) -> Data:
-        """The first samples alone."""
+        """The first `count` samples."""
         c, d, u, s, A = (x[:count] for x in (self.c, self.d, self.u, self.s, self.A))
         return Data(c, d, u, s, A, self.phase, self.exact[:count])
 
 
 def make_data(case: Case, seed: int = 0) -> Data:
-    """Build the problem of a case."""
+    """Generate random problems of the size of a case."""
     B, T, V, R = case.B, case.T, case.V, case.R
     draw = torch.Generator().manual_seed(seed)
 

@@ -1,26 +1,28 @@
 """A short benchmark of the solver on this machine, against SciPy and torchdiffeq.
 
-Every solver gets the same problems with a closed form. The peers run at the loosest tolerance that
-makes them as exact as this solver, and everything is checked before it is timed.
+All solvers get the same problems, which have closed forms. The peers run at the loosest tolerance
+that makes them as accurate as smnn. Results are checked before they are timed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from smnn._util.machine import describe_machine, package_versions
 from smnn._util.optional import MissingPackageError
-from smnn.experiments._timing import threads
 from smnn.experiments.bench.cases import Case, make_data
 from smnn.experiments.bench.solvers import (
     Candidate,
+    check,
+    compare,
     scipy_candidate,
     smnn_candidate,
+    time_all,
     torchdiffeq_candidate,
 )
-from smnn.experiments.bench.timing import check, compare, time_all
+from smnn.experiments.experiment import Tick, no_progress
+from smnn.experiments.timing import threads
 from smnn.report.tables import Cell, Row, Table, best_of
 
 CASES = (
@@ -32,30 +34,30 @@ CASES = (
 
 @dataclass(frozen=True)
 class Config:
-    """How long it takes."""
+    """Settings of the benchmark."""
 
     repeats: int = 10
     """Timed rounds."""
     budget: float = 1.0
-    """Seconds for each solver and case, after which rounds are left out."""
+    """Seconds for each solver and case; slow solvers get fewer rounds."""
     threads: int = 1
-    """Of every solver."""
+    """Threads of every solver."""
     cases: tuple[Case, ...] = CASES
 
 
 @dataclass(frozen=True)
 class Bench:
-    """What was measured."""
+    """Results of the benchmark."""
 
     config: Config
     cases: list[dict[str, Any]]
     machine: dict[str, Any]
     skipped: dict[str, str] = field(default_factory=dict)
-    """Solvers that could not be tried, with the reason."""
+    """Solvers that are not installed, and how to install them."""
 
     @property
     def wrong(self) -> list[str]:
-        """Solvers of this package whose answer is not that of the judge."""
+        """Backends of this package that differ from the reference."""
         return [
             f"{r['solver']} at B={c['B']} T={c['T']}"
             for c in self.cases
@@ -64,7 +66,7 @@ class Bench:
         ]
 
     def record(self) -> dict[str, Any]:
-        """As plain data."""
+        """JSON-serializable record."""
         settings = {k: v for k, v in asdict(self.config).items() if k != "cases"}
         return {
             "benchmark": "bench", "settings": settings, "cases": self.cases,
@@ -72,8 +74,8 @@ class Bench:
         }  # fmt: skip
 
 
-def run(config: Config, tick: Callable[[str], None] = lambda name: None) -> Bench:
-    """Measure; `tick` is called with the name of a case after each of its parts."""
+def run(config: Config, tick: Tick = no_progress) -> Bench:
+    """Run the benchmark; `tick` is called `ticks(config)` times."""
     skipped: dict[str, str] = {}
     with threads(config.threads):
         machine = describe_machine()
@@ -82,13 +84,12 @@ def run(config: Config, tick: Callable[[str], None] = lambda name: None) -> Benc
     return Bench(config, cases, machine, skipped)
 
 
-PARTS = 2
-"""Calls of `tick` for each case."""
+def ticks(config: Config) -> int:
+    """Number of progress reports: after preparing and after timing each case."""
+    return 2 * len(config.cases)
 
 
-def _case(
-    case: Case, config: Config, skipped: dict[str, str], tick: Callable[[str], None]
-) -> dict[str, Any]:
+def _case(case: Case, config: Config, skipped: dict[str, str], tick: Tick) -> dict[str, Any]:
     data = make_data(case)
     ours = [smnn_candidate(data, backend) for backend in case.backends]
     checks = {ours[0].name: check(case, data, ours[0])}
@@ -110,10 +111,10 @@ def _case(
     candidates = [*ours, *peers]
     results = []
     for candidate, times in zip(candidates, time_all(candidates, config.repeats, config.budget)):
-        verdict = checks.get(candidate.name, {"against": None, "difference": None, "agrees": None})
+        checked = checks.get(candidate.name, {"against": None, "difference": None, "agrees": None})
         results.append(
             {"solver": candidate.name, "note": candidate.note, "relative_mse": candidate.error,
-             **verdict, **times}
+             **checked, **times}
         )  # fmt: skip
     tick(case.group)
     return {"case": case.group, "B": case.B, "T": case.T, "V": case.V, "R": case.R,
@@ -121,13 +122,13 @@ def _case(
 
 
 def table(bench: Bench) -> Table:
-    """Times and errors, for a terminal."""
+    """Times and errors."""
     cpu = bench.config.threads
     view = Table(
         "Time of one solve, median, in ms",
         ["solve", "+ gradients", "rel. MSE"],
         f"{cpu} thread{'s' * (cpu != 1)}. The peers run at the loosest tolerance that makes them "
-        "as exact as smnn. SciPy has no gradients.",
+        "as accurate as smnn. SciPy has no gradients.",
     )
     for case in bench.cases:
         fastest = best_of([r["forward_ms"] for r in case["results"]])

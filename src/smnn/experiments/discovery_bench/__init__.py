@@ -1,1 +1,1 @@
-"""Discovery of known systems from noisy data, compared with PySINDy."""
+"""Recovery of known equations from noisy data by smnn and PySINDy."""

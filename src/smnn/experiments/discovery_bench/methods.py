@@ -1,4 +1,4 @@
-"""What a method of equation discovery is here, how its answer is judged, and our own method."""
+"""Interface of the compared methods, the scores of their equations, and the method of smnn."""
 
 from __future__ import annotations
 
@@ -10,53 +10,53 @@ from typing import Any, Protocol
 from smnn.datasets.dynamics import Problem, Series, System, canonical
 
 Equation = dict[str, float]
-"""Coefficients of the terms that an equation has."""
+"""Nonzero coefficients of an equation by term."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """The answer of a method."""
+    """Equations found by a method."""
 
     coefficients: dict[str, Equation]
-    """For every target, the terms that are there."""
+    """Equation of every target."""
     seconds: float
-    """Processor time of everything that the method did, the choice of its settings included."""
+    """Processor time, including the choice of settings."""
     note: str = ""
-    """What it chose."""
+    """Chosen settings."""
     candidates: dict[str, list[Equation]] = field(default_factory=dict)
-    """All equations that it could have answered with, at other settings."""
+    """Equations of every target at all settings tried."""
     report: Mapping[str, Any] = field(default_factory=dict)
-    """What else it has to say."""
+    """Further diagnostics."""
 
 
 class Method(Protocol):
-    """A way from data to equations."""
+    """A method of equation discovery."""
 
     @property
     def name(self) -> str:
-        """How it is called in tables and on the command line."""
+        """Name in tables and on the command line."""
         ...
 
     def fit(self, series: Sequence[Series], problem: Problem) -> Found:
-        """Find the equations. Must not look at the truth that a problem may carry."""
+        """Find the equations, without using the true ones that a problem may contain."""
         ...
 
 
 @dataclass(frozen=True)
 class Score:
-    """An answer held against the truth."""
+    """Comparison of equations with the true ones."""
 
     exact: bool
     """Exactly the right terms in every equation."""
     missing: int
     extra: int
     max_abs: float
-    """Largest error of a coefficient, of terms that should not be there too."""
+    """Largest error of a coefficient, including those of superfluous terms."""
     max_rel: float
     """Largest relative error of a true coefficient; 1 for one that is missing."""
 
     def record(self) -> dict[str, Any]:
-        """As plain data."""
+        """JSON-serializable record."""
         return dict(vars(self))
 
 
@@ -77,7 +77,7 @@ def score(found: Mapping[str, Equation], system: System) -> Score:
 
 
 def in_hindsight(found: Found, system: System) -> dict[str, Equation]:
-    """For every target the candidate nearest to the truth: what perfect tuning would have given."""
+    """For every target the candidate closest to the truth: the result of an ideal tuning."""
 
     def distance(target: str, equation: Equation) -> tuple[int, float]:
         truth = system.truth[target]
@@ -86,22 +86,22 @@ def in_hindsight(found: Found, system: System) -> dict[str, Equation]:
 
     chosen = {}
     for target in system.targets:
-        offered = [found.coefficients[target], *found.candidates.get(target, [])]
-        chosen[target] = min(offered, key=lambda equation: distance(target, equation))
+        candidates = [found.coefficients[target], *found.candidates.get(target, [])]
+        chosen[target] = min(candidates, key=lambda equation: distance(target, equation))
     return chosen
 
 
 @dataclass(frozen=True)
 class Smnn:
-    """`smnn.discovery.Discovery` as it comes, without any setting but the library and the order."""
+    """`smnn.discovery.Discovery` with default settings, given the library and the order."""
 
     method: str = "auto"
     neural: Mapping[str, Any] | None = None
-    """Sizes of the networks, for the method `neural`."""
+    """Settings of the networks, for the method `neural`."""
 
     @property
     def name(self) -> str:
-        """`smnn`, with the method where it is not chosen automatically."""
+        """`smnn`, followed by the method unless that is chosen automatically."""
         return "smnn" if self.method == "auto" else f"smnn-{self.method}"
 
     def fit(self, series: Sequence[Series], problem: Problem) -> Found:
@@ -128,7 +128,7 @@ class Smnn:
 
 
 def _read(estimator: Any, problem: Problem) -> dict[str, Equation]:
-    """Coefficients of a fitted estimator, targets by position, terms in their one spelling."""
+    """Coefficients of a fitted estimator, with canonical names of the terms."""
     names = (*problem.states, *problem.inputs)
     terms = [canonical(term.name, names) for term in estimator.terms_]
     return {

@@ -1,14 +1,14 @@
-"""PySINDy, each of its ways tuned as a careful user would tune it without knowing the answer.
+"""Variants of PySINDy, tuned without knowledge of the true equations.
 
-A variant turns data into rows (candidate terms, derivative) with PySINDy's own differentiation or
-weak form, and PySINDy's own optimizers fit them at every threshold of a grid. For each equation the
-threshold is chosen by an information criterion, and between smoothing windows or test functions the
-choice is made by the error of short simulations (`_sindy_choice`). Every fitted equation is kept,
-so that the best choice in hindsight can be reported beside the one a user could make.
+A variant converts data to rows (candidate terms, derivative) by PySINDy's differentiation or weak
+form, and fits them by PySINDy's optimizers at every threshold of a grid. The threshold of each
+equation is chosen by an information criterion; smoothing windows and test functions are chosen by
+the error of short simulations (`sindy_choice`). All fitted equations are kept, so that the best
+choice in hindsight can be reported too.
 
-Equations of higher order: PySINDy fits first-order systems, so the lower derivatives are made by
-the variant's own differentiation, applied again and again, and count as states. The weak form
-integrates by parts once only and takes its lower derivatives from smoothed differences.
+Equations of higher order: PySINDy fits first-order systems, so the lower derivatives are computed
+by repeated application of the variant's differentiation, and are treated as states. The weak form
+integrates by parts only once and takes its lower derivatives from smoothed differences.
 """
 
 from __future__ import annotations
@@ -23,13 +23,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from smnn._util.optional import require
-from smnn.datasets.dynamics import Problem, Series, canonical
-from smnn.datasets.dynamics._terms import Array
+from smnn.datasets.dynamics import Array, Problem, Series, canonical
 from smnn.experiments.discovery_bench.methods import Equation, Found
 from smnn.experiments.discovery_bench.sindy_choice import (
-    Judge,
+    Path,
     Rows,
-    Try,
+    SimulationError,
     best,
     choose,
     derivatives,
@@ -38,17 +37,15 @@ from smnn.experiments.discovery_bench.sindy_choice import (
 
 DEFAULT_THRESHOLD = 0.1
 THRESHOLDS = tuple(np.geomspace(0.005, 5, 19))
-"""For coefficients in the units of the data."""
+"""Thresholds of coefficients in the units of the data."""
 SHARES = tuple(np.geomspace(1e-3, 0.5, 19))
-"""For coefficients of normalised columns, as a share of the norm of the largest target."""
-
-
+"""Thresholds of coefficients of normalized columns, relative to the norm of the largest target."""
 TEST_FUNCTIONS = 500
-"""Of the weak form, in all."""
+"""Number of test functions of the weak form, over all series."""
 
 
 class Setting(NamedTuple):
-    """One way to make rows."""
+    """A way to convert series to rows."""
 
     label: str
     make: Callable[[Any, Sequence[Series], Problem], Rows]
@@ -61,28 +58,28 @@ class Sindy:
     name: str
     settings: Callable[[Sequence[Series], Problem], list[Setting]]
     ensemble: int = 0
-    """Number of models that are fitted to resampled rows and joined by the median."""
+    """Number of models fitted to resampled rows and combined by the median; 0 for none."""
     tuned: bool = True
-    """Whether the threshold is chosen; else it is PySINDy's default."""
+    """Whether the threshold is chosen; otherwise it is PySINDy's default."""
 
     def fit(self, series: Sequence[Series], problem: Problem) -> Found:
         """Fit with every setting and threshold, then choose."""
         ps = require("pysindy", "compare with PySINDy")
         sklearn = require("sklearn", "compare with PySINDy")
-        # Thousands of small regressions: to check each one's arguments costs more than to solve it.
+        # In thousands of small regressions, validating arguments takes longer than solving.
         plain = sklearn.config_context(assume_finite=True, skip_parameter_validation=True)
         start = time.process_time()
         with _quiet(), _seeded(0), plain:
             names = _names(ps, problem)
-            tries = []
+            paths = []
             for label, make in self.settings(series, problem):
                 rows = make(ps, series, problem)
                 fits = list(self._path(ps, rows))
-                tries.append(Try(label, choose(rows, fits) if self.tuned else fits[0], fits))
-            answer = best(tries, Judge(series, problem, names))
+                paths.append(Path(label, choose(rows, fits) if self.tuned else fits[0], fits))
+            answer = best(paths, SimulationError(series, problem, names))
         seconds = time.process_time() - start
         candidates = {
-            target: [_equation(fit[v], names) for one in tries for fit in one.fits]
+            target: [_equation(fit[v], names) for one in paths for fit in one.fits]
             for v, target in enumerate(problem.targets)
         }
         coefficients = {
@@ -93,7 +90,7 @@ class Sindy:
     def _path(self, ps: Any, rows: Rows) -> Iterator[Array]:
         """Coefficients `(V, P)` at every threshold; PySINDy's default is always the first."""
         terms, targets, _ = rows
-        # An ensemble is twenty fits: half of the grid has to do.
+        # An ensemble takes twenty fits per threshold: half of the grid suffices.
         grid = THRESHOLDS[::2] if self.ensemble else THRESHOLDS
         for threshold in (DEFAULT_THRESHOLD, *grid):
             yield self._optimizer(ps, threshold=threshold).fit(terms, targets).coef_
@@ -101,7 +98,7 @@ class Sindy:
             return
         size = np.linalg.norm(targets, axis=0).max()
         for share in SHARES:
-            # Columns of norm one make the default ridge of 0.05 far too strong.
+            # For columns of norm one the default ridge of 0.05 is far too strong.
             optimizer = ps.STLSQ(threshold=share * size, alpha=1e-8, normalize_columns=True)
             yield optimizer.fit(terms, targets).coef_
 
@@ -124,7 +121,7 @@ def _differences(order: int) -> Callable[[Sequence[Series], Problem], list[Setti
 
 
 def _smoothing(*windows: tuple[int, int]) -> Callable[[Sequence[Series], Problem], list[Setting]]:
-    """Savitzky-Golay filters of several lengths and degrees, then differences of fourth order."""
+    """Savitzky-Golay filters of several lengths and degrees, then fourth-order differences."""
 
     def setting(window: int, degree: int) -> Setting:
         def make(ps: Any, series: Sequence[Series], problem: Problem) -> Rows:
@@ -175,20 +172,20 @@ def _difference_rows(
 
 
 def _weak_rows(ps: Any, smooth: Any, series: Sequence[Series], problem: Problem, half: int) -> Rows:
-    """Integrals against test functions, shared out over the series by their lengths."""
+    """Integrals with test functions, whose number is proportional to the length of each series."""
     from pysindy.utils import AxesArray
 
     samples = sum(len(s.t) for s in series)
     V, terms, targets = len(problem.variables), [], []
     for s in series:
         states = s.x
-        if smooth is not None:  # the highest of the states is what the weak form differentiates
+        if smooth is not None:  # the weak form differentiates the highest of them
             states, _ = derivatives(smooth, s, problem.order)
         columns = AxesArray(_with_inputs(states, s), {"ax_time": 0, "ax_coord": 1})
         weak = ps.WeakPDELibrary(
             function_library=_library(ps, problem, bias=False), include_bias=True,
             spatiotemporal_grid=s.t, K=max(8, TEST_FUNCTIONS * len(s.t) // samples),
-            # Half a step more than `half` steps: ends must not fall on samples by rounding.
+            # Half a step is added, so that rounding cannot place the ends on samples.
             H_xt=(half + 0.5) * float(np.diff(s.t).mean()),
         )  # fmt: skip
         terms.append(np.asarray(weak.fit_transform([columns])[0]))
@@ -198,7 +195,7 @@ def _weak_rows(ps: Any, smooth: Any, series: Sequence[Series], problem: Problem,
 
 
 def _stacked(terms: list[Array], targets: list[Array], width: int) -> Rows:
-    """Neighbouring rows share samples; a tenth of them is the most cautious count that helped."""
+    """Stack rows; neighbouring ones share samples, so at least a tenth counts as independent."""
     x, y = np.concatenate(terms), np.concatenate(targets)
     return Rows(x, y, max(len(y) / min(width, 10), 3.0))
 
@@ -212,7 +209,7 @@ def _library(ps: Any, problem: Problem, bias: bool = True) -> Any:
 
 
 def _names(ps: Any, problem: Problem) -> list[str]:
-    """The terms in PySINDy's order, in our spelling; they are the same as ours."""
+    """Canonical names of the terms, in PySINDy's order."""
     states = (*problem.states, *problem.inputs)
     library = _library(ps, problem).fit(np.zeros((2, len(states))))
     names = [canonical(name, states) for name in library.get_feature_names(list(states))]
@@ -230,7 +227,7 @@ def _equation(row: Array, names: list[str]) -> Equation:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """High thresholds leave no term, and PySINDy says so every time."""
+    """Suppress warnings, such as those about thresholds that remove all terms."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         yield
@@ -238,7 +235,7 @@ def _quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """PySINDy draws from NumPy's global generator, which is given back as it was."""
+    """Seed NumPy's global generator, which PySINDy uses, and restore it afterwards."""
     before = np.random.get_state()
     np.random.seed(seed)
     try:
@@ -256,5 +253,5 @@ VARIANTS: tuple[Sindy, ...] = (
     Sindy("pysindy-weak", _weak),
     Sindy("pysindy-weak-ensemble", _weak, ensemble=20),
 )
-"""PySINDy as it comes, then tuned: differences of second and fourth order, smoothed ones, those
-with an ensemble, the weak form, and that with an ensemble."""
+"""Untuned PySINDy, then tuned variants: differences of second and fourth order, smoothed
+differences without and with an ensemble, and the weak form without and with an ensemble."""

@@ -1,8 +1,8 @@
-"""How a careful user of PySINDy chooses a threshold and a setting without knowing the answer.
+"""Choice of PySINDy's threshold and settings without knowledge of the true equations.
 
-Of the criteria that were tried on all systems (held-out derivative error with and without the rule
-of one standard error, information criteria with several counts of rows), these gave PySINDy most
-right answers; they come within a few per cent of the best choice in hindsight.
+Of the criteria tried on all systems (held-out derivative error with and without the one-standard-
+error rule, information criteria with several effective sample sizes), these gave PySINDy the most
+exact recoveries, within a few per cent of the best choice in hindsight.
 """
 
 from __future__ import annotations
@@ -13,36 +13,35 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from smnn._util.optional import require
-from smnn.datasets.dynamics import Problem, Series
-from smnn.datasets.dynamics._terms import Array
+from smnn.datasets.dynamics import Array, Problem, Series
 
 NEGLIGIBLE = 0.03
-"""A misfit below this share of the spread of a derivative is no reason for another term."""
+"""Misfits below this share of the standard deviation of a derivative do not justify a term."""
 
 
 class Rows(NamedTuple):
-    """A linear regression."""
+    """Data of a linear regression."""
 
     terms: Array
     """`(N, P)`."""
     targets: Array
     """`(N, V)`."""
     independent: float
-    """How many rows are independent of each other."""
+    """Effective number of independent rows."""
 
 
-class Try(NamedTuple):
-    """What came of one setting."""
+class Path(NamedTuple):
+    """Regularization path of one setting."""
 
     label: str
     chosen: Array
-    """`(V, P)` coefficients at the thresholds that were chosen."""
+    """`(V, P)` coefficients at the chosen thresholds."""
     fits: list[Array]
-    """The same at every threshold."""
+    """`(V, P)` coefficients at every threshold."""
 
 
 def choose(rows: Rows, fits: Sequence[Array]) -> Array:
-    """For every target the fit with the least information criterion, `(V, P)`."""
+    """For every target the fit that minimizes the information criterion, `(V, P)`."""
     chosen = []
     for v, y in enumerate(rows.targets.T):
         spread = max(float(y.var()), float(np.finfo(float).tiny))
@@ -56,21 +55,21 @@ def choose(rows: Rows, fits: Sequence[Array]) -> Array:
     return np.stack(chosen)
 
 
-def best(tries: Sequence[Try], judge: Callable[[Array], Array]) -> Try:
-    """The sparsest of those that simulate about as well as the best."""
-    if len(tries) == 1:
-        return tries[0]
-    errors = np.stack([judge(one.chosen) for one in tries])
+def best(paths: Sequence[Path], error: Callable[[Array], Array]) -> Path:
+    """The sparsest of the results whose simulation error is within 5 % of the smallest."""
+    if len(paths) == 1:
+        return paths[0]
+    errors = np.stack([error(one.chosen) for one in paths])
     errors = errors[:, errors.min(axis=0).argmin()]  # from the better of the two kinds of start
-    good = [i for i, error in enumerate(errors) if error <= 1.05 * errors.min()]
-    return tries[min(good, key=lambda i: (np.count_nonzero(tries[i].chosen), errors[i]))]
+    good = [i for i, size in enumerate(errors) if size <= 1.05 * errors.min()]
+    return paths[min(good, key=lambda i: (np.count_nonzero(paths[i].chosen), errors[i]))]
 
 
-class Judge:
-    """Median error of simulations over a few samples, from many places along the data.
+class SimulationError:
+    """Median error of short simulations from many places along the data.
 
-    They start from the states as measured, and from smoothed ones: with little noise the first are
-    better, with much the second.
+    They start from measured and from smoothed states: the former are better at low noise, the
+    latter at high noise.
 
     Args:
         series: The data.
@@ -107,7 +106,7 @@ class Judge:
         self.steps = np.diff(np.stack(times), axis=1)[..., None] / self.PARTS
 
     def __call__(self, coefficients: Array) -> Array:
-        """The errors of `coefficients (V, P)` in standard deviations, for both kinds of start."""
+        """Errors of `coefficients (V, P)` in standard deviations, for both kinds of start."""
         with np.errstate(all="ignore"):
             return np.array([self._error(start, coefficients) for start in self.starts])
 
@@ -123,7 +122,7 @@ class Judge:
         return float(np.median(each))
 
     def _step(self, x: Array, h: Array, u: Array, coefficients: Array) -> Array:
-        """One of Runge and Kutta's, with inputs at its beginning, middle and end."""
+        """A Runge-Kutta step, with inputs at its beginning, middle and end."""
         a = self._slope(x, u[:, 0], coefficients)
         b = self._slope(x + h / 2 * a, u[:, 1], coefficients)
         c = self._slope(x + h / 2 * b, u[:, 1], coefficients)
@@ -137,13 +136,13 @@ class Judge:
 
 
 def _divided(t: Array, parts: int) -> Array:
-    """Times with each interval cut into `parts`."""
+    """Times with each interval divided into `parts`."""
     fine = t[:-1, None] + np.diff(t)[:, None] * np.arange(parts) / parts
     return np.append(fine.ravel(), t[-1])
 
 
 def _at(s: Series, times: Array) -> Array:
-    """The inputs of a series between its samples."""
+    """Inputs of a series, interpolated between its samples."""
     if s.u is None:
         return np.empty((len(times), 0))
     spline = require("scipy.interpolate", "simulate with inputs").CubicSpline(s.t, s.u)
@@ -151,13 +150,13 @@ def _at(s: Series, times: Array) -> Array:
 
 
 def smoothed(ps: Any, window: int, degree: int) -> Any:
-    """PySINDy's differences of fourth order after a Savitzky-Golay filter."""
+    """PySINDy's fourth-order differences after a Savitzky-Golay filter."""
     options = {"window_length": window, "polyorder": degree}
     return ps.SmoothedFiniteDifference(order=4, smoother_kws=options)
 
 
 def derivatives(difference: Any, s: Series, order: int) -> tuple[Array, Array]:
-    """States `(T, V order)` as the differentiation leaves them, and the highest derivative."""
+    """States `(T, V order)` as smoothed by the differentiation, and the highest derivative."""
     states, x = [], s.x
     for _ in range(order):
         slope = np.asarray(difference(x, s.t))

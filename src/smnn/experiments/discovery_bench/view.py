@@ -1,26 +1,36 @@
-"""The discovery benchmark shown: tables, figure and report."""
+"""Tables, figure and report of the discovery benchmark."""
 
 from __future__ import annotations
 
-import io
+from html import escape
 from typing import Any
 
-from smnn._util.optional import require
 from smnn.datasets.dynamics import HARE_LYNX, find_system
+from smnn.experiments import views
 from smnn.experiments.discovery_bench.run import Bench, Case
-from smnn.report import page as _page
-from smnn.report.tables import Cell, Row, Table, best_of, html_table
+from smnn.report import page
+from smnn.report.tables import Cell, Row, Table, best_of
 
-# Colours that stay apart for colour-blind readers and in print (Okabe and Ito).
-COLOURS = ("#0072B2", "#56B4E9", "#999999", "#CC79A7", "#E69F00", "#F0E442", "#D55E00",
-           "#009E73", "#000000")  # fmt: skip
+COLOURS = (views.BLUE, views.SKY, views.GREY, views.PINK, views.AMBER, views.YELLOW, views.RED,
+           views.GREEN, views.BLACK)  # fmt: skip
 TUNED, HINDSIGHT = "as tuned", "in hindsight"
-SUMMED_UP = "threshold, smoothing and test functions chosen with the right answer known"
+ORACLE = "threshold, smoothing and test functions chosen with knowledge of the true equations"
 
 
 def tables(bench: Bench) -> list[Table]:
-    """Shares of right answers, coefficient errors and times; then every system."""
+    """Rates of exact recovery, coefficient errors and times; then every system."""
     return [_shares(bench), _errors(bench), _systems(bench)]
+
+
+def terminal_tables(bench: Bench) -> list[Table]:
+    """The tables that fit a terminal."""
+    return tables(bench)[:2]
+
+
+def _by_method(bench: Bench) -> list[tuple[bool, str, list[str]]]:
+    """The groups of rows: whether in hindsight, name, and methods."""
+    chosen = [m for m in bench.config.methods if _had_a_choice(bench, m)]
+    return [(False, TUNED, list(bench.config.methods)), (True, HINDSIGHT, chosen)]
 
 
 def _percent(noise: float) -> str:
@@ -36,12 +46,11 @@ def _shares(bench: Bench) -> Table:
     table = Table(
         title="Equations with exactly the right terms, share of cases by noise",
         columns=_columns(bench),
-        caption=f"{len(config.systems)} systems, draws of the noise: {config.seeds}. Noise is the "
-        "standard deviation that is added, over that of each variable. As tuned: without knowing "
-        f"the answer. In hindsight: {SUMMED_UP}.",
+        caption=f"{len(config.systems)} systems, {config.seeds} noise realizations. Noise: "
+        "standard deviation relative to that of each variable. As tuned: without knowledge of the "
+        f"true equations. In hindsight: {ORACLE}.",
     )
-    for hindsight, group in ((False, TUNED), (True, HINDSIGHT)):
-        methods = [m for m in config.methods if not hindsight or _had_a_choice(bench, m)]
+    for hindsight, group, methods in _by_method(bench):
         values = {m: [bench.share(m, x, hindsight) for x in config.noise] for m in methods}
         for m in methods:
             cells = []
@@ -62,11 +71,10 @@ def _errors(bench: Bench) -> Table:
     table = Table(
         title="Largest relative error of a true coefficient, median by noise, and time",
         columns=[*_columns(bench), "s"],
-        caption="A missing term counts as 1. Time is the median processor time of a fit with "
-        "all of its tuning, on one thread.",
+        caption="A missing term counts as 1. s: median processor time of a fit including tuning, "
+        "on one thread.",
     )
-    for hindsight, group in ((False, TUNED), (True, HINDSIGHT)):
-        methods = [m for m in config.methods if not hindsight or _had_a_choice(bench, m)]
+    for hindsight, group, methods in _by_method(bench):
         values = {m: [bench.error(m, x, hindsight) for x in config.noise] for m in methods}
         for m in methods:
             cells = []
@@ -84,8 +92,8 @@ def _systems(bench: Bench) -> Table:
     table = Table(
         title="Every system: cases with exactly the right terms, over all noise levels",
         columns=[m.removeprefix("pysindy-") for m in bench.config.methods],
-        caption="Of all cases of the system; columns without smnn are variants of PySINDy. Only "
-        "positions are measured where the name says so.",
+        caption="Out of all cases of the system. Columns without smnn are variants of PySINDy. "
+        "Systems named '(positions)' or '(angles)' are observed without their derivatives.",
     )
     for name in bench.config.systems:
         counts = {}
@@ -103,8 +111,8 @@ def _exact(case: Case) -> bool:
     return bool(case.score and case.score["exact"])
 
 
-def record_lines(bench: Bench) -> list[tuple[str, list[str], bool]]:
-    """What each method made of the hare and lynx record, and whether it is the textbook's form."""
+def hare_lynx(bench: Bench) -> list[tuple[str, list[str], bool]]:
+    """Each method's equations for the hare and lynx data, and whether they are Lotka-Volterra's."""
     lines = []
     for case in bench.cases:
         if case.system != HARE_LYNX.name:
@@ -128,54 +136,51 @@ def _equation(terms: dict[str, float]) -> str:
     return " ".join(parts).removeprefix("+")
 
 
+def notes(bench: Bench) -> list[str]:
+    """Equations for the hare and lynx data."""
+    return [
+        f"Hare and lynx, {method}{' (Lotka-Volterra)' if same else ''}: {'; '.join(texts)}"
+        for method, texts, same in hare_lynx(bench)
+    ]
+
+
 def summary(bench: Bench) -> list[tuple[str, str]]:
-    """What the tables say, each as a figure and its meaning."""
+    """Key figures and their meaning."""
     config = bench.config
     found = []
     others = [m for m in config.methods if not m.startswith("smnn")]
     if "smnn" in config.methods:
         for x in config.noise:
             ours = bench.share("smnn", x)
-            rivals = [s for m in others if (s := bench.share(m, x)) is not None]
+            peers = [s for m in others if (s := bench.share(m, x)) is not None]
             if ours is None:
                 continue
-            meaning = f"of the systems come back exactly from {_percent(x)} noise"
-            if rivals:
-                meaning += f"; PySINDy at best {100 * max(rivals):.0f} %"
+            meaning = f"of the systems recovered exactly at {_percent(x)} noise"
+            if peers:
+                meaning += f"; PySINDy at best {100 * max(peers):.0f} %"
             found.append((f"{100 * ours:.0f} %", meaning))
     return found
 
 
-def figure(bench: Bench) -> bytes:
-    """Shares of right answers over noise, and which systems they are, as PNG."""
-    require("matplotlib", "draw the figure")
-    import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+def figures(bench: Bench) -> dict[str, bytes]:
+    """Rates of exact recovery against noise, and by system."""
 
-    style: dict[Any, Any] = {
-        "font.family": "serif", "font.serif": ["STIXGeneral", "DejaVu Serif"],
-        "mathtext.fontset": "stix", "font.size": 10, "axes.titlesize": 11, "axes.linewidth": 0.7,
-        "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False,
-    }  # fmt: skip
-    with mpl.rc_context(style):
-        height = 2.2 + 0.22 * max(len(bench.config.systems), 10)
-        canvas = Figure(figsize=(11, height), dpi=200)
-        FigureCanvasAgg(canvas)
+    def draw(canvas: Any) -> None:
+        from matplotlib import colormaps
+
         left, right = canvas.subplots(1, 2, width_ratios=(1, 1.15))
         _draw_shares(left, bench)
-        _draw_systems(right, bench, mpl.colormaps["Blues"])
-        canvas.tight_layout(w_pad=2.5)
-        file = io.BytesIO()
-        canvas.savefig(file, format="png")
-    return file.getvalue()
+        _draw_systems(right, bench, colormaps["Blues"])
+
+    size = 11, 2.2 + 0.22 * max(len(bench.config.systems), 10)
+    return {"discovery-bench.png": views.png(size, draw, dpi=200)}
 
 
 def _draw_shares(axes: Any, bench: Bench) -> None:
     ticks = list(range(len(bench.config.noise)))
     for k, m in enumerate(bench.config.methods):
         colour, ours = COLOURS[k % len(COLOURS)], m.startswith("smnn")
-        # Side by side, so that curves that coincide can be told apart.
+        # Shifted horizontally, so that coinciding curves remain visible.
         noise = [x + 0.03 * (k - (len(bench.config.methods) - 1) / 2) for x in ticks]
         shares = [100 * (bench.share(m, x) or 0.0) for x in bench.config.noise]
         axes.plot(noise, shares, "-o", color=colour, lw=2.6 if ours else 1.4, ms=5 if ours else 3.5,
@@ -188,7 +193,7 @@ def _draw_shares(axes: Any, bench: Bench) -> None:
     axes.set_xlabel("noise (dotted: best choice in hindsight)")
     axes.set_ylabel("cases with exactly the right terms, %")
     axes.grid(axis="y", lw=0.4, color="0.85")
-    axes.set_title("Equations found", loc="left", fontweight="bold")
+    views.title(axes, "Equations found")
     axes.legend(loc="lower left", fontsize=9)
 
 
@@ -208,7 +213,7 @@ def _draw_systems(axes: Any, bench: Bench, colours: Any) -> None:
     axes.tick_params(length=0)
     for side in axes.spines.values():
         side.set_visible(False)
-    axes.set_title("Share of the cases of each system, %", loc="left", fontweight="bold")
+    views.title(axes, "Share of the cases of each system, %")
 
 
 def _box(x: float, y: float, colour: Any) -> Any:
@@ -217,64 +222,56 @@ def _box(x: float, y: float, colour: Any) -> Any:
     return Rectangle((x + 0.03, y + 0.04), 0.94, 0.92, facecolor=colour, lw=0)
 
 
-def report(bench: Bench, png: bytes, command: str) -> str:
-    """The whole benchmark as one HTML page."""
-    from html import escape
-
+def report(bench: Bench, figures: dict[str, bytes], command: str) -> str:
+    """The HTML report."""
     config = bench.config
     failures = [c for c in bench.cases if c.error is not None]
-    rows = "".join(
-        f"<dt>{escape(method)}{' ✓' if same else ''}</dt><dd>{'<br>'.join(map(escape, texts))}</dd>"
-        for method, texts, same in record_lines(bench)
-    )
     systems = {
         s.name: f"{', '.join(s.targets)}; {len(s.terms)} candidate terms; "
         f"{len(s.starts)} × {config.samples or s.n} samples, {s.dt:g} apart; {s.reference}"
         for s in map(find_system, config.systems)
     }
-    how = {
-        "Data": "integrated to 1e-12 between samples; normal noise, its standard deviation a "
-        "fraction of that of each variable",
-        "smnn": "smnn.discovery.Discovery as it comes, with the library and the order only",
-        "PySINDy": "same series and same candidate terms. Threshold per equation by an information "
-        "criterion, smoothing window or width of the test functions by short simulations: of the "
-        "criteria tried those that gave it most right answers. pysindy-default is untuned.",
-        "Higher order": "only positions are given; for PySINDy the lower derivatives come from its "
-        "own differentiation",
-        "In hindsight": SUMMED_UP,
-        "Failures": f"{len(failures)} of {len(bench.cases)} cases" if failures else None,
-    }
-    parts = [_page.findings(summary(bench))]
-    for table in tables(bench):
-        parts.append(_page.section(table.title, html_table(table)))
-    parts.insert(
-        3,
-        _page.section(
-            "Over noise and systems",
-            _page.picture(
-                png, "Shares of exactly found equations over noise, and by system and method",
-                "Left: share of cases with exactly the right terms; dotted lines are the best "
-                "choice in hindsight. Right: the same by system, over all noise levels.",
-            ),
-        ),
-    )  # fmt: skip
+    first, second, third = (views.table_section(table) for table in tables(bench))
+    picture = page.picture(
+        figures["discovery-bench.png"],
+        "Shares of exactly found equations against noise, and by system and method",
+        "Left: share of cases with exactly the right terms; dotted lines are the best choice in "
+        "hindsight. Right: the same by system, over all noise levels.",
+    )
+    sections = [first, second, page.section("By noise and system", picture), third]
+    rows = "".join(
+        f"<dt>{escape(method)}{' ✓' if same else ''}</dt><dd>{'<br>'.join(map(escape, texts))}</dd>"
+        for method, texts, same in hare_lynx(bench)
+    )
     if rows:
-        parts.append(
-            _page.section(
-                "A real record: hares and lynxes, 1900 to 1920",
-                f"<p>{escape(HARE_LYNX.reference)}. Nobody knows the true equations; ✓ marks the "
-                "form of Lotka and Volterra. Not counted above.</p>",
-                f"<dl>{rows}</dl>",
-            )
+        note = (
+            f"<p>{escape(HARE_LYNX.reference)}. The true equations are unknown; ✓ marks the form "
+            "of Lotka and Volterra. Not included above.</p>"
         )
-    parts += [
-        _page.section("How it was made", _page.command_block(command), _page.facts(how)),
-        _page.section("Systems", _page.facts(systems)),
-        _page.section("Machine", _page.facts(_page.machine_facts(bench.machine))),
-    ]
-    return _page.page(
-        "Finding equations again",
+        sections.append(
+            page.section("Measured data: hares and lynxes, 1900 to 1920", note, f"<dl>{rows}</dl>")
+        )
+    sections.append(page.section("Systems", page.facts(systems)))
+    return views.report(
+        "Recovering known equations",
         "Dynamical systems with known equations, measured with noise: which methods return exactly "
         "their terms.",
-        parts,
+        summary(bench),
+        sections,
+        command=command,
+        setup={
+            "Data": "integrated to 1e-12 between samples; normal noise, its standard deviation a "
+            "fraction of that of each variable",
+            "smnn": "smnn.discovery.Discovery with default settings, given the library and the "
+            "order",
+            "PySINDy": "same series and same candidate terms. Threshold per equation by an "
+            "information criterion, smoothing window or width of the test functions by short "
+            "simulations: of the criteria tried, the ones most favourable to PySINDy. "
+            "pysindy-default is untuned.",
+            "Higher order": "only positions are given; for PySINDy the lower derivatives come from "
+            "its own differentiation",
+            "In hindsight": ORACLE,
+            "Failures": f"{len(failures)} of {len(bench.cases)} cases" if failures else None,
+        },
+        machine=bench.machine,
     )

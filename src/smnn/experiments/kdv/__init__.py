@@ -1,1 +1,1 @@
-"""The KdV experiment of the paper."""
+"""Forecasts of waves on a circle: the Korteweg-de Vries equation."""

@@ -1,7 +1,7 @@
-"""Networks without an equation, for comparison: a residual network and a Fourier neural operator.
+"""Baselines without an equation: a residual network and a Fourier neural operator.
 
-Made after Brandstetter, Welling and Worrall (2022), with the history of the other models, so that
-all are scored on the same frames. Both are told `dx` and `dt` as constant channels.
+They follow Brandstetter, Welling and Worrall (2022), but with the history of the other models, so
+that all are scored on the same frames. `dx` and `dt` are inputs as constant channels.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ HISTORY, HORIZON = 10, 10
 
 
 class _Direct(nn.Module):
-    """What both share: channels in, frames out."""
+    """Common interface: channels in, frames out."""
 
     horizon = HORIZON
 
@@ -22,8 +22,8 @@ class _Direct(nn.Module):
 
         Args:
             u: `(B, 10, X)` known frames.
-            dx: `(B,)` distance of two points.
-            dt: `(B,)` time from frame to frame.
+            dx: `(B,)` spacing of the points.
+            dt: `(B,)` time between frames.
         """
         grid = torch.stack([dx, dt], 1)[..., None].expand(-1, 2, u.shape[2])
         return torch.cat([u[:, -1:], self.frames(torch.cat([u, grid], 1)).to(u.dtype)], 1)
@@ -34,11 +34,11 @@ class _Direct(nn.Module):
 
 
 class ResNet(_Direct):
-    """Residual blocks with batch normalisation; convolutions continue the circle by zeros.
+    """Residual blocks with batch normalization and zero padding.
 
     Args:
-        width: Channels.
-        blocks: Blocks of two convolutions.
+        width: Number of channels.
+        blocks: Number of blocks of two convolutions.
     """
 
     def __init__(self, width: int = 256, blocks: int = 8) -> None:
@@ -69,16 +69,16 @@ class FNO(_Direct):
     """A Fourier neural operator (Li et al. 2021) in one dimension.
 
     Args:
-        width: Channels.
-        layers: Fourier layers.
-        modes: Modes that a layer mixes; the others pass by.
+        width: Number of channels.
+        layers: Number of Fourier layers.
+        modes: Number of modes that a layer transforms.
     """
 
     def __init__(self, width: int = 256, layers: int = 5, modes: int = 32) -> None:
         super().__init__()
         self.modes = modes
         self.first = nn.Conv1d(HISTORY + 2, width, 1)
-        # Real and imaginary parts side by side: optimisers, averages and files know real numbers.
+        # Real and imaginary parts separately, for optimizers, averages and files of real numbers.
         self.mixing = nn.ParameterList(
             nn.Parameter(torch.rand(modes, width, width, 2) / width**2) for _ in range(layers)
         )

@@ -1,15 +1,15 @@
 r"""A mechanistic network for evolution laws on a circle: an ODE for every Fourier mode.
 
-The law is $u_t = \sum_p \alpha_p\,\partial_x^p u + N(u, u_x, u_{xx}, u_{xxx})$ with learned numbers
-$\alpha_p$ and a learned function $N$ at each point: products of two derivatives with learned
-numbers, and if wanted a perceptron beside them. For the modes $v_k$ of $u$ it reads
+The law is $u_t = \sum_p \alpha_p\,\partial_x^p u + N(u, u_x, u_{xx}, u_{xxx})$ with learned
+coefficients $\alpha_p$ and a learned pointwise function $N$: products of two derivatives with
+learned coefficients, and optionally a perceptron. For the modes $v_k$ of $u$ it reads
 
 $$ v_k' - \lambda_k v_k = F_k(t), \qquad \lambda_k = \sum_p \alpha_p (ik)^p, $$
 
-two real linear ODEs for each mode, which the solver solves over a short window. The right-hand
-side depends on the solution, so the window is solved several times, each time with the right-hand
-side of the solution before; the first comes from the frames that are known. That the solver treats
-the stiff linear part inside the window is what makes few passes enough.
+two real linear ODEs for each mode, which are solved over a short window. Because the right-hand
+side depends on the solution, the window is solved several times, each time with the right-hand side
+of the previous solution; the first is extrapolated from known frames. Few iterations suffice,
+because the solver treats the stiff linear part exactly.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ ORDERS = 5
 FEATURES = 3
 """Highest derivative in the products."""
 PAIRS = [(p, q) for p in range(FEATURES + 1) for q in range(p, FEATURES + 1)]
-"""The products of derivatives that the law may hold."""
+"""Products of derivatives in the law."""
 TERMS = ORDERS + 1 + len(PAIRS)
 HISTORY = 4
-"""Known frames that the first guess looks at."""
+"""Number of known frames used for extrapolation."""
 JITTER = 1e-9
-"""Keeps directions that the data hardly show from being blown up."""
+"""Regularization of directions that the data barely determine."""
 SHOWN = 1e-4
-"""Smaller numbers are not printed."""
+"""Smaller coefficients are not printed."""
 
 
 class Law(NamedTuple):
     """A learned evolution law, in the units of the data."""
 
     linear: Tensor
-    """`(6,)` the numbers $\\alpha_p$ of the derivatives 0 to 5 of `u`."""
+    """`(6,)` coefficients $\\alpha_p$ of the derivatives 0 to 5 of `u`."""
     products: Tensor
-    """`(4, 4)` upper triangular: the numbers of the products of the derivatives 0 to 3."""
+    """`(4, 4)` upper triangular: coefficients of the products of the derivatives 0 to 3."""
 
     def __str__(self) -> str:
         names = ["u", "u_x", "u_xx", "u_xxx", "u_xxxx", "u_xxxxx"]
@@ -57,16 +57,16 @@ class Law(NamedTuple):
 
 
 class ModesModel(nn.Module):
-    """Frames to frames through an ODE for every Fourier mode.
+    """Predicts frames by an ODE for every Fourier mode.
 
     Args:
-        frames: Frames that one window advances.
-        substeps: Steps of the solver from frame to frame.
+        frames: Number of frames that one window advances.
+        substeps: Steps of the solver between frames.
         order: Highest time derivative that the solver carries; `frames * substeps >= order`.
-        sweeps: How often a window is solved.
-        hidden: Size of the hidden layer of the perceptron; 0 for none.
-        horizon: New frames that one call returns.
-        backend: Of the solver.
+        sweeps: Number of times that a window is solved.
+        hidden: Width of the hidden layer of the perceptron; 0 for none.
+        horizon: Number of new frames that one call returns.
+        backend: Backend of the solver.
     """
 
     guess: Tensor
@@ -108,14 +108,14 @@ class ModesModel(nn.Module):
 
     @torch.no_grad()
     def prepare(self, u: Tensor, dx: Tensor, dt: Tensor) -> None:
-        """Make the learned numbers equally important for the data, whatever their units.
+        """Precondition the learned coefficients.
 
-        The terms of the law are far from independent on real data (where a wave is steep, all its
-        derivatives are large). Training sees them decorrelated, with a unit that makes the rate of
-        change of the data one.
+        The terms of the law are strongly correlated in the data: where a wave is steep, all its
+        derivatives are large. Training uses decorrelated combinations, scaled so that the rate of
+        change of the data is one.
 
         Args:
-            u: `(B, frames, X)` frames of training data, successive.
+            u: `(B, frames, X)` successive frames of training data.
             dx: `(B,)`.
             dt: `(B,)`.
         """
@@ -134,7 +134,7 @@ class ModesModel(nn.Module):
         self.spread.copy_(z[:, :, : FEATURES + 1].square().mean((0, 1, 3)).sqrt())
 
     def law(self) -> Law:
-        """The learned law as numbers; without the perceptron, if there is one."""
+        """The learned law, without the perceptron if there is one."""
         numbers = self.mixing @ self.raw.to(self.mixing.dtype)
         linear, pairs = numbers.split([ORDERS + 1, len(PAIRS)])
         products = pairs.new_zeros((FEATURES + 1) ** 2).index_copy(0, self.places, pairs)
@@ -145,9 +145,9 @@ class ModesModel(nn.Module):
 
         Args:
             u: `(B, frames, X)` known frames, at least 4.
-            dx: `(B,)` distance of two points.
-            dt: `(B,)` time from frame to frame.
-            horizon: Instead of the model's own.
+            dx: `(B,)` spacing of the points.
+            dt: `(B,)` time between frames.
+            horizon: Number of new frames, by default that of the model.
         """
         horizon = horizon or self.horizon
         grid, law = _Grid(u.shape[-1], dx, dt), self.law()
@@ -170,11 +170,11 @@ class ModesModel(nn.Module):
         return torch.fft.rfft(n) * grid.dt[:, None, None]
 
     def _left_hand_side(self, grid: _Grid, law: Law) -> tuple[Tensor, Tensor, Tensor]:
-        """Coefficients `c`, steps `s` and the factor that each row has been given."""
+        """Coefficients `c`, steps `s` and the scale of each row."""
         numbers = torch.complex(law.linear, torch.zeros_like(law.linear))
         rate = torch.einsum("p,bpk->bk", numbers, grid.powers[:, : ORDERS + 1])
         rate = rate * grid.dt[:, None]
-        # Rows in the unit of their own size: fast modes must not outweigh the others.
+        # Rows are normalized, so that fast modes do not outweigh the others.
         scale = 1 / (1 + rate.abs())
         a, b, zero = -rate.real * scale, rate.imag * scale, torch.zeros_like(scale)
         values = torch.stack([torch.stack([a, b], -1), torch.stack([-b, a], -1)], -2)
@@ -190,7 +190,7 @@ class ModesModel(nn.Module):
         law: Law,
         ode: tuple[Tensor, Tensor, Tensor],
     ) -> tuple[Tensor, Tensor]:
-        """The frames of a window `(B, frames, K)`, and the rates at the newest known frames."""
+        """Frames of a window `(B, frames, K)`, and the rates at the last frames."""
         c, s, scale = ode
         force = torch.einsum("th,bhk->btk", self.guess.to(rates), rates)
         u = torch.view_as_real(current)[:, :, None, :, None]
@@ -205,7 +205,7 @@ class ModesModel(nn.Module):
 
 
 class _Grid:
-    """What depends on the grid alone."""
+    """Quantities that depend only on the grid."""
 
     def __init__(self, points: int, dx: Tensor, dt: Tensor) -> None:
         m = torch.arange(points // 2 + 1, device=dx.device, dtype=torch.float64)
@@ -221,7 +221,7 @@ class _Grid:
 
 
 def _lagrange(known: int, times: Tensor) -> Tensor:
-    """`(T, known)`: the polynomial through the frames `1 - known, ..., 0`, at the given times."""
+    """`(T, known)` weights of polynomial interpolation through the frames `1 - known, ..., 0`."""
     nodes = torch.arange(1 - known, 1, dtype=torch.float64)
     rows = []
     for i in range(known):

@@ -1,12 +1,11 @@
-"""The KdV experiment of the paper: data, training, roll-out, scores; resumable at every stage.
+"""The KdV experiment of the paper: data, training, roll-outs and scores; resumable at every stage.
 
-Every model is given ten frames and continues them; errors are averaged over 20, 40 and 100 frames
-after them. "Seconds" in the paper are frames: 20 frames are about 4 units of time of the equation.
+Every model continues ten given frames; errors are averaged over the next 20, 40 and 100 frames.
+"Seconds" in the paper are frames: 20 frames are about 4 time units of the equation.
 """
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -19,7 +18,9 @@ import torch
 
 from smnn._util.files import OutputError, prepare_output, write_json
 from smnn._util.machine import describe_machine
+from smnn.data import DataFormatError
 from smnn.datasets.kdv import Split, Trajectories, easy, read_file, write_easy
+from smnn.experiments.experiment import Tick, no_progress, option
 from smnn.experiments.kdv.modes import ModesModel
 from smnn.experiments.kdv.task import HISTORY, KdVTask
 from smnn.experiments.kdv.train import PLAN, PRESETS, score, train
@@ -32,31 +33,31 @@ PAPER = {
     "FNO": {"20": 2.76e-2},
     "ResNet": {"20": 2.23e-2},
 }
-"""Errors that the paper prints; it divides by the energy of the prediction."""
+"""Errors printed in the paper, which divides by the energy of the prediction."""
 SETTINGS = "settings.json"
-Tick = Callable[[str, int, int], None]
-"""Called with what is being done, how much has been done since the last call, and of how much."""
 
 
 @dataclass(frozen=True)
 class Config:
-    """What is run. Everything that changes numbers is here."""
+    """Settings that determine the results."""
 
-    models: tuple[str, ...] = ("modes", "window", "fno-ar-lpsda", "resnet-ar-lpsda")
-    """Names of `PRESETS`."""
-    scale: str = "small"
-    """`"full"`, or `"small"` for networks that a CPU can train in minutes."""
-    train: int = 512
-    valid: int = 64
-    test: int = 512
-    """Trajectories of each split."""
-    seconds: float = 60.0
-    """For each network; the model `"modes"` always takes 600 steps."""
-    seed: int = 0
-    pretrained: bool = False
-    """Score the weights that are part of the package, and train nothing."""
-    data: str | None = None
-    """Score this file in the published layout, not a generated test set."""
+    models: tuple[str, ...] = option(
+        ("modes", "window", "fno-ar-lpsda", "resnet-ar-lpsda"),
+        f"Models to train, comma-separated: {', '.join(PRESETS)}.",
+    )
+    scale: str = option("small", "Size of the networks: small (CPU, minutes) or full (GPU).")
+    train: int = option(512, "Training trajectories.", minimum=8)
+    valid: int = option(64, "Validation trajectories.", minimum=1)
+    test: int = option(512, "Test trajectories.", minimum=1)
+    seconds: float = option(
+        60.0, "Training time of each network; the model 'modes' always takes 600 steps.", minimum=1
+    )
+    seed: int = option(0, "Random seed of data and weights.")
+    pretrained: bool = option(False, "Score the weights of the package; train nothing.")
+    data: str | None = option(
+        None, "HDF5 file in the published layout to use as test data (default: generated).",
+        file=True,
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.models if name not in PRESETS]
@@ -71,21 +72,21 @@ class Config:
 
 @dataclass(frozen=True)
 class Result:
-    """What came out."""
+    """Results of the experiment."""
 
     config: Config
     machine: dict[str, Any]
     models: dict[str, dict[str, Any]]
-    """By name: scores, and how the model was trained."""
+    """Scores and training records by model."""
     truth: np.ndarray
-    """`(n, frames, X)` of a few trajectories, for pictures."""
+    """`(n, frames, X)` of a few trajectories, for the figure."""
     pictures: dict[str, np.ndarray] = field(default_factory=dict)
-    """By name: the frames that the model gives for them."""
+    """Predictions of these frames by model."""
     law: str | None = None
-    """The equation that has been learned."""
+    """The learned equation."""
 
     def record(self) -> dict[str, Any]:
-        """As plain data."""
+        """JSON-serializable record."""
         return {
             "experiment": "kdv",
             "settings": asdict(self.config),
@@ -98,7 +99,7 @@ class Result:
 
 
 def pretrained() -> KdVTask:
-    """The model that is part of the package, on the CPU."""
+    """The packaged model, on the CPU."""
     folder = resources.files("smnn.experiments.kdv") / "weights"
     with resources.as_file(folder) as path:
         task = load_task(path)
@@ -106,28 +107,32 @@ def pretrained() -> KdVTask:
     return task
 
 
-def run(config: Config, out: Path, tick: Tick = lambda what, done, total: None) -> Result:
-    """Run the experiment, or what is left of it.
+def ticks(config: Config) -> None:
+    """Progress is reported by stage, not in total."""
+
+
+def run(config: Config, tick: Tick = no_progress, out: Path | None = None) -> Result:
+    """Run or resume the experiment.
 
     Args:
-        config: The setting.
-        out: Folder for data, runs and results. What it holds already, of the same setting, is
-            taken up.
-        tick: Told about progress.
+        config: Settings.
+        tick: Called as `tick(stage, count, total)`: `count` more trajectories are done, of `total`.
+        out: Folder for data, runs and results, `smnn-results/kdv` by default. Finished parts in it
+            are not computed again.
 
     Raises:
-        OutputError: The folder belongs to another setting, or cannot be written.
+        OutputError: The folder belongs to other settings, or cannot be written.
+        DataFormatError: The file `config.data` cannot be used.
     """
-    prepare_output(out)
-    _claim(out, config)
-    frames = 100
+    out = prepare_output(Path("smnn-results") / "kdv" if out is None else out)
+    _check_settings(out, config)
     test = _test_set(config, out, tick)
     if test.u.shape[1] < HISTORY + 20:
-        raise ValueError(
+        raise DataFormatError(
             f"data: got {test.u.shape[1]} frames; expected at least {HISTORY + 20}: ten are given "
             "and twenty or more are scored."
         )
-    frames = min(frames, test.u.shape[1] - HISTORY)
+    frames = min(100, test.u.shape[1] - HISTORY)
     models: dict[str, dict[str, Any]] = {}
     pictures: dict[str, np.ndarray] = {}
     law = None
@@ -142,8 +147,8 @@ def run(config: Config, out: Path, tick: Tick = lambda what, done, total: None) 
             few = test.take(slice(0, 4))
             pictures[name] = score(task, few, frames=frames)[1].numpy()
             continue
-        told = functools.partial(_tell, tick, f"score {name}", len(test))
-        found, prediction = score(task, test, frames=frames, tick=told)
+        stage = _stage(tick, f"score {name}", len(test))
+        found, prediction = score(task, test, frames=frames, tick=stage)
         pictures[name] = prediction[:4].numpy()
         models[name] = {**record, "scores": found}
         prepare_output(out / name)
@@ -152,38 +157,34 @@ def run(config: Config, out: Path, tick: Tick = lambda what, done, total: None) 
     return Result(config, describe_machine(), models, truth, pictures, law)
 
 
-def _tell(tick: Tick, what: str, total: int, done: int) -> None:
-    tick(what, done, total)
+def _stage(tick: Tick, name: str, total: int) -> Callable[[int], None]:
+    return lambda count: tick(name, count, total)
 
 
-def _claim(out: Path, config: Config) -> None:
-    """One folder, one setting: else finished parts of another would be taken for ours."""
+def _check_settings(out: Path, config: Config) -> None:
+    """Refuse a folder with results of other settings, whose parts must not be reused."""
     path, own = out / SETTINGS, json.loads(json.dumps(asdict(config)))
     if path.exists():
         found = json.loads(path.read_text())
         if found != own:
             differ = [key for key in own if found.get(key) != own[key]]
             raise OutputError(
-                f"{out} holds results of other settings ({', '.join(differ)} differ); give another "
-                "folder, or the same settings to go on."
+                f"{out} holds results of other settings ({', '.join(differ)} differ); use another "
+                "folder, or the same settings to resume."
             )
     else:
         write_json(path, own)
 
 
 def _generated(split: Split, count: int, config: Config, out: Path, tick: Tick) -> Trajectories:
-    """A split from its file, which is made first where it is not there."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-
-    def told(n: int) -> None:
-        tick(f"generate {split}", n, count)
-
-    if device == "cuda":  # faster than the disk
-        return easy(split, count, seed=config.seed, device=device, tick=told)
+    """A split from its file, which is generated if it does not exist."""
+    stage = _stage(tick, f"generate {split}", count)
+    if torch.cuda.is_available():  # faster than reading the file
+        return easy(split, count, seed=config.seed, device="cuda", tick=stage)
     prepare_output(out / "data")
     path = out / "data" / f"KdV_{split}_{count}_easy.h5"
     if not path.exists():
-        write_easy(path, split, count, seed=config.seed, tick=told)
+        write_easy(path, split, count, seed=config.seed, tick=stage)
     return read_file(path, split)
 
 
@@ -194,15 +195,15 @@ def _test_set(config: Config, out: Path, tick: Tick) -> Trajectories:
 
 
 def _trained(name: str, config: Config, out: Path, tick: Tick) -> tuple[KdVTask, dict[str, Any]]:
-    """A trained model: the packaged one, one that is there already, or a new one."""
+    """The packaged model, one trained earlier, or a new one."""
     if config.pretrained:
         log = resources.files("smnn.experiments.kdv") / "weights" / "log.json"
         return pretrained(), json.loads(log.read_text())
-    folder, kept = out / name, out / name / "trained.json"
-    if kept.exists():
+    folder, finished = out / name, out / name / "trained.json"
+    if finished.exists():
         task = load_task(folder / "run")
         assert isinstance(task, KdVTask)
-        return task, json.loads(kept.read_text())
+        return task, json.loads(finished.read_text())
     found = train(
         name,
         _generated("train", config.train, config, out, tick),
@@ -213,5 +214,5 @@ def _trained(name: str, config: Config, out: Path, tick: Tick) -> tuple[KdVTask,
         seed=config.seed,
         resume=(folder / PLAN).exists(),
     )
-    write_json(kept, found.record)
+    write_json(finished, found.record)
     return found.task, found.record

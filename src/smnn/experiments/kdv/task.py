@@ -1,4 +1,4 @@
-"""Training on the KdV data: windows of frames, what is minimised, and how a roll-out is scored."""
+"""The learning task on KdV data: windows of frames, loss, roll-outs and errors."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from smnn.experiments.kdv.window import PaperModel, WindowModel
 from smnn.training import Data, Task, register_task
 
 HISTORY = 10
-"""Frames that every model is given."""
+"""Number of frames given to every model."""
 SCORED = (20, 40, 100)
-"""Lead times over which errors are averaged, in frames."""
+"""Lead times, in frames, over which errors are averaged."""
 MODELS: dict[str, type[nn.Module]] = {
     "modes": ModesModel, "window": WindowModel, "paper": PaperModel, "resnet": ResNet, "fno": FNO,
 }  # fmt: skip
 
 
 class Windows(Dataset[Frames]):
-    """All windows of some length in a set of trajectories, or those that start at one frame.
+    """All windows of a length in a set of trajectories, or those that start at a given frame.
 
     Args:
         data: The trajectories.
-        length: Frames in a window.
-        start: Where the windows start; everywhere by default.
-        device: Where the trajectories lie.
-        dtype: Of the frames.
+        length: Number of frames in a window.
+        start: First frame of the windows; all frames by default.
+        device: Device of the trajectories.
+        dtype: Type of the frames.
     """
 
     def __init__(
@@ -74,16 +74,16 @@ class Windows(Dataset[Frames]):
 
 
 def rollout(model: nn.Module, u: Tensor, dx: Tensor, dt: Tensor, frames: int) -> Tensor:
-    """The next frames `(B, frames, X)`, every call fed with what the one before has given.
+    """The next frames `(B, frames, X)`; each call of the model continues the previous output.
 
     Args:
-        model: Has `horizon`, the new frames of one call.
+        model: A model with `horizon`, the number of new frames per call.
         u: `(B, 10, X)` known frames.
-        dx: `(B,)`.
-        dt: `(B,)`.
-        frames: How many.
+        dx: `(B,)` spacing of the points.
+        dt: `(B,)` time between frames.
+        frames: Number of frames.
     """
-    if isinstance(model, ModesModel):  # goes on from its own state
+    if isinstance(model, ModesModel):  # continues from its own state
         found: Tensor = model(u, dx, dt, frames)
         return found[:, 1:]
     out = u
@@ -97,13 +97,13 @@ class Errors(NamedTuple):
     """Normalised mean squared errors of each trajectory and lead time, `(N, frames)`."""
 
     by_prediction: Tensor
-    """Divided by the energy of the prediction, as in the paper."""
+    """Normalized by the energy of the prediction, as in the paper."""
     by_truth: Tensor
-    """Divided by the energy of the truth, as everywhere else."""
+    """Normalized by the energy of the truth, as usual."""
 
 
 def errors(prediction: Tensor, truth: Tensor) -> Errors:
-    """How far frames `(N, frames, X)` are from the truth."""
+    """Errors of frames `(N, frames, X)`."""
     prediction, truth = prediction.double(), truth.double()
     wrong = (prediction - truth).square().sum(-1)
     return Errors(wrong / prediction.square().sum(-1), wrong / truth.square().sum(-1))
@@ -121,17 +121,18 @@ def _data(
 
 @register_task("kdv", data=_data)
 class KdVTask(Task):
-    """The next frames of a wave on a circle from the last ten.
+    """Predict the next frames of a wave on a circle from the last ten.
 
-    The loss is the relative error of a window, its root, so that no trajectory rules the others.
-    With several passes the model is also fed its own frames, through which no gradient flows.
+    The loss is the root of the relative squared error of a window, so that no trajectory dominates.
+    With several passes the model also continues its own frames, without gradients through them.
 
     Args:
         model: One of `MODELS`.
         options: Arguments of the model.
-        passes: Calls of the model that are trained in a row.
-        symmetries: Arguments of `Symmetries`; none by default.
-        relative_to: `"energy"` of the frames, or their `"change"` since the last known one.
+        passes: Number of consecutive calls of the model in training.
+        symmetries: Arguments of `Symmetries` for data augmentation; none by default.
+        relative_to: Normalization by the `"energy"` of the frames, or by their `"change"` since
+            the last known frame.
     """
 
     capturable = True
@@ -159,11 +160,11 @@ class KdVTask(Task):
 
     @property
     def length(self) -> int:
-        """Frames of a training window."""
+        """Number of frames of a training window."""
         return HISTORY + self.passes * int(self.model.horizon)  # type: ignore[arg-type]
 
     def losses(self, batch: Frames) -> dict[str, Tensor]:
-        """Of windows `(B, length, X)`."""
+        """Losses of windows `(B, length, X)`."""
         if self.symmetries is not None and self.training:
             batch = self.symmetries(Frames(*batch))
         u, dx, dt = batch
@@ -179,11 +180,11 @@ class KdVTask(Task):
         return {"loss": total / self.passes}
 
     def evaluate(self, batch: Frames) -> dict[str, Tensor]:
-        """Errors over 20 and, as far as there are frames, 40 frames, by the energy of the truth."""
+        """Errors over 20 frames and, if available, 40, normalized by the energy of the truth."""
         u, dx, dt = batch
         truth = u[:, HISTORY:]
         found = errors(rollout(self.model, u[:, :HISTORY], dx, dt, truth.shape[1]), truth)
-        # A model that runs away early in training must not end it.
+        # Divergence early in training must not abort it.
         curve = torch.nan_to_num(found.by_truth, nan=LOST, posinf=LOST).clamp(max=LOST)
         return {
             "loss": curve[:, : SCORED[0]].mean(),
@@ -196,6 +197,6 @@ class KdVTask(Task):
 
 
 TINY = 1e-20
-"""Keeps the root differentiable where a window is predicted exactly."""
+"""Keeps the root differentiable for exact predictions."""
 LOST = 1e3
-"""Error of a prediction that is not finite, in `evaluate`."""
+"""Error assigned by `evaluate` to predictions that are not finite."""

@@ -1,11 +1,7 @@
-"""Training of the KdV models: settings that suit each, for a number of steps or of seconds.
-
-python -m smnn.experiments.kdv.train --out FOLDER --models window,fno --seconds 400,60
-"""
+"""Training and scoring of the KdV models."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from collections.abc import Callable
@@ -18,7 +14,7 @@ import torch
 
 from smnn._util.files import prepare_output, write_json
 from smnn._util.machine import describe_machine
-from smnn.datasets.kdv import SPLITS, Trajectories, easy
+from smnn.datasets.kdv import Trajectories
 from smnn.experiments.kdv.modes import ModesModel
 from smnn.experiments.kdv.task import HISTORY, SCORED, KdVTask, Windows, errors, rollout
 from smnn.experiments.kdv.window import Convolution
@@ -27,21 +23,21 @@ from smnn.training import Data, TrainConfig, fit
 PLAN = "plan.json"
 MIRROR = {"shift": 0.0, "boost": 0.0, "scale": 0.0, "mirror": True}
 PUBLISHED = {"shift": 1.0, "boost": 0.4, "scale": 0.1}
-"""Symmetries of the published experiments."""
+"""Data augmentation of the published experiments."""
 
 
 @dataclass(frozen=True)
 class Preset:
-    """A model and how it is trained."""
+    """A model and its training settings."""
 
     task: dict[str, Any]
     """Arguments of `KdVTask`."""
     train: TrainConfig
     small: dict[str, Any] = field(default_factory=dict)
-    """Options of the model for a small scale, instead of its own."""
+    """Options that replace those of the model at small scale."""
 
     def make(self, scale: str, seed: int) -> KdVTask:
-        """The untrained task; its weights follow from the seed."""
+        """The untrained task, with weights initialized from the seed."""
         torch.manual_seed(seed)
         arguments = deepcopy(self.task)
         if scale == "small" and self.small:
@@ -91,12 +87,13 @@ PRESETS: dict[str, Preset] = {
         for symmetries in (None, PUBLISHED)
     },
 }  # fmt: skip
-"""`-lpsda`: with the published symmetries; `-ar`: also fed its own frames while training."""
+"""Models by name. `-lpsda`: with the published data augmentation; `-ar`: trained on unrolled
+predictions too."""
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A trained model, and what it took."""
+    """A trained model and the record of its training."""
 
     task: KdVTask
     record: dict[str, Any]
@@ -119,40 +116,35 @@ def train(
     """Train one of `PRESETS`.
 
     Args:
-        name: Which.
-        train_set: Trajectories to train on.
-        valid_set: Trajectories that choose the best weights.
+        name: Name of the preset.
+        train_set: Training trajectories.
+        valid_set: Validation trajectories, which select the best weights.
         out: Folder of the run.
         scale: `"full"`, or `"small"` for networks that a CPU can train.
-        seconds: How long to train: the steps that fit are found by a trial run. Instead of `steps`.
-        steps: How many steps.
-        seed: Of the weights and the order of the data.
-        resume: Go on with a run that is in `out`.
-        progress: Show it on standard error.
-        settings: Changes to the settings of the preset.
+        seconds: Training time, an alternative to `steps`; a trial run determines the steps.
+        steps: Number of steps.
+        seed: Random seed of the weights and the order of the data.
+        resume: Resume the run in `out`.
+        progress: Show progress on standard error.
+        settings: Changes to the training settings of the preset.
     """
     if name not in PRESETS:
         raise ValueError(f"model: got {name!r}; expected one of {', '.join(PRESETS)}.")
     preset = PRESETS[name]
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    config = preset.train.replace(seed=seed)
-    if scale == "small":
-        config = config.replace(batch_size=min(config.batch_size, 32))
-    config = config.replace(**(settings or {}))
-    if device.type == "cpu" and config.precision in ("bf16", "tf32"):
-        config = config.replace(precision="float32")
+    config = _config(preset, scale, seed, device, settings or {})
     task = preset.make(scale, seed)
     for module in task.modules():
         if isinstance(module, Convolution):
-            module.channels_last = device.type == "cuda"  # a fifth faster
+            module.channels_last = device.type == "cuda"  # 20 % faster
     dtype = torch.float64 if config.precision == "float64" else torch.float32
     data = Data(
         Windows(train_set, task.length, device=device, dtype=dtype),
         Windows(valid_set, HISTORY + SCORED[1], start=0, device=device, dtype=dtype),
     )
     if isinstance(task.model, ModesModel):
-        some = Windows(train_set.take(slice(0, 64)), train_set.u.shape[1], start=0)
-        task.model.prepare(*some.batch(torch.arange(len(some))))
+        whole = Windows(train_set.take(slice(0, 64)), train_set.u.shape[1], start=0)
+        task.model.prepare(*whole.batch(torch.arange(len(whole))))
     prepare_output(out)
     plan = out / PLAN
     if resume and plan.exists():
@@ -164,9 +156,9 @@ def train(
     assert config.max_steps is not None
     total = config.max_steps
     epochs = total / max(1, len(data.train) // config.batch_size)  # type: ignore[arg-type]
-    # About twenty evaluations in all: they cost as much as a hundred steps each.
+    # About twenty evaluations; each takes as long as a hundred steps.
     config = config.replace(evaluate_every=max(1, round(epochs / 20)))
-    if config.ema is not None:  # in a short run the average must forget its beginning sooner
+    if config.ema is not None:  # short runs need a shorter averaging time
         config = config.replace(ema=min(config.ema, max(0.0, 1 - 20 / total)))
     write_json(plan, {"steps": total})
     if device.type == "cuda":
@@ -194,11 +186,24 @@ def train(
     return Trained(task, record)
 
 
+def _config(
+    preset: Preset, scale: str, seed: int, device: torch.device, settings: dict[str, Any]
+) -> TrainConfig:
+    """Training settings of a preset for a scale and a device."""
+    config = preset.train.replace(seed=seed)
+    if scale == "small":
+        config = config.replace(batch_size=min(config.batch_size, 32))
+    config = config.replace(**settings)
+    if device.type == "cpu" and config.precision in ("bf16", "tf32"):
+        config = config.replace(precision="float32")
+    return config
+
+
 def _steps_in(seconds: float, task: KdVTask, data: Data, config: TrainConfig) -> int:
-    """How many steps fit, from trials on copies: compilation and recording are not counted."""
+    """Number of steps that fit, measured with copies; compilation is excluded."""
     few, many = (40, 240) if torch.cuda.is_available() else (3, 23)
     marks: list[float] = []
-    for steps in (few, few, many):  # the first brings kernels and libraries into being
+    for steps in (few, few, many):  # the first compiles kernels and loads libraries
         trial = deepcopy(task)
         start = time.perf_counter()
         fit(trial, Data(data.train), config.replace(max_steps=steps, monitor="loss"),
@@ -207,7 +212,7 @@ def _steps_in(seconds: float, task: KdVTask, data: Data, config: TrainConfig) ->
             torch.cuda.synchronize()
         marks.append(time.perf_counter() - start)
     per_step = max((marks[2] - marks[1]) / (many - few), 0.5 * marks[2] / many)
-    return max(20, int(0.93 * (seconds - sum(marks)) / per_step))  # the rest is evaluation
+    return max(20, int(0.93 * (seconds - sum(marks)) / per_step))  # leaves time for evaluation
 
 
 @torch.no_grad()
@@ -219,10 +224,10 @@ def score(
     chunk: int = 32,
     tick: Callable[[int], None] = lambda count: None,
 ) -> tuple[dict[str, Any], torch.Tensor]:
-    """Roll out from the first ten frames of each trajectory, and hold it against the truth.
+    """Continue the first ten frames of each trajectory, and compare with the truth.
 
     Returns:
-        A record of errors with both denominators, and the frames `(N, frames, X)`.
+        A record of errors with both normalizations, and the frames `(N, frames, X)`.
     """
     task.eval()
     first = next(task.parameters())
@@ -238,7 +243,7 @@ def score(
 
 
 def summary(prediction: torch.Tensor, truth: torch.Tensor) -> dict[str, Any]:
-    """Errors of frames `(N, frames, X)` as plain data; `None` where they are not finite."""
+    """Record of the errors of frames `(N, frames, X)`; `None` where they are not finite."""
     found = errors(prediction, truth)
 
     def plain(x: torch.Tensor) -> float | None:
@@ -254,53 +259,3 @@ def summary(prediction: torch.Tensor, truth: torch.Tensor) -> dict[str, Any]:
         "curve": [plain(x) for x in found.by_prediction.mean(0)],
         "curve_by_truth": [plain(x) for x in found.by_truth.mean(0)],
     }
-
-
-def main() -> None:
-    """Train and score several models, one after the other; a finished one is not repeated."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--models", default="modes,window")
-    parser.add_argument("--seconds", default="60", help="for each model, or one for all")
-    parser.add_argument("--scale", choices=("full", "small"), default="full")
-    parser.add_argument("--train", type=int, default=512)
-    parser.add_argument("--valid", type=int, default=64)
-    parser.add_argument("--test", type=int, default=512)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--settings", type=json.loads, default={}, help="changes of TrainConfig")
-    args = parser.parse_args()
-    names = args.models.split(",")
-    budgets = [float(x) for x in args.seconds.split(",")]
-    budgets = budgets * len(names) if len(budgets) == 1 else budgets
-    if len(budgets) != len(names):
-        parser.error(f"--seconds: got {len(budgets)} numbers for {len(names)} models")
-    prepare_output(args.out)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    start = time.perf_counter()
-    counts = (args.train, args.valid, args.test)
-    sets = {
-        split: easy(split, count, seed=args.seed, device=device)
-        for split, count in zip(SPLITS, counts)
-    }
-    generated = time.perf_counter() - start
-    print(f"data: {args.train}/{args.valid}/{args.test} in {generated:.1f} s", flush=True)
-    for name, seconds in zip(names, budgets):
-        folder = args.out / name
-        if (folder / "scores.json").exists():
-            continue
-        # The law is found in a fixed number of steps; networks take what time there is.
-        fixed = name == "modes"
-        trained = train(
-            name, sets["train"], sets["valid"], folder, scale=args.scale, seed=args.seed,
-            seconds=None if fixed else seconds, resume=(folder / PLAN).exists(),
-            settings=None if fixed else args.settings,
-        )  # fmt: skip
-        best, _ = score(trained.task, sets["test"], chunk=args.test if device == "cuda" else 32)
-        record = {**trained.record, "scores": best, "generation_seconds": generated}
-        write_json(folder / "scores.json", record)
-        print(name, json.dumps({k: record[k] for k in ("steps", "seconds", "memory_gib")}),
-              json.dumps({k: best[k] for k in ("nmse", "nmse_by_truth")}), flush=True)  # fmt: skip
-
-
-if __name__ == "__main__":
-    main()

@@ -1,9 +1,9 @@
-"""Networks that write down an ODE in time for every point: one call gives a window of frames.
+"""Networks that predict an ODE in time for every point; one call gives a window of frames.
 
-Both have `V = Q = 1`, four derivatives and ten times; the first time is that of the last known
-frame. `PaperModel` is the network of the paper. `WindowModel` keeps its form and changes the rest:
-one trunk for everything, convolutions on the circle that see as far as the fastest waves of the
-data travel in a window, and units in which the law of the data depends on one number only.
+Both have `V = Q = 1`, four derivatives and ten times, of which the first is that of the last known
+frame. `PaperModel` is the network of the paper. `WindowModel` has the same form, but a single
+trunk, circular convolutions whose receptive field covers the distance that the fastest waves travel
+in a window, and dimensionless units in which the equation depends on one parameter only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SOLVERS = ("smnn", "mnn-dense", "mnn-sparse")
 
 
 def make_solver(name: str) -> Callable[[LinearODE], Tensor]:
-    """Trajectories `y (*B, T, V, R+1)` of ODEs, by one of `SOLVERS`; never waits for the device."""
+    """A function that solves ODEs by one of `SOLVERS`, without device synchronization."""
     if name == "smnn":
         return MechanisticLayer(check=False)
     if name not in SOLVERS:
@@ -41,16 +41,16 @@ def make_solver(name: str) -> Callable[[LinearODE], Tensor]:
 
 
 class Convolution(nn.Conv1d):
-    """A convolution along the line that can keep the channels of a point beside each other.
+    """A 1-D convolution with optional channels-last layout.
 
-    That is the layout which the matrix units of a GPU read; in the other one every call turns its
-    tensors over. Values and weights are the same.
+    Tensor cores of a GPU need that layout; with the default one each call transposes its tensors.
+    Values and weights are the same.
     """
 
     channels_last = False
 
     def forward(self, x: Tensor) -> Tensor:
-        """`(B, C, X)` to the same, with another number of channels and, by strides, of points."""
+        """Map `(B, C, X)` to another number of channels and, with strides, of points."""
         if not self.channels_last:
             return super().forward(x)
         side = int(self.padding[0])
@@ -65,7 +65,7 @@ class Convolution(nn.Conv1d):
 
 
 def circular(n_in: int, n_out: int, kernel: int, dilation: int = 1, stride: int = 1) -> Convolution:
-    """A convolution on the circle that keeps the points in their places."""
+    """A circular convolution without shift."""
     return Convolution(
         n_in, n_out, kernel, stride, padding=dilation * (kernel // 2), dilation=dilation,
         padding_mode="circular",
@@ -76,15 +76,15 @@ class WindowModel(nn.Module):
     r"""One trunk, one head, one ODE for every point.
 
     With $U = u\,\Delta t/\Delta x$ and time in frames the equation of the data has one parameter,
-    $\nu = \Delta t/\Delta x^3$; the network is given $U$ and $\log \nu$. So scaling is built in,
-    and so are shifts in space, by the convolutions on the circle. The head starts at zero, which is
-    the ODE of a field that stays as it is.
+    $\nu = \Delta t/\Delta x^3$; the inputs are $U$ and $\log \nu$. The network is therefore
+    equivariant to scaling and, due to circular convolutions, to translation. The head is
+    initialized to zero, the ODE of a constant field.
 
     Args:
-        width: Channels.
-        blocks: Residual blocks of two convolutions.
+        width: Number of channels.
+        blocks: Number of residual blocks of two convolutions.
         kernel: Odd size of the convolutions.
-        reach: Dilations, taken in turn.
+        reach: Dilations, used cyclically.
         solver: One of `SOLVERS`.
     """
 
@@ -117,10 +117,10 @@ class WindowModel(nn.Module):
         nn.init.zeros_(self.head.bias)  # type: ignore[arg-type]
 
     def ode(self, u: Tensor, dx: Tensor, dt: Tensor) -> LinearODE:
-        """The equations `(B, X, ...)` that the network writes down, in its units."""
+        """The predicted equations `(B, X, ...)`, in dimensionless units."""
         U = u * (dt / dx)[:, None, None]
         log_nu = (dt / dx**3).log()[:, None]
-        with torch.autocast(u.device.type, enabled=False):  # frames differ in their last digits
+        with torch.autocast(u.device.type, enabled=False):  # full precision
             h = self.first(torch.cat([U, log_nu[..., None].expand(-1, 1, u.shape[2])], 1))
         factors = self.modulation(log_nu)[..., None].chunk(2 * len(self.inner), 1)
         for i, (inner, outer) in enumerate(zip(self.inner, self.outer)):
@@ -131,7 +131,7 @@ class WindowModel(nn.Module):
         c, d, slopes = raw.split([TIMES * (ORDER + 1), TIMES, ORDER - 1], -1)
         now = U[:, -1, :, None]
         c = c.unflatten(-1, (TIMES, ORDER + 1))
-        # Bounded, so that no equation can lose its solution, however far a wave is from all others.
+        # Bounded, so that every equation is well-posed for any input.
         c = torch.cat(
             [1 + START * torch.exp(2 * torch.tanh(c[..., :1])), torch.tanh(c[..., 1:])], -1
         )
@@ -147,26 +147,26 @@ class WindowModel(nn.Module):
 
         Args:
             u: `(B, 10, X)` known frames.
-            dx: `(B,)` distance of two points.
-            dt: `(B,)` time from frame to frame.
+            dx: `(B,)` spacing of the points.
+            dt: `(B,)` time between frames.
         """
         y = self.solver(self.ode(u, dx, dt))
         return y[..., 0, 0].mT.to(u.dtype) * (dx / dt)[:, None, None]
 
 
 START = 2.0
-"""The coefficient of the field itself starts one above it; the smoothness rows have 1."""
+"""The coefficient of the field is initialized to this plus one; smoothness rows have weight 1."""
 
 
 class PaperModel(nn.Module):
     """The network of the paper: four networks on ten frames, one ODE for every point.
 
-    Two residual networks for coefficients and right-hand sides (whose convolutions continue the
-    circle by zeros), one network for the initial slopes of all points, and one for the step, which
-    is the same for all points and times. It is told neither `dx` nor `dt`.
+    Two residual networks with zero padding for coefficients and right-hand sides, one network for
+    the initial slopes of all points, and one for the step, which is the same for all points and
+    times. Neither `dx` nor `dt` is an input.
 
     Args:
-        points: `X`; the networks for slopes and step are made for one number of points.
+        points: `X`; the networks for slopes and step require a fixed number of points.
         blocks: Channels of the residual blocks.
         solver: One of `SOLVERS`.
     """
@@ -191,7 +191,7 @@ class PaperModel(nn.Module):
         nn.init.constant_(self.step[-1].bias, math.log(0.05 / 0.95))  # type: ignore[arg-type]
 
     def ode(self, u: Tensor, dx: Tensor, dt: Tensor) -> LinearODE:
-        """The equations `(B, X, ...)` that the networks write down; time is not in frames."""
+        """The predicted equations `(B, X, ...)`; the time unit is not a frame."""
         c = self.coefficients(u).unflatten(-1, (TIMES, 1, 1, ORDER + 1))
         d = self.right(u)[..., None]
         slopes = self.slopes(u).unflatten(-1, (u.shape[2], ORDER - 1))
@@ -200,12 +200,12 @@ class PaperModel(nn.Module):
         return LinearODE(c, d, initial, s[:, None].expand(-1, u.shape[2], 1))
 
     def forward(self, u: Tensor, dx: Tensor, dt: Tensor) -> Tensor:
-        """As `WindowModel`; `dx` and `dt` are not looked at."""
+        """As `WindowModel`; `dx` and `dt` are ignored."""
         return self.solver(self.ode(u, dx, dt))[..., 0, 0].mT.to(u.dtype)
 
 
 class _Residual(nn.Module):
-    """Residual convolutions that continue the line by zeros, and a head that closes the circle."""
+    """Residual convolutions with zero padding, and a circular head."""
 
     def __init__(self, blocks: tuple[int, ...], features: int) -> None:
         super().__init__()
@@ -235,7 +235,7 @@ class _Residual(nn.Module):
 def _flat(
     widths: tuple[int, ...], strides: tuple[int, ...], kernel: int, points: int, features: int
 ) -> nn.Sequential:
-    """Convolutions on the circle, then one linear layer on all that is left."""
+    """Circular convolutions followed by a linear layer."""
     layers: list[nn.Module] = []
     for i, (n_in, n_out, stride) in enumerate(zip((HISTORY, *widths), widths, strides)):
         layers += [nn.ReLU()] if i else []

@@ -1,1 +1,1 @@
-"""The Lorenz experiment of the paper."""
+"""Discovery of the Lorenz equations, and training of the paper's network."""

@@ -1,9 +1,9 @@
 """The paper's network for the Lorenz system, trained with each of the solvers.
 
 One network maps a learned vector to the coefficients of all monomials up to degree 2, another maps
-a window of the trajectory to states. The right-hand sides that they give make three equations
+a window of the trajectory to states. Together they define the right-hand sides of three equations
 `y' = d`, which the solver integrates from the first state; both the states and the solution are
-held against the window. For windows of 50 samples it has 2,504,948 parameters.
+fitted to the window. For windows of 50 samples the model has 2,504,948 parameters.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from smnn.baselines import mnn_dense, mnn_sparse
 DENSE, SPARSE, SMNN = "MNN dense", "MNN sparse", "S-MNN"
 SOLVERS = (DENSE, SPARSE, SMNN)
 STEP = 0.01
-"""What the experiment takes the spacing of the samples for."""
+"""Assumed spacing of the samples."""
 GAMMA, ALPHA = 0.05, 0.0
-"""Of the original MNN in this experiment. With alpha = 0 gamma has no effect."""
+"""Parameters of the original MNN in this experiment. With alpha = 0 gamma has no effect."""
 CG_ITERATIONS = 200
 LEARNING_RATE = 5e-4
 SMOOTHING = 0.9
@@ -34,23 +34,23 @@ SMOOTHING = 0.9
 _PAIRS = ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2))
 
 Solver = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor | None]]
-"""`c, d, u, s` to the solution, and which samples converged if that is a question."""
+"""Maps `c, d, u, s` to the solution and, for iterative solvers, the samples that converged."""
 
 
 @dataclass
 class Training:
-    """How the loss fell with one solver."""
+    """Training with one solver."""
 
     solver: str
     losses: list[float] = field(default_factory=list)
-    """Of every step."""
+    """Loss at every step."""
     ms: float = math.nan
     """Median time of a step."""
     converged: float = 1.0
-    """Share of the samples that the solver solved to its tolerance."""
+    """Share of the samples for which the solver reached its tolerance."""
 
     def average(self) -> list[float]:
-        """The exponential moving average of the losses, started at the first."""
+        """Exponential moving average of the losses, starting at the first."""
         out: list[float] = []
         for loss in self.losses:
             out.append(loss if not out else SMOOTHING * out[-1] + (1 - SMOOTHING) * loss)
@@ -62,7 +62,7 @@ class LorenzNet(nn.Module):
 
     Args:
         T: Samples of a window.
-        hidden: Width of the two hidden layers of both networks.
+        hidden: Width of both hidden layers of each network.
     """
 
     def __init__(self, T: int = 50, hidden: int = 1024) -> None:
@@ -97,7 +97,7 @@ def monomials(x: Tensor) -> Tensor:
 
 
 def make_solver(name: str) -> Solver:
-    """One of `SOLVERS`, with the settings of its paper."""
+    """One of `SOLVERS` with its published settings."""
     if name == SMNN:
         return lambda c, d, u, s: (solve(c, d, u, s, check=False), None)
     if name == DENSE:
@@ -116,7 +116,7 @@ def make_solver(name: str) -> Solver:
             return answer.y, answer.converged
 
         return sparse
-    raise ValueError(f"no solver is called {name!r}; expected one of {', '.join(SOLVERS)}.")
+    raise ValueError(f"solver: got {name!r}; expected one of {', '.join(SOLVERS)}.")
 
 
 def train(
@@ -132,37 +132,39 @@ def train(
 ) -> Training:
     """Train on random windows of the trajectory `x (n, 3)`, on its device.
 
-    The seed decides the start of the networks and the windows, so that all solvers see the same.
+    Initial networks and windows follow from the seed and are the same for all solvers.
 
     Raises:
-        ArithmeticError: The loss is not finite any more.
+        ArithmeticError: The loss became infinite or NaN.
     """
     found, solver = Training(name), make_solver(name)
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []):
         torch.manual_seed(seed)
         net = LorenzNet(window, hidden).to(x.device)
-    optimiser = torch.optim.Adam(net.parameters(), lr=LEARNING_RATE)
-    offset, spent, solved = torch.arange(window), [], []
+    optimizer = torch.optim.Adam(net.parameters(), lr=LEARNING_RATE)
+    offset, times, converged_shares = torch.arange(window), [], []
     for step in range(steps):
         start = torch.randint(len(x) - window, (batch, 1), generator=generator)
         chunk = x[(start + offset).to(x.device)]
         before = time.perf_counter()
-        optimiser.zero_grad(set_to_none=True)
-        with warnings.catch_warnings(action="ignore"):  # conjugate gradients that do not converge
+        optimizer.zero_grad(set_to_none=True)
+        with warnings.catch_warnings(
+            action="ignore"
+        ):  # from conjugate gradients that did not converge
             solution, states, converged = net(chunk, solver)
             loss = (solution - chunk).square().mean() + (states - chunk).square().mean()
             loss.backward()
-        optimiser.step()
+        optimizer.step()
         found.losses.append(float(loss.detach()))
-        spent.append(1e3 * (time.perf_counter() - before))
+        times.append(1e3 * (time.perf_counter() - before))
         if converged is not None:
-            solved.append(float(converged.double().mean()))
+            converged_shares.append(float(converged.double().mean()))
         if not math.isfinite(found.losses[-1]):
             raise ArithmeticError(f"{name}: the loss is {found.losses[-1]} after {step} steps")
         tick()
-    if spent:
-        found.ms = median(spent)
-    if solved:
-        found.converged = sum(solved) / len(solved)
+    if times:
+        found.ms = median(times)
+    if converged_shares:
+        found.converged = sum(converged_shares) / len(converged_shares)
     return found

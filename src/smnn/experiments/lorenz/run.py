@@ -1,14 +1,13 @@
 """The Lorenz experiment of the paper: its table of coefficients and its loss figure.
 
-On the paper's own data, number for number, the equations are found by this library and by PySINDy,
-beside the rows as the paper prints them. The paper's network is then trained for the first steps
-with each of the three solvers that its figure compares.
+The equations are discovered by this library and by PySINDy from exactly the paper's data, and
+compared with the rows printed in the paper. The paper's network is then trained for its first steps
+with each of the three solvers that the paper compares.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -17,20 +16,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from smnn._util.files import OutputError
+from smnn._util.files import InputError
 from smnn._util.machine import describe_machine, package_versions
 from smnn._util.optional import MissingPackageError, require
-from smnn.datasets.dynamics import LORENZ, System, paper_lorenz, simulate
-from smnn.datasets.dynamics._terms import Array
-from smnn.experiments._timing import threads
+from smnn.datasets.dynamics import LORENZ, Array, System, paper_lorenz, simulate
 from smnn.experiments.discovery_bench.methods import Equation, Method, Smnn, score
 from smnn.experiments.discovery_bench.sindy import VARIANTS
+from smnn.experiments.experiment import Tick, no_progress, option, read_record
 from smnn.experiments.lorenz import model
+from smnn.experiments.timing import threads
 
 COEFFICIENTS = (
     ("x'", "x"), ("x'", "y"), ("y'", "x"), ("y'", "y"), ("y'", "x z"), ("z'", "z"), ("z'", "x y"),
 )  # fmt: skip
-"""What the paper calls a1 to a7: target and term."""
+"""Target and term of the coefficients that the paper calls a1 to a7."""
 
 PRINTED: dict[str, tuple[str, ...]] = {
     "SINDy": ("-10.000", "10.000", "27.998", "-1.000", "-1.000", "-2.667", "1.000"),
@@ -39,8 +38,8 @@ PRINTED: dict[str, tuple[str, ...]] = {
     "S-MNN": ("-10.0003", "10.0004", "27.9915", "-0.9968", "-0.9997", "-2.6664", "1.0000"),
 }
 """The rows of the paper's table of discovered Lorenz coefficients, as printed (Chen et al., ICLR
-2025, appendix on Lorenz discovery). The others took the same network and data; the row of SINDy is
-matched digit for digit by samples 0.001 apart, and not by the paper's own."""
+2025, appendix on Lorenz discovery). The MNN rows use the same network and data; the SINDy row is
+reproduced, to all digits, with samples 0.001 apart, but not with the data of the paper."""
 
 NAMES = {"smnn": "refined", "smnn-regression": "regression", "smnn-neural": "networks"}
 PAPER, OURS, PYSINDY = "paper", "smnn", "PySINDy"
@@ -48,32 +47,35 @@ PAPER, OURS, PYSINDY = "paper", "smnn", "PySINDy"
 
 @dataclass(frozen=True)
 class Config:
-    """Settings; those of the paper where it has any."""
+    """Settings; those of the paper where it gives them."""
 
     samples: int = 10_050
     methods: tuple[str, ...] = (
         "smnn-regression", "smnn", "pysindy-default", "pysindy-fd4", "pysindy-smoothed",
         "pysindy-ensemble", "pysindy-weak", "pysindy-weak-ensemble",
     )  # fmt: skip
-    steps: int = 1000
-    """Of the training with each solver; none if 0."""
-    batch: int | None = None
-    """Windows in a step: the paper's 512 on a GPU, 32 on a CPU."""
+    steps: int = option(1000, "Training steps with each solver; 0 to skip.", minimum=0)
+    batch: int | None = option(
+        None, "Windows per step (default 512, as in the paper, on a GPU; 32 on a CPU).", minimum=1
+    )
     window: int = 50
     hidden: int = 1024
-    seed: int = 0
-    device: str | None = None
-    """A GPU if there is one, by default."""
-    neural: bool = False
-    """Whether the equations are also found by training networks in cycles, as in the paper."""
-    neural_cycles: int = 10
-    neural_steps: int = 7600
-    """Of a cycle: 400 epochs of 19 batches."""
-    trained: str | None = None
-    """JSON of another run of this experiment, on a GPU say, whose training is taken over."""
+    device: str | None = option(None, "Device of the training.")
+    seed: int = option(0, "Random seed of networks and windows.")
+    neural: bool = option(
+        False, "Also discover the equations by training networks in cycles, as in the paper."
+    )
+    neural_cycles: int = option(10, "Cycles of that training.", minimum=1)
+    neural_steps: int = option(
+        7600, "Steps per cycle; the default is 400 epochs of 19 batches.", minimum=1
+    )
+    trained: str | None = option(
+        None, "Skip the training and use that of this lorenz.json, written by another run.",
+        file=True,
+    )  # fmt: skip
 
     def resolved(self) -> Config:
-        """With a device and a batch size."""
+        """The same with device and batch size filled in."""
         device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
         batch = self.batch or (512 if device.startswith("cuda") else 32)
         return replace(self, device=device, batch=batch)
@@ -86,17 +88,17 @@ class Answer:
     group: str
     name: str
     values: tuple[float | str, ...]
-    """a1 to a7; texts as the paper prints them."""
+    """a1 to a7; strings as printed in the paper."""
     max_abs: float
-    """Largest error of a coefficient, of those that should be zero too."""
+    """Largest error of a coefficient, including those that should be zero."""
     wrong: int | None = None
-    """Terms missing or too many; the paper does not say."""
+    """Number of missing and superfluous terms; unknown for the paper."""
     seconds: float | None = None
     coefficients: dict[str, Equation] | None = None
     note: str = ""
 
     def equations(self) -> dict[str, Equation]:
-        """As coefficients of terms; of the printed ones, those seven."""
+        """Coefficients by target and term; for rows of the paper the seven printed ones."""
         if self.coefficients is not None:
             return self.coefficients
         out: dict[str, Equation] = {target: {} for target in LORENZ.targets}
@@ -107,26 +109,26 @@ class Answer:
 
 @dataclass
 class Lorenz:
-    """Everything the experiment found."""
+    """Results of the experiment."""
 
     config: Config
     machine: dict[str, Any]
     answers: list[Answer] = field(default_factory=list)
     training: list[model.Training] = field(default_factory=list)
     cycle_losses: list[float] = field(default_factory=list)
-    """Of the networks trained in cycles, at the end of each."""
+    """Losses at the end of each cycle of the networks trained in cycles."""
     trained_on: dict[str, Any] | None = None
-    """The machine of the training, if it was another one."""
+    """Machine of the training, if it was taken from another run."""
     skipped: dict[str, str] = field(default_factory=dict)
-    """Methods that could not be tried, and why."""
+    """Methods that were skipped, and why."""
     data: Array = field(default_factory=lambda: np.empty((0, 3)))
 
     def find(self, group: str, name: str) -> Answer:
-        """One row."""
+        """The row of a group with a name."""
         return next(a for a in self.answers if (a.group, a.name) == (group, name))
 
     def record(self) -> dict[str, Any]:
-        """As plain data."""
+        """JSON-serializable record."""
         return {
             "experiment": "lorenz",
             "settings": asdict(self.config),
@@ -140,12 +142,15 @@ class Lorenz:
         }
 
 
-def run(config: Config, tick: Callable[[str], None] = lambda name: None) -> Lorenz:
+def run(config: Config, tick: Tick = no_progress) -> Lorenz:
     """Run the experiment; on a CPU, on one thread.
 
     Args:
-        config: The settings.
-        tick: Called with a name after every method and every training step, `ticks(config)` times.
+        config: Settings.
+        tick: Called with a name after every method and every training step.
+
+    Raises:
+        InputError: `config.trained` is not a result of this experiment.
     """
     config = config.resolved()
     pools = require("threadpoolctl", "keep the linear algebra of all methods to one thread")
@@ -158,7 +163,7 @@ def run(config: Config, tick: Callable[[str], None] = lambda name: None) -> Lore
         for method in _methods(config):
             try:
                 result.answers.append(_answer(method, [series]))
-            except MissingPackageError as error:  # the rest is worth having without PySINDy
+            except MissingPackageError as error:  # the other methods do not need PySINDy
                 result.skipped[method.name] = str(error)
             tick(method.name)
         if config.trained is not None:
@@ -171,12 +176,10 @@ def run(config: Config, tick: Callable[[str], None] = lambda name: None) -> Lore
 
 
 def _with_training(result: Lorenz, file: Path) -> Lorenz:
-    """Take over what another run has trained, and the settings that it was trained with."""
+    """Add the training of another run, with its settings."""
+    record = read_record(file, "lorenz")
     try:
-        record = json.loads(file.read_text(encoding="utf-8"))
-        if record["experiment"] != "lorenz":
-            raise KeyError("experiment")
-        names = {f for f in model.Training.__dataclass_fields__}
+        names = set(model.Training.__dataclass_fields__)
         training = [
             model.Training(**{k: v for k, v in t.items() if k in names}) for t in record["training"]
         ]
@@ -184,15 +187,14 @@ def _with_training(result: Lorenz, file: Path) -> Lorenz:
             Answer(**{**a, "values": tuple(a["values"])}) for a in record["answers"]
             if (a["group"], a["name"]) == (OURS, NAMES["smnn-neural"])
         ]  # fmt: skip
-        theirs = record["settings"]
-        taken = ("steps", "batch", "window", "hidden", "seed", "device", "neural", "neural_cycles",
-                 "neural_steps")  # fmt: skip
-        config = replace(result.config, **{name: theirs[name] for name in taken})
+        settings = record["settings"]
+        copied = ("steps", "batch", "window", "hidden", "seed", "device", "neural", "neural_cycles",
+                  "neural_steps")  # fmt: skip
+        config = replace(result.config, **{name: settings[name] for name in copied})
         losses, machine = record["cycle_losses"], record["machine"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise OutputError(
-            f"{file} holds no results of this experiment ({error}); give the lorenz.json that "
-            "another run has written."
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"{file} is not a complete record of this experiment ({error})."
         ) from error
     result.answers += networks
     return replace(
@@ -201,7 +203,7 @@ def _with_training(result: Lorenz, file: Path) -> Lorenz:
 
 
 def ticks(config: Config) -> int:
-    """How often `run` reports."""
+    """Number of progress reports of `run`."""
     if config.trained is not None:
         return len(config.methods)
     return len(config.methods) + int(config.neural) + config.steps * len(model.SOLVERS)
@@ -212,7 +214,7 @@ def _methods(config: Config) -> list[Method]:
     known |= {variant.name: variant for variant in VARIANTS}
     for name in config.methods:
         if name not in known:
-            raise ValueError(f"no method is called {name!r}; expected some of {', '.join(known)}.")
+            raise ValueError(f"methods: got {name!r}; expected some of {', '.join(known)}.")
     return [known[name] for name in config.methods]
 
 
@@ -226,10 +228,10 @@ def _answer(method: Method, series: Sequence[Any]) -> Answer:
     found = method.fit(series, LORENZ)
     ours = method.name.startswith("smnn")
     name = NAMES[method.name] if ours else method.name.removeprefix("pysindy-")
-    return _judged(OURS if ours else PYSINDY, name, found.coefficients, found.seconds, found.note)
+    return _scored(OURS if ours else PYSINDY, name, found.coefficients, found.seconds, found.note)
 
 
-def _judged(
+def _scored(
     group: str, name: str, coefficients: dict[str, Equation], seconds: float, note: str
 ) -> Answer:
     marks = score(coefficients, LORENZ)
@@ -239,7 +241,7 @@ def _judged(
 
 
 def _add_neural(result: Lorenz, series: Any, config: Config) -> None:
-    """The paper's way: networks trained in cycles, small coefficients switched off in between."""
+    """Networks trained in cycles that remove small coefficients, as in the paper."""
     method = Smnn(
         "neural",
         neural={
@@ -251,10 +253,10 @@ def _add_neural(result: Lorenz, series: Any, config: Config) -> None:
     result.cycle_losses = [float(x) for x in found.report.get("losses", [])]
     note = f"{config.neural_cycles} cycles of {config.neural_steps} steps, batch {config.batch}"
     name = NAMES[method.name]
-    result.answers.append(_judged(OURS, name, found.coefficients, found.seconds, note))
+    result.answers.append(_scored(OURS, name, found.coefficients, found.seconds, note))
 
 
-def _add_training(result: Lorenz, config: Config, tick: Callable[[str], None]) -> None:
+def _add_training(result: Lorenz, config: Config, tick: Tick) -> None:
     if config.steps == 0:
         return
     x = torch.as_tensor(result.data, device=config.device)
@@ -267,7 +269,7 @@ def _add_training(result: Lorenz, config: Config, tick: Callable[[str], None]) -
 
 
 def trajectory(equations: dict[str, Equation], n: int = 4000) -> Array | None:
-    """A simulation `(n, 3)` of equations from (1, 1, 1); `None` if it runs away."""
+    """A simulation `(n, 3)` of equations from (1, 1, 1); `None` if it diverges."""
     terms = LORENZ.terms
     xi = [[equations[target].get(name, 0.0) for name in terms] for target in LORENZ.targets]
 

@@ -1,14 +1,13 @@
-"""The Lorenz experiment shown: its tables, its two figures and its report."""
+"""Tables, figures and report of the Lorenz experiment."""
 
 from __future__ import annotations
 
-import io
 import math
 from dataclasses import replace
 from typing import Any
 
-from smnn._util.optional import require
 from smnn.datasets.dynamics import LORENZ
+from smnn.experiments import views
 from smnn.experiments.lorenz import model
 from smnn.experiments.lorenz.run import (
     COEFFICIENTS,
@@ -19,34 +18,29 @@ from smnn.experiments.lorenz.run import (
     Lorenz,
     trajectory,
 )
-from smnn.report import page as _page
-from smnn.report.tables import Cell, Row, Table, html_table
+from smnn.report import page
+from smnn.report.tables import Cell, Row, Table
 
-COLOURS = {model.DENSE: "#E69F00", model.SPARSE: "#009E73", model.SMNN: "#0072B2"}
-"""As in the paper's figure: dense orange, sparse green, S-MNN blue."""
-STYLE: dict[Any, Any] = {
-    "font.family": "serif", "font.serif": ["STIXGeneral", "DejaVu Serif"],
-    "mathtext.fontset": "stix", "font.size": 10, "axes.titlesize": 11, "axes.linewidth": 0.7,
-    "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False,
-}  # fmt: skip
+COLOURS = {model.DENSE: views.AMBER, model.SPARSE: views.GREEN, model.SMNN: views.BLUE}
+"""As in the figure of the paper."""
 
 
 def tables(result: Lorenz) -> list[Table]:
-    """Coefficients with how far they are off; and the training, if there was any."""
+    """Coefficients with their errors, and the losses of the training, if there was any."""
     found = [_coefficients(result)]
     return [*found, _training(result)] if result.training else found
 
 
-def narrow_tables(result: Lorenz) -> list[Table]:
+def terminal_tables(result: Lorenz) -> list[Table]:
     """The same for a terminal of 80 columns: the first table in two halves."""
-    whole, *rest = tables(result)
+    whole, *others = tables(result)
     cut = 5
     halves = [
         replace(whole, columns=whole.columns[part], caption=caption,
                 rows=[replace(row, cells=row.cells[part]) for row in whole.rows])
         for part, caption in ((slice(cut), ""), (slice(cut, None), whole.caption))
     ]  # fmt: skip
-    return [halves[0], replace(halves[1], title=""), *rest]
+    return [halves[0], replace(halves[1], title=""), *others]
 
 
 def _coefficients(result: Lorenz) -> Table:
@@ -54,9 +48,9 @@ def _coefficients(result: Lorenz) -> Table:
         title="Discovered coefficients of the Lorenz system",
         columns=[*(f"a{i}" for i in range(1, 8)), "error", "wrong", "s"],
         caption="x' = a1 x + a2 y,  y' = a3 x + a4 y + a5 xz,  z' = a6 z + a7 xy. Rows of the "
-        "paper as printed; all others found here on the paper's data. Error: the largest of all 30 "
-        "coefficients; for the paper, of the seven that it prints. Wrong: terms missing or too "
-        "many. s: processor time with all tuning.",
+        "paper as printed; all others computed here from the paper's data. Error: the largest of "
+        "all 30 coefficients; for the paper, of the seven that it prints. Wrong: number of missing "
+        "and superfluous terms. s: processor time including tuning.",
     )
     truth = [LORENZ.truth[target][term] for target, term in COEFFICIENTS]
     exact = [Cell(f"{a:.4f}") for a in truth]
@@ -81,7 +75,7 @@ def _training(result: Lorenz) -> Table:
         columns=[*(f"step {k}" for k in marks), "ms", "solved"],
         caption=f"Loss, exponential moving average with factor {model.SMOOTHING}; median time of a "
         f"step with batch {result.config.batch} on {result.config.device}; share of the samples "
-        "that the solver brought to its tolerance.",
+        "for which the solver reached its tolerance.",
     )
     for t in result.training:
         average = t.average()
@@ -92,7 +86,7 @@ def _training(result: Lorenz) -> Table:
 
 
 def summary(result: Lorenz) -> list[tuple[str, str]]:
-    """What the tables say, each as a figure and its meaning."""
+    """Key figures and their meaning."""
     found = [(f"{result.find(PAPER, 'S-MNN').max_abs:.1e}", "largest error of S-MNN in the paper")]
     for group, whose in ((OURS, "smnn"), (PYSINDY, "PySINDy")):
         here = [a for a in result.answers if a.group == group]
@@ -101,124 +95,100 @@ def summary(result: Lorenz) -> list[tuple[str, str]]:
             found.append((f"{best.max_abs:.1e}", f"largest error of {whose} ({best.name})"))
     if result.training:
         curves = {t.solver: t.average() for t in result.training}
-        # A single step says little: losses of small batches jump.
+        # The mean over all steps, because losses of small batches fluctuate.
         logs = [math.log(a / b) for a, b in zip(curves[model.SMNN], curves[model.DENSE])]
         ratio = math.exp(sum(logs) / len(logs))
         found.append((f"{ratio:.3f}", "loss of S-MNN over that of MNN dense, mean over the steps"))
     return found
 
 
-def attractors(result: Lorenz) -> bytes:
-    """The data and simulations of the found equations in the x-z plane, as PNG."""
-    canvas_of = _canvas()
+def notes(result: Lorenz) -> list[str]:
+    """Methods that were skipped."""
+    return [f"Skipped: {name}; {reason}" for name, reason in result.skipped.items()]
+
+
+def figures(result: Lorenz) -> dict[str, bytes]:
+    """Attractors of the discovered equations, and losses of the training."""
+    found = {"lorenz.png": _attractors(result)}
+    return {**found, "lorenz-loss.png": _losses(result)} if result.training else found
+
+
+def _attractors(result: Lorenz) -> bytes:
+    """The data and simulations of the discovered equations in the x-z plane."""
     shown = [result.data[:4000]]
     titles = ["Data of the paper"]
-    for answer in _worth_showing(result):
+    for answer in _selected(result):
         curve = trajectory(answer.equations())
         shown.append(curve if curve is not None else result.data[:0])
-        titles.append(_title(answer) + ("" if curve is not None else " (runs away)"))
+        name = f"{answer.group}, {answer.name}"
+        titles.append(name + ("" if curve is not None else " (diverges)"))
 
     def draw(canvas: Any) -> None:
         axes = canvas.subplots(1, len(shown), sharex=True, sharey=True, squeeze=False)[0]
         for k, (one, curve, title) in enumerate(zip(axes, shown, titles)):
-            colour = "0.25" if k == 0 else "#0072B2"
+            colour = "0.25" if k == 0 else views.BLUE
             one.plot(curve[:, 0], curve[:, 2], lw=0.45, color=colour)
             one.set_title(title, loc="left", fontweight="bold", fontsize=10)
             one.set_xlabel("$x$")
         axes[0].set_ylabel("$z$")
 
-    return canvas_of((2.75 * len(shown), 3.1), draw)
+    return views.png((2.75 * len(shown), 3.1), draw, dpi=200)
 
 
-def _title(answer: Answer) -> str:
-    return f"{answer.group}, {answer.name}"
-
-
-def _worth_showing(result: Lorenz) -> list[Answer]:
-    """Printed S-MNN, our best, PySINDy as it comes, and networks if they were trained."""
+def _selected(result: Lorenz) -> list[Answer]:
+    """The printed S-MNN, our best, untuned PySINDy, and networks if they were trained."""
     wanted = ((PAPER, "S-MNN"), (OURS, "refined"), (PYSINDY, "default"), (OURS, "networks"))
     rows = {(a.group, a.name): a for a in result.answers}
     return [rows[key] for key in wanted if key in rows]
 
 
-def losses(result: Lorenz) -> bytes:
-    """The loss over the steps of the training with each solver, as PNG."""
-    canvas_of = _canvas()
+def _losses(result: Lorenz) -> bytes:
+    """The loss against the steps of the training with each solver."""
 
     def draw(canvas: Any) -> None:
         axes = canvas.subplots()
-        widths = {model.DENSE: 4.0, model.SPARSE: 2.4, model.SMNN: 1.1}  # curves that coincide
+        widths = {model.DENSE: 4.0, model.SPARSE: 2.4, model.SMNN: 1.1}  # the curves coincide
         for t in result.training:
             axes.plot(range(1, len(t.losses) + 1), t.average(), color=COLOURS[t.solver],
                       lw=widths[t.solver], alpha=0.9, label=t.solver)  # fmt: skip
         axes.set_yscale("log")
-        axes.set_xlabel("optimisation step")
+        axes.set_xlabel("optimization step")
         axes.set_ylabel(f"loss (moving average, factor {model.SMOOTHING})")
         axes.grid(axis="y", lw=0.4, color="0.85")
         axes.margins(x=0.01)
         axes.legend()
 
-    return canvas_of((8.0, 3.4), draw)
+    return views.png((8.0, 3.4), draw, dpi=200)
 
 
-def _canvas() -> Any:
-    """A function that makes a PNG of a size from a drawing."""
-    require("matplotlib", "draw the figures")
-    import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    def make(size: tuple[float, float], draw: Any) -> bytes:
-        with mpl.rc_context(STYLE):
-            canvas = Figure(figsize=size, dpi=200, layout="constrained")
-            FigureCanvasAgg(canvas)
-            draw(canvas)
-            file = io.BytesIO()
-            canvas.savefig(file, format="png")
-        return file.getvalue()
-
-    return make
-
-
-def report(result: Lorenz, pictures: dict[str, bytes], command: str) -> str:
-    """The whole experiment as one HTML page."""
+def report(result: Lorenz, figures: dict[str, bytes], command: str) -> str:
+    """The HTML report."""
     config = result.config
-    first, *rest = tables(result)
-    parts = [
-        _page.findings(summary(result)),
-        _page.section(first.title, html_table(first)),
-        _page.section(
-            "Attractors",
-            _page.picture(
-                pictures["lorenz"],
-                "x-z projections of the data and of simulations of found equations",
-                "The data, and simulations from (1, 1, 1) of the equations, over 40 time units.",
-            ),
-        ),
-    ]
-    if "lorenz-loss" in pictures:
-        parts.append(
-            _page.section(
-                rest[0].title,
-                html_table(rest[0]),
-                _page.picture(
-                    pictures["lorenz-loss"],
-                    "Loss over optimisation steps for three solvers",
-                    "All three start from the same networks and see the same windows.",
-                ),
-            )
+    first, *others = tables(result)
+    attractors = page.picture(
+        figures["lorenz.png"],
+        "x-z projections of the data and of simulations of discovered equations",
+        "The data, and simulations of the equations from (1, 1, 1) over 40 time units.",
+    )
+    sections = [views.table_section(first), page.section("Attractors", attractors)]
+    if others:
+        loss = page.picture(
+            figures["lorenz-loss.png"],
+            "Loss over optimization steps for three solvers",
+            "All three start from the same networks and see the same windows.",
         )
+        sections.append(views.table_section(others[0], loss))
     if result.cycle_losses:
         cycles = {f"Cycle {k}": f"{x:.3e}" for k, x in enumerate(result.cycle_losses, 1)}
-        parts.append(_page.section("Loss at the end of every cycle", _page.facts(cycles)))
-    setting = {
-        **{f"Not tried: {name}": reason for name, reason in result.skipped.items()},
+        sections.append(page.section("Loss at the end of every cycle", page.facts(cycles)))
+    setup = {
+        **{f"Skipped: {name}": reason for name, reason in result.skipped.items()},
         "Data": f"{config.samples} samples by scipy.integrate.odeint with its defaults from "
         f"(1, 1, 1), {0.01 * config.samples / (config.samples - 1):.7f} apart; no noise",
         "Candidate terms": ", ".join(LORENZ.terms),
-        "smnn": "smnn.discovery.Discovery with the library only",
-        "PySINDy": "threshold, smoothing and test functions tuned without the truth; 'default' as "
-        "it comes, threshold 0.1",
+        "smnn": "smnn.discovery.Discovery with default settings, given the library",
+        "PySINDy": "threshold, smoothing and test functions tuned without the truth; 'default' is "
+        "untuned with threshold 0.1",
         "Network": f"as in the paper, {config.hidden} hidden units twice, windows of "
         f"{config.window}, Adam {model.LEARNING_RATE:g}, batch {config.batch} (paper: 512), "
         f"{config.device}" if result.training else None,
@@ -226,18 +196,15 @@ def report(result: Lorenz, pictures: dict[str, bytes], command: str) -> str:
         "conjugate gradients for the sparse one" if result.training else None,
     }  # fmt: skip
     if result.trained_on is not None:
-        setting["Trained on"] = ", ".join(
-            str(result.trained_on[key])
-            for key in ("gpu", "processor")
-            if result.trained_on.get(key)
-        )
-    parts += [
-        _page.section("How it was made", _page.command_block(command), _page.facts(setting)),
-        _page.section("Machine", _page.facts(_page.machine_facts(result.machine))),
-    ]
-    return _page.page(
+        names = [result.trained_on.get(key) for key in ("gpu", "processor")]
+        setup["Trained on"] = ", ".join(str(name) for name in names if name)
+    return views.report(
         "Lorenz discovery",
         "The equations of the Lorenz system from its trajectory: the paper's table of "
         "coefficients, and the loss of its network under three solvers.",
-        parts,
+        summary(result),
+        sections,
+        command=command,
+        setup=setup,
+        machine=result.machine,
     )

@@ -1,8 +1,8 @@
-"""How error, time and memory grow with the length of the series: S-MNN, MNN, Ada-GVAE.
+"""Error, time and memory against the length of the series, for S-MNN, MNN and Ada-GVAE.
 
-The same network, data and batch for every solver, in the protocol of the paper: a chunk is encoded,
-its first ten values are given. What a method cannot do is recorded with the reason, and longer
-series are then not tried.
+All solvers get the same network, data and batch, in the protocol of the paper: a chunk is encoded,
+its first ten values are given. If a method fails at a length, the reason is recorded and longer
+series are skipped.
 """
 
 from __future__ import annotations
@@ -12,51 +12,60 @@ import math
 import statistics
 import time
 import warnings
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from smnn._util.files import InputError, write_json
 from smnn._util.machine import describe_machine
-from smnn.datasets._sst_tools import neighbours, standard
-from smnn.datasets.sst import Grid, monthly
-from smnn.experiments.sst.identifier import DENSE, SMNN, SOLVERS, SPARSE, Window
+from smnn.data import DataFormatError
+from smnn.datasets.sst import Grid, Neighbours, monthly, neighbours, read_grid, standard
+from smnn.experiments.experiment import Tick, no_progress, option, read_record
+from smnn.experiments.sst.networks import DENSE, SMNN, SOLVERS, SPARSE, Window
 from smnn.experiments.sst.train import GVAE, IDENTIFIER, Pairs, Size, SSTTask, predict
 
 LENGTHS = (26, 52, 104, 208, 416, 832, 1727)
 METHODS = (SMNN, "Ada-GVAE", DENSE, SPARSE)
 WEEKS = 1727
-"""Of the paper's data."""
+"""Length of the paper's data."""
 YEAR = 365.2425 / 7
 WARM_UP = 3
 RATE = 3e-4
 CPU_BYTES = 1e9
-"""What a dense solver may take where running out of memory ends the process."""
+"""Memory limit of the dense solver on a CPU, where exhausting memory would kill the process."""
 
 
 @dataclass(frozen=True)
 class Config:
-    """What is measured."""
+    """Settings that determine the results."""
 
-    lengths: tuple[int, ...] = LENGTHS
+    record: str | None = option(None, "Draw this scaling.json; measure nothing.", file=True)
+    data: str | None = option(
+        None, "Weekly grid in NetCDF (default: the packaged monthly grid, interpolated).", file=True
+    )
+    mask: str | None = option(None, "Land mask of the grid, such as NOAA's lsmask.nc.", file=True)
+    lengths: tuple[int, ...] = option(LENGTHS, "Increasing lengths in weeks, comma-separated.")
     methods: tuple[str, ...] = METHODS
-    pairs: int | None = None
-    """In a batch, of two series each: the paper's 6,480 on a GPU, 16 on a CPU."""
-    hidden: int | None = None
-    """Width of the networks: the paper's 1,024 on a GPU, 64 on a CPU."""
+    pairs: int | None = option(
+        None, "Pairs of series per batch (default: 6480, as in the paper, on a GPU; 16 on a CPU).",
+        minimum=1,
+    )  # fmt: skip
+    hidden: int | None = option(
+        None, "Width of the networks (default: 1024, as in the paper, on a GPU; 64 on a CPU).",
+        minimum=1,
+    )  # fmt: skip
     steps: int = 300
-    """Most training steps before the test."""
-    seconds: float = 6.0
-    """Most time for them."""
-    limit: float = 20.0
-    """Seconds that one step may take."""
+    """Maximum number of training steps of each point."""
+    seconds: float = option(6.0, "Maximum training time of each point.", minimum=0.1)
+    limit: float = option(20.0, "Maximum seconds of a training step.", minimum=0.1)
     cells: int | None = None
-    """Most cells in the test: all on a GPU, 256 on a CPU."""
-    seed: int = 0
-    device: str | None = None
+    """Maximum number of test cells: all on a GPU, 256 on a CPU."""
+    seed: int = option(0, "Random seed of networks and batches.")
+    device: str | None = option(None, "Device of the networks.")
 
     def __post_init__(self) -> None:
         unknown = [m for m in self.methods if m not in METHODS]
@@ -68,11 +77,13 @@ class Config:
         wrong = [n for n in self.lengths if not 12 <= n <= WEEKS]
         if wrong or not self.lengths or list(self.lengths) != sorted(set(self.lengths)):
             raise ValueError(
-                f"lengths: got {self.lengths}; expected rising numbers from 12 to {WEEKS}."
+                f"lengths: got {self.lengths}; expected increasing numbers from 12 to {WEEKS}."
             )
 
     def resolved(self) -> Config:
-        """With a device and sizes for it."""
+        """The same with device and sizes filled in, unless it only draws a record."""
+        if self.record is not None:
+            return self
         device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
         large = device.startswith("cuda")
         return replace(
@@ -86,19 +97,19 @@ class Config:
 
 @dataclass
 class Scaling:
-    """Everything that was measured."""
+    """Results of the experiment."""
 
     config: Config
     machine: dict[str, Any]
     data: str
     cells: int
     references: list[dict[str, Any]] = field(default_factory=list)
-    """Errors of simple forecasts at each length that leaves a test."""
+    """Errors of simple forecasts at each length that leaves test data."""
     points: list[dict[str, Any]] = field(default_factory=list)
-    """One for each method and length."""
+    """Measurements by method and length."""
 
     def record(self) -> dict[str, Any]:
-        """As plain data."""
+        """JSON-serializable record."""
         return {
             "experiment": "scaling",
             "settings": asdict(self.config),
@@ -111,10 +122,10 @@ class Scaling:
 
 
 def weekly(grid: Grid) -> tuple[np.ndarray, np.ndarray, str]:
-    """The last 1,727 weeks of a grid: its own if it is weekly, else interpolated in time.
+    """The last 1,727 weeks of a grid, interpolated in time unless it is weekly.
 
     Returns:
-        `(1727, N)` degrees, `(1727,)` dates, and what they are in words.
+        `(1727, N)` degrees, `(1727,)` dates, and a description.
     """
     series, day = grid.series, np.timedelta64(1, "D")
     spacing = float(np.median(np.diff(grid.time) / day))
@@ -123,7 +134,7 @@ def weekly(grid: Grid) -> tuple[np.ndarray, np.ndarray, str]:
     end = grid.time[-1]
     dates = end - 7 * np.arange(WEEKS)[::-1] * day.astype("timedelta64[ns]")
     if dates[0] < grid.time[0]:
-        raise ValueError(
+        raise DataFormatError(
             f"grid: got {len(grid.time)} times from {grid.time[0]:.10} to {end:.10}; expected at "
             f"least {WEEKS} weeks."
         )
@@ -135,22 +146,27 @@ def weekly(grid: Grid) -> tuple[np.ndarray, np.ndarray, str]:
 
 
 def run(
-    config: Config,
-    grid: Grid | None = None,
-    tick: Callable[[str, Scaling], None] = lambda name, so_far: None,
+    config: Config, tick: Tick = no_progress, out: Path | None = None, *, grid: Grid | None = None
 ) -> Scaling:
-    """Measure every method at every length.
+    """Measure every method at every length, or read the measurements of `config.record`.
 
     Args:
-        config: The settings.
-        grid: Weekly temperatures; the packaged monthly ones, interpolated, if `None`.
-        tick: Called after every method and length, `ticks(config)` times, with its name and with
-            what there is so far.
+        config: Settings.
+        tick: Called after every method and length with their names.
+        out: Folder in which `scaling.json` is written after every point.
+        grid: Weekly or monthly temperatures; by default those of `config.data`.
+
+    Raises:
+        DataFormatError: The grid cannot be used.
+        InputError: `config.record` is not a result of this experiment.
     """
+    if config.record is not None:
+        return from_record(read_record(Path(config.record), "scaling"))
     config = config.resolved()
-    grid = monthly() if grid is None else grid
-    series, dates, words = weekly(grid)
-    result = Scaling(config, describe_machine(), words, series.shape[1])
+    if grid is None:
+        grid = monthly() if config.data is None else read_grid(config.data, config.mask)
+    series, dates, description = weekly(grid)
+    result = Scaling(config, describe_machine(), description, series.shape[1])
     near = neighbours(grid.ocean)
     samples = {}
     for L in config.lengths:
@@ -171,17 +187,19 @@ def run(
                 result.points.append({**head, **found})
                 if "not_run" in found:
                     failed = f"stopped at {L}: {found['not_run']}"
-            tick(f"{method}, {L}", result)
+            if out is not None:
+                write_json(out / "scaling.json", result.record())
+            tick(f"{method}, {L}")
     return result
 
 
 def ticks(config: Config) -> int:
-    """How often `run` reports."""
-    return len(config.methods) * len(config.lengths)
+    """Number of progress reports of `run`."""
+    return 0 if config.record is not None else len(config.methods) * len(config.lengths)
 
 
 def _some(count: int, most: int | None) -> np.ndarray:
-    """Cells of the test, spread over the grid."""
+    """Test cells, spread over the grid."""
     return np.unique(np.linspace(0, count - 1, min(count, most or count)).astype(int))
 
 
@@ -198,8 +216,8 @@ def _references(
     }
 
 
-def _point(config: Config, method: str, L: int, x: np.ndarray, near: Any) -> dict[str, Any]:
-    """One method at one length: what was measured, or why not."""
+def _point(config: Config, method: str, L: int, x: np.ndarray, near: Neighbours) -> dict[str, Any]:
+    """Measurements of a method at a length, or the reason why it was not run."""
     assert config.pairs is not None
     device = torch.device(config.device or "cpu")
     too_large = _too_large(method, 2 * config.pairs, L) if device.type == "cpu" else None
@@ -210,7 +228,7 @@ def _point(config: Config, method: str, L: int, x: np.ndarray, near: Any) -> dic
     except torch.OutOfMemoryError:
         total = _memory(device)
         return {"not_run": f"out of memory ({total})"}
-    except RuntimeError as error:  # too slow, or too large for a library underneath
+    except RuntimeError as error:  # too slow, or too large for a library
         return {"not_run": str(error).splitlines()[0]}
     finally:
         gc.collect()
@@ -219,7 +237,7 @@ def _point(config: Config, method: str, L: int, x: np.ndarray, near: Any) -> dic
 
 
 def _memory(device: torch.device) -> str:
-    """Size of the device's memory in words."""
+    """Description of the device's memory."""
     if device.type != "cuda":
         return "no GPU"
     return f"{torch.cuda.get_device_properties(device).total_memory / 2**30:.0f} GiB"
@@ -230,13 +248,13 @@ class TooSlow(RuntimeError):
 
 
 def _too_large(method: str, samples: int, T: int) -> str | None:
-    """Why the dense solver is not tried on a CPU, or `None`."""
+    """Reason why the dense solver is not run on a CPU, or `None`."""
     size = 8.0 * samples * (7 * T * 3 * T + 2 * (3 * T) ** 2)  # rows, normal matrix and factor
     return f"would need {size / 2**30:.3g} GiB" if method == DENSE and size > CPU_BYTES else None
 
 
 def _measure(
-    config: Config, method: str, L: int, x: np.ndarray, near: Any, device: torch.device
+    config: Config, method: str, L: int, x: np.ndarray, near: Neighbours, device: torch.device
 ) -> dict[str, Any]:
     assert config.pairs is not None
     assert config.hidden is not None
@@ -246,48 +264,10 @@ def _measure(
     torch.manual_seed(config.seed)
     kind, solver = (IDENTIFIER, method) if method in SOLVERS else (GVAE, SMNN)
     task = SSTTask(kind, asdict(window), asdict(Size(hidden=config.hidden)), solver).to(device)
-    optimizer = torch.optim.Adam(task.parameters(), RATE, capturable=device.type == "cuda")
-    order = np.random.default_rng(config.seed)
     cuda = device.type == "cuda"
     if cuda:
         torch.cuda.reset_peak_memory_stats(device)
-
-    def draw() -> list[Tensor]:
-        indices = torch.from_numpy(order.integers(0, len(pairs), config.pairs))
-        return list(pairs.batch(indices))
-
-    def step(batch: list[Tensor]) -> Tensor:
-        optimizer.zero_grad()
-        losses = task.losses((batch[0], batch[1], batch[2]))
-        losses["loss"].backward()
-        torch.nn.utils.clip_grad_norm_(task.parameters(), 1.0)
-        optimizer.step()
-        return losses["mse"]
-
-    times, losses = [], []
-    began = time.perf_counter()
-    with warnings.catch_warnings():
-        # Conjugate gradients that do not converge are what is being measured.
-        warnings.filterwarnings("ignore", message="mnn_sparse")
-        for k in range(WARM_UP + config.steps):
-            if k == WARM_UP:
-                began = time.perf_counter()
-            part = max(k / (WARM_UP + config.steps), _spent(began, config, k))
-            for group in optimizer.param_groups:
-                group["lr"] = RATE * 0.5 * (1 + math.cos(math.pi * min(part, 1.0)))
-            batch = draw()
-            _wait(cuda)
-            start = time.perf_counter()
-            mse = step(batch)
-            _wait(cuda)
-            one = time.perf_counter() - start
-            if k >= WARM_UP:  # the first ones compile
-                times.append(one)
-                losses.append(float(mse))
-                if one > config.limit:
-                    raise TooSlow(f"a step takes {one:.0f} s, limit {config.limit:g} s")
-            if len(times) >= 3 and time.perf_counter() - began > config.seconds:
-                break
+    times, losses = _train(config, task, pairs, cuda)
     out: dict[str, Any] = {
         "ms": 1e3 * statistics.median(times),
         "steps": len(times) + WARM_UP,
@@ -308,32 +288,79 @@ def _measure(
     return out
 
 
+def _train(
+    config: Config, task: SSTTask, pairs: Pairs, cuda: bool
+) -> tuple[list[float], list[float]]:
+    """Seconds and losses of the training steps after warm-up.
+
+    Raises:
+        TooSlow: A step takes longer than the limit.
+    """
+    optimizer = torch.optim.Adam(task.parameters(), RATE, capturable=cuda)
+    order = np.random.default_rng(config.seed)
+
+    def step(batch: list[Tensor]) -> Tensor:
+        optimizer.zero_grad()
+        found = task.losses((batch[0], batch[1], batch[2]))
+        found["loss"].backward()
+        torch.nn.utils.clip_grad_norm_(task.parameters(), 1.0)
+        optimizer.step()
+        return found["mse"]
+
+    times: list[float] = []
+    losses: list[float] = []
+    began = time.perf_counter()
+    with warnings.catch_warnings():
+        # Non-convergence of conjugate gradients is part of what is measured.
+        warnings.filterwarnings("ignore", message="mnn_sparse")
+        for k in range(WARM_UP + config.steps):
+            if k == WARM_UP:
+                began = time.perf_counter()
+            part = max(k / (WARM_UP + config.steps), _spent(began, config, k))
+            for group in optimizer.param_groups:
+                group["lr"] = RATE * 0.5 * (1 + math.cos(math.pi * min(part, 1.0)))
+            batch = list(pairs.batch(torch.from_numpy(order.integers(0, len(pairs), config.pairs))))
+            _synchronize(cuda)
+            start = time.perf_counter()
+            mse = step(batch)
+            _synchronize(cuda)
+            one = time.perf_counter() - start
+            if k >= WARM_UP:  # the first steps compile
+                times.append(one)
+                losses.append(float(mse))
+                if one > config.limit:
+                    raise TooSlow(f"a step takes {one:.0f} s, limit {config.limit:g} s")
+            if len(times) >= 3 and time.perf_counter() - began > config.seconds:
+                break
+    return times, losses
+
+
 def _spent(began: float, config: Config, k: int) -> float:
-    """Part of the time that is gone."""
+    """Elapsed share of the training time."""
     return 0.0 if k <= WARM_UP else (time.perf_counter() - began) / config.seconds
 
 
-def _wait(cuda: bool) -> None:
+def _synchronize(cuda: bool) -> None:
     if cuda:
         torch.cuda.synchronize()
 
 
 class Line(NamedTuple):
-    """A straight line through time or memory over the length."""
+    """Linear fit of time or memory against the length."""
 
     fixed: float
-    """What does not depend on the length: mostly the networks."""
+    """Part that does not depend on the length, mostly of the networks."""
     per_step: float
-    off: float
-    """Largest relative distance of a point from the line."""
+    deviation: float
+    """Largest relative deviation of a point from the line."""
 
 
-def line(result: Scaling, method: str, what: str) -> Line | None:
-    """How far a measure is linear in the length; `None` with fewer than three points."""
+def line(result: Scaling, method: str, key: str) -> Line | None:
+    """Linear fit of a measurement against the length; `None` with fewer than three points."""
     known = [
-        (p["length"], p[what])
+        (p["length"], p[key])
         for p in result.points
-        if p["method"] == method and p.get(what) is not None
+        if p["method"] == method and p.get(key) is not None
     ]
     if len(known) < 3:
         return None
@@ -343,17 +370,16 @@ def line(result: Scaling, method: str, what: str) -> Line | None:
 
 
 def from_record(record: dict[str, Any]) -> Scaling:
-    """What `Scaling.record` gave, back again.
+    """Restore a result from its record.
 
     Raises:
-        ValueError: It is the record of something else.
+        InputError: The record is incomplete.
     """
-    if record.get("experiment") != "scaling":
-        raise ValueError("the file holds no record of `smnn reproduce scaling`.")
-    settings = dict(record["settings"])
-    for name in ("lengths", "methods"):
-        settings[name] = tuple(settings[name])
-    return Scaling(
-        Config(**settings), record["machine"], record["data"], record["cells"],
-        record["references"], record["points"],
-    )  # fmt: skip
+    try:
+        settings = dict(record["settings"])
+        for name in ("lengths", "methods"):
+            settings[name] = tuple(settings[name])
+        names = ("machine", "data", "cells", "references", "points")
+        return Scaling(Config(**settings), *(record[name] for name in names))
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"incomplete record of the experiment 'scaling' ({error}).") from error

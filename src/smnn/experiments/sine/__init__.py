@@ -1,1 +1,1 @@
-"""The sine experiment of the paper."""
+"""Noisy damped sines fitted by a second-order ODE."""

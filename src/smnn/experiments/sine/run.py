@@ -2,9 +2,9 @@ r"""A noisy damped sine fitted by a second-order ODE with free coefficients and 
 
 The model is $y'' + c_1 y' + c_0 y = 0$ with learned $c_0 > 0$ and $c_1$, learned initial values of
 each recording, and 499 learned steps that add up to the known duration. It is fitted by gradient
-descent through the solver, in two ways: every recording has an equation of its own, or all share
-one. What is compared with the truth are the rates of the equation that comes out: its solutions
-are $e^{-\hat\delta t}\cos(\hat\omega t + \varphi)$ with $\hat\delta = c_1/2$,
+descent through the solver, either with one equation per recording or with one for all. The rates
+of the learned equation are compared with the truth: its solutions are
+$e^{-\hat\delta t}\cos(\hat\omega t + \varphi)$ with $\hat\delta = c_1/2$,
 $\hat\omega = \sqrt{c_0 - c_1^2/4}$.
 """
 
@@ -24,7 +24,8 @@ from torch.utils.data import TensorDataset
 
 from smnn._util.machine import describe_machine
 from smnn.datasets.sine import DampedSine, damped_sine, strongest_frequency
-from smnn.experiments._timing import threads
+from smnn.experiments.experiment import Tick, no_progress, option
+from smnn.experiments.timing import threads
 from smnn.nn import (
     Coefficients,
     Free,
@@ -43,30 +44,30 @@ from smnn.training import Task, TrainConfig, fit
 
 Array = NDArray[np.float64]
 TOLERANCE = 0.02
-"""Within what frequency and damping are to be found, relative to their true values."""
+"""Accepted relative error of frequency and damping."""
 
 
 @dataclass(frozen=True)
 class Config:
-    """The data of the original example, and how they are fitted."""
+    """Data of the original example, and settings of the fit."""
 
-    recordings: int = 16
+    recordings: int = option(16, "Noisy recordings.", minimum=2)
     times: int = 500
     duration: float = 50.0
     frequency: float = 2.0
     damping: float = 0.1
-    noise: float = 0.5
-    seed: int = 0
+    noise: float = option(0.5, "Standard deviation of the noise over the amplitude.", minimum=0.01)
+    seed: int = option(0, "Random seed.")
     order: int = 5
-    """Highest derivative that the solver carries: its own error of the damping is then 0.02 %."""
+    """Highest derivative that the solver carries; its discretization error of the damping is then
+    0.02 %."""
     jitter: float = 0.02
-    """How far a step is expected to be from the mean one, relatively."""
-    steps: int = 400
-    """Of the optimiser."""
+    """Expected relative deviation of a step from the mean step."""
+    steps: int = option(400, "Optimization steps.", minimum=10)
     lr: float = 0.05
 
     def data(self) -> DampedSine:
-        """The recordings."""
+        """Generate the recordings."""
         return damped_sine(
             self.recordings, self.times, self.duration, frequency=self.frequency,
             damping=self.damping, noise=self.noise, seed=self.seed,
@@ -74,22 +75,22 @@ class Config:
 
 
 class SineTask(Task):
-    r"""Recordings of damped oscillations, and what must be likely about them.
+    r"""Maximum-likelihood fit of damped oscillations to recordings.
 
-    The loss is the mean negative log-likelihood of the recordings under normal noise whose standard
-    deviation $e^{a + b t}$ is learned with the rest, less constants, plus that of the steps under a
-    relative deviation `jitter` from the mean one. Without the noise model the fit would look at the
-    loud beginning alone: the damping would be known five times less well.
+    The loss is the mean negative log-likelihood of the recordings under normal noise with a learned
+    standard deviation $e^{a + b t}$, up to constants, plus that of the steps under a relative
+    deviation `jitter` from the mean step. Without the noise model the large amplitudes at the
+    beginning dominate, and the error of the damping is five times larger.
 
     Args:
-        frequencies: Where the frequency of each recording starts; one for all if `shared`.
-        recordings: How many there are.
-        times: How many times each has.
-        duration: Time of the last.
-        level: Standard deviation of the noise at the start of the fit.
+        frequencies: Initial frequency of each recording; a single one if `shared`.
+        recordings: Number of recordings.
+        times: Number of times in each recording.
+        duration: Last time.
+        level: Initial standard deviation of the noise.
         shared: Whether one equation holds for all recordings.
         order: Highest derivative that the solver carries.
-        jitter: How far a step is expected to be from the mean one, relatively.
+        jitter: Expected relative deviation of a step from the mean step.
     """
 
     def __init__(
@@ -123,23 +124,23 @@ class SineTask(Task):
         self.model = MechanisticModel(None, heads, MechanisticLayer(order=order))
         noise = torch.tensor([math.log(level), 0.0], dtype=torch.float64)
         self.noise = nn.Parameter(noise.repeat(*equations, 1))
-        """`a` and the fall of `a + b t` over the whole duration."""
+        """`a`, and the change of `a + b t` over the whole duration."""
         self.watch: Callable[[int, MechanisticOutput], None] | None = None
-        """Called after every epoch with what the last step has seen."""
-        self._seen: MechanisticOutput | None = None
+        """Called after every epoch with the output of the last step."""
+        self._latest: MechanisticOutput | None = None
 
     def forward(self) -> tuple[MechanisticOutput, Tensor]:
-        """What the model says of all recordings, and the log of the noise `(N or 1, T)`."""
+        """Output of the model for all recordings, and the log of the noise `(N or 1, T)`."""
         out = self.model()
         part = torch.linspace(0, 1, out.z.shape[-2], dtype=out.z.dtype, device=out.z.device)
         return out, self.noise[:, :1] + self.noise[:, 1:] * part
 
     def losses(self, batch: Any) -> dict[str, Tensor]:
-        """Of recordings `(indices, values)`."""
+        """Losses of recordings `(indices, values)`."""
         index, values = batch
         out, log_noise = self()
         if self.watch is not None:
-            self._seen = MechanisticOutput(out.z.detach(), out.y.detach(), out.ode.detach())
+            self._latest = MechanisticOutput(out.z.detach(), out.y.detach(), out.ode.detach())
         residual = (out.z[..., 0] - values[index.argsort()]) * torch.exp(-log_noise)
         misfit = (0.5 * residual.square() + log_noise).mean()
         s = out.ode.s
@@ -150,9 +151,9 @@ class SineTask(Task):
         }
 
     def after_epoch(self, epoch: int) -> None:
-        """Tell whoever watches."""
-        if self.watch is not None and self._seen is not None:
-            self.watch(epoch, self._seen)
+        """Report the latest output."""
+        if self.watch is not None and self._latest is not None:
+            self.watch(epoch, self._latest)
 
     def config(self) -> dict[str, Any]:
         """Constructor arguments."""
@@ -171,24 +172,24 @@ class Frame(NamedTuple):
 
 @dataclass(frozen=True)
 class Fit:
-    """What came out of one fit."""
+    """Result of one fit."""
 
     frequency: Array
-    """Angular, `(N,)`, or `(1,)` where one equation holds for all."""
+    """Angular, `(N,)`, or `(1,)` if one equation holds for all."""
     damping: Array
     equation: str
     latex: str
     curves: Array
     """`(N, T)`."""
     grid: Array
-    """`(N, T)` or `(1, T)`: the times that the learned steps make."""
+    """`(N, T)` or `(1, T)`: the times defined by the learned steps."""
     noise: Array
-    """`(N, T)` or `(1, T)`: the standard deviation of the noise that was found."""
+    """`(N, T)` or `(1, T)`: the learned standard deviation of the noise."""
     frames: list[Frame]
     seconds: float
 
     def record(self, config: Config, bound: tuple[float, float]) -> dict[str, Any]:
-        """As plain data."""
+        """JSON-serializable record."""
         frequency, damping = self.errors(config)
         return {
             "equation": self.equation,
@@ -204,29 +205,29 @@ class Fit:
         }
 
     def errors(self, config: Config) -> tuple[Array, Array]:
-        """Of frequency and damping, relative to the truth."""
+        """Relative errors of frequency and damping."""
         return self.frequency / config.frequency - 1, self.damping / config.damping - 1
 
     def unevenness(self) -> float:
-        """How far a step is at most from the mean one, relatively."""
+        """Largest relative deviation of a step from the mean step."""
         steps = np.diff(self.grid, axis=-1)
         return float(np.abs(steps / steps.mean(-1, keepdims=True) - 1).max())
 
 
 @dataclass(frozen=True)
 class Sine:
-    """Everything the experiment found."""
+    """Results of the experiment."""
 
     config: Config
     machine: dict[str, Any]
     data: DampedSine
     own: Fit
-    """Every recording with an equation of its own."""
+    """One equation per recording."""
     shared: Fit
     """One equation for all."""
 
     def bounds(self) -> dict[str, tuple[float, float]]:
-        """Smallest relative deviations of frequency and damping, of either fit."""
+        """Cramér-Rao bounds of the relative errors of frequency and damping, for both fits."""
         n = self.config.recordings
         return {
             "own": self.data.smallest_deviations(),
@@ -234,10 +235,10 @@ class Sine:
         }
 
     def recovered(self) -> dict[str, bool]:
-        """Whether what the data can tell within 2 % has been found within 2 %.
+        """Whether everything that the data determine within 2 % was found within 2 %.
 
-        The frequency of every recording; of the damping, which one recording with this noise cannot
-        tell so well, that of all together.
+        These are the frequency of every recording, and frequency and damping of all recordings
+        together. One recording with this noise does not determine the damping so well.
         """
         return {
             "frequency of every recording": bool(
@@ -252,7 +253,7 @@ class Sine:
         }
 
     def record(self) -> dict[str, Any]:
-        """As plain data."""
+        """JSON-serializable record."""
         bounds = self.bounds()
         return {
             "experiment": "sine",
@@ -272,12 +273,17 @@ def rms(x: Array) -> float:
     return float(np.sqrt(np.mean(np.square(x))))
 
 
-def run(config: Config, tick: Callable[[str], None] = lambda name: None) -> Sine:
+def ticks(config: Config) -> int:
+    """Number of progress reports of `run`."""
+    return 2 * config.steps
+
+
+def run(config: Config, tick: Tick = no_progress) -> Sine:
     """Fit the recordings in both ways, on one thread of the CPU.
 
     Args:
-        config: The setting.
-        tick: Called with the name of the fit after every step of the optimiser.
+        config: Settings.
+        tick: Called with the name of the fit after every optimization step.
     """
     data = config.data()
     with threads(1):
@@ -322,5 +328,5 @@ def _fit(data: DampedSine, config: Config, tick: Callable[[], None], *, shared: 
 
 def rates(out: MechanisticOutput) -> tuple[Array, Array]:
     """Angular frequency and damping of each equation, `(N or 1,)`."""
-    slowest = read_out(out.ode).modes()[:, 0, -1]  # of the two rates that with the upper sign
+    slowest = read_out(out.ode).modes()[:, 0, -1]  # the one with positive frequency
     return slowest.imag, -slowest.real

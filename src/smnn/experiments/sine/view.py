@@ -1,4 +1,4 @@
-"""The sine experiment shown: its table, its figure, its animation and its report."""
+"""Tables, figure, animation and report of the sine experiment."""
 
 from __future__ import annotations
 
@@ -10,30 +10,22 @@ from typing import Any
 import numpy as np
 
 from smnn._util.optional import require
+from smnn.experiments import views
 from smnn.experiments.sine.run import TOLERANCE, Array, Fit, Frame, Sine, rms
-from smnn.report import page as _page
-from smnn.report.tables import Cell, Row, Table, html_table
-
-# Colours that stay apart for colour-blind readers and in print (Okabe and Ito).
-BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#9aa3ad"
-STYLE: dict[Any, Any] = {
-    "font.family": "serif", "font.serif": ["STIXGeneral", "DejaVu Serif"],
-    "mathtext.fontset": "stix", "font.size": 10, "axes.titlesize": 11, "axes.linewidth": 0.7,
-    "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False,
-}  # fmt: skip
+from smnn.report import page
+from smnn.report.tables import Cell, Row, Table
 
 
-def table(result: Sine) -> Table:
-    """What was found, how far off it is, and how far off the data let it be."""
+def tables(result: Sine) -> list[Table]:
+    """Estimates with their errors and the Cramér-Rao bounds."""
     n, bounds = result.config.recordings, result.bounds()
-    view = Table(
+    table = Table(
         title="Rates of the learned equations",
         columns=["truth", "found", "error", "bound", f"in {TOLERANCE:.0%}"],
         caption=f"Angular frequency and damping of {n} recordings with an ODE each (mean ± "
         "standard deviation, root mean square error) and with one ODE for all. Errors and bounds "
         "are relative to the truth. Bound: Cramér-Rao, the smallest standard deviation that an "
-        f"unbiased estimate from these data can have. Last: how many errors are below "
-        f"{TOLERANCE:.0%}.",
+        f"unbiased estimate from these data can have. Last: errors below {TOLERANCE:.0%}.",
     )
     truth = result.config.frequency, result.config.damping
     for k, name in enumerate(("frequency", "damping")):
@@ -44,15 +36,12 @@ def table(result: Sine) -> Table:
             values = (fit.frequency, fit.damping)[k]
             errors = fit.errors(result.config)[k]
             inside = int(np.sum(np.abs(errors) < TOLERANCE))
-            cells = [
-                Cell(f"{truth[k]:g}"),
-                Cell(_spread(values)),
-                Cell(_percent(rms(errors))),
-                Cell(_percent(bounds[key][k])),
-                Cell(f"{inside} of {len(errors)}"),
-            ]
-            view.rows.append(Row(name, label, cells))
-    return view
+            texts = (
+                f"{truth[k]:g}", _spread(values), _percent(rms(errors)), _percent(bounds[key][k]),
+                f"{inside} of {len(errors)}",
+            )  # fmt: skip
+            table.rows.append(Row(name, label, [Cell(text) for text in texts]))
+    return [table]
 
 
 def _spread(values: Array) -> str:
@@ -66,10 +55,9 @@ def _percent(x: float) -> str:
 
 
 def summary(result: Sine) -> list[tuple[str, str]]:
-    """What the table says, each as a figure and its meaning."""
-    frequency, _ = result.own.errors(result.config)
+    """Key figures and their meaning."""
+    frequency, own = result.own.errors(result.config)
     _, damping = result.shared.errors(result.config)
-    own = result.own.errors(result.config)[1]
     bound = result.bounds()["own"][1]
     seconds = result.own.seconds + result.shared.seconds
     return [
@@ -84,32 +72,41 @@ def summary(result: Sine) -> list[tuple[str, str]]:
     ]
 
 
-# ---------------------------------------------------------------- the figure
+def notes(result: Sine) -> list[str]:
+    """The learned equations."""
+    return [f"{name}: {fit.equation}" for name, fit in _fits(result)]
+
+
+def _fits(result: Sine) -> list[tuple[str, Fit]]:
+    return [("An equation each", result.own), ("One equation for all", result.shared)]
+
+
+def figures(result: Sine) -> dict[str, bytes]:
+    """Figure and animation."""
+    return {"sine.png": figure(result), "sine.gif": animation(result)}
 
 
 def figure(result: Sine) -> bytes:
-    """A recording with its fit, the estimates beside their bound, the way there; as PNG."""
-    mpl, Figure, Canvas = _matplotlib("draw the figure")
-    with mpl.rc_context(STYLE):
-        canvas = Figure(figsize=(10, 6.4), dpi=160, layout="constrained")
-        Canvas(canvas)
+    """A recording with its fit, all estimates with their bounds, and convergence; as PNG."""
+
+    def draw(canvas: Any) -> None:
         grid = canvas.add_gridspec(2, 2)
         _draw_recording(canvas.add_subplot(grid[0, :]), result)
         _draw_estimates(canvas.add_subplot(grid[1, 0]), result)
         _draw_training(canvas.add_subplot(grid[1, 1]), result)
-        file = io.BytesIO()
-        canvas.savefig(file, format="png")
-    return file.getvalue()
+
+    return views.png((10, 6.4), draw)
 
 
 def _draw_recording(axes: Any, result: Sine) -> None:
     data = result.data
-    axes.plot(data.t, data.noisy[0], ".", ms=3.5, color=GREY, label="recording")
-    axes.plot(data.t, result.own.curves[0], color=BLUE, lw=2.6, alpha=0.6, label="learned ODE")
+    axes.plot(data.t, data.noisy[0], ".", ms=3.5, color=views.GREY, label="recording")
+    axes.plot(data.t, result.own.curves[0], color=views.BLUE, lw=2.6, alpha=0.6,
+              label="learned ODE")  # fmt: skip
     axes.plot(data.t, data.clean, color="black", lw=0.9, ls=(0, (4, 3)), label="without noise")
     axes.set_xlim(data.t[0], data.t[-1])
     axes.set_xlabel("time $t$")
-    axes.set_title("First recording", loc="left", fontweight="bold")
+    views.title(axes, "First recording")
     axes.legend(ncols=3, loc="upper right")
 
 
@@ -119,17 +116,17 @@ def _draw_estimates(axes: Any, result: Sine) -> None:
     angle = np.linspace(0, 2 * np.pi, 200)
     for size, style in ((1, "-"), (2, ":")):
         axes.plot(
-            size * bound[0] * np.cos(angle), size * bound[1] * np.sin(angle), color=GREY, lw=1,
-            ls=style, label=f"{size} × Cramér-Rao",
+            size * bound[0] * np.cos(angle), size * bound[1] * np.sin(angle), color=views.GREY,
+            lw=1, ls=style, label=f"{size} × Cramér-Rao",
         )  # fmt: skip
     axes.axhline(100 * TOLERANCE, color="0.85", lw=0.8)
     axes.axhline(-100 * TOLERANCE, color="0.85", lw=0.8, label=f"{TOLERANCE:.0%}")
-    axes.plot(frequency, damping, "o", ms=4, color=BLUE, label="an equation each")
+    axes.plot(frequency, damping, "o", ms=4, color=views.BLUE, label="an equation each")
     together = [100 * e for e in result.shared.errors(result.config)]
-    axes.plot(*together, "s", ms=6, color=ORANGE, label="one for all")
+    axes.plot(*together, "s", ms=6, color=views.RED, label="one for all")
     axes.set_xlabel("error of the frequency, %")
     axes.set_ylabel("error of the damping, %")
-    axes.set_title("Estimates", loc="left", fontweight="bold")
+    views.title(axes, "Estimates")
     axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
 
 
@@ -137,20 +134,17 @@ def _draw_training(axes: Any, result: Sine) -> None:
     frames, config = result.own.frames, result.config
     steps = [f.step for f in frames]
     for name, values, colour in (
-        ("frequency", [f.frequency / config.frequency for f in frames], BLUE),
-        ("damping", [f.damping / config.damping for f in frames], ORANGE),
+        ("frequency", [f.frequency / config.frequency for f in frames], views.BLUE),
+        ("damping", [f.damping / config.damping for f in frames], views.RED),
     ):
         axes.plot(steps, values, color=colour, lw=1.4, label=name)
     axes.axhline(1, color="black", lw=0.8, ls=(0, (4, 3)))
     axes.set_xlim(1, steps[-1])
     axes.set_ylim(-0.5, 2.5)
-    axes.set_xlabel("step of the optimiser")
+    axes.set_xlabel("optimization step")
     axes.set_ylabel("found / truth")
-    axes.set_title("First recording, during training", loc="left", fontweight="bold")
+    views.title(axes, "First recording, during training")
     axes.legend(loc="upper right")
-
-
-# ---------------------------------------------------------------- the animation
 
 
 def animation(result: Sine, frames: int = 60, width: int = 640) -> bytes:
@@ -158,19 +152,17 @@ def animation(result: Sine, frames: int = 60, width: int = 640) -> bytes:
 
     Args:
         result: The experiment.
-        frames: How many pictures; they stand closer together where training begins.
-        width: In pixels.
+        frames: Number of pictures, denser at the start of training.
+        width: Width in pixels.
     """
-    mpl, Figure, Canvas = _matplotlib("draw the animation")
     image = require("PIL.Image", "write the animation")
     pictures = []
-    with mpl.rc_context({**STYLE, "path.simplify": True}):
-        canvas = Figure(figsize=(6.4, 3.4), dpi=width / 6.4, layout="constrained")
-        agg = Canvas(canvas)
+    with views.style(**{"path.simplify": True}):
+        canvas = views.new_figure((6.4, 3.4), dpi=width / 6.4)
         axes = canvas.add_subplot()
         data = result.data
-        axes.plot(data.t, data.noisy[0], ".", ms=2.5, color=GREY)
-        (line,) = axes.plot(data.t, data.clean, color=BLUE, lw=1.6)
+        axes.plot(data.t, data.noisy[0], ".", ms=2.5, color=views.GREY)
+        (line,) = axes.plot(data.t, data.clean, color=views.BLUE, lw=1.6)
         axes.set_xlim(data.t[0], data.t[-1])
         axes.set_ylim(*(1.08 * np.abs(data.noisy[0]).max() * np.array([-1, 1])))
         axes.set_xlabel("time $t$")
@@ -178,8 +170,8 @@ def animation(result: Sine, frames: int = 60, width: int = 640) -> bytes:
         for frame in chosen(result.own.frames, frames):
             line.set_ydata(frame.curve)
             title.set_text(_title(frame))
-            agg.draw()
-            picture = image.fromarray(np.asarray(agg.buffer_rgba())[..., :3].copy())
+            canvas.canvas.draw()
+            picture = image.fromarray(np.asarray(canvas.canvas.buffer_rgba())[..., :3].copy())
             pictures.append(picture.quantize(32, dither=image.Dither.NONE))
     file = io.BytesIO()
     durations = [70] * (len(pictures) - 1) + [2500]
@@ -191,7 +183,7 @@ def animation(result: Sine, frames: int = 60, width: int = 640) -> bytes:
 
 
 def chosen(frames: list[Frame], count: int) -> list[Frame]:
-    """At most `count` of them, the first and the last included, closer together at the start."""
+    """At most `count` frames including the first and the last, denser at the start."""
     wanted = np.linspace(0, 1, count) ** 2 * (len(frames) - 1)
     return [frames[i] for i in np.unique(wanted.round().astype(int))]
 
@@ -203,69 +195,52 @@ def _title(frame: Frame) -> str:
     return f"step {frame.step:4d}     {equation}"
 
 
-def _matplotlib(purpose: str) -> tuple[Any, Any, Any]:
-    require("matplotlib", purpose)
-    import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    return mpl, Figure, FigureCanvasAgg
-
-
-# ---------------------------------------------------------------- the report
-
-
-def report(result: Sine, png: bytes, gif: bytes, command: str) -> str:
-    """The whole experiment as one HTML page."""
+def report(result: Sine, figures: dict[str, bytes], command: str) -> str:
+    """The HTML report."""
     config = result.config
-    setting = {
-        "Data": f"{config.recordings} recordings of (sin {config.frequency:g}t + "
-        f"{config.noise:g}·noise)·exp(-{config.damping:g}t), {config.times} times up to "
-        f"{config.duration:g}, seed {config.seed}",
-        "Model": "y″ + c1 y′ + c0 y = 0; c0 > 0 and c1 learned, initial values learned, "
-        f"{config.times - 1} learned steps that add up to {config.duration:g}; derivatives "
-        f"carried to order {config.order}",
-        "Loss": "negative log-likelihood under normal noise whose level and decay are learned, "
-        f"and of the steps under a relative deviation of {config.jitter:g}",
-        "Start": "frequency at the highest point of the periodogram, no damping, zero amplitude, "
-        "equal steps",
-        "Learned steps": f"at most {_percent(result.own.unevenness())} (an equation each) and "
-        f"{_percent(result.shared.unevenness())} (one for all) from the mean step",
-        "Training": f"{config.steps} steps of Adam, one cycle, highest rate {config.lr:g}",
-        "Compared": "damping c1/2 and angular frequency √(c0 - c1²/4) with those of the curve "
-        "without noise",
-    }
-    view = table(result)
-    return _page.page(
+    return views.report(
         "Noisy damped sine",
         "A second-order ODE with free coefficients and steps, fitted to noisy recordings by "
         "gradient descent through the solver.",
+        summary(result),
         [
-            _page.findings(summary(result)),
-            _page.section(view.title, html_table(view), *map(_line, _fits(result))),
-            _page.section("The fit during training", _moving(gif)),
-            _page.section(
+            views.table_section(tables(result)[0], *(f"<p>{_code(x)}</p>" for x in _fits(result))),
+            page.section("The fit during training", _moving(figures["sine.gif"])),
+            page.section(
                 "Estimates",
-                _page.picture(
-                    png,
+                page.picture(
+                    figures["sine.png"],
                     "A recording with its fit; errors of all fits; convergence",
                     "The first recording and its learned ODE; errors of frequency and damping of "
-                    "all fits beside the Cramér-Rao bound; how the first fit converged.",
+                    "all fits with the Cramér-Rao bound; convergence of the first fit.",
                 ),
             ),
-            _page.section("How it was made", _page.command_block(command), _page.facts(setting)),
-            _page.section("Machine", _page.facts(_page.machine_facts(result.machine))),
         ],
+        command=command,
+        setup={
+            "Data": f"{config.recordings} recordings of (sin {config.frequency:g}t + "
+            f"{config.noise:g}·noise)·exp(-{config.damping:g}t), {config.times} times up to "
+            f"{config.duration:g}, seed {config.seed}",
+            "Model": "y″ + c1 y′ + c0 y = 0; c0 > 0 and c1 learned, initial values learned, "
+            f"{config.times - 1} learned steps that add up to {config.duration:g}; derivatives "
+            f"carried to order {config.order}",
+            "Loss": "negative log-likelihood under normal noise whose level and decay are learned, "
+            f"and of the steps under a relative deviation of {config.jitter:g}",
+            "Start": "frequency at the highest point of the periodogram, no damping, zero "
+            "amplitude, equal steps",
+            "Learned steps": f"at most {_percent(result.own.unevenness())} (an equation each) and "
+            f"{_percent(result.shared.unevenness())} (one for all) from the mean step",
+            "Training": f"{config.steps} steps of Adam, one cycle, highest rate {config.lr:g}",
+            "Compared": "damping c1/2 and angular frequency √(c0 - c1²/4) with those of the curve "
+            "without noise",
+        },
+        machine=result.machine,
     )
 
 
-def _fits(result: Sine) -> list[tuple[str, Fit]]:
-    return [("An equation each", result.own), ("One equation for all", result.shared)]
-
-
-def _line(named: tuple[str, Fit]) -> str:
+def _code(named: tuple[str, Fit]) -> str:
     name, fit = named
-    return f"<p>{escape(name)}: <code>{escape(fit.equation)}</code></p>"
+    return f"{escape(name)}: <code>{escape(fit.equation)}</code>"
 
 
 def _moving(gif: bytes) -> str:
@@ -273,6 +248,6 @@ def _moving(gif: bytes) -> str:
     return (
         '<figure><img alt="The fit of the first recording, step by step" '
         f'src="data:image/gif;base64,{data}">'
-        "<figcaption>The learned ODE of the first recording (blue) on the data, step by step."
+        "<figcaption>The learned ODE of the first recording (blue) and the data, step by step."
         "</figcaption></figure>"
     )

@@ -1,1 +1,1 @@
-"""The sea surface temperature experiment of the paper."""
+"""Forecasts of sea surface temperature."""

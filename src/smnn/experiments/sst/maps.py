@@ -1,29 +1,23 @@
-"""Maps and curves of the SST experiment, as PNG. Coastlines are those of the data's own mask."""
+"""Maps and curves of the SST experiment, as PNG; coastlines follow the mask of the data."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from smnn._util.optional import require
 from smnn.datasets.sst import Grid
+from smnn.experiments import views
 
-STYLE: dict[Any, Any] = {
-    "font.family": "serif", "font.serif": ["STIXGeneral", "DejaVu Serif"],
-    "mathtext.fontset": "stix", "font.size": 10, "axes.titlesize": 10.5, "axes.linewidth": 0.7,
-    "legend.frameon": False,
-}  # fmt: skip
 LAND = "0.78"
 
 
 class Map(NamedTuple):
-    """One picture of the globe."""
+    """A map of the globe."""
 
     values: np.ndarray
-    """`(N,)` of the ocean cells; NaN is left white."""
+    """`(N,)` values of the ocean cells; NaN is white."""
     title: str
     units: str
     colours: str
@@ -31,24 +25,8 @@ class Map(NamedTuple):
     high: float
 
 
-def png(size: tuple[float, float], draw: Callable[[Any], None]) -> bytes:
-    """A picture of a size in inches."""
-    require("matplotlib", "draw the figures")
-    import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    with mpl.rc_context(STYLE):
-        canvas = Figure(figsize=size, dpi=160, layout="constrained")
-        FigureCanvasAgg(canvas)
-        draw(canvas)
-        file = io.BytesIO()
-        canvas.savefig(file, format="png")
-    return file.getvalue()
-
-
 def maps(grid: Grid, pictures: Sequence[Map], columns: int = 2) -> bytes:
-    """Several maps, each with a colour bar that names its units."""
+    """Several maps, each with a colour bar."""
     rows = -(-len(pictures) // columns)
 
     def draw(canvas: Any) -> None:
@@ -58,7 +36,7 @@ def maps(grid: Grid, pictures: Sequence[Map], columns: int = 2) -> bytes:
         for one in axes.flat[len(pictures) :]:
             one.set_visible(False)
 
-    return png((5.2 * columns, 2.75 * rows), draw)
+    return views.png((5.2 * columns, 2.75 * rows), draw)
 
 
 def _map(canvas: Any, axes: Any, grid: Grid, picture: Map) -> None:
@@ -72,6 +50,7 @@ def _map(canvas: Any, axes: Any, grid: Grid, picture: Map) -> None:
     )  # fmt: skip
     axes.contour(lon, lat, ocean.astype(float), levels=[0.5], colors="0.15", linewidths=0.5)
     axes.set_title(picture.title, loc="left")
+    axes.spines[:].set_visible(True)
     axes.set_xticks([-120, -60, 0, 60, 120], ["120°W", "60°W", "0°", "60°E", "120°E"])
     axes.set_yticks([-60, -30, 0, 30, 60], ["60°S", "30°S", "0°", "30°N", "60°N"])
     axes.tick_params(labelsize=7.5, length=2)
@@ -87,7 +66,7 @@ def _map(canvas: Any, axes: Any, grid: Grid, picture: Map) -> None:
 def _centred(
     grid: Grid, field: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Longitudes from -180 to 180, latitudes rising, so that no ocean is cut at Greenwich."""
+    """Latitudes, longitudes from -180 to 180, mask and field in this order, both increasing."""
     lon = (grid.lon + 180) % 360 - 180
     across, along = np.argsort(lon), np.argsort(grid.lat)
     turned = [x[along][:, across] for x in (grid.ocean, field)]
@@ -95,7 +74,7 @@ def _centred(
 
 
 class Curve(NamedTuple):
-    """One line of a figure by lead time."""
+    """A curve by lead time."""
 
     name: str
     values: Sequence[float]
@@ -104,12 +83,11 @@ class Curve(NamedTuple):
     width: float = 1.4
 
 
-def curves(panels: Sequence[tuple[str, str, Sequence[Curve]]], mark: int | None = None) -> bytes:
-    """Lines over the lead time, side by side; one legend for all.
+def curves(panels: Sequence[tuple[str, str, Sequence[Curve]]]) -> bytes:
+    """Panels of curves by lead time, with one legend.
 
     Args:
-        panels: Title, label of the vertical axis, and lines.
-        mark: Lead up to which values were given, if they were.
+        panels: Title, label of the vertical axis, and curves.
     """
 
     def draw(canvas: Any) -> None:
@@ -119,36 +97,32 @@ def curves(panels: Sequence[tuple[str, str, Sequence[Curve]]], mark: int | None 
                 lead = np.arange(1, len(line.values) + 1)
                 one.plot(lead, line.values, line.style, color=line.colour, lw=line.width,
                          label=line.name)  # fmt: skip
-            if mark is not None:
-                one.axvspan(0.5, mark + 0.5, color="0.9", zorder=0)
             one.set_title(title, loc="left")
             one.set_xlabel("lead time, months")
             one.set_ylabel(label)
-            one.spines[["top", "right"]].set_visible(False)
             one.grid(axis="y", lw=0.4, color="0.88")
             one.set_xlim(0.5, None)
             one.set_xticks(range(12, len(lines[0].values) + 1, 12))
         handles, names = axes[0].get_legend_handles_labels()
         canvas.legend(handles, names, loc="outside lower center", ncols=3, fontsize=9)
 
-    return png((5.0 * len(panels), 3.9), draw)
+    return views.png((5.0 * len(panels), 3.9), draw)
 
 
 def overlap(effects: dict[str, dict[str, Any]]) -> bytes:
-    """Histograms of propensities, of both groups of each effect."""
+    """Histograms of the propensities of both groups, for each effect."""
 
     def draw(canvas: Any) -> None:
         axes = canvas.subplots(1, len(effects), squeeze=False)[0]
         for one, (name, found) in zip(axes, effects.items()):
             histogram = found["propensity_histogram"]
             edges = np.array(histogram["edges"])
-            for side, colour in (("control", "#E69F00"), ("treated", "#0072B2")):
+            for side, colour in (("control", views.AMBER), ("treated", views.BLUE)):
                 one.stairs(histogram[side], edges, fill=True, color=colour, alpha=0.55, label=side)
-            verdict = "comparable" if found["believable"] else "not comparable"
-            one.set_title(f"{name}: {verdict}", loc="left")
+            state = "comparable" if found["believable"] else "not comparable"
+            one.set_title(f"{name}: {state}", loc="left")
             one.set_xlabel("propensity, given the parameters")
             one.set_ylabel("units")
-            one.spines[["top", "right"]].set_visible(False)
             one.legend(fontsize=9)
 
-    return png((4.6 * len(effects), 2.7), draw)
+    return views.png((4.6 * len(effects), 2.7), draw)

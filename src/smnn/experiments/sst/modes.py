@@ -1,8 +1,7 @@
-r"""Anomalies of a grid as a system of linear ODEs, $x' = L x$, of their leading patterns.
+r"""Linear inverse model: anomalies of a grid as a linear ODE $x' = L x$ for their leading modes.
 
-The patterns are the principal components of the anomalies; what one month makes of them is learned
-by regression with shrinkage, and $L$ is its logarithm: the linear inverse model of climate science.
-The solver gives the trajectory.
+The modes are the principal components of the anomalies; their propagator over one month is
+estimated by regularized regression, and $L$ is its logarithm. The solver gives the trajectory.
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ from smnn._util.optional import require
 COUNT = 20
 RIDGE = 0.03
 SLOWEST = 0.9995
-"""Largest part of a mode that a month may leave: none grows."""
+"""Largest factor of a mode over a month: none grows."""
 FASTEST = 1e-3
-"""Smallest; a mode that vanishes within the month has no logarithm."""
+"""Smallest factor; a mode that vanishes within a month has no logarithm."""
 ORDER, PARTS = 4, 4
-"""Derivatives that the solver carries, and parts that it cuts a step into: some modes are fast."""
+"""Derivatives that the solver carries, and substeps per month, which fast modes need."""
 
 
 @dataclass(frozen=True)
 class Modes:
-    """Leading patterns and how they move."""
+    """Leading patterns and their dynamics."""
 
     patterns: np.ndarray
     """`(N, K)` orthonormal."""
@@ -35,12 +34,12 @@ class Modes:
     """`(K,)` amplitudes at the end of the history."""
     matrix: np.ndarray
     """`(K, K)` the matrix `L`, per step."""
-    rest: np.ndarray
-    """`(N,)` what the patterns do not hold of the last anomaly."""
+    residual: np.ndarray
+    """`(N,)` last anomaly minus its projection on the patterns."""
     decay: float
-    """What is left of that after a step."""
+    """Factor of the residual over a step."""
     explained: float
-    """Part of the variance that the patterns hold."""
+    """Share of the variance that the patterns explain."""
 
     def amplitudes(self, horizon: int) -> np.ndarray:
         """`(horizon, K)` solution of `x' = L x` from the last amplitudes."""
@@ -56,27 +55,17 @@ class Modes:
     def forecast(self, horizon: int) -> np.ndarray:
         """`(horizon, N)` anomalies after the history."""
         fading = self.decay ** np.arange(1, horizon + 1)[:, None]
-        out: np.ndarray = self.amplitudes(horizon) @ self.patterns.T + fading * self.rest
+        out: np.ndarray = self.amplitudes(horizon) @ self.patterns.T + fading * self.residual
         return out
-
-    def oscillations(self) -> list[tuple[float, float]]:
-        """Period and damping time of every mode in steps, the slowest first."""
-        rates = np.linalg.eigvals(self.matrix)
-        found = [
-            (2 * np.pi / r.imag if r.imag > 1e-9 else float("inf"), -1 / r.real)
-            for r in rates
-            if r.imag > -1e-9
-        ]
-        return sorted(((float(p), float(d)) for p, d in found), key=lambda mode: -mode[1])
 
 
 def fit_modes(anomalies: np.ndarray, count: int = COUNT, ridge: float = RIDGE) -> Modes:
-    """Learn from anomalies `(T, N)`.
+    """Fit the model to anomalies `(T, N)`.
 
     Args:
-        anomalies: Without mean, seasons and trend; equally spaced in time.
+        anomalies: Deviations from mean, seasons and trend; equally spaced in time.
         count: Number of patterns, at most a quarter of the times.
-        ridge: Shrinkage of the matrix, relative to the variance of each mode.
+        ridge: Regularization, relative to the variance of each mode.
     """
     T, N = anomalies.shape
     count = min(count, N, T // 4)
@@ -88,17 +77,21 @@ def fit_modes(anomalies: np.ndarray, count: int = COUNT, ridge: float = RIDGE) -
     x, patterns = U * sizes, anomalies.T @ (U / sizes)
     G = x[:-1].T @ x[:-1]
     M = np.linalg.solve(G + ridge * np.diag(np.diag(G)), x[:-1].T @ x[1:]).T
-    rest = anomalies - x @ patterns.T
-    square = float((rest[:-1] ** 2).sum())
-    decay = float(np.clip((rest[:-1] * rest[1:]).sum() / square, 0, 0.99)) if square > 0 else 0.0
+    residual = anomalies - x @ patterns.T
+    square = float((residual[:-1] ** 2).sum())
+    decay = (
+        float(np.clip((residual[:-1] * residual[1:]).sum() / square, 0, 0.99))
+        if square > 0
+        else 0.0
+    )
     explained = float(sizes @ sizes / max((anomalies**2).sum(), 1e-300))
-    return Modes(patterns, x[-1], logarithm(M), rest[-1], decay, explained)
+    return Modes(patterns, x[-1], logarithm(M), residual[-1], decay, explained)
 
 
 def logarithm(M: np.ndarray) -> np.ndarray:
-    """The real matrix `L` with `exp(L) = M`, for the nearest `M` that decays and has one.
+    """The real matrix `L` with `exp(L) = M`, after making `M` stable and invertible.
 
-    A real eigenvalue below `FASTEST` (or negative) is raised to it: such a mode is gone in a step.
+    Real eigenvalues below `FASTEST`, including negative ones, are raised to it.
     """
     linalg = require("scipy.linalg", "take the logarithm of a matrix")
     values, V = np.linalg.eig(M.astype(complex))

@@ -1,8 +1,8 @@
-r"""The parameters of every cell's ODE, read in the units of the data, and probed.
+r"""Learned parameters of every cell's ODE in physical units, and what they encode.
 
-The time-invariant network writes down $y'' + c_1 y' + c_0 y = d(t)$ with constant coefficients. Its
-free solutions are damped oscillations, or decays where the damping is strong; its forcing has a
-yearly harmonic.
+The time-invariant network predicts $y'' + c_1 y' + c_0 y = d(t)$ with constant coefficients, whose
+free solutions are damped oscillations, or decays if the damping is strong. The forcing has a yearly
+harmonic.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 
 from smnn.datasets.sst import Grid
 from smnn.experiments.sst import probes
-from smnn.experiments.sst.identifier import MechanisticIdentifier, SeasonalForcing
+from smnn.experiments.sst.networks import MechanisticIdentifier, SeasonalForcing
 from smnn.experiments.sst.train import SSTTask
 
 FEATURES = ("c0", "c1", "constant", "yearly", "half-yearly", "third")
@@ -23,25 +23,22 @@ FEATURES = ("c0", "c1", "constant", "yearly", "half-yearly", "third")
 
 @dataclass(frozen=True)
 class Parameters:
-    """Of every cell, in every chunk of the history."""
+    """Parameters of every cell in every chunk of the history."""
 
     values: np.ndarray
-    """`(C, N, 6)`: `c0`, `c1`, the constant of the forcing and the sizes of its harmonics, in the
-    unit of time in which a year is 2 pi; forcing in degrees."""
+    """`(C, N, 6)`: `c0`, `c1`, the constant of the forcing and the amplitudes of its harmonics, in
+    the unit of time in which a year is 2 pi; forcing in degrees."""
 
     @property
     def period(self) -> np.ndarray:
-        """`(N,)` of the free oscillation in months, last chunk; infinite where it only decays."""
+        """`(N,)` period of the free oscillation in months, last chunk; infinite if overdamped."""
         c0, c1 = self.values[-1, :, 0], self.values[-1, :, 1]
         square = c0 - c1**2 / 4
         return np.where(square > 0, 12 / np.sqrt(np.maximum(square, 1e-12)), np.inf)
 
     @property
     def damping(self) -> np.ndarray:
-        """`(N,)` months after which a free motion has fallen to 1/e, last chunk.
-
-        Of the slower of two decays where it does not oscillate.
-        """
+        """`(N,)` decay time of free solutions to 1/e in months, last chunk; the slower if two."""
         c0, c1 = self.values[-1, :, 0], self.values[-1, :, 1]
         root = np.sqrt(np.maximum(c1**2 / 4 - c0, 0.0))
         out: np.ndarray = 12 / (2 * np.pi) / np.maximum(c1 / 2 - root, 1e-9)
@@ -49,7 +46,7 @@ class Parameters:
 
     @property
     def forcing(self) -> np.ndarray:
-        """`(N,)` size of the yearly forcing, degrees per squared unit of time, last chunk."""
+        """`(N,)` amplitude of the yearly forcing, degrees per squared time unit, last chunk."""
         return self.values[-1, :, 3]
 
     def summary(self) -> dict[str, Any]:
@@ -69,13 +66,13 @@ class Parameters:
 
 @torch.no_grad()
 def read(task: SSTTask, x: np.ndarray, length: int, scale: float) -> Parameters:
-    """Parameters of all cells in whole chunks of a standardised history `(T, N)`.
+    """Parameters of all cells in the whole chunks of a standardized history `(T, N)`.
 
     Args:
         task: The trained time-invariant network.
-        x: The last chunk ends with it.
-        length: Of a chunk.
-        scale: Degrees of one standardised unit.
+        x: The history; the last chunk ends with it.
+        length: Length of a chunk.
+        scale: Degrees per standardized unit.
     """
     model = task.model
     assert isinstance(model, MechanisticIdentifier)
@@ -94,7 +91,7 @@ def read(task: SSTTask, x: np.ndarray, length: int, scale: float) -> Parameters:
 
 
 def cannot_probe(grid: Grid, chunks: int) -> str | None:
-    """Why the parameters of a grid cannot be probed, or `None`."""
+    """Reason why the parameters of a grid cannot be probed, or `None`."""
     lat, lon = grid.cells.T
     kind = probes.zones(lat)
     for side in (lon < 180, lon >= 180):
@@ -107,14 +104,14 @@ def cannot_probe(grid: Grid, chunks: int) -> str | None:
 def probe(
     found: Parameters, grid: Grid, series: np.ndarray, length: int, seed: int
 ) -> dict[str, Any]:
-    """Zones from parameters; the effect of zone and of time, with overlap.
+    """Predict climate zones from the parameters, and estimate effects of zone and time.
 
     Args:
-        found: Of the history.
-        grid: Where the cells are.
-        series: `(T, N)` the same history in degrees.
-        length: Of a chunk.
-        seed: Of folds and shuffled labels.
+        found: Parameters of the history.
+        grid: The grid.
+        series: `(T, N)` the history in degrees.
+        length: Length of a chunk.
+        seed: Random seed of folds and shuffled labels.
     """
     C, N, F = found.values.shape
     lat, lon = grid.cells.T
@@ -124,9 +121,9 @@ def probe(
     means = series[len(series) - C * length :].reshape(C, length, N).mean(1)
     zone = probes.zone_probe(flat, lats, lons, chunk, seed)
     alone = probes.zone_probe(means.reshape(-1, 1), lats, lons, chunk, seed)
-    # Neighbours are alike: blocks of ten degrees are what is independent, at most.
+    # Neighbours are correlated: at most blocks of ten degrees are independent.
     block = (np.floor(lat / 10) * 100 + np.floor(lon / 10)).astype(int)
-    # Covariates from before the treatment: those of the first chunk, for both times.
+    # Covariates must precede the treatment: those of the first chunk, for both times.
     early = np.tile(_features(found.values)[0], (2, 1))
     late = probes.effect(
         early, np.repeat([False, True], N), means[[0, -1]].ravel(), np.tile(block, 2), seed
@@ -148,7 +145,7 @@ def probe(
 
 
 def _features(values: np.ndarray) -> np.ndarray:
-    """Logarithms of what is positive, so that a linear probe can use it."""
+    """Logarithms of the positive parameters, for linear probes."""
     positive = [0, 1, 3, 4, 5]
     out = values.copy()
     out[..., positive] = np.log(np.maximum(out[..., positive], 1e-6))

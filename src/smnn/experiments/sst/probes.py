@@ -1,4 +1,4 @@
-"""What the learned parameters know: climate zones, and effects with a look at their overlap."""
+"""Linear probes of the learned parameters for climate zones, and estimates of effects."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from smnn._util.optional import require
 
 ZONES = ("tropical", "temperate", "polar")
 LIMITS = (23.5, 66.5)
-"""Degrees of latitude between them."""
+"""Latitudes between the zones, in degrees."""
 CLIP = 0.05
-"""Propensities closer to 0 or 1 than this are clipped, and counted."""
+"""Propensities closer to 0 or 1 than this are clipped, and counted as lacking overlap."""
 LEAST_OVERLAP = 0.5
-"""Part of the units that must be comparable before an effect is believed."""
+"""Share of the units that must overlap for an effect to be considered identified."""
 FOLDS = 5
 
 
 def zones(lat: np.ndarray) -> np.ndarray:
-    """`(N,)` 0, 1, 2: places in `ZONES`, by latitude."""
+    """`(N,)` indices into `ZONES` by latitude."""
     return np.digitize(np.abs(lat), LIMITS)
 
 
@@ -35,13 +35,13 @@ def _classifier() -> Any:
 
 
 def accuracy(x: np.ndarray, label: np.ndarray, train: np.ndarray, test: np.ndarray) -> float:
-    """Balanced accuracy of a linear probe: the mean over the classes of what is right in each.
+    """Balanced accuracy of a linear probe: the mean accuracy over the classes.
 
     Args:
         x: `(N, F)` parameters.
         label: `(N,)`.
-        train: `(N,)` bool, what it learns from.
-        test: `(N,)` bool, what it is judged by.
+        train: `(N,)` bool, the training samples.
+        test: `(N,)` bool, the test samples.
     """
     probe = _classifier().fit(x[train], label[train])
     right = probe.predict(x[test]) == label[test]
@@ -52,14 +52,14 @@ def accuracy(x: np.ndarray, label: np.ndarray, train: np.ndarray, test: np.ndarr
 def zone_probe(
     x: np.ndarray, lat: np.ndarray, lon: np.ndarray, decade: np.ndarray, seed: int = 0
 ) -> dict[str, Any]:
-    """Climate zones from parameters, where neither the longitudes nor the decades were seen.
+    """Accuracy of climate zones predicted from parameters, at held-out longitudes and decades.
 
     Args:
         x: `(N, F)` parameters of cells in chunks.
         lat: `(N,)`.
         lon: `(N,)` degrees east.
-        decade: `(N,)` which chunk; the last is held out.
-        seed: Of the shuffled labels.
+        decade: `(N,)` index of the chunk; the last is held out.
+        seed: Random seed of the shuffled labels.
     """
     label = zones(lat)
     east = lon < 180
@@ -77,20 +77,20 @@ def zone_probe(
 
 @dataclass(frozen=True)
 class Effect:
-    """An estimated effect of a treatment, and whether groups can be compared at all."""
+    """Estimated effect of a treatment, and the overlap of the groups."""
 
     effect: float
-    """Augmented inverse propensity weighting, cross-fitted."""
+    """Cross-fitted augmented inverse propensity weighting."""
     error: float
-    """Its standard error, clusters taken into account."""
+    """Cluster-robust standard error of the effect."""
     naive: float
     """Difference of the means."""
     overlap: float
-    """Part of the units whose propensity lies between `CLIP` and `1 - CLIP`."""
+    """Share of the units whose propensity lies between `CLIP` and `1 - CLIP`."""
     effective: tuple[float, float]
-    """Units that the weighted control and treated group amount to."""
+    """Effective sample sizes of the weighted control and treated groups."""
     counts: tuple[int, int]
-    """Units in both groups."""
+    """Sample sizes of both groups."""
     propensity: np.ndarray
     """`(N,)`."""
     treated: np.ndarray
@@ -98,11 +98,11 @@ class Effect:
 
     @property
     def believable(self) -> bool:
-        """Whether enough units of both groups are alike."""
+        """Whether enough units of both groups overlap."""
         return self.overlap >= LEAST_OVERLAP
 
     def record(self) -> dict[str, Any]:
-        """As plain data, the propensities as a histogram."""
+        """JSON-serializable record, with a histogram of the propensities."""
         edges = np.linspace(0, 1, 21)
         sides = [np.histogram(self.propensity[self.treated == k], edges)[0] for k in (False, True)]
         return {
@@ -126,14 +126,14 @@ def effect(
 ) -> Effect:
     """Effect of a treatment on an outcome, given covariates.
 
-    Propensities and outcomes are predicted for each unit by models that have not seen its cluster.
+    Propensities and outcomes of each unit are predicted by models fitted without its cluster.
 
     Args:
         x: `(N, F)` covariates.
         treated: `(N,)` bool.
         y: `(N,)` outcome.
-        cluster: `(N,)` units that go together, such as neighbours.
-        seed: Of the folds.
+        cluster: `(N,)` labels of dependent units, such as neighbours.
+        seed: Random seed of the folds.
     """
     if treated.all() or not treated.any():
         raise ValueError("treated: got one group only; expected treated units and controls.")
@@ -143,12 +143,12 @@ def effect(
     fold = fold_of[np.searchsorted(names, cluster)]
     p, outcome = np.empty(len(y)), np.empty((2, len(y)))
     for k in range(FOLDS):
-        out, rest = fold == k, fold != k
+        out, others = fold == k, fold != k
         model = _classifier()
         model.steps[-1][1].set_params(class_weight=None)
-        p[out] = model.fit(x[rest], treated[rest]).predict_proba(x[out])[:, 1]
+        p[out] = model.fit(x[others], treated[others]).predict_proba(x[out])[:, 1]
         for side in (0, 1):
-            known = rest & (treated == bool(side))
+            known = others & (treated == bool(side))
             outcome[side, out] = linear.Ridge(1.0).fit(x[known], y[known]).predict(x[out])
     q = np.clip(p, CLIP, 1 - CLIP)
     weight = np.where(treated, 1 / q, 1 / (1 - q))

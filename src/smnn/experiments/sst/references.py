@@ -1,4 +1,4 @@
-"""Simple forecasts of a grid that any other has to face, and the coupled one of this library."""
+"""Simple reference forecasts of a grid, and the coupled forecast of this library."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smnn.datasets._sst_tools import seasonal_waves
+from smnn.datasets.sst import seasonal_waves
 from smnn.experiments.sst.modes import fit_modes
 from smnn.forecasting import Forecaster
 
 DAMPING = 0.8
-"""What is left of an anomaly after a month."""
+"""Factor of an anomaly over a month."""
 HARMONICS = 3
 CLIMATOLOGY = "climatology"
 TREND = "trend + season"
@@ -23,24 +23,24 @@ REFERENCES = (
 CELLS, MODES, COUPLED, FORECASTER = "cells", "modes", "coupled", "Forecaster"
 OURS = (CELLS, MODES, COUPLED, FORECASTER)
 HALF_LIFE = 60.0
-"""Months after which an observation counts half for level and seasons."""
+"""Half-life in months of the weights of observations for level and seasons."""
 OWN = 0.5
-"""Part of its own slope that a cell keeps; the rest is the mean slope of all cells."""
+"""Weight of a cell's own slope; the mean slope of all cells has the remaining weight."""
 QUIET = 0.5
-"""Cells whose anomalies are below this part of the usual size keep more of it: the sea under ice
-stays at its freezing point while the others warm."""
+"""Cells whose anomalies are below this share of the median size give their own slope more weight:
+water under ice stays at its freezing point while other cells warm."""
 SHARE = 0.5
-"""Of the modes in the coupled forecast."""
+"""Weight of the modes in the coupled forecast."""
 
 
 @dataclass(frozen=True)
 class Cycle:
-    """Mean, seasons and, where wanted, a straight line of every cell, by least squares."""
+    """Least-squares fit of mean, seasons and optionally a linear trend of every cell."""
 
     weights: np.ndarray
     """`(F, N)`."""
     design: np.ndarray
-    """`(T, F)` for all times, also those after the history."""
+    """`(T, F)` for all times, including those after the history."""
 
     def __call__(self, part: slice) -> np.ndarray:
         """`(len, N)` values at some times."""
@@ -49,13 +49,13 @@ class Cycle:
 
 
 def fit_cycle(series: np.ndarray, time: np.ndarray, until: int, *, trend: bool) -> Cycle:
-    """Learn from the first `until` times.
+    """Fit to the first `until` times.
 
     Args:
         series: `(T, N)`.
-        time: `(T,)` dates, those to forecast too.
+        time: `(T,)` dates, including those to forecast.
         until: Length of the history.
-        trend: Whether there is a straight line.
+        trend: Whether to include a linear trend.
     """
     design = seasonal_waves(time, HARMONICS)
     if trend:
@@ -67,10 +67,10 @@ def fit_cycle(series: np.ndarray, time: np.ndarray, until: int, *, trend: bool) 
 def references(
     series: np.ndarray, time: np.ndarray, until: int, horizon: int, year: int = 12
 ) -> dict[str, np.ndarray]:
-    """Forecasts `(horizon, N)` from the first `until` times; nothing later is looked at.
+    """Forecasts `(horizon, N)` from the first `until` times; later values are not used.
 
     Args:
-        series: `(T, N)`; rows from `until` on are not read.
+        series: `(T, N)`; rows from `until` on are ignored.
         time: `(T,)` dates, up to the end of the forecast.
         until: Length of the history.
         horizon: Steps to forecast.
@@ -95,14 +95,14 @@ def references(
 def coupled(
     series: np.ndarray, time: np.ndarray, until: int, horizon: int
 ) -> dict[str, np.ndarray]:
-    """Forecasts `(horizon, N)` of cells that share a warming and move anomalies between them.
+    """Forecasts `(horizon, N)` with a shared trend and coupled anomalies.
 
-    Level and seasons remember some years; slopes are drawn to the mean slope of all cells, because
-    each is known badly. Anomalies fade where they are ("cells"), or the leading ones obey a system
-    of ODEs ("modes"); "coupled" is the mean of both.
+    Level and seasons are fitted with exponentially decaying weights; slopes are shrunk towards the
+    mean slope of all cells, because each alone is uncertain. Anomalies decay in place ("cells"), or
+    the leading modes follow a system of ODEs ("modes"); "coupled" is the mean of both.
 
-    `HALF_LIFE`, `OWN` and `SHARE` were chosen as the setting that beats the best reference from
-    every one of 13 origins whose targets end before the last 48 months, over one year and four.
+    `HALF_LIFE`, `OWN` and `SHARE` are the setting that is better than the best reference from each
+    of 13 origins whose targets end before the last 48 months, over one year and over four.
     """
     decades = _decades(time)
     line = fit_cycle(series, time, until, trend=True)
@@ -123,7 +123,7 @@ def coupled(
 
 
 def by_forecaster(series: np.ndarray, time: np.ndarray, until: int, horizon: int) -> np.ndarray:
-    """`(horizon, N)` by `Forecaster` as it comes: an ODE for every cell, and modes between them."""
+    """`(horizon, N)` by `Forecaster` with default settings."""
     model = Forecaster(same_units=True).fit(series[:until], time[:until], horizon=horizon)
     return np.asarray(model.predict().mean)
 

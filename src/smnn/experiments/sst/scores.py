@@ -1,4 +1,4 @@
-"""How good a forecast of a grid is: overall, by lead time, and on a map."""
+"""Scores of a forecast of a grid: overall, by lead time, and as maps."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ import numpy as np
 
 
 def _short(x: np.ndarray) -> list[float]:
-    """Six digits: curves are for pictures."""
+    """Six digits, which suffice for figures."""
     return [float(f"{value:.6g}") for value in x]
 
 
 @dataclass(frozen=True)
-class Judge:
-    """The truth, and what errors are measured against."""
+class Scorer:
+    """The truth and the climatology that forecasts are compared with."""
 
     truth: np.ndarray
     """`(H, N)` degrees."""
     climatology: np.ndarray
     """`(H, N)` degrees, from the history."""
     spread: float
-    """Standard deviation over all cells and times of the history: relative errors divide by it."""
+    """Standard deviation over all cells and times of the history, the unit of relative errors."""
     area: np.ndarray
     """`(N,)` cosine of the latitude."""
     year: int = 12
 
     def score(self, forecast: np.ndarray, skip: int = 0) -> dict[str, Any]:
-        """Everything about one forecast `(H, N)`.
+        """All scores of a forecast `(H, N)`.
 
         Args:
             forecast: In degrees.
-            skip: Leading steps that are left out, because they were given; without curves by lead
-                time then.
+            skip: Number of leading steps to exclude because they were given; if positive, there
+                are no curves by lead time.
         """
         if forecast.shape != self.truth.shape:
             raise ValueError(
@@ -44,14 +44,14 @@ class Judge:
         miss = np.square(forecast - self.truth)
         usual = np.square(self.climatology - self.truth)
         first = slice(skip, max(self.year, skip + 1))
-        rest = slice(skip, None)
+        scored = slice(skip, None)
         out: dict[str, Any] = {
-            "relative_mse": float(miss[rest].mean() / self.spread**2),
+            "relative_mse": float(miss[scored].mean() / self.spread**2),
             "relative_mse_first_year": float(miss[first].mean() / self.spread**2),
-            "of_climatology": float(miss[rest].mean() / usual[rest].mean()),
+            "of_climatology": float(miss[scored].mean() / usual[scored].mean()),
             "of_climatology_first_year": float(miss[first].mean() / usual[first].mean()),
-            "rmse": float(np.sqrt((miss[rest] * self._weights).sum(1).mean())),
-            "anomaly_correlation": float(self.correlation(forecast)[rest].mean()),
+            "rmse": float(np.sqrt((miss[scored] * self._weights).sum(1).mean())),
+            "anomaly_correlation": float(self.correlation(forecast)[scored].mean()),
             "anomaly_correlation_first_year": float(self.correlation(forecast)[first].mean()),
         }
         if skip == 0:
@@ -69,10 +69,7 @@ class Judge:
         return out
 
     def correlation(self, forecast: np.ndarray) -> np.ndarray:
-        """`(H,)` over the cells, of anomalies from climatology, weighted by area.
-
-        Zero where a forecast has no anomaly, as climatology itself.
-        """
+        """`(H,)` area-weighted anomaly correlation; zero for a forecast without anomalies."""
         a, b = forecast - self.climatology, self.truth - self.climatology
         w = self._weights
         both = (w * a * b).sum(1)
@@ -81,13 +78,13 @@ class Judge:
         return out
 
     def skill_map(self, forecast: np.ndarray) -> np.ndarray:
-        """`(N,)` one minus the part of climatology's squared error; 0 where neither errs."""
+        """`(N,)` one minus the squared error over that of climatology; 0 where both vanish."""
         miss = np.square(forecast - self.truth).mean(0)
         usual = np.square(self.climatology - self.truth).mean(0)
         out: np.ndarray = np.where(usual > 1e-12, 1 - miss / np.maximum(usual, 1e-12), 0.0)
         return out
 
     def rmse_map(self, forecast: np.ndarray) -> np.ndarray:
-        """`(N,)` degrees."""
+        """`(N,)` root mean squared error in degrees."""
         out: np.ndarray = np.sqrt(np.square(forecast - self.truth).mean(0))
         return out

@@ -1,4 +1,4 @@
-"""Training the networks of the SST experiment: pairs of neighbours, one loop for all of them."""
+"""Training of the SST networks on pairs of neighbours."""
 
 from __future__ import annotations
 
@@ -11,23 +11,28 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from smnn import training
-from smnn.datasets._sst_tools import Neighbours
-from smnn.experiments.sst.gvae import AdaGVAE
-from smnn.experiments.sst.identifier import SMNN, LatentSplit, MechanisticIdentifier, Window
+from smnn.datasets.sst import Neighbours
+from smnn.experiments.sst.networks import (
+    SMNN,
+    AdaGVAE,
+    LatentSplit,
+    MechanisticIdentifier,
+    Window,
+)
 
 IDENTIFIER, INVARIANT, GVAE = "identifier", "invariant", "ada-gvae"
 NETWORKS = (IDENTIFIER, INVARIANT, GVAE)
 ALIGNMENT = 1.0
 """Weight of the distance between the shared codes of neighbours."""
 DRAWS = 65_537
-"""Random numbers that choose partners; a prime, so that they do not go with cells or times."""
+"""Number of random draws of neighbours; a prime, to avoid correlation with cells or times."""
 Batch = tuple[Tensor, Tensor, Tensor]
 """History, given values and target, each `(B, 2, ...)`."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """How large the networks are."""
+    """Sizes of the networks."""
 
     hidden: int = 1024
     depth: int = 5
@@ -38,19 +43,19 @@ class Size:
 
 
 SMALL = Size(hidden=96, depth=2, head_depth=1, order=3)
-"""For a CPU, in a minute."""
+"""Trains on a CPU in a minute."""
 FULL = Size(order=3)
-"""As published, for a GPU."""
+"""As published; needs a GPU."""
 
 
 class SSTTask(training.Task):
-    """A network with its loss.
+    """A network and its loss.
 
     Args:
         kind: Name in `NETWORKS`.
         window: Fields of a `Window`.
         size: Fields of a `Size`.
-        solver: Of the identifier.
+        solver: Solver of the identifier.
     """
 
     def __init__(
@@ -59,12 +64,8 @@ class SSTTask(training.Task):
         super().__init__()
         if kind not in NETWORKS:
             raise ValueError(f"kind: got {kind!r}; expected one of {', '.join(NETWORKS)}.")
-        self.kind, self.window, self.size, self.solver = (
-            kind,
-            Window(**window),
-            Size(**size),
-            solver,
-        )
+        self.kind, self.solver = kind, solver
+        self.window, self.size = Window(**window), Size(**size)
         wide = {"hidden": self.size.hidden, "depth": self.size.depth}
         self.model: MechanisticIdentifier | AdaGVAE
         if kind == GVAE:
@@ -77,7 +78,7 @@ class SSTTask(training.Task):
             )  # fmt: skip
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        """Of pairs of neighbours."""
+        """Losses of pairs of neighbours."""
         history, start, target = batch
         if isinstance(self.model, AdaGVAE):
             return self.model.losses(history, start, target)
@@ -93,7 +94,7 @@ class SSTTask(training.Task):
         return out
 
     def config(self) -> dict[str, Any]:
-        """What makes the same task, untrained."""
+        """Constructor arguments."""
         return {
             "kind": self.kind, "window": asdict(self.window), "size": asdict(self.size),
             "solver": self.solver,
@@ -101,23 +102,23 @@ class SSTTask(training.Task):
 
 
 class Pairs(Dataset[Batch]):
-    """Every cell at every time, each with a neighbour on its circle of latitude.
+    """Every cell at every time, each with a random neighbour on its circle of latitude.
 
-    Sample `i` is always the same, so that a run can be taken up where it was.
+    Sample `i` is always the same, so that training can be resumed.
 
     Args:
-        series: `(T, N)` standardised, the training part only.
+        series: `(T, N)` standardized, the training part only.
         near: Neighbours of the cells.
-        window: What is known and what is wanted.
-        seed: Decides on the neighbours.
+        window: Known and predicted times.
+        seed: Random seed of the neighbours.
     """
 
     def __init__(self, series: np.ndarray, near: Neighbours, window: Window, seed: int = 0) -> None:
         self.span = window.length if window.peek else 2 * window.length
         if len(series) < self.span:
             raise ValueError(
-                f"series: got {len(series)} times; expected at least {self.span}, what one sample "
-                "takes. Use shorter chunks."
+                f"series: got {len(series)} times; expected at least {self.span}, the length of a "
+                "sample. Use shorter chunks."
             )
         self.series = torch.as_tensor(series.T.copy(), dtype=torch.float32)  # (N, T)
         self.near, self.window = near, window
@@ -126,7 +127,7 @@ class Pairs(Dataset[Batch]):
         self.draws = np.random.default_rng(seed).random(DRAWS)
 
     def to(self, device: torch.device) -> Pairs:
-        """The same with its series, and so its batches, on a device."""
+        """Move the series, and thereby the batches, to a device."""
         self.series = self.series.to(device)
         return self
 
@@ -155,7 +156,7 @@ class Pairs(Dataset[Batch]):
 def train(
     kind: str, data: Pairs, size: Size, *, steps: int, batch: int, seed: int, device: str = "auto"
 ) -> tuple[SSTTask, dict[str, Any]]:
-    """Train one network; returns it on its device, and how it went."""
+    """Train a network; returns its task, on its device, and a record of the training."""
     torch.manual_seed(seed)
     task = SSTTask(kind, asdict(data.window), asdict(size))
     config = training.TrainConfig(
@@ -179,9 +180,9 @@ def train(
 def predict(
     task: SSTTask, history: np.ndarray, target: np.ndarray, batch: int = 2048
 ) -> np.ndarray:
-    """`(length, N)` forecasts from standardised `(length, N)` histories.
+    """`(length, N)` forecasts from standardized `(length, N)` histories.
 
-    Of the target, only the given values are looked at, and only if the window peeks.
+    Of the target only the given values are used, and only if `window.peek`.
     """
     task.eval()
     anchor = next(task.parameters())

@@ -1,4 +1,4 @@
-"""The SST experiment shown: tables, maps, curves and a page."""
+"""Tables, figures and report of the SST experiment."""
 
 from __future__ import annotations
 
@@ -6,35 +6,34 @@ from typing import Any
 
 import numpy as np
 
+from smnn.experiments import views
 from smnn.experiments.sst import maps as draw
 from smnn.experiments.sst.references import (
-    CELLS,
     CLIMATOLOGY,
     COUPLED,
     DAMPED,
-    FORECASTER,
     MODES,
+    OURS,
     REFERENCES,
     TREND,
 )
 from smnn.experiments.sst.run import HISTORY, PEEK, Result
-from smnn.report import page as _page
-from smnn.report.tables import Cell, Row, Table, best_of, html_table
+from smnn.report import page
+from smnn.report.tables import Cell, Row, Table, best_of
 
 COLUMNS = ("MSE", "year 1", "/clim.", "year 1", "RMSE", "corr.")
-"""Of the MSE, thousandths."""
 KEYS = (
     "relative_mse", "relative_mse_first_year", "of_climatology", "of_climatology_first_year",
     "rmse", "anomaly_correlation",
 )  # fmt: skip
-OURS = (CELLS, MODES, COUPLED, FORECASTER)
 COLOURS = {
-    CLIMATOLOGY: "0.6", TREND: "#E69F00", DAMPED: "#D55E00", COUPLED: "#0072B2", MODES: "#56B4E9",
+    CLIMATOLOGY: "0.6", TREND: views.AMBER, DAMPED: views.RED, COUPLED: views.BLUE,
+    MODES: views.SKY,
 }  # fmt: skip
 
 
 def _cells(scores: list[dict[str, Any]], best: dict[str, float]) -> list[Cell]:
-    """Means over seeds, with the largest distance from it where there are several."""
+    """Means over seeds."""
     cells = []
     for key in KEYS:
         values = [s[key] for s in scores]
@@ -61,14 +60,14 @@ def tables(result: Result) -> list[Table]:
 
 def _main(result: Result) -> Table:
     last = result.holdouts[0]
-    seeds = len(result.config.seeds)
+    seeds = result.config.seeds
     table = Table(
         title=f"{result.config.horizon} months to {last['target_ends']}, from the history only",
         columns=COLUMNS,
-        caption="MSE: thousandths of the variance of the history "
-        "(most of which is geography). /clim.: squared error over that of climatology; below 1 is "
-        "skill. RMSE (°C) and anomaly correlation are weighted by area. year 1: the first 12 "
-        f"months. Networks: mean over {seeds} seed{'s' if seeds > 1 else ''}.",
+        caption="MSE: thousandths of the variance of the history, most of which is spatial. "
+        "/clim.: squared error over that of climatology; values below 1 indicate skill. RMSE (°C) "
+        "and anomaly correlation are weighted by area. year 1: the first 12 months. Networks: mean "
+        f"over {seeds} seed{'s' if seeds > 1 else ''}.",
     )
     present = tuple(n for n in (*REFERENCES, *OURS) if n in last["scores"])
     best = _best(result, present)
@@ -85,8 +84,8 @@ def _peeking(result: Result) -> Table:
     table = Table(
         title=f"The same, first {given} months of the target given (the paper's protocol)",
         columns=COLUMNS,
-        caption="Not a forecast of those months, which the upper rows also score, as the paper "
-        f"does; 'after': the months from {given + 1} on alone. Mean over seeds.",
+        caption="The rows 'all' also score the given months, as in the paper; 'after': only the "
+        f"months from {given + 1} on. Mean over seeds.",
     )
     for name, entries in result.of_networks(PEEK).items():
         table.rows.append(Row(name, "all", _cells([e["scores"] for e in entries], {})))
@@ -100,9 +99,9 @@ def _holdouts(result: Result) -> Table:
     table = Table(
         title="Other hold-outs, history only",
         columns=["MSE", "year 1", "/best", "year 1"],
-        caption="MSE in thousandths. Every hold-out is forecast from what is before it. /best: "
-        "over the error of the best reference there. The constants of 'coupled' were chosen on "
-        "origins whose targets end before the latest hold-out; the earlier ones took part in that.",
+        caption="MSE in thousandths. Every hold-out is forecast from its past. /best: error over "
+        "that of the best reference. The constants of 'coupled' were chosen on origins whose "
+        "targets end before the latest hold-out, so they depend on the earlier ones.",
     )
     for hold_out in result.holdouts:
         scores = hold_out["scores"]
@@ -122,7 +121,7 @@ def _holdouts(result: Result) -> Table:
 
 
 def summary(result: Result) -> list[tuple[str, str]]:
-    """What the tables say, each as a figure and its meaning."""
+    """Key figures and their meaning."""
     ours, best = result.scores(COUPLED), result.best_reference()
     found = [
         (f"{ours['relative_mse']:.5f}", "relative MSE of the coupled forecast, history only"),
@@ -140,18 +139,21 @@ def summary(result: Result) -> list[tuple[str, str]]:
     return found
 
 
-def pictures(result: Result) -> dict[str, bytes]:
-    """All figures by the name of their file."""
-    out = {"sst": _forecast(result), "sst-skill": _skill(result), "sst-leads": _leads(result)}
+def figures(result: Result) -> dict[str, bytes]:
+    """Maps of the forecast, its skill and the parameters; scores by lead time; propensities."""
+    out = {
+        "sst.png": _forecast(result), "sst-skill.png": _skill(result),
+        "sst-leads.png": _leads(result),
+    }  # fmt: skip
     if result.parameters is not None:
-        out["sst-parameters"] = _parameters(result)
+        out["sst-parameters.png"] = _parameters(result)
     if result.probes:
-        out["sst-overlap"] = draw.overlap(result.probes["effects"])
+        out["sst-overlap.png"] = draw.overlap(result.probes["effects"])
     return out
 
 
 def _forecast(result: Result) -> bytes:
-    truth, ours = result.judge.truth[-1], result.forecasts[COUPLED][-1]
+    truth, ours = result.scorer.truth[-1], result.forecasts[COUPLED][-1]
     month = str(result.grid.time[-1])[:7]
     error = ours - truth
     H = result.config.horizon
@@ -162,7 +164,7 @@ def _forecast(result: Result) -> bytes:
             draw.Map(truth, f"Observed, {month}", "°C", "turbo", -2, 32),
             draw.Map(error, "Forecast minus observed, that month", "°C", "RdBu_r", -3, 3),
             draw.Map(
-                result.judge.rmse_map(result.forecasts[COUPLED]),
+                result.scorer.rmse_map(result.forecasts[COUPLED]),
                 f"Root mean square error, all {H} months", "°C", "magma_r", 0, 1.5,
             ),
         ],
@@ -170,9 +172,9 @@ def _forecast(result: Result) -> bytes:
 
 
 def _skill(result: Result) -> bytes:
-    judge = result.judge
+    scorer = result.scorer
     found = [
-        draw.Map(judge.skill_map(result.forecasts[name]), title, "1 − MSE / MSE of climatology",
+        draw.Map(scorer.skill_map(result.forecasts[name]), title, "1 − MSE / MSE of climatology",
                  "RdBu", -1, 1)
         for name, title in ((COUPLED, "Skill of the coupled forecast"),
                             (DAMPED, "Skill of trend + season with damped anomaly"))
@@ -194,7 +196,7 @@ def _leads(result: Result) -> bytes:
         for name, entries in result.of_networks(HISTORY).items():
             if "gvae" in name or name.startswith("identifier"):
                 mean = np.mean([e["scores"][key] for e in entries], axis=0).tolist()
-                colour = "#CC79A7" if "gvae" in name else "#009E73"
+                colour = views.PINK if "gvae" in name else views.GREEN
                 own.append(draw.Curve(name, mean, colour, "--", 1.2))
         lines.append((title, label, own))
     return draw.curves(lines)
@@ -226,65 +228,55 @@ def _parameters(result: Result) -> bytes:
     return draw.maps(result.grid, found)
 
 
-def report(result: Result, images: dict[str, bytes], command: str) -> str:
-    """The whole experiment as one HTML page."""
-    main, peeking, holdouts = tables(result)
-    parts = [
-        _page.findings(summary(result)),
-        _page.section(main.title, html_table(main)),
-        _page.section(
-            "The forecast",
-            _page.picture(
-                images["sst"], "Maps of forecast, observation and error",
-                "Coastlines are those of the data's mask; grey is land, ice or cells that are not "
-                "always observed.",
-            ),
-            _page.picture(
-                images["sst-skill"], "Maps of skill against climatology",
-                "Blue: better than climatology over all months; red: worse.",
-            ),
-            _page.picture(
-                images["sst-leads"], "Error, skill and correlation by lead time",
-                "From the history only. Networks: mean over the seeds.",
-            ),
+def report(result: Result, figures: dict[str, bytes], command: str) -> str:
+    """The HTML report."""
+    main, peeking, holdouts = (views.table_section(table) for table in tables(result))
+    forecast = page.section(
+        "The forecast",
+        page.picture(
+            figures["sst.png"], "Maps of forecast, observation and error",
+            "Coastlines follow the mask of the data; grey is land, ice or cells with missing "
+            "values.",
         ),
-        _page.section(holdouts.title, html_table(holdouts)),
-        _page.section(peeking.title, html_table(peeking)),
-    ]  # fmt: skip
-    if "sst-parameters" in images:
-        parts.append(
-            _page.section(
-                "The equations that the network wrote down",
-                _page.picture(
-                    images["sst-parameters"], "Maps of period, damping and forcing",
-                    "Of y'' + c1 y' + c0 y = d(t) in every cell, by the time-invariant network, "
-                    "first seed. A strong forcing with a strong restoring force gives the same "
-                    "curve as both weaker: read them together.",
-                ),
-            )
+        page.picture(
+            figures["sst-skill.png"], "Maps of skill against climatology",
+            "Blue: better than climatology over all months; red: worse.",
+        ),
+        page.picture(
+            figures["sst-leads.png"], "Error, skill and correlation by lead time",
+            "From the history only. Networks: mean over the seeds.",
+        ),
+    )  # fmt: skip
+    sections = [main, forecast, holdouts, peeking]
+    if "sst-parameters.png" in figures:
+        maps = page.picture(
+            figures["sst-parameters.png"], "Maps of period, damping and forcing",
+            "Parameters of y'' + c1 y' + c0 y = d(t) in every cell, by the time-invariant network "
+            "with the first seed. Strong forcing with a strong restoring force gives the same "
+            "curve as weak forcing with a weak one, so the maps must be read together.",
         )  # fmt: skip
+        sections.append(page.section("Learned equations", maps))
     if result.probes:
-        parts.append(_probes(result, images["sst-overlap"]))
-    config = result.config
-    setting = {
-        "Data": f"{result.grid.source or 'grid of the user'}; {int(result.grid.ocean.sum())} cells "
-        f"that always have a value, {str(result.grid.time[0])[:7]} to "
-        f"{str(result.grid.time[-1])[:7]}",
-        "Standardised": "on the history before each hold-out",
-        "Networks": f"{config.scale} scale, {config.steps} steps, seeds "
-        f"{', '.join(map(str, config.seeds))}, {config.device}",
-        "Parameters not probed": result.no_probes,
-        "Took": f"{result.seconds:.0f} s",
-    }
-    parts += [
-        _page.section("How it was made", _page.command_block(command), _page.facts(setting)),
-        _page.section("Machine", _page.facts(_page.machine_facts(result.machine))),
-    ]
-    return _page.page(
+        sections.append(_probes(result, figures["sst-overlap.png"]))
+    config, grid = result.config, result.grid
+    seeds = range(config.seed, config.seed + config.seeds)
+    return views.report(
         "Sea surface temperature",
-        f"A forecast of {config.horizon} months from what is known before them, beside the simple "
-        "ones that any forecast has to face, and the networks of the paper under both protocols.",
-        parts,
+        f"Forecasts of {config.horizon} months from past data, compared with simple reference "
+        "forecasts and with the networks of the paper under both protocols.",
+        summary(result),
+        sections,
+        command=command,
+        setup={
+            "Data": f"{grid.source or 'custom grid'}; {int(grid.ocean.sum())} cells without "
+            f"missing values, {str(grid.time[0])[:7]} to {str(grid.time[-1])[:7]}",
+            "Standardization": "by the history before each hold-out",
+            "Networks": f"{config.scale} scale, {config.steps} steps, seeds "
+            f"{', '.join(map(str, seeds))}, {config.device}",
+            "Parameters not probed": result.no_probes,
+            "Time": f"{result.seconds:.0f} s",
+        },
+        machine=result.machine,
     )
 
 
@@ -298,20 +290,17 @@ def _probes(result: Result, image: bytes) -> str:
         f"{zones['chance']:.2f})",
     }
     for name, found in result.probes["effects"].items():
-        told = (
+        text = (
             f"{found['effect']:.2f} ± {found['standard_error']:.2f} °C, difference of means "
             f"{found['naive_difference']:.2f} °C; {100 * found['overlap']:.0f} % of the units are "
             "comparable"
         )
         if not found["believable"]:
-            told += ": too few; the estimate rests on extrapolation and should not be believed"
-        facts[f"Effect, {name}"] = told
-    return _page.section(
-        "What the parameters know",
-        _page.facts(facts),
-        _page.picture(
-            image, "Histograms of propensities",
-            "Balanced accuracy of a linear probe above. Groups whose histograms do not overlap "
-            "cannot be compared: zone is a function of latitude, and so are the parameters.",
-        ),
+            text += ": too few; the estimate is an extrapolation and not reliable"
+        facts[f"Effect, {name}"] = text
+    histograms = page.picture(
+        image, "Histograms of propensities",
+        "Above: balanced accuracy of linear probes. Groups whose histograms do not overlap cannot "
+        "be compared: the zone is a function of latitude, and so are the parameters.",
     )  # fmt: skip
+    return page.section("Information in the parameters", page.facts(facts), histograms)

@@ -1,8 +1,8 @@
 """Standalone validation: six linear ODEs against their closed forms, RK45 and LSODA.
 
-Two settings are measured in one run. In the setting of the paper every problem is a first-order
-system and derivatives up to order 2 are carried. In the other each equation is solved as it stands,
-with `order=` raised until every error is below 1e-15.
+Two settings are compared. In that of the paper every problem is a first-order system with
+derivatives up to order 2. In the other each equation is solved in its native order, with `order=`
+large enough for errors below 1e-15.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from smnn import solve
 from smnn._util.machine import describe_machine
 from smnn._util.optional import require
 from smnn.datasets.odebench import STANDALONE, Exact, LinearOde
-from smnn.experiments._timing import Timing, threads, time_in_turns
+from smnn.experiments.experiment import Tick, no_progress, option
+from smnn.experiments.timing import Timing, threads, time_in_turns
 
 SMNN, RK45, LSODA = "S-MNN", "RK45", "LSODA"
 SOLVERS = (SMNN, RK45, LSODA)
@@ -54,12 +55,12 @@ PRINTED: dict[str, dict[str, tuple[str, ...]]] = {
         "T": ("7.4e-11", "5.9e-11", "6.0e-11"),
     },
 }
-"""Relative MSE as the paper prints it: of y, y', y'' as far as it gives them."""
+"""Relative MSE of y, y' and y'' as printed in the paper, where it gives them."""
 
 
 @dataclass(frozen=True)
 class Config:
-    """The setting of the paper; the tolerances are those of ODEBench's own reference solutions."""
+    """Settings of the paper; the tolerances are those of the reference solutions of ODEBench."""
 
     n_steps: int = 1000
     step: float = 0.01
@@ -68,7 +69,12 @@ class Config:
     first_step: float = 1e-6
     min_step: float = 1e-10
     """For LSODA only."""
-    repeats: int = 50
+    repeats: int = option(50, "Timed calls of each solver.", minimum=1)
+
+
+def ticks(config: Config) -> int:
+    """Number of progress reports of `run`."""
+    return len(STANDALONE) * config.repeats
 
 
 @dataclass(frozen=True)
@@ -93,7 +99,7 @@ class Entry:
         )
 
     def record(self) -> dict[str, Any]:
-        """As plain data."""
+        """JSON-serializable record."""
         return {
             "problem": self.problem,
             "solver": self.solver,
@@ -108,7 +114,7 @@ class Entry:
 
 @dataclass
 class Standalone:
-    """Everything the experiment found."""
+    """Results of the experiment."""
 
     config: Config
     machine: dict[str, Any]
@@ -123,7 +129,7 @@ class Standalone:
         return next(e for e in entries if (e.problem, e.solver) == (problem, solver))
 
     def record(self) -> dict[str, Any]:
-        """As plain data."""
+        """JSON-serializable record."""
         problems = [
             {"key": p.key, "name": p.name, "equation": p.equation, "order": p.order}
             for p in STANDALONE
@@ -139,16 +145,16 @@ class Standalone:
 
 
 def shown(error: float) -> str:
-    """An error as the paper prints it."""
+    """An error in the format of the paper."""
     return f"{error:.1e}"
 
 
-def run(config: Config, tick: Callable[[str], None] = lambda name: None) -> Standalone:
+def run(config: Config, tick: Tick = no_progress) -> Standalone:
     """Run the experiment on one thread.
 
     Args:
-        config: The setting.
-        tick: Called with the name of the problem after every round of timings.
+        config: Settings.
+        tick: Called with the name of the problem after each round of timings.
     """
     integrate = require("scipy.integrate", "compare with RK45 and LSODA")
     with threads(1):
@@ -163,7 +169,7 @@ def _run_problem(
     config: Config,
     solve_ivp: Callable[..., Any],
     result: Standalone,
-    tick: Callable[[str], None],
+    tick: Tick,
 ) -> None:
     truth = problem.exact(np.arange(config.n_steps) * Exact(config.step), order=2)
     order = NATIVE_ORDER[problem.key]
@@ -198,7 +204,7 @@ def _run_problem(
 def relative_mse(
     y: NDArray[np.floating], truth: NDArray[np.longdouble]
 ) -> tuple[float | None, ...]:
-    """Mean squared error over the variance of the truth, for the columns that `y` has."""
+    """Mean squared error over the variance of the truth, for each column of `y`."""
     k = y.shape[1]
     error = ((y.astype(Exact) - truth[:, :k]) ** 2).mean(0) / truth[:, :k].var(0)
     return (*(float(e) for e in error), *[None] * (truth.shape[1] - k))
@@ -213,7 +219,7 @@ def system_solver(problem: LinearOde, config: Config) -> Callable[[], torch.Tens
 
 
 def native_solver(problem: LinearOde, config: Config, order: int) -> Callable[[], torch.Tensor]:
-    """The equation as it stands, derivatives up to `order`."""
+    """The equation in its native order, with derivatives up to `order`."""
     c = torch.tensor(problem.c, dtype=torch.float64).view(1, 1, 1, -1)
     d = torch.tensor([[problem.d]], dtype=torch.float64)
     u = torch.tensor(problem.u, dtype=torch.float64).view(1, 1, -1)
@@ -235,7 +241,7 @@ def ivp_solver(
 
 
 def right_hand_side(problem: LinearOde) -> Callable[[float, NDArray[np.float64]], Any]:
-    """The fastest of the ways tried to write x' = A x + b for SciPy: plain Python numbers."""
+    """The function A x + b in plain Python numbers, which is fastest for SciPy at these sizes."""
     A, b = problem.as_explicit()
     *_, last = A.tolist()
     b_last = float(b[-1])

@@ -1,25 +1,23 @@
-"""The standalone experiment shown: its two tables, its figure and its report."""
+"""Tables, figure and report of the standalone experiment."""
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
 import numpy as np
 
-from smnn._util.optional import require
 from smnn.datasets.odebench import STANDALONE, Exact
-from smnn.experiments.standalone.run import RK45, SMNN, SOLVERS, Entry, Standalone, shown
-from smnn.report import page as _page
+from smnn.experiments import views
+from smnn.experiments.standalone.run import LSODA, RK45, SMNN, SOLVERS, Entry, Standalone, shown
+from smnn.report import page
 from smnn.report.tables import Cell, Row, Table, best_of, html_table
 
 QUANTITIES = ("y", "y′", "y″")
-# Colours that stay apart for colour-blind readers and in print (Okabe and Ito).
-COLOURS = ("#0072B2", "#D55E00", "#009E73")
+COLOURS = (views.BLUE, views.RED, views.GREEN)
 
 
 def tables(result: Standalone) -> list[Table]:
-    """The table of the paper, and the one with the order raised."""
+    """The table of the paper, and the same with a higher order."""
     return [_paper_table(result), _native_table(result)]
 
 
@@ -48,9 +46,9 @@ def _native_table(result: Standalone) -> Table:
     table = Table(
         title="Native order, with order= raised",
         columns=[problem.key for problem in STANDALONE],
-        caption="Each equation as it stands, carrying derivatives up to the order given. RK45 "
-        "and LSODA solve the first-order system; derivatives beyond its state come from its "
-        "right-hand side.",
+        caption="Equations in their native order, with derivatives carried up to the order "
+        "given. RK45 and LSODA solve the first-order system; derivatives beyond its state come "
+        "from its right-hand side.",
     )
     table.rows.append(Row("order", SMNN, [Cell(str(entry.order)) for entry in entries]))
     for i, quantity in enumerate(QUANTITIES):
@@ -61,9 +59,7 @@ def _native_table(result: Standalone) -> Table:
 
 def _add_errors(table: Table, result: Standalone, which: str, i: int, group: str) -> None:
     columns = {solver: _entries(result, which, solver) for solver in SOLVERS}
-    best = [
-        best_of(tuple(columns[s][j].errors[i] for s in SOLVERS)) for j in range(len(STANDALONE))
-    ]
+    best = [best_of([columns[s][j].errors[i] for s in SOLVERS]) for j in range(len(STANDALONE))]
     for solver in reversed(SOLVERS):
         cells = []
         for entry, least in zip(columns[solver], best, strict=True):
@@ -82,61 +78,43 @@ def _add_times(table: Table, result: Standalone, which: str) -> None:
 
 
 def summary(result: Standalone) -> list[tuple[str, str]]:
-    """What the two tables say, each as a figure and its meaning."""
-    verdicts = [v for e in result.paper if e.solver == SMNN for v in e.agrees if v is not None]
+    """Key figures and their meaning."""
+    agree = [v for e in result.paper if e.solver == SMNN for v in e.agrees if v is not None]
     worst = max(max(x for x in e.errors if x is not None) for e in _entries(result, "native", SMNN))
+    ratios = []
+    for problem in STANDALONE:
+        times = {s: result.find("native", problem.key, s).timing.median for s in SOLVERS}
+        ratios.append(min(times[RK45], times[LSODA]) / times[SMNN])
     return [
         (
-            f"{sum(verdicts)} of {len(verdicts)}",
+            f"{sum(agree)} of {len(agree)}",
             "S-MNN errors equal those of the paper at its printed digits",
         ),
+        (shown(worst), "largest relative MSE of y, y′ and y″ in native order"),
         (
-            shown(worst),
-            "largest relative MSE of y, y′ and y″ in native order",
-        ),
-        (
-            _speed_up(result),
+            f"{min(ratios):.1f}× to {max(ratios):.1f}×",
             "the speed of the faster of RK45 and LSODA, native order, one thread",
         ),
     ]
 
 
-def _speed_up(result: Standalone) -> str:
-    ratios = []
-    for problem in STANDALONE:
-        times = {s: result.find("native", problem.key, s).timing.median for s in SOLVERS}
-        ours = times.pop(SMNN)
-        ratios.append(min(times.values()) / ours)
-    return f"{min(ratios):.1f}× to {max(ratios):.1f}×"
+def figures(result: Standalone) -> dict[str, bytes]:
+    """Solutions with their derivatives on the closed forms, and their errors."""
 
+    def draw(canvas: Any) -> None:
+        from matplotlib.lines import Line2D
 
-def figure(result: Standalone) -> bytes:
-    """Solutions with their derivatives on the closed forms, and how far apart they are, as PNG."""
-    require("matplotlib", "draw the figure")
-    import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+        for k, (panel, problem) in enumerate(zip(canvas.subfigures(2, 3).flat, STANDALONE)):
+            top, low = panel.subplots(2, 1, height_ratios=(3.2, 1), sharex=True)
+            _draw_panel(top, low, problem, result, k)
+        handles = [
+            Line2D([], [], color=colour, lw=2.6, alpha=0.55, label=f"{label}, S-MNN")
+            for colour, label in zip(COLOURS, ("$y$", "$y'$", "$y''$"))
+        ]
+        handles.append(Line2D([], [], color="black", lw=0.9, ls=(0, (4, 3)), label="closed form"))
+        canvas.legend(handles=handles, loc="outside lower center", ncols=4, columnspacing=2.5)
 
-    style: dict[Any, Any] = {
-        "font.family": "serif", "font.serif": ["STIXGeneral", "DejaVu Serif"],
-        "mathtext.fontset": "stix", "font.size": 10, "axes.titlesize": 11, "axes.linewidth": 0.7,
-        "axes.spines.top": False, "axes.spines.right": False, "xtick.direction": "out",
-        "xtick.major.width": 0.7, "ytick.major.width": 0.7, "legend.frameon": False,
-    }  # fmt: skip
-    with mpl.rc_context(style):
-        canvas = Figure(figsize=(10, 6.6), dpi=200)
-        FigureCanvasAgg(canvas)
-        outer = canvas.add_gridspec(
-            2, 3, left=0.062, right=0.99, top=0.935, bottom=0.135, wspace=0.24, hspace=0.36
-        )
-        for k, problem in enumerate(STANDALONE):
-            inner = outer[divmod(k, 3)].subgridspec(2, 1, height_ratios=(3.2, 1), hspace=0.1)
-            top = canvas.add_subplot(inner[0])
-            _draw_panel(top, canvas.add_subplot(inner[1], sharex=top), problem, result, k)
-        _draw_legend(canvas)
-        file = io.BytesIO()
-        canvas.savefig(file, format="png")
-    return file.getvalue()
+    return {"standalone.png": views.png((10, 6.9), draw, dpi=200)}
 
 
 def _draw_panel(top: Any, low: Any, problem: Any, result: Standalone, k: int) -> None:
@@ -166,49 +144,37 @@ def _draw_panel(top: Any, low: Any, problem: Any, result: Standalone, k: int) ->
         low.set_ylabel("|error|")
 
 
-def _draw_legend(canvas: Any) -> None:
-    from matplotlib.lines import Line2D
-
-    labels = ("$y$", "$y'$", "$y''$")
-    handles = [
-        Line2D([], [], color=colour, lw=2.6, alpha=0.55, label=f"{label}, S-MNN")
-        for colour, label in zip(COLOURS, labels)
-    ]
-    handles.append(Line2D([], [], color="black", lw=0.9, ls=(0, (4, 3)), label="closed form"))
-    canvas.legend(handles=handles, loc="lower center", ncols=4, fontsize=10, columnspacing=2.5)
-
-
-def report(result: Standalone, png: bytes, command: str) -> str:
-    """The whole experiment as one HTML page."""
+def report(result: Standalone, figures: dict[str, bytes], command: str) -> str:
+    """The HTML report."""
     config = result.config
     first, second = tables(result)
     letters = ", ".join(f"{p.key}: {p.name}" for p in STANDALONE)
-    setting = {
-        "Grid": f"{config.n_steps} times, step {config.step}",
-        "Arithmetic": "float64; closed forms in the widest float of the platform",
-        "RK45, LSODA": f"scipy.integrate.solve_ivp, rtol {config.rtol:g}, atol {config.atol:g}, "
-        f"first step {config.first_step:g}",
-        "Relative MSE": "mean squared error over the variance of the closed form",
-        "Timing": f"median of {config.repeats} calls, taken in turns after warming up",
-    }
-    return _page.page(
+    return views.report(
         "Standalone validation",
         "Six linear ODEs with known solutions, solved as least-squares problems by smnn "
         f"and by the {RK45} and LSODA methods of SciPy.",
+        summary(result),
         [
-            _page.findings(summary(result)),
-            _page.section(first.title, html_table(first), f'<p class="caption">{letters}.</p>'),
-            _page.section(second.title, html_table(second)),
-            _page.section(
+            page.section(first.title, html_table(first), f'<p class="caption">{letters}.</p>'),
+            views.table_section(second),
+            page.section(
                 "Trajectories",
-                _page.picture(
-                    png,
+                page.picture(
+                    figures["standalone.png"],
                     "Six panels with y, y' and y'' of each problem on the closed form",
                     "Solutions in native order with their first two derivatives (colour) on the "
-                    "closed form (dashed), and the absolute error of each below.",
+                    "closed form (dashed), and the absolute errors below.",
                 ),
             ),
-            _page.section("How it was made", _page.command_block(command), _page.facts(setting)),
-            _page.section("Machine", _page.facts(_page.machine_facts(result.machine))),
         ],
+        command=command,
+        setup={
+            "Grid": f"{config.n_steps} times, step {config.step}",
+            "Arithmetic": "float64; closed forms in the widest float of the platform",
+            "RK45, LSODA": f"scipy.integrate.solve_ivp, rtol {config.rtol:g}, atol "
+            f"{config.atol:g}, first step {config.first_step:g}",
+            "Relative MSE": "mean squared error over the variance of the closed form",
+            "Timing": f"median of {config.repeats} calls, taken in turns after warming up",
+        },
+        machine=result.machine,
     )

@@ -1,4 +1,4 @@
-"""Prediction intervals from the errors that the same method made in the past."""
+"""Prediction intervals, calibrated by cross-validation errors."""
 
 from __future__ import annotations
 
@@ -7,47 +7,46 @@ from dataclasses import dataclass
 import numpy as np
 
 from smnn._util.optional import require
+from smnn.forecasting._model.spec import MAX_LOG
 
 ENOUGH = 20.0
-"""Independent errors from which their own distribution counts as much as Student's."""
+"""Effective number of errors at which empirical and Student quantiles have equal weights."""
 SMOOTHING = 8
-"""The spread is averaged over this part of the horizon."""
+"""Leads up to this fraction (1/8) of the horizon apart are averaged."""
 OPTIMISM = 1.05
-"""Errors that had a say in the candidates are a little smaller than those to come."""
+"""Inflation of the spread, because the candidates were selected by the same errors."""
+MAX_OWN = 16
+"""Up to this many series, the growth of the spread with lead time is partly the series' own."""
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Spread of the error by series and lead, and how its tails compare with a normal's."""
+    """Spread of the errors by series and lead, and their standardized quantiles."""
 
     spread: np.ndarray
-    """`(S, H)` standard deviation, on the scale that was modelled."""
+    """`(S, H)` standard deviation on the modelled scale."""
     sizes: np.ndarray
-    """Sorted sizes of past errors relative to the spread; empty if there were none."""
+    """Sorted absolute errors relative to the spread; may be empty."""
     origins: float
-    """How many independent errors they are worth."""
+    """Effective number of independent errors."""
 
     def extend(self, known: np.ndarray, changes: np.ndarray) -> Calibration:
-        """To series that were not tested, by how much they change from step to step.
+        """Extrapolate to all series from the spread of their one-step changes.
 
         Args:
-            known: Places of the series that were tested.
-            changes: `(S,)` spread of the changes of all series.
+            known: Indices of the series that were cross-validated.
+            changes: `(S,)` root mean square one-step change of all series.
         """
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = self.spread / changes[known, None]
-        usable = np.isfinite(ratio).all(1) & (ratio > 0).all(1)
-        typical = np.median(ratio[usable], axis=0) if usable.any() else np.ones(ratio.shape[1])
-        spread = changes[:, None] * typical
+        spread = changes[:, None] * _typical_ratio(self.spread, changes[known])
         spread[known] = self.spread
         return Calibration(spread, self.sizes, self.origins)
 
     def width(self, level: float, horizon: int) -> np.ndarray:
-        """`(S, horizon)` half width of the interval at this level."""
+        """`(S, horizon)` half-width of the interval at this level."""
         return self.factor(level) * self.at(horizon)
 
     def at(self, horizon: int) -> np.ndarray:
-        """`(S, horizon)` spread; beyond the leads that were tried it goes on growing as before."""
+        """`(S, horizon)` spread; extrapolated by a power law beyond the calibrated leads."""
         H = self.spread.shape[1]
         if horizon <= H:
             return self.spread[:, :horizon]
@@ -59,46 +58,58 @@ class Calibration:
         return np.concatenate([self.spread, more], axis=1)
 
     def factor(self, level: float) -> float:
-        """Half widths per standard deviation."""
+        """Half-width in standard deviations."""
         stats = require("scipy.stats", "compute prediction intervals")
         student = float(stats.t.ppf(0.5 + level / 2, max(self.origins - 1, 2.0)))
         if not len(self.sizes):
             return student
-        seen = float(np.quantile(self.sizes, level))
-        trust = self.origins / (self.origins + ENOUGH)
-        return trust * seen + (1 - trust) * student
+        empirical = float(np.quantile(self.sizes, level))
+        weight = self.origins / (self.origins + ENOUGH)
+        return weight * empirical + (1 - weight) * student
 
 
-def calibrate(errors: np.ndarray, inner: np.ndarray) -> Calibration:
-    """Learn the spread from past errors.
+def calibrate(errors: np.ndarray, changes: np.ndarray) -> Calibration:
+    """Estimate the spread from cross-validation errors.
 
     Args:
-        errors: `(S, O, H)` of forecasts from the origins, NaN where nothing was observed.
-        inner: `(S,)` spread of what the equation leaves unexplained: for series without errors.
+        errors: `(S, O, H)` errors of the forecasts from the origins, NaN where not scored.
+        changes: `(S,)` root mean square one-step change, for series with few errors.
     """
     S, O, H = errors.shape
     seen = np.isfinite(errors)
     square = np.where(seen, errors, 0.0) ** 2
     per_series = _ratio(square.sum((1, 2)), seen.sum((1, 2)))
     known = np.isfinite(per_series) & (per_series > 0)
-    # The course over the leads is shared, the size is each series' own.
+    # The growth with lead time is shared, the size is estimated per series.
     unit = np.where(known, np.sqrt(np.where(known, per_series, 1.0)), 1.0)
     shape = _smooth(
         _ratio((square / unit[:, None, None] ** 2)[known].sum((0, 1)), seen[known].sum((0, 1)))
     )
+    # Origins at which a series was not scored count as typical for its one-step changes.
+    scored = seen.any(2).sum(1)
+    fraction = scored / max(int(scored.max(initial=0)), 1)
+    typical = changes * _typical_ratio(unit[known, None], changes[known])
+    blend = np.sqrt(fraction * unit**2 + (1 - fraction) * typical**2)
+    complete = known & (fraction == 1)
+    unit = np.where(complete, unit, np.where(known, blend, typical))
+    pooled = (unit**2)[:, None] * shape
     own = _ratio(square.sum(1), seen.sum(1))
-    own = np.where(np.isfinite(own), own, (unit**2)[:, None] * shape)
-    # A single series has its own course; of many series, each borrows that of all.
-    borrowed = (unit**2)[:, None] * shape
-    course = np.apply_along_axis(_smooth, 1, own) if S <= 16 else borrowed
-    spread = np.sqrt(0.5 * course + 0.5 * borrowed) if S <= 16 else np.sqrt(borrowed)
-    spread = OPTIMISM * np.where(known[:, None], spread, inner[:, None])
-    spread = np.maximum.accumulate(spread, axis=1)
+    own = np.where(np.isfinite(own) & complete[:, None], own, pooled)
+    square = pooled if S > MAX_OWN else 0.5 * np.apply_along_axis(_smooth, 1, own) + 0.5 * pooled
+    spread = OPTIMISM * np.maximum.accumulate(np.sqrt(square), axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         sizes = np.abs(errors) / spread[:, None, :]
     sizes = np.sort(sizes[np.isfinite(sizes)])
-    together = 1.0 + np.log2(max(S, 1))  # series of one panel err together
-    return Calibration(spread, sizes, O * together)
+    series = 1.0 + np.log2(max(S, 1))  # errors are correlated between series
+    return Calibration(spread, sizes, O * series)
+
+
+def _typical_ratio(spread: np.ndarray, changes: np.ndarray) -> np.ndarray:
+    """`(H,)` median ratio of the spread to the one-step change; 1 if there is none."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = spread / changes[:, None]
+    usable = np.isfinite(ratio).all(1) & (ratio > 0).all(1)
+    return np.median(ratio[usable], axis=0) if usable.any() else np.ones(spread.shape[1])
 
 
 def _ratio(total: np.ndarray, count: np.ndarray) -> np.ndarray:
@@ -107,7 +118,7 @@ def _ratio(total: np.ndarray, count: np.ndarray) -> np.ndarray:
 
 
 def _smooth(square: np.ndarray) -> np.ndarray:
-    """Average over neighbouring leads; gaps take the value before them."""
+    """Moving average over leads; gaps are interpolated."""
     H = len(square)
     side = max(1, H // SMOOTHING)
     seen = np.isfinite(square)
@@ -116,8 +127,51 @@ def _smooth(square: np.ndarray) -> np.ndarray:
     filled = np.interp(np.arange(H), np.flatnonzero(seen), square[seen])
     total = np.concatenate([[0.0], np.cumsum(filled)])
     lead = np.arange(H)
-    # The first leads are the sharpest and few: their window shrinks with them.
+    # The window shrinks towards both ends, so the first leads stay sharp.
     reach = np.minimum(np.minimum(lead, side), H - 1 - lead)
     first, last = lead - reach, lead + reach + 1
     out: np.ndarray = (total[last] - total[first]) / (last - first)
     return out
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Conversion from the modelled scale to the units and the shape of the data."""
+
+    log: np.ndarray
+    """`(S,)` which series are modelled by their logarithms; with `floored`, only fitted series."""
+    floored: np.ndarray
+    """`(S,)` which series are clipped at zero."""
+    fitted: np.ndarray
+    """Which of all series were fitted; the others are NaN."""
+    shape: tuple[int, ...]
+    """Shape of the data at one time."""
+
+    def units(self, x: np.ndarray) -> np.ndarray:
+        """Convert `(S, H)` to the units of the data, `(H, *shape)`."""
+        log = self.log[:, None]
+        x = np.where(log, np.exp(np.where(log, np.minimum(x, MAX_LOG), 0.0)), x)
+        return self.shaped(np.where(self.floored[:, None], np.maximum(x, 0.0), x))
+
+    def shaped(self, x: np.ndarray) -> np.ndarray:
+        """Rearrange `(S, H)` to `(H, *shape)`, with NaN for series that were not fitted."""
+        out = np.full((len(self.fitted), x.shape[1]), np.nan)
+        out[self.fitted] = x
+        return out.T.reshape(x.shape[1], *self.shape)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Prediction intervals at any level."""
+
+    mean: np.ndarray
+    """`(S, H)` on the modelled scale."""
+    calibration: Calibration
+    scale: Scale
+
+    def __call__(self, level: float) -> tuple[np.ndarray, np.ndarray]:
+        """Lower and upper bounds, `(H, *shape)` each."""
+        if not 0 < level < 1:
+            raise ValueError(f"level: got {level}; expected a probability between 0 and 1.")
+        width = self.calibration.width(level, self.mean.shape[1])
+        return self.scale.units(self.mean - width), self.scale.units(self.mean + width)

@@ -1,46 +1,61 @@
-"""A fitted model: for every series a blend of equations, modes between them, and past errors."""
+"""The fitted model: a blend of equations per series, shared modes, and calibrated intervals."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
+from smnn._util.optional import require
 from smnn.forecasting._model.intervals import Calibration, calibrate
 from smnn.forecasting._model.modes import (
-    GAIN,
-    SHARES,
     Anomalies,
     ModeChoice,
     Modes,
     anomalies_of,
+    concatenate,
+    evenly_spaced,
     find_modes,
-    steady,
-    together,
 )
 from smnn.forecasting._model.panel import Member, Panel, Repeat
-from smnn.forecasting._model.search import Search, affordable, choose_origins, distinct, find_cycle
+from smnn.forecasting._model.search import (
+    Search,
+    choose_origins,
+    find_cycle,
+    limit_origins,
+    solution_count,
+)
 from smnn.forecasting._model.spec import Spec
-from smnn.forecasting._model.stack import stack
 from smnn.forecasting._time import Clock
 
 ONE_BY_ONE = 16
-"""Up to this many series, each is searched for by itself."""
+"""Up to this many series, each has a search of its own."""
 SHORT = Spec(trend="none", decay=1.0, ratio=1.0)
-"""For a history that is too short to be tested on: recent values count most."""
-THRICE = 3.0
-"""Origins are at most so many times those asked for."""
+"""Equation for a history that is too short for cross-validation: exponential smoothing."""
+MORE_ORIGINS = 3.0
+"""Largest factor by which the number of origins is increased for few series."""
 WINDOW = 2000
-"""Times to learn from, if seasons and horizon do not ask for more."""
+"""Times used by a fit, unless seasons or horizon require more."""
 SAMPLE = 64
-"""Series that speak for all, where testing every one would take too long."""
-CROWD = 512
-"""The same, where all series are missing at the same times."""
-TRIED = 8
-"""Kinds of equations that are then tried on all of them."""
-FEW_MEMBERS = 3
-"""Members of the blend in that case."""
+"""Series in the sample that the equations are chosen from."""
+SAMPLE_SHARED = 512
+"""The same where series share their gaps, which makes them cheap."""
+MAX_KINDS = 8
+"""Kinds of equations that are then tested on all series."""
+MAX_MEMBERS = 3
+"""Members of the blend of series that were not tested."""
+MODE_SHARES = (0.5, 1.0)
+"""Weights of the shared modes that are tested."""
+MODE_GAIN = 0.999
+"""Shared modes are used if they reduce the mean square error below this fraction."""
+RIDGE = 0.1
+"""Shrinkage of blend weights towards equal weights, relative to the mean error of a member."""
+MIN_WEIGHT = 0.01
+"""Members of a grid's blend with a smaller weight are dropped."""
+MIN_MODE_SHARE = 0.02
+"""Smallest weight of the shared modes of a grid."""
 
 
 @dataclass(frozen=True)
@@ -48,26 +63,26 @@ class Group:
     """Series whose equations were chosen together."""
 
     rows: np.ndarray
-    """Places of the series in the panel."""
+    """Indices of the series in the panel."""
     panel: Panel
     lead: Spec
-    """The best single equation."""
+    """The leading equation."""
     weights: dict[Member, np.ndarray]
-    """`(S,)` share of each member in the forecast of each series."""
+    """`(S,)` blend weights of each member."""
     tested: np.ndarray
-    """Places in `rows` of the series that were tested."""
+    """Indices into `rows` of the series that were cross-validated."""
     held_out: np.ndarray | None = None
-    """`(O, H)` forecasts of a single series, from each origin by a blend chosen without it."""
+    """`(O, H)` forecasts of a single series, each with weights from the other origins only."""
 
     @property
     def log(self) -> np.ndarray:
-        """`(S,)` which series are modelled as logarithms."""
+        """`(S,)` which series are modelled by their logarithms."""
         return sum(
             (w * float(m.log) for m, w in self.weights.items()), np.zeros(len(self.rows))
         ) > 0.5  # fmt: skip
 
     def ahead(self, past: slice, future: Clock, inputs: np.ndarray | None) -> np.ndarray:
-        """`(S, H)` blended forecast, of logarithms where these are modelled."""
+        """`(S, H)` blended forecast on the modelled scale."""
         out = np.zeros((len(self.rows), len(future)))
         members = list(self.weights)
         for member, ahead in zip(members, self.panel.ahead(members, past, future, inputs)):
@@ -75,7 +90,7 @@ class Group:
         return out
 
     def parts(self, past: slice, future: Clock, inputs: np.ndarray | None) -> dict[str, np.ndarray]:
-        """`(S, H)` what each kind of term adds to the blend."""
+        """`(S, H)` contribution of each kind of term to the blend."""
         out: dict[str, np.ndarray] = {}
 
         def add(name: str, part: np.ndarray) -> None:
@@ -91,14 +106,14 @@ class Group:
                 add(name, weight * (states[:, own] @ system.ahead[:, own].T))
         for member, weight in self.weights.items():
             if isinstance(member, Repeat):
-                (again,) = self.panel.ahead([member], past, future, inputs)
-                add("last season", weight[:, None] * again)
+                (repeated,) = self.panel.ahead([member], past, future, inputs)
+                add("last season", weight[:, None] * repeated)
         return out
 
 
 @dataclass(frozen=True)
 class Model:
-    """Everything that forecasting needs, from `fit_model`."""
+    """Result of `fit_model`."""
 
     panel: Panel
     groups: Sequence[Group]
@@ -106,19 +121,17 @@ class Model:
     origins: Sequence[int]
     modes: ModeChoice | None
     calibration: Calibration
-    errors: np.ndarray
-    """`(S, O, H)` of forecasts from the origins, on the modelled scale."""
 
     @property
     def log(self) -> np.ndarray:
-        """`(S,)` which series are modelled as logarithms."""
+        """`(S,)` which series are modelled by their logarithms."""
         out = np.zeros(len(self.panel.values), dtype=bool)
         for group in self.groups:
             out[group.rows] = group.log
         return out
 
     def base(self, count: int, future: Clock, inputs: np.ndarray | None) -> np.ndarray:
-        """`(S, H)` every series by its own equations."""
+        """`(S, H)` forecast without shared modes."""
         out = np.empty((len(self.panel.values), len(future)))
         for group in self.groups:
             past = self.panel.history(count, self.window)
@@ -126,17 +139,17 @@ class Model:
         return out
 
     def anomalies(self, count: int, future: Clock, inputs: np.ndarray | None) -> Anomalies:
-        """Of all series, in the order of the panel."""
+        """Anomalies of all series, in the order of the panel."""
         past = self.panel.history(count, self.window)
         parts = [anomalies_of(g.panel, g.lead, past, future, inputs) for g in self.groups]
-        joined = together(parts)
-        back = np.argsort(np.concatenate([g.rows for g in self.groups]))
-        return Anomalies(joined.past[back], joined.alone[back], joined.scale[back], joined.pairs)
+        joined = concatenate(parts)
+        order = np.argsort(np.concatenate([g.rows for g in self.groups]))
+        return Anomalies(joined.past[order], joined.alone[order], joined.scale[order], joined.pairs)
 
     def parts(
         self, count: int, future: Clock, inputs: np.ndarray | None
     ) -> tuple[dict[str, np.ndarray], Modes | None]:
-        """What each kind of term adds to the forecast `(S, H)`, and the modes if they take part."""
+        """Contribution `(S, H)` of each kind of term, and the shared modes if there are any."""
         past = self.panel.history(count, self.window)
         shape = (len(self.panel.values), len(future))
         out: dict[str, np.ndarray] = {}
@@ -171,38 +184,41 @@ class Model:
 def fit_model(
     panel: Panel, *, origins: int, trend: str, log: bool | None, modes: int | str
 ) -> Model:
-    """Choose equations for every series, modes between them, and learn their errors."""
+    """Choose the equations of every series and the shared modes, and calibrate the intervals."""
     S, N = panel.values.shape
     horizon = panel.horizon
     window = int(max(WINDOW, 6 * panel.longest, 8 * horizon))
-    # Few series, or few steps ahead, tell little at each origin: look from more of them.
-    more = THRICE if S <= ONE_BY_ONE else min(THRICE, max(1.0, 64 / (horizon * origins)))
-    wanted = choose_origins(N, horizon, panel.longest, round(more * origins))
+    # With few series or steps ahead, each origin has few errors: use more origins.
+    factor = 64 / (horizon * origins)
+    more = MORE_ORIGINS if S <= ONE_BY_ONE else min(MORE_ORIGINS, max(1.0, factor))
+    chosen = choose_origins(N, horizon, panel.longest, round(more * origins))
     rows = [np.array([i]) for i in range(S)] if S <= ONE_BY_ONE else [np.arange(S)]
-    solutions = min(distinct(np.isfinite(panel.values)), 4 * SAMPLE)
-    wanted = affordable(panel, wanted, window, solutions if len(rows) == 1 else S)
-    if panel.same_units and S > ONE_BY_ONE and wanted and not log:
-        return _grid(panel, wanted, window, trend, modes)
-    groups = [_group(panel, r, wanted, window, trend, log) for r in rows]
-    model = _uncalibrated(panel, groups, window, wanted)
+    solutions = min(solution_count(np.isfinite(panel.values)), 4 * SAMPLE)
+    chosen = limit_origins(panel, chosen, window, solutions if len(rows) == 1 else S)
+    if panel.same_units and S > ONE_BY_ONE and chosen and not log:
+        return _fit_grid(panel, chosen, window, trend, modes)
+    groups = [_fit_group(panel, r, chosen, window, trend, log) for r in rows]
+    model = _uncalibrated(panel, groups, window, chosen)
     return _calibrated(replace(model, modes=_choose_modes(model, modes)))
 
 
-def _grid(panel: Panel, origins: Sequence[int], window: int, trend: str, modes: int | str) -> Model:
-    """Cells measured alike: one choice and one blend for all."""
-    heard = _heard(panel)
-    search = Search(panel.part(heard), panel.horizon, origins, window)
+def _fit_grid(
+    panel: Panel, origins: Sequence[int], window: int, trend: str, modes: int | str
+) -> Model:
+    """Fit series with the same unit: one set of equations and one blend for all."""
+    tested = _sample(panel)
+    search = Search(panel.part(tested), origins, window)
     search.run(find_cycle(search.panel, window), trend, False)
-    members = search.best_of_each_kind()[:TRIED]
+    members = search.best_of_each_kind()[:MAX_KINDS]
     lead = next(m for m in members if isinstance(m, Spec))
     S = len(panel.values)
-    if _alike(panel):
-        heard = np.arange(S)
-    found = stack(panel.part(heard), members, lead, origins, window, modes)
+    if _gaps_shared(panel):
+        tested = np.arange(S)
+    found = _stack(panel.part(tested), members, lead, origins, window, modes)
     weights = {m: np.full(S, w) for m, w in found.weights.items()}
-    if len(heard) < S:
-        weights = _for_all(weights, S)
-    group = Group(np.arange(S), panel, lead, weights, heard)
+    if len(tested) < S:
+        weights = _mean_weights(weights, S)
+    group = Group(np.arange(S), panel, lead, weights, tested)
     model = _uncalibrated(panel, [group], window, origins)
     return _calibrated(replace(model, modes=found.modes))
 
@@ -211,47 +227,42 @@ def _uncalibrated(
     panel: Panel, groups: Sequence[Group], window: int, origins: Sequence[int]
 ) -> Model:
     S, H = len(panel.values), panel.horizon
-    nothing = Calibration(np.zeros((S, H)), np.zeros(0), 0.0)
-    return Model(panel, groups, window, origins, None, nothing, np.zeros((S, 0, H)))
+    empty = Calibration(np.zeros((S, H)), np.zeros(0), 0.0)
+    return Model(panel, groups, window, origins, None, empty)
 
 
 def _calibrated(model: Model) -> Model:
-    """The same with the errors it made in the past."""
+    """Add the calibration of the intervals."""
     if not model.origins:
-        return replace(model, calibration=_untested(model))
+        return replace(model, calibration=_random_walk(model))
     tested, part = _tested(model)
-    ahead = [part.ahead(o, *_future(part.panel, o)) for o in part.origins]
+    ahead = [part.ahead(o, *part.panel.after(o)) for o in part.origins]
     for group in part.groups:
         if group.held_out is not None:
-            # What modes add stays; the rest is by a blend that has not seen what came.
+            # Replace the blend by the one chosen without this origin; keep the shared modes.
             for i, (origin, x) in enumerate(zip(part.origins, ahead)):
                 past = part.panel.history(origin, part.window)
-                own = group.ahead(past, *_future(part.panel, origin))
+                own = group.ahead(past, *part.panel.after(origin))
                 x[group.rows] += group.held_out[i, : x.shape[1]] - own
-    errors, changes = _errors(part, ahead), _changes(model)
-    calibration = calibrate(errors, changes[tested])
+    changes = _changes(model)
+    calibration = calibrate(_errors(part, ahead), changes[tested])
     if len(tested) < len(changes):
         calibration = calibration.extend(tested, changes)
-    return replace(model, errors=errors, calibration=calibration)
+    return replace(model, calibration=calibration)
 
 
 def _tested(model: Model) -> tuple[np.ndarray, Model]:
-    """The series that were tested, and the model of them alone."""
+    """The cross-validated series and the model restricted to them."""
     if all(len(g.tested) == len(g.rows) for g in model.groups):
         return np.arange(len(model.panel.values)), model
-    (group,) = model.groups  # only series that were chosen together are sampled
+    (group,) = model.groups  # only a single group is sampled
     weights = {m: w[group.tested] for m, w in group.weights.items()}
     count = np.arange(len(group.tested))
-    few = Group(count, group.panel.part(group.tested), group.lead, weights, count)
-    return group.tested, replace(model, panel=few.panel, groups=[few])
+    part = Group(count, group.panel.part(group.tested), group.lead, weights, count)
+    return group.tested, replace(model, panel=part.panel, groups=[part])
 
 
-def _future(panel: Panel, origin: int) -> tuple[Clock, np.ndarray | None]:
-    part = slice(origin, origin + panel.horizon)
-    return panel.clock[part], None if panel.inputs is None else panel.inputs[part]
-
-
-def _group(
+def _fit_group(
     panel: Panel, rows: np.ndarray, origins: Sequence[int], window: int, trend: str,
     log: bool | None,
 ) -> Group:  # fmt: skip
@@ -259,111 +270,106 @@ def _group(
     if log is None and not part.positive:
         log = False
     if not origins:
-        lead = replace(SHORT, log=bool(log), trend=_fixed(trend))
+        lead = replace(SHORT, log=bool(log), trend="none" if trend == "auto" else trend)
         return Group(rows, part, lead, {lead: np.ones(len(rows))}, np.arange(len(rows)))
-    heard = _heard(part)
-    search = Search(part.part(heard), panel.horizon, origins, window)
+    tested = _sample(part)
+    search = Search(part.part(tested), origins, window)
     lead = search.run(find_cycle(search.panel, window), trend, log)
-    if len(heard) < len(rows) and _alike(part):
-        members = search.best_of_each_kind()[:TRIED]
-        search = Search(part, panel.horizon, origins, window)
+    if len(tested) < len(rows) and _gaps_shared(part):
+        members = search.best_of_each_kind()[:MAX_KINDS]
+        search = Search(part, origins, window)
         search.test(members)
-        heard = np.arange(len(rows))
-    weights: dict[Member, np.ndarray] = {lead: np.ones(len(heard))}
+        tested = np.arange(len(rows))
+    weights: dict[Member, np.ndarray] = {lead: np.ones(len(tested))}
     held_out = None
     if np.isfinite(search.score(lead)):
         weights = search.weights()
         if len(rows) == 1 and len(origins) > 1:
             held_out = search.held_out(next(iter(weights)).log)
-    if len(heard) < len(rows):
-        weights = _for_all(weights, len(rows))
-    return Group(rows, part, _lead(weights, lead), weights, heard, held_out)
+    if len(tested) < len(rows):
+        weights = _mean_weights(weights, len(rows))
+    return Group(rows, part, _lead(weights, lead), weights, tested, held_out)
 
 
-def _for_all(weights: dict[Member, np.ndarray], count: int) -> dict[Member, np.ndarray]:
-    """The few members that matter most to those that were tested, for every series."""
+def _mean_weights(weights: dict[Member, np.ndarray], count: int) -> dict[Member, np.ndarray]:
+    """The members with the largest mean weights, with equal weights for all `count` series."""
     mean = {m: float(w.mean()) for m, w in weights.items()}
     ranked = sorted(mean, key=lambda m: -mean[m])
-    kept = [m for m in ranked if m.log == ranked[0].log][:FEW_MEMBERS]
+    kept = [m for m in ranked if m.log == ranked[0].log][:MAX_MEMBERS]
     total = sum(mean[m] for m in kept)
     return {m: np.full(count, mean[m] / total) for m in kept}
 
 
-def _fixed(trend: str) -> str:
-    return "none" if trend == "auto" else trend
-
-
 def _lead(weights: dict[Member, np.ndarray], fallback: Spec) -> Spec:
-    """The equation with the largest share over all series."""
+    """The equation with the largest total weight."""
     specs = {m: float(w.sum()) for m, w in weights.items() if isinstance(m, Spec)}
     return max(specs, key=lambda m: specs[m]) if specs else fallback
 
 
-def _alike(part: Panel) -> bool:
-    """Whether so many series share their gaps that all of them can be tested."""
-    return distinct(np.isfinite(part.values)) <= 4 * SAMPLE
+def _gaps_shared(part: Panel) -> bool:
+    """Whether enough series share their gaps that all can be tested."""
+    return solution_count(np.isfinite(part.values)) <= 4 * SAMPLE
 
 
-def _heard(part: Panel) -> np.ndarray:
-    """Series to choose equations by: all of them, or a sample of many."""
-    most = CROWD if _alike(part) else SAMPLE
+def _sample(part: Panel) -> np.ndarray:
+    """Indices of the series that the equations are chosen from: all, or an even sample."""
+    most = SAMPLE_SHARED if _gaps_shared(part) else SAMPLE
     if len(part.values) <= most:
         return np.arange(len(part.values))
-    enough = np.isfinite(part.values).sum(1)
-    usable = np.flatnonzero(enough >= np.median(enough) / 2)
+    counts = np.isfinite(part.values).sum(1)
+    usable = np.flatnonzero(counts >= np.median(counts) / 2)
     return usable[np.linspace(0, len(usable) - 1, most).astype(int)]
 
 
 def _choose_modes(model: Model, modes: int | str) -> ModeChoice | None:
-    """The share of the modes that forecasts the past best, if they help at all."""
+    """Choose the weight of the shared modes by cross-validation; `None` if they do not help."""
     panel = model.panel
     S = len(panel.values)
     sampled = any(len(g.tested) < len(g.rows) for g in model.groups)
     if modes == 0 or S < 2 or not model.origins or sampled:
         return None
-    # The matrix between modes needs data: origins with little history say nothing about it.
-    late = [o for o in model.origins if o >= len(panel.clock) / 2] or model.origins[:1]
-    if not steady(panel.clock):
+    if not evenly_spaced(panel.clock):
         return None
+    # Short histories do not determine the matrix of the modes: use the later origins.
+    late = [o for o in model.origins if o >= len(panel.clock) / 2] or model.origins[:1]
     count = None if modes == "auto" else int(modes)
-    score: dict[float, list[float]] = {share: [] for share in (0.0, *SHARES)}
+    score: dict[float, list[float]] = {share: [] for share in (0.0, *MODE_SHARES)}
     for origin in late:
-        own = model.base(origin, *_future(panel, origin))
+        own = model.base(origin, *panel.after(origin))
         counts = ModeChoice(count, 1.0).counts(S, min(origin, model.window))
-        found = find_modes(model.anomalies(origin, *_future(panel, origin)), counts)
+        found = find_modes(model.anomalies(origin, *panel.after(origin)), counts)
         change = found.change(counts)
+        enough = panel.scorable(panel.history(origin, model.window))
         for share, errors in score.items():
-            errors.append(_relative(model, own + share * change, origin))
-    mean = {share: float(np.nanmean(errors)) for share, errors in score.items()}
-    best = min(SHARES, key=lambda share: mean[share])
-    if modes == "auto" and not mean[best] < GAIN * mean[0.0]:
+            error = panel.errors(own + share * change, origin, enough, model.log[:, None])
+            if np.isfinite(error).any():
+                errors.append(float(np.nanmean(error**2)))
+    if not score[0.0]:
+        return None if modes == "auto" else ModeChoice(count, MODE_SHARES[0])
+    mean = {share: float(np.mean(errors)) for share, errors in score.items()}
+    best = min(MODE_SHARES, key=lambda share: mean[share])
+    if modes == "auto" and not mean[best] < MODE_GAIN * mean[0.0]:
         return None
     return ModeChoice(count, best)
 
 
-def _relative(model: Model, ahead: np.ndarray, origin: int) -> float:
-    """Mean square error of one origin in units of the scale, over all series."""
-    panel = model.panel
-    log = model.log[:, None]
-    ahead = np.where(log, np.exp(np.where(log, np.minimum(ahead, 700.0), 0.0)), ahead)
-    miss = (ahead - panel.raw[:, origin : origin + panel.horizon]) / panel.scale
-    return float(np.nanmean(miss**2)) if np.isfinite(miss).any() else float("nan")
-
-
 def _errors(model: Model, ahead: Sequence[np.ndarray]) -> np.ndarray:
-    """`(S, O, H)` on the modelled scale."""
+    """`(S, O, H)` cross-validation errors on the modelled scale; NaN where not scored."""
     panel = model.panel
     out = np.full((len(panel.values), len(ahead), panel.horizon), np.nan)
     log = model.log[:, None]
     for i, (origin, forecast) in enumerate(zip(model.origins, ahead)):
-        seen = panel.raw[:, origin : origin + panel.horizon]
-        seen = np.where(log, np.log(np.where(log, seen, 1.0)), seen)
-        out[:, i, : seen.shape[1]] = seen - forecast
+        truth = panel.raw[:, origin : origin + panel.horizon]
+        # An outlier at or below zero has no logarithm, even if the cleaned series has.
+        logarithm = np.log(np.where(truth > 0, truth, np.nan))
+        error = np.where(log, logarithm, truth) - forecast
+        error[~panel.scorable(panel.history(origin, model.window))] = np.nan
+        out[:, i, : truth.shape[1]] = error
     return out
 
 
 def _changes(model: Model) -> np.ndarray:
-    """`(S,)` spread of the change from one observation to the next; NaN for fewer than two."""
+    """`(S,)` root mean square change between consecutive observations; NaN for fewer than two."""
     panel = model.panel
     out = np.full(len(panel.values), np.nan)
     for i, (row, log) in enumerate(zip(panel.values, model.log)):
@@ -373,9 +379,66 @@ def _changes(model: Model) -> np.ndarray:
     return out
 
 
-def _untested(model: Model) -> Calibration:
-    """As if the series were a random walk: the cautious view of a short history."""
+def _random_walk(model: Model) -> Calibration:
+    """Calibration of a random walk, for a history without origins."""
     panel = model.panel
     spread = _changes(model)[:, None] * np.sqrt(np.arange(1, panel.horizon + 1))
     count = float(np.isfinite(panel.values).sum(1).max(initial=0))
     return Calibration(spread, np.zeros(0), max(count - 1.0, 1.0))
+
+
+class Stack(NamedTuple):
+    """Blend weights of a grid, and its shared modes."""
+
+    weights: dict[Member, float]
+    modes: ModeChoice | None
+
+
+def _stack(
+    panel: Panel, members: Sequence[Member], lead: Spec, origins: Sequence[int], window: int,
+    modes: int | str,
+) -> Stack:  # fmt: skip
+    """Stacked regression: weights that minimize the pooled cross-validation error.
+
+    The weights take the correlation between the errors of the members into account. The last column
+    is the leading equation with shared modes.
+    """
+    choice = None if modes == 0 else ModeChoice(None if modes == "auto" else int(modes), 1.0)
+    if not evenly_spaced(panel.clock):
+        choice = None
+    total: np.ndarray | float = 0.0
+    for origin in origins:
+        past, (future, inputs) = panel.history(origin, window), panel.after(origin)
+        truth = panel.raw[:, origin : origin + panel.horizon]
+        errors = [x - truth for x in panel.ahead(members, past, future, inputs)]
+        if choice is not None:
+            counts = choice.counts(len(truth), min(origin, window))
+            found = find_modes(anomalies_of(panel, lead, past, future, inputs), counts)
+            errors.append(errors[members.index(lead)] + found.change(counts))
+        scored = np.isfinite(truth) & panel.scorable(past)[:, None]
+        flat = np.where(scored, np.stack(errors), 0.0).reshape(len(errors), -1)
+        products = flat @ flat.T
+        total = total + products / max(np.trace(products), 1e-300)  # equal weight of all origins
+    w = _simplex_weights(np.asarray(total))
+    weights = {m: float(x) for m, x in zip(members, w)}
+    if choice is not None:
+        share = float(w[-1]) if modes == "auto" else 1.0
+        weights[lead] += float(w[-1])
+        choice = ModeChoice(choice.number, share) if share > MIN_MODE_SHARE else None
+    kept = {m: x for m, x in weights.items() if x > MIN_WEIGHT} or {lead: 1.0}
+    kept.setdefault(lead, 0.0)
+    scale = sum(kept.values())
+    return Stack({m: x / scale for m, x in kept.items()}, choice)
+
+
+def _simplex_weights(products: np.ndarray) -> np.ndarray:
+    """Non-negative weights with unit sum that minimize `w @ products @ w`, with shrinkage."""
+    optimize = require("scipy.optimize", "blend forecasts")
+    M = len(products)
+    unit = max(float(np.trace(products)) / M, 1e-300)
+    G = products / unit + RIDGE * np.eye(M)
+    root = np.linalg.cholesky(G).T
+    heavy = 1e3  # weight of the row for the unit sum
+    w = optimize.nnls(np.vstack([root, np.full((1, M), heavy)]), np.append(np.zeros(M), heavy))[0]
+    out: np.ndarray = w / w.sum()
+    return out

@@ -1,4 +1,4 @@
-"""The data of a fit: series on one time axis, cleaned and scaled, and forecasts in their units."""
+"""The data of a fit: series on one time axis, cleaned and scaled; forecasts by candidates."""
 
 from __future__ import annotations
 
@@ -8,28 +8,32 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from smnn.forecasting._model.seasons import Season
-from smnn.forecasting._model.spec import CLIMATOLOGY, TREND, WEAK, Spec
+from smnn.forecasting._model.spec import CLIMATOLOGY, MAX_LOG, TREND, WEAK, Spec
 from smnn.forecasting._model.system import System, end_states, make_system, same_gaps
 from smnn.forecasting._time import Clock
 
 OUTLIER = 8.0
-"""Robust standard deviations from its neighbours that make a single value an outlier."""
+"""Robust standard deviations from its neighbours beyond which a single value is an outlier."""
 NEIGHBOURS = 7
-ENOUGH_TO_SHARE = 8
-"""Series from which a common slope is learned."""
+MIN_SHARED = 8
+"""Smallest number of series for which slopes are shrunk towards their median."""
+MIN_HISTORY = 8
+"""Observations before the first origin."""
+MIN_FRACTION = 0.25
+"""Fraction of the history before the first origin."""
 
 
 @dataclass(frozen=True)
 class Repeat:
-    """The last season again: no equation, but hard to beat where the season changes its shape."""
+    """Seasonal naive forecast: the last season repeated."""
 
     length: float
-    """In steps."""
+    """Length of the season in steps."""
     log: bool = False
 
     @property
     def complexity(self) -> float:
-        """As of a `Spec`: it follows every change of the last season."""
+        """As for `Spec`."""
         return 1.0
 
 
@@ -43,49 +47,83 @@ class Panel:
     values: np.ndarray
     """`(S, N)` observations without outliers, NaN where missing."""
     raw: np.ndarray
-    """`(S, N)` observations as given: what forecasts are held against."""
+    """`(S, N)` observations as given; forecasts are scored against these."""
     clock: Clock
     seasons: Sequence[Season]
     inputs: np.ndarray | None
-    """`(N, I)` standardised, for the history."""
+    """`(N, I)` standardized exogenous inputs over the history."""
     scale: np.ndarray
-    """`(S, 1)` spread of each series, or of all of them if they share a unit."""
+    """`(S, 1)` standard deviation of each series, or a common one if they share a unit."""
     same_units: bool
-    """Whether all series are measured alike."""
+    """Whether all series have the same unit."""
     horizon: int
-    """Steps that forecasts are wanted for: what a damped slope goes by."""
+    """Steps to forecast; also sets the decay of a damped slope."""
     _waves: dict[tuple[float, float, int], list[np.ndarray]] = field(
         default_factory=dict, repr=False, compare=False
     )
-    """Seasonal columns at times that were asked for before."""
+    """Cache of the seasonal columns by time range."""
 
     @property
     def positive(self) -> bool:
-        """Whether logarithms can be taken."""
+        """Whether all observations are positive."""
         return bool((np.isnan(self.values) | (self.values > 0)).all())
 
     @property
     def span(self) -> float:
-        """Steps of the whole history."""
+        """Length of the whole history in steps."""
         return max(float(self.clock.steps[-1] - self.clock.steps[0]), 1.0)
 
     @property
     def longest(self) -> float:
-        """Season in steps, or 0."""
+        """Length of the longest season in steps, or 0."""
         return max((s.length for s in self.seasons), default=0.0)
 
     def part(self, rows: np.ndarray) -> Panel:
-        """Some of the series."""
+        """Select some of the series."""
         return replace(self, values=self.values[rows], raw=self.raw[rows], scale=self.scale[rows])
 
     def history(self, count: int, window: int) -> slice:
-        """The times that a forecast from origin `count` learns from."""
+        """Times used by a forecast from origin `count`: the last `window` before it."""
         return slice(max(0, count - window), count)
+
+    def after(self, origin: int) -> tuple[Clock, np.ndarray | None]:
+        """Times of the history after an origin, up to the horizon, and the inputs there."""
+        part = slice(origin, origin + self.horizon)
+        return self.clock[part], None if self.inputs is None else self.inputs[part]
+
+    def scorable(self, past: slice) -> np.ndarray:
+        """`(S,)` which series have enough observations in `past` for a meaningful forecast.
+
+        The requirement is half of what `least_history` demands of a series on its own. In ragged
+        panels, other series have no level yet, and their errors would measure the missing data.
+        """
+        seen = np.isfinite(self.values)
+        counts, which = np.unique(seen.sum(1), return_inverse=True)
+        least = np.array([least_history(int(n), self.horizon, self.longest) for n in counts])
+        least = np.minimum(least, past.stop - past.start)
+        enough: np.ndarray = seen[:, past].sum(1) >= np.maximum(least / 2, MIN_HISTORY)[which]
+        return enough
+
+    def errors(
+        self, ahead: np.ndarray, origin: int, scorable: np.ndarray, log: bool | np.ndarray
+    ) -> np.ndarray:
+        """`(S, H)` forecast minus observation relative to the scale; NaN where not scorable.
+
+        Args:
+            ahead: `(S, H)` forecast from `origin`.
+            origin: Length of the history before the forecast.
+            scorable: `(S,)` from the method of this name.
+            log: Whether the forecast is that of logarithms; one value or `(S, 1)`.
+        """
+        ahead = np.where(log, np.exp(np.where(log, np.minimum(ahead, MAX_LOG), 0.0)), ahead)
+        error = (ahead - self.raw[:, origin : origin + self.horizon]) / self.scale
+        error[~scorable] = np.nan
+        return error
 
     def system(
         self, spec: Spec, past: slice, future: Clock, inputs_ahead: np.ndarray | None
     ) -> System:
-        """The rows of a candidate on a part of the history."""
+        """Build the rows of a candidate on a part of the history."""
         inputs = None if self.inputs is None else self.inputs[past]
         clock = self.clock[past]
         waves = (self._seasonal(clock), self._seasonal(future)) if spec.seasonal else ([], [])
@@ -95,7 +133,7 @@ class Panel:
         )  # fmt: skip
 
     def _seasonal(self, clock: Clock) -> list[np.ndarray]:
-        """`(n, 2 * harmonics)` columns of each season."""
+        """Columns `(n, 2 * harmonics)` of each season."""
         key = (float(clock.steps[0]), float(clock.steps[-1]), len(clock))
         if key not in self._waves:
             self._waves[key] = [season.waves(clock) for season in self.seasons]
@@ -105,7 +143,7 @@ class Panel:
         self, members: Sequence[Member], past: slice, future: Clock,
         inputs_ahead: np.ndarray | None = None,
     ) -> list[np.ndarray]:  # fmt: skip
-        """`(S, H)` forecast by each member from the end of `past`; of logarithms if it says so."""
+        """`(S, H)` forecast of each member from the end of `past`, on its own scale."""
         specs = [m for m in members if isinstance(m, Spec)]
         solved = dict(zip(specs, self.states(specs, past, future, inputs_ahead)))
         out = []
@@ -118,74 +156,98 @@ class Panel:
         return out
 
     def states(
-        self, specs: Sequence[Spec], past: slice, future: Clock,
+        self, specs: Sequence[Spec], past: slice, future: Clock | None = None,
         inputs_ahead: np.ndarray | None = None,
     ) -> list[tuple[System, np.ndarray, np.ndarray]]:  # fmt: skip
-        """For each candidate its rows, the centre `(S, 1)` and the terms `(S, V)` at the end."""
+        """For each candidate its system, the centre `(S, 1)` and the final terms `(S, V)`."""
+        future = self.clock[past].after(1) if future is None else future
         out: dict[Spec, tuple[System, np.ndarray, np.ndarray]] = {}
         for log in {spec.log for spec in specs}:
             chosen = [spec for spec in specs if spec.log == log]
-            y = self.worked(past, log)
+            y = self.transformed(past, log)
             seen = np.isfinite(y)
             total = np.where(seen, y, 0.0).sum(1, keepdims=True)
             centre = total / np.maximum(seen.sum(1, keepdims=True), 1)
             y = y - centre
             systems = [self.system(spec, past, future, inputs_ahead) for spec in chosen]
-            pulled = [i for i, system in enumerate(systems) if self._shares(system)]
+            pulled = [i for i, system in enumerate(systems) if self._shares_slope(system)]
             free = dict.fromkeys(replace(chosen[i], pull=WEAK) for i in pulled)
-            nowhere = self.clock[past][:1]
-            freed = [self.system(spec, past, nowhere, None) for spec in free]
+            unused = self.clock[past][:1]
+            freed = [self.system(spec, past, unused, None) for spec in free]
             states = end_states([*systems, *freed], y)
             if pulled:
                 slopes = dict(zip(free, states[len(systems) :]))
-                self._share_slopes([systems[i] for i in pulled], states, pulled, slopes, seen)
+                self._share_slopes([systems[i] for i in pulled], states, pulled, slopes, seen, past)
             out |= {
                 spec: (system, centre, state)
                 for spec, system, state in zip(chosen, systems, states)
             }  # fmt: skip
         return [out[spec] for spec in specs]
 
-    def _shares(self, system: System) -> bool:
-        """Whether slopes are pulled to that of all series together."""
+    def residual(self, spec: Spec, past: slice) -> np.ndarray:
+        """`(S, n)` residual of a candidate with constant terms only, NaN where missing."""
+        ((system, centre, states),) = self.states([spec], past)
+        out: np.ndarray = self.values[:, past] - centre - states @ system.h.T
+        return out
+
+    def lagged(self, x: np.ndarray, past: slice) -> tuple[np.ndarray, np.ndarray]:
+        """Pairs of values one typical step apart; zeros where either is missing."""
+        pairs = np.abs(np.diff(self.clock.steps[past]) - 1.0) < 0.25
+        before, after = x[:, :-1][:, pairs], x[:, 1:][:, pairs]
+        both = np.isfinite(before) & np.isfinite(after)
+        return np.where(both, before, 0.0), np.where(both, after, 0.0)
+
+    def _shares_slope(self, system: System) -> bool:
+        """Whether slopes are shrunk towards the median slope of the panel."""
         pulled = bool(system.index("slope")) and system.spec.pull > WEAK
-        return pulled and len(self.values) >= ENOUGH_TO_SHARE
+        return pulled and len(self.values) >= MIN_SHARED
 
     def _share_slopes(
         self, systems: Sequence[System], states: list[np.ndarray], places: Sequence[int],
-        free: Mapping[Spec, np.ndarray], seen: np.ndarray,
+        free: Mapping[Spec, np.ndarray], seen: np.ndarray, past: slice,
     ) -> None:  # fmt: skip
-        """Let slopes be pulled to the typical one instead of to zero.
+        """Shrink slopes towards the median slope instead of towards zero, in place.
 
-        Taking the typical slope off the observations changes the terms by what a straight line
-        alone would give, because they are linear in the observations.
+        The terms are linear in the observations, so subtracting the median slope from the data
+        changes them by the response to a straight line.
         """
+        enough = self.scorable(past)
+        typical = enough if enough.any() else np.ones(len(seen), dtype=bool)
         alike, others = same_gaps(seen)
         rows = [*alike, *(np.array([i]) for i in others)]
         for system, place in zip(systems, places):
             (slope,) = system.index("slope")
             freely = free[replace(system.spec, pull=WEAK)][:, slope, None]
-            shared = float(np.median(freely / self.scale)) * self.scale
+            shared = float(np.median((freely / self.scale)[typical])) * self.scale
             line = np.stack([np.where(seen[r[0]], system.h[:, slope], np.nan) for r in rows])
             (response,) = end_states([system], line)
             for r, change in zip(rows, response):
                 states[place][r] -= shared[r] * change
             states[place][:, slope] += shared[:, 0]
 
-    def worked(self, past: slice, log: bool) -> np.ndarray:
-        """`(S, n)` the series or their logarithms."""
+    def transformed(self, past: slice, log: bool) -> np.ndarray:
+        """`(S, n)` series or their logarithms."""
         y = self.values[:, past]
         return np.log(y) if log else y
 
     def _repeated(self, member: Repeat, past: slice, future: Clock) -> np.ndarray:
-        y = filled(self.worked(past, member.log))
+        y = interpolated(self.transformed(past, member.log))
         steps = self.clock.steps[past]
         back = np.ceil((future.steps - steps[-1] - 1e-9) / member.length) * member.length
         at = np.abs((future.steps - back)[:, None] - steps).argmin(1)
         return y[:, at]
 
 
-def filled(y: np.ndarray) -> np.ndarray:
-    """Gaps closed by straight lines; a series without any value becomes zero."""
+def least_history(count: int, horizon: int, season: float) -> int:
+    """Shortest history to forecast from when a series of `count` observations is back-tested."""
+    least = max(MIN_HISTORY, min(horizon, count // 3), int(MIN_FRACTION * count))
+    if count > 3 * season + horizon:
+        least = max(least, int(np.ceil(2 * season)) + 2)
+    return least
+
+
+def interpolated(y: np.ndarray) -> np.ndarray:
+    """Fill gaps by linear interpolation; a series without any value becomes zero."""
     y = y.copy()
     for i in np.flatnonzero(~np.isfinite(y).all(1)):
         row = y[i]
@@ -198,42 +260,40 @@ def filled(y: np.ndarray) -> np.ndarray:
 
 
 def without_outliers(panel: Panel) -> Panel:
-    """Single values far from their neighbours brought back to the edge of what is usual.
+    """Winsorize isolated outliers.
 
-    A value is compared with the median of its neighbours after trend and seasons are taken off, so
-    that a change of level, a peak of the season or a run of high values stays what it is.
+    A value is compared with the median of its neighbours after trend and seasons are removed, so
+    changes of level, seasonal peaks and runs of high values are left as they are.
     """
     n = panel.values.shape[1]
     if n < 3 * NEIGHBOURS:
         return panel
     base = TREND if n > 3 * panel.longest else CLIMATOLOGY
-    past = slice(0, n)
-    ((system, centre, states),) = panel.states([base], past, panel.clock.after(1))
-    rest = panel.values - centre - states @ system.h.T
+    residual = panel.residual(base, slice(0, n))
     values = panel.values.copy()
-    for i in range(0, len(rest), 512):
-        values[i : i + 512] -= _excess(rest[i : i + 512])
+    for i in range(0, len(residual), 512):
+        values[i : i + 512] -= _excess(residual[i : i + 512])
     return replace(panel, values=values)
 
 
-def _excess(rest: np.ndarray) -> np.ndarray:
-    """`(S, n)` how far single values lie beyond what is usual; zero for all others."""
+def _excess(residual: np.ndarray) -> np.ndarray:
+    """`(S, n)` amount by which outliers exceed the limit; zero for all other values."""
     side = NEIGHBOURS // 2
-    padded = np.pad(rest, ((0, 0), (side, side)), constant_values=np.nan)
+    padded = np.pad(residual, ((0, 0), (side, side)), constant_values=np.nan)
     windows = np.lib.stride_tricks.sliding_window_view(padded, NEIGHBOURS, axis=1)
-    seen = np.isfinite(rest)
-    around = np.zeros_like(rest)
+    seen = np.isfinite(residual)
+    around = np.zeros_like(residual)
     around[seen] = np.nanmedian(windows[seen], axis=-1)
-    off = np.where(seen, rest - around, 0.0)
+    off = np.where(seen, residual - around, 0.0)
     sizes = np.where(seen, np.abs(off), np.nan)
     some = seen.any(1)
-    spread = np.zeros((len(rest), 1))
+    spread = np.zeros((len(residual), 1))
     spread[some, 0] = 1.4826 * np.nanmedian(sizes[some], axis=1)
-    # The median is its own neighbour in a calm series, so the middle half alone may be too narrow.
-    ninth = np.zeros((len(rest), 1))
+    # In a series with many equal values the median deviation is too small a measure of spread.
+    ninth = np.zeros((len(residual), 1))
     ninth[some, 0] = np.nanquantile(sizes[some], 0.9, axis=1) / 1.645
     edge = OUTLIER * np.maximum(spread, ninth)
     far = (np.abs(off) > edge) & (edge > 0)
-    # The last value may be the first of a new level: nobody can tell yet.
+    # The last value may be the first of a new level.
     far[:, -1] = False
     return np.where(far, off - np.sign(off) * edge / 2, 0.0)

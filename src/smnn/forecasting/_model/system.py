@@ -1,29 +1,29 @@
 r"""A candidate equation as a least-squares problem, solved by `smnn.solve`.
 
-The unknowns at each time are the $z_j$ of `_spec`; the problem has no derivatives ($R = 0$),
-because the $h_j(t)$ already carry the motion: varying the constants of the solution is exact for
-any step, where a Taylor expansion needs many steps to a period. Three kinds of rows:
+The unknowns at each time are the $z_j$ of `spec`. The problem has no derivatives ($R = 0$), because
+the $h_j(t)$ already contain the dynamics: variation of constants is exact for any step, while a
+Taylor expansion needs many steps per period. There are three kinds of rows:
 
-* an observation, $\sum_j h_j(t) z_j(t) = y(t)$, is a governing row; weight zero if it is missing;
-* $z_j(t + s) = z_j(t)$ is a smoothness row; its weight says how freely $z_j$ wanders;
+* an observation, $\sum_j h_j(t) z_j(t) = y(t)$, is a governing row, with weight zero if missing;
+* $z_j(t + s) = z_j(t)$ is a smoothness row, weighted by the inverse variance of the increments;
 * $z_j(t) = 0$ is an initial row; together with the smoothness row it is the damped equation.
 
-The last point is exact, not a discretisation. With $\varphi = e^{-ks}$ and stationary variance $v$,
+The last point is exact, not a discretization. With $\varphi = e^{-ks}$ and stationary variance $v$,
 
 $$ \frac{(z_1 - \varphi z_0)^2}{v(1-\varphi^2)} = \frac{\varphi\,(z_1 - z_0)^2}{v(1-\varphi^2)}
    + \frac{z_1^2}{v(1+\varphi)} - \frac{\varphi\, z_0^2}{v(1+\varphi)}, $$
 
-and summed over the steps the squares of each $z$ have a positive weight on any grid. So the
+and summed over the steps, the squares of each $z$ have a positive weight on any grid. Hence the
 solution is the conditional mean of $z' = -kz + $ noise given the data, at uneven times too.
 
-Terms that are constant, such as a slope or a season that does not change, need not be carried along
-in every block. With $S$ for what the moving terms make of a series, $W$ for the squared weights of
-the observations and $X$ for the columns of the constants, $W(1 - S)$ is the inverse covariance of
-the observations. So the constants follow from the small system
+Constant terms, such as a slope or a fixed season, are eliminated before the solve. Let $S$ be the
+smoother matrix of the dynamic terms, $W$ the squared weights of the observations and $X$ the
+columns of the constants. Then $W(1 - S)$ is the inverse covariance of the observations, and the
+constants follow from the small system
 
 $$ X^T W (1 - S) X\, b = X^T W (1 - S)\, y, $$
 
-and the solver only ever sees the moving terms: one or three in a block instead of a dozen and more.
+so the blocks passed to the solver contain only the dynamic terms: one to three instead of a dozen.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from smnn.forecasting._model.spec import Spec
 from smnn.forecasting._time import Clock
 
 STIFF = 1e4
-"""Weight that holds the first value of a random walk at zero: the level has it."""
+"""Weight that fixes the first value of the anomaly at zero: the level term represents it."""
 FREE = 1e-3
-"""Weight that keeps the level regular where there are few observations."""
+"""Weight that regularizes the level where there are few observations."""
 REGULAR = 0.03
-"""The same for seasonal amplitudes and inputs."""
-WORTH_IT = 24
-"""Series with the same gaps from which they are treated together."""
-BLOCK = 2_000_000
-"""Numbers in one batch of solutions: bounds the memory."""
+"""Weight that regularizes seasonal amplitudes and coefficients of inputs."""
+SHARED_GAPS = 24
+"""Smallest number of series with identical gaps for which one linear map is computed."""
+BATCH_SIZE = 2_000_000
+"""Numbers in one batch of solutions; bounds the memory."""
 
 
 @dataclass(frozen=True)
@@ -59,15 +59,15 @@ class Term:
     """`level`, `slope`, `season`, `input`, `anomaly` or `cycle`."""
     label: str = ""
     decay: float = 1.0
-    """In one step."""
+    """Factor by which it decays in one step."""
     variance: float = 0.0
-    """Of its steps, or its own if it is damped; 0 is a constant."""
+    """Variance of its increments, or its stationary variance if damped; 0 for a constant."""
     pull: float = REGULAR
-    """Weight that pulls the first value to zero."""
+    """Weight that pulls the first value towards zero."""
 
     @property
     def part(self) -> str:
-        """Name of the part of the forecast that it belongs to."""
+        """Name of the component of the forecast that contains it."""
         if self.kind == "season":
             return f"season {self.label}"
         return {"level": "trend", "slope": "trend", "input": "inputs"}.get(self.kind, self.kind)
@@ -75,33 +75,33 @@ class Term:
 
 @dataclass(frozen=True)
 class System:
-    """Rows of one candidate on one history."""
+    """Least-squares rows of one candidate on one history."""
 
     spec: Spec
     terms: tuple[Term, ...]
     h: np.ndarray
-    """`(n, V)` what each term contributes to the series, on the history."""
+    """`(n, V)` factor of each term in the observation row, on the history."""
     ahead: np.ndarray
-    """`(H, V)` the same in the future, with the damping since the last time of the history."""
+    """`(H, V)` the same in the future, including the decay since the last time of the history."""
     w_obs: np.ndarray
     """`(n,)` weights of observations."""
     w_zero: np.ndarray
     """`(n, V)` weights of the rows `z = 0`."""
     w_step: np.ndarray
-    """`(n-1, V)` weights of the rows `z(t+s) = z(t)` of the moving terms."""
+    """`(n-1, V)` weights of the rows `z(t+s) = z(t)` of the dynamic terms."""
 
     def index(self, *kinds: str) -> list[int]:
-        """Places of the terms of these kinds."""
+        """Indices of the terms of these kinds."""
         return [j for j, term in enumerate(self.terms) if term.kind in kinds]
 
     @property
-    def still(self) -> list[int]:
-        """Places of the terms that are constant."""
+    def constant(self) -> list[int]:
+        """Indices of the constant terms."""
         return [j for j, term in enumerate(self.terms) if term.variance == 0]
 
     @property
-    def moving(self) -> list[int]:
-        """Places of the others."""
+    def dynamic(self) -> list[int]:
+        """Indices of the other terms."""
         return [j for j, term in enumerate(self.terms) if term.variance > 0]
 
 
@@ -110,19 +110,19 @@ def make_system(
     inputs: np.ndarray | None = None, inputs_ahead: np.ndarray | None = None, fade: float = 1.0,
     span: float | None = None, waves: tuple[list[np.ndarray], list[np.ndarray]] | None = None,
 ) -> System:  # fmt: skip
-    """Write out the rows.
+    """Build the rows of a candidate.
 
     Args:
         spec: The candidate.
         clock: Times of the history, `n` of them.
         future: Times to forecast, `H` of them.
-        seasons: Their cycles.
-        inputs: `(n, I)` known influences, standardised.
-        inputs_ahead: `(H, I)` the same in the future.
-        fade: Steps over which a damped slope dies out.
-        span: Steps that the unit of the slope goes by; those of this history if `None`. A pull on
-            the slope then means the same on a part of a history and on the whole.
-        waves: Columns of the seasons at both times, if they are known already.
+        seasons: Seasons of the series.
+        inputs: `(n, I)` standardized exogenous inputs.
+        inputs_ahead: `(H, I)` their future values; zero if `None`.
+        fade: Steps over which a damped slope decays.
+        span: Length in steps that defines the unit of the slope; that of this history if `None`.
+            With a fixed span, `pull` has the same effect on a part of the history as on all of it.
+        waves: Columns of the seasons at both times, if already computed.
     """
     n, t, later = len(clock), clock.steps, future.steps
     end = t[-1]
@@ -173,11 +173,11 @@ def make_system(
 
 
 def _weights(term: Term, step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of the rows `z = 0` and `z(t+s) = z(t)` of one term."""
+    """Weights of the rows `z = 0` and `z(t+s) = z(t)` of one term."""
     zero = np.zeros(len(step) + 1)
-    # Every smoothness row comes twice, forward and backward; without derivatives they are the same.
+    # Each smoothness row occurs twice, forward and backward; without derivatives these are equal.
     half = np.sqrt(0.5)
-    if term.variance == 0:  # eliminated: the steps are never looked at
+    if term.variance == 0:  # eliminated, so the smoothness weights are not used
         zero[0] = term.pull
         return zero, np.zeros(len(step))
     if term.decay >= 1:
@@ -193,50 +193,39 @@ def _weights(term: Term, step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def trajectories(system: System, y: np.ndarray) -> np.ndarray:
-    """The fitted terms of every series over the history.
-
-    Args:
-        system: The rows.
-        y: `(S, n)` observations, NaN where missing.
-
-    Returns:
-        `z (S, n, V)`.
-    """
+    """Fit all terms `(S, n, V)` over the whole history of observations `y (S, n)`."""
     n, V = system.h.shape
     out = np.empty((len(y), n, V))
-    for part in _parts(len(y), n * V * max(len(system.moving), 1)):
+    for part in _parts(len(y), n * V * max(len(system.dynamic), 1)):
         b, z = _eliminate([system], y[part])
-        out[part][:, :, system.still] = b[0][:, None, :]
-        out[part][:, :, system.moving] = z[0]
+        out[part][:, :, system.constant] = b[0][:, None, :]
+        out[part][:, :, system.dynamic] = z[0]
     return out
 
 
 def end_states(systems: Sequence[System], y: np.ndarray) -> list[np.ndarray]:
-    """The terms at the end of the history, from which every forecast follows.
+    """Fit all terms and return their values at the end of the history.
 
-    They are linear in the observations. Where many series are missing at the same times, the linear
-    map is found once and applied to all of them.
+    They are linear in the observations. For series with identical gaps the linear map is computed
+    once and applied to all of them.
 
     Args:
-        systems: The rows of several candidates on one history.
+        systems: Rows of several candidates on one history.
         y: `(S, n)` observations, NaN where missing.
-
-    Returns:
-        `(S, V)` for each candidate.
     """
     n = y.shape[1]
     out = [np.empty((len(y), len(system.terms))) for system in systems]
     seen = np.isfinite(y)
     alike, others = same_gaps(seen)
-    if len(y) < WORTH_IT:
+    if len(y) < SHARED_GAPS:
         alike, others = [], np.arange(len(y))
     sizes: dict[tuple[int, ...], list[int]] = {}
     for i, system in enumerate(systems):
-        sizes.setdefault((len(system.terms), *system.moving), []).append(i)
+        sizes.setdefault((len(system.terms), *system.dynamic), []).append(i)
     for members in sizes.values():
         first = systems[members[0]]
-        still, moving, V = first.still, first.moving, len(first.terms)
-        size = n * (len(still) + 1) * max(len(moving), 1) ** 2
+        constant, dynamic, V = first.constant, first.dynamic, len(first.terms)
+        size = n * (len(constant) + 1) * max(len(dynamic), 1) ** 2
         for some in (members[part] for part in _parts(len(members), size)):
             chosen = [systems[i] for i in some]
             for rows in alike:
@@ -249,106 +238,110 @@ def end_states(systems: Sequence[System], y: np.ndarray) -> list[np.ndarray]:
             for rows in (others[part] for part in _parts(len(others), size * len(some))):
                 b, z = _eliminate(chosen, y[rows])
                 for i, place in enumerate(some):
-                    out[place][rows[:, None], still] = b[i]
-                    out[place][rows[:, None], moving] = z[i][:, -1]
+                    out[place][rows[:, None], constant] = b[i]
+                    out[place][rows[:, None], dynamic] = z[i][:, -1]
     return out
 
 
 def same_gaps(seen: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
-    """Groups of at least `WORTH_IT` rows of `seen (S, n)` missing at the same times; the others."""
+    """Group the rows of `seen (S, n)` by identical gaps.
+
+    Returns:
+        Groups of at least `SHARED_GAPS` rows, and the indices of all other rows.
+    """
     if seen.all():
         return [np.arange(len(seen))], np.arange(0)
     found: dict[bytes, list[int]] = {}
     for i, row in enumerate(np.packbits(seen, axis=1)):
         found.setdefault(row.tobytes(), []).append(i)
-    alike = [np.array(rows) for rows in found.values() if len(rows) >= WORTH_IT]
-    others = [i for rows in found.values() if len(rows) < WORTH_IT for i in rows]
+    alike = [np.array(rows) for rows in found.values() if len(rows) >= SHARED_GAPS]
+    others = [i for rows in found.values() if len(rows) < SHARED_GAPS for i in rows]
     return alike, np.array(others, dtype=int)
 
 
 def _parts(count: int, size: int) -> list[slice]:
-    """Cut `count` samples so that one batch stays within `BLOCK` numbers."""
-    each = max(1, BLOCK // max(size, 1))
+    """Split `count` samples into batches of at most `BATCH_SIZE` numbers."""
+    each = max(1, BATCH_SIZE // max(size, 1))
     return [slice(i, min(i + each, count)) for i in range(0, count, each)]
 
 
 def _eliminate(systems: Sequence[System], y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Constants `(M, S, P)` and moving terms `(M, S, n, D)` of series with gaps of their own."""
+    """Constants `(M, S, P)` and dynamic terms `(M, S, n, D)`, solved series by series."""
     seen = np.isfinite(y)
-    X = np.stack([system.h[:, system.still] for system in systems])  # (M, n, P)
+    X = np.stack([system.h[:, system.constant] for system in systems])  # (M, n, P)
     w = np.stack([seen * system.w_obs for system in systems])  # (M, S, n)
     M, S, n = w.shape
     P = X.shape[2]
     d = np.empty((M, S, P + 1, n))
     d[:, :, :P] = X.transpose(0, 2, 1)[:, None]
     d[:, :, P] = np.where(seen, y, 0.0)
-    z = _moved(systems, d, w[:, :, None])  # (M, S, P + 1, n, D)
-    G = w[:, :, None] ** 2 * (d - _seen_of(systems, z))
+    z = _smooth(systems, d, w[:, :, None])  # (M, S, P + 1, n, D)
+    G = w[:, :, None] ** 2 * (d - _contribution(systems, z))
     b = _constants(systems, X, G[:, :, :P], (G[:, :, P, None] @ X[:, None])[:, :, 0])
     own = z[:, :, P] - np.einsum("msp,mspnd->msnd", b, z[:, :, :P])
     return b, own
 
 
 def _maps(systems: Sequence[System], seen: np.ndarray) -> np.ndarray:
-    """`(M, V, n)`: the terms at the end by the observations, for one pattern of gaps."""
-    X = np.stack([system.h[:, system.still] for system in systems])
+    """`(M, V, n)` linear maps from the observations to the final terms, for one pattern of gaps."""
+    X = np.stack([system.h[:, system.constant] for system in systems])
     w = np.stack([seen * system.w_obs for system in systems])
-    z = _moved(systems, X.transpose(0, 2, 1).copy(), w[:, None])
-    G = w[:, None] ** 2 * (X.transpose(0, 2, 1) - _seen_of(systems, z))
+    z = _smooth(systems, X.transpose(0, 2, 1).copy(), w[:, None])
+    G = w[:, None] ** 2 * (X.transpose(0, 2, 1) - _contribution(systems, z))
     b = _constants(systems, X, G[:, None], G[:, None])[:, 0]  # (M, P, n)
     first = systems[0]
     out = np.empty((len(systems), len(first.terms), len(seen)))
-    out[:, first.still] = b
-    if first.moving:
+    out[:, first.constant] = b
+    if first.dynamic:
         L = _influence(systems, w)
-        out[:, first.moving] = L - (L @ X) @ b
+        out[:, first.dynamic] = L - (L @ X) @ b
     return out
 
 
 def _constants(
     systems: Sequence[System], X: np.ndarray, G: np.ndarray, right: np.ndarray
 ) -> np.ndarray:  # fmt: skip
-    """Solve for the constants: `(M, S, P)` from `right (M, S, P)`, `(M, S, P, n)` from more."""
+    """Solve for the constants; `right` is `(M, S, P)` or, for several sides, `(M, S, P, n)`."""
     A = G @ X[:, None]
-    pull = np.stack([system.w_zero[0, system.still] for system in systems]) ** 2
+    pull = np.stack([system.w_zero[0, system.constant] for system in systems]) ** 2
     A += (pull[:, :, None] * np.eye(X.shape[2]))[:, None]
     if right.ndim == 3:
         return np.linalg.solve(A, right[..., None])[..., 0]
     return np.linalg.solve(A, right)
 
 
-def _seen_of(systems: Sequence[System], z: np.ndarray) -> np.ndarray:
-    """What the moving terms `(M, ..., n, D)` contribute to a series, `(M, ..., n)`."""
-    h = np.stack([system.h[:, system.moving] for system in systems])
+def _contribution(systems: Sequence[System], z: np.ndarray) -> np.ndarray:
+    """Contribution `(M, ..., n)` of the dynamic terms `(M, ..., n, D)` to the series."""
+    h = np.stack([system.h[:, system.dynamic] for system in systems])
     return (z * h.reshape(len(h), *(1,) * (z.ndim - 3), *h.shape[1:])).sum(-1)
 
 
 def _influence(systems: Sequence[System], w: np.ndarray) -> np.ndarray:
-    """`(M, D, n)`: the derivative of the moving terms at the end by the observations."""
+    """`(M, D, n)` derivative of the final dynamic terms with respect to the observations."""
     M, n = w.shape
-    D = len(systems[0].moving)
+    D = len(systems[0].dynamic)
     d = torch.zeros(M, D, n, dtype=torch.float64, requires_grad=True)
-    z = _rows(systems, d, torch.from_numpy(w)[:, None])
-    # Sample j is differentiated for term j: one backward pass gives all rows.
+    z = _solve_dynamic(systems, d, torch.from_numpy(w)[:, None])
+    # Sample j is differentiated for term j, so one backward pass gives all rows.
     torch.diagonal(z[:, :, -1], dim1=1, dim2=2).sum().backward()
     assert d.grad is not None
     return d.grad.numpy()
 
 
-def _moved(systems: Sequence[System], d: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """What the moving terms make of series `d (M, ..., n)`: `(M, ..., n, D)`."""
-    if not systems[0].moving:
+def _smooth(systems: Sequence[System], d: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Fit the dynamic terms `(M, ..., n, D)` to series `d (M, ..., n)`."""
+    if not systems[0].dynamic:
         return np.zeros((*d.shape, 0))
-    return _rows(systems, torch.from_numpy(d), torch.from_numpy(w)).numpy()
+    return _solve_dynamic(systems, torch.from_numpy(d), torch.from_numpy(w)).numpy()
 
 
-def _rows(systems: Sequence[System], d: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """Solve for the moving terms of `M` candidates, `(M, ..., n, D)`."""
-    moving = systems[0].moving
-    n, D = len(systems[0].h), len(moving)
+def _solve_dynamic(systems: Sequence[System], d: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """Solve for the dynamic terms `(M, ..., n, D)` of `M` candidates."""
+    dynamic = systems[0].dynamic
+    n, D = len(systems[0].h), len(dynamic)
     lead = (1,) * (d.ndim - 2)
     h, w_zero, w_step = (
-        torch.from_numpy(np.stack([getattr(system, name)[:, moving] for system in systems]))
+        torch.from_numpy(np.stack([getattr(system, name)[:, dynamic] for system in systems]))
         for name in ("h", "w_zero", "w_step")
     )
     h, w_zero, w_step = (x.reshape(len(x), *lead, *x.shape[1:]) for x in (h, w_zero, w_step))

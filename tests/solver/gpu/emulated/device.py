@@ -19,7 +19,6 @@ from unittest import mock
 import numpy as np
 from torch import Tensor
 
-from smnn._solver.gpu import prepared
 from smnn._solver.gpu.launch import Kernel, Program
 from solver.gpu.emulated.code import Code, parsed
 from solver.gpu.emulated.instructions import APART, BARRIER, END, LANES, Registers, Step, translated
@@ -164,5 +163,5 @@ def emulated(memory: Memory | None = None) -> Iterator[Memory]:
                 arguments[i] = (x.data_ptr() if isinstance(x, Tensor) else x) + 8 * offset
             run(one.kernel, width, one.grid, arguments, memory)
 
-    with mock.patch.object(Program, "launch", launch), mock.patch.object(prepared, "torch", memory):
+    with mock.patch.object(Program, "launch", launch):
         yield memory

@@ -88,7 +88,7 @@ def driven(module: ModuleType | None) -> Iterator[Driver]:
     """Solves of the `gpu` backend on tensors of the CPU, launched from C++ if that is compiled."""
     driver = Driver()
     replaced: dict[Any, dict[str, Any]] = {
-        GpuBackend: {"unusable": lambda self: None, "unsupported": lambda self, device, n: None},
+        GpuBackend: {"unavailable": lambda self, device=None, n=1: None},
         Kernel: {"on": lambda self, device, width: driver.load(self, width)},
         launcher: {"native": lambda: module, "cuda_functions": driver.functions},
     }

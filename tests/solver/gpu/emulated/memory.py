@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-from types import SimpleNamespace
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -14,12 +10,7 @@ ADDRESS, BLOCK, EPOCH, WRITTEN, WARP, LINE = range(6)
 
 
 class Memory:
-    """Tensors, and nothing between them.
-
-    Stands in for `torch` where memory is asked for.
-    """
-
-    cuda = SimpleNamespace(device=nullcontext)
+    """Tensors, and nothing between them."""
 
     def __init__(self) -> None:
         self.races: dict[str, int] = {}
@@ -27,9 +18,6 @@ class Memory:
         self._parts: dict[int, np.ndarray] = {}
         self._starts = np.empty(0, np.uint64)
         self._noted: list[tuple[np.ndarray, tuple[int, ...]]] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(torch, name)
 
     def lend(self, *tensors: Tensor) -> None:
         """Memory of tensors on the CPU, all that lies behind them."""
@@ -40,16 +28,6 @@ class Memory:
                 words.set_(storage, 0, (storage.nbytes() // 8,), (1,))
                 self._parts[storage.data_ptr()] = words.numpy().view(np.uint64)
         self._starts = np.array(sorted(self._parts), np.uint64)
-
-    def empty(self, *shape: Any, dtype: torch.dtype, device: Any) -> Tensor:
-        """What is inside is no number."""
-        size = torch.Size(shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
-        words = torch.full((max(size.numel(), 1),), torch.nan, dtype=torch.float64, device=device)
-        self.lend(words)
-        return words[: size.numel()].view(dtype).view(size)
-
-    def empty_like(self, x: Tensor) -> Tensor:
-        return self.empty(x.shape, dtype=x.dtype, device=x.device)
 
     def words(self, addresses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Those of a tensor, and which."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from smnn._solver.gpu.emit import Row, Source, Triangle, far_load, fill, insert, rotate
 from smnn._solver.gpu.lane.clock import Clock
 from smnn._solver.gpu.lane.norms import Norms
-from smnn._solver.taylor import unit_link
+from smnn._solver.rows import unit_link
 
 Blocks = list[tuple[list[Row], list[str]]]
 """Triangles, and the columns of their diagonals."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from smnn._solver.gpu.emit import far_load
 from smnn._solver.gpu.lane.clock import Clock
-from smnn._solver.gpu.row_gradients import Ends, RowGradients, Spot
+from smnn._solver.gpu.lane.row_gradients import Ends, RowGradients, Spot
 
 
 class Together:

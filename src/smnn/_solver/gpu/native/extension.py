@@ -26,9 +26,6 @@ from types import ModuleType
 import torch
 
 NOT_YET = "not asked for yet"
-CHECKED, SOLUTION, INFO, ALL = range(4)
-"""How much of a solve is asked of C++: `y` if every sample is fine and amply started, else all;
-`y`; `y`, status, rcond and weakest; all, which is `y`, the factor, and what is told of them."""
 
 
 def cache_folder() -> Path:
@@ -64,7 +61,7 @@ class Extension:
         return [
             compiler, "-O1", "-std=c++20", "-shared", "-fPIC",
             f"-DTORCH_EXTENSION_NAME={self.name}",
-            f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
+            f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
             *(f"-I{folder}" for folder in (*headers, python)), str(self.source), f"-L{lib}",
             "-lc10", "-ltorch_cpu", "-ltorch_python", f"-Wl,-rpath,{lib}", "-o", str(target),
         ]  # fmt: skip

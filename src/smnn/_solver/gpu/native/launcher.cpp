@@ -1,18 +1,43 @@
-// The short way of `prepared.py` without Python: a forward call launches the kernels of one
-// layout, and the backward runs in autograd's own thread, which then need not wait for Python.
+// The plan of a GPU as one call: a forward call launches the kernels of one layout, and the backward
+// runs in autograd's own thread, which then need not wait for Python.
 //
 // Compiled on the user's machine by `launcher.py`. Neither CUDA headers nor CUDA libraries are
 // needed: the functions of CUDA come as addresses.
 
-#include "common.h"
-
+#include <ATen/EmptyTensor.h>
+#include <ATen/ExpandUtils.h>
+#include <ATen/Functions.h>
 #include <c10/core/DeviceGuard.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
 
+#include <array>
 #include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
 
 namespace {
+
+using at::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+using Sizes = std::vector<int64_t>;
+using Inputs = std::array<const Tensor *, 4>; // c, d, u, s
+
+int64_t address(const Tensor &x) { return reinterpret_cast<int64_t>(x.data_ptr()); }
+int64_t address(const c10::DataPtr &x) { return reinterpret_cast<int64_t>(x.get()); }
+py::object borrowed(PyObject *x) { return py::reinterpret_borrow<py::object>(x); }
 
 struct Driver {
   // cuLaunchKernel, cuCtxGetCurrent, cuDevicePrimaryCtxRetain, cuCtxSetCurrent
@@ -102,8 +127,13 @@ void run_program(const Driver &driver, const Program &program, const int64_t *ba
   }
 }
 
-struct Plan : PlanBase {
-  using PlanBase::PlanBase;
+// All that follows from the shapes and weights. Held by every backward that will need it.
+struct Plan : c10::intrusive_ptr_target {
+  const Plan *self = this;
+  c10::Device device = c10::kCPU;
+  Sizes y_shape, batch;
+  std::vector<Sizes> shapes;  // of the gradients by c, d, u, s as kernels write them
+  std::vector<Sizes> strides; // of the caller's c, d, u, s
   Driver driver;
   c10::Allocator *memory; // PyTorch's own of the device
   c10::DispatchKey key;
@@ -111,12 +141,33 @@ struct Plan : PlanBase {
   // Made when first needed: row gradients by which of them are wanted, then the adjoint.
   mutable std::array<std::atomic<Program *>, 17> backward{};
   int64_t factor_size, scratch_size, adjoint_scratch, verdicts;
-  bool together; // adjoint solve and row gradients are one program
-  bool held;     // the adjoint solution stays in the scratch
+  bool together;                          // adjoint solve and row gradients are one program
+  bool held;                              // the adjoint solution stays in the scratch
   PyObject *program_for, *differentiable; // callables
+
+  explicit Plan(const py::dict &x)
+      : device(x["device"].cast<std::string>()), y_shape(x["y_shape"].cast<Sizes>()),
+        batch(x["batch"].cast<Sizes>()), shapes(x["shapes"].cast<std::vector<Sizes>>()),
+        strides(x["strides"].cast<std::vector<Sizes>>()), driver(driver_of(x["functions"])),
+        solve(read_program(x["solve"])), factor_size(x["factor_size"].cast<int64_t>()),
+        scratch_size(x["scratch_size"].cast<int64_t>()),
+        adjoint_scratch(x["adjoint_scratch"].cast<int64_t>()),
+        verdicts(x["verdicts"].cast<int64_t>()), together(x["together"].cast<bool>()),
+        held(x["held"].cast<bool>()) {
+    const Tensor some = at::empty({1}, at::TensorOptions(device).dtype(at::kDouble));
+    memory = some.storage().allocator();
+    TORCH_CHECK(memory, "no allocator of ", device);
+    key = some.options().computeDispatchKey();
+    program_for = py::object(x["program_for"]).release().ptr();
+    differentiable = py::object(x["differentiable"]).release().ptr();
+  }
 
   ~Plan() override {
     for (auto &program : backward) delete program.load();
+    if (!Py_IsInitialized()) return;
+    py::gil_scoped_acquire gil;
+    Py_DECREF(program_for);
+    Py_DECREF(differentiable);
   }
 
   void run(const Program &program, const Bases &bases, c10::Device device) const {
@@ -135,8 +186,30 @@ struct Plan : PlanBase {
 };
 using PlanPtr = c10::intrusive_ptr<Plan>;
 
+// A plan as a tensor: the only way to keep an object that compiled autograd can carry.
+Tensor token_of(const PlanPtr &plan) {
+  return at::from_blob(plan.get(), {int64_t(sizeof(Plan))}, [plan](void *) {}, at::kByte);
+}
+const Plan &plan_of(const c10::IValue &token) {
+  const Plan &plan = *static_cast<const Plan *>(token.toTensor().const_data_ptr());
+  TORCH_CHECK(plan.self == &plan, "what smnn keeps for a derivative was copied.");
+  return plan;
+}
+
+// The gradient by `x`, from that by its broadcast form with one batch axis.
+Tensor summed(const Tensor &g, const Tensor &x, const Plan &plan) {
+  if (g.sizes() == x.sizes()) return g;
+  if (g.numel() == x.numel()) return g.view(x.sizes());
+  Sizes full(plan.batch), own(x.sizes().vec());
+  full.insert(full.end(), g.sizes().begin() + 1, g.sizes().end());
+  if (own.size() < full.size()) own.push_back(1); // one step for all variables
+  return at::sum_to(g.view(full), own).view(x.sizes());
+}
+
+// Memory of a tensor that kernels will write, without the way through the dispatcher.
 Tensor made(const Plan &plan, c10::IntArrayRef sizes, at::ScalarType kind = at::kDouble) {
-  return made(sizes, plan.memory, plan.key, kind);
+  return at::detail::empty_generic(sizes, plan.memory, c10::DispatchKeySet(plan.key), kind,
+                                   std::nullopt);
 }
 
 // A part of the memory of another tensor, as a tensor of its own.
@@ -148,9 +221,8 @@ Tensor part(const Tensor &whole, int64_t from, c10::IntArrayRef sizes, at::Scala
   return out;
 }
 
-// What a solve tells besides y: the factor, and `verdicts` for who wants them.
-struct Told {
-  bool wanted;
+// Results besides y: the factor, and pivots, their places and a status for each sample.
+struct Found {
   Tensor factor, verdicts;
 
   Tensor row(int64_t i, int64_t B, at::ScalarType kind) const {
@@ -158,23 +230,22 @@ struct Told {
   }
 };
 
-Tensor solve(const Plan &plan, const Inputs &x, Told &told) {
+Tensor solve(const Plan &plan, const Inputs &x, Found &found) {
   const c10::Device device = x[0]->device();
   c10::OptionalDeviceGuard guard(device);
   const int64_t B = plan.y_shape[0], count = plan.verdicts, words = (2 * count + 1) * B;
   Tensor y = made(plan, plan.y_shape);
-  const int64_t extra = plan.scratch_size + (told.wanted ? 0 : words);
+  const int64_t extra = plan.scratch_size;
   const bool apart = 8 * extra > LITTLE;
-  told.factor = made(plan, {plan.factor_size + (apart ? 0 : extra)});
-  if (!apart) told.factor.unsafeGetTensorImpl()->set_sizes_contiguous({plan.factor_size});
+  found.factor = made(plan, {plan.factor_size + (apart ? 0 : extra)});
+  if (!apart) found.factor.unsafeGetTensorImpl()->set_sizes_contiguous({plan.factor_size});
   c10::DataPtr scratch;
   if (apart) scratch = plan.memory->allocate(8 * extra);
   Bases bases{};
   for (int i = 0; i < 4; i++) bases[C + i] = address(*x[i]);
-  bases[Y] = address(y), bases[FACTOR] = address(told.factor);
+  bases[Y] = address(y), bases[FACTOR] = address(found.factor);
   bases[SCRATCH] = apart ? address(scratch) : bases[FACTOR] + 8 * plan.factor_size;
-  bases[RCOND] = bases[SCRATCH] + 8 * plan.scratch_size;
-  if (told.wanted) bases[RCOND] = address(told.verdicts = made(plan, {words}, at::kLong));
+  bases[RCOND] = address(found.verdicts = made(plan, {words}, at::kLong));
   bases[WEAKEST] = bases[RCOND] + 8 * B * count;
   bases[STATUS] = bases[WEAKEST] + 8 * B * count;
   plan.run(plan.solve, bases, device);
@@ -208,6 +279,18 @@ int64_t make_little(const Plan &plan, int wanted, int64_t more, variable_list &o
   return address(whole) + 8 * words;
 }
 
+// What `SolveOnGpu` keeps. PyTorch knows once that is released, unless the
+// backward then failed.
+variable_list kept(const AutogradContext &ctx) {
+  variable_list saved = ctx.get_saved_variables();
+  TORCH_CHECK(saved.size() == 6, "what smnn kept for this derivative was given back when it failed ",
+              "before. Solve again, or pass retain_graph=True.");
+  return saved;
+}
+
+// Gives back all that autograd keeps for a backward; empty if there may be another one.
+using Release = std::function<void()>;
+
 struct SolveOnGpu : torch::autograd::Function<SolveOnGpu> {
   static variable_list backward(AutogradContext *ctx, const variable_list &grads,
                                 const Release &release = {}) {
@@ -216,7 +299,7 @@ struct SolveOnGpu : torch::autograd::Function<SolveOnGpu> {
     for (int i = 0; i < 4; i++) wanted |= ctx->needs_input_grad(i) << i;
     Tensor gy = grads[0];
     if (!gy.defined() || !wanted) return out;
-    const Plan &plan = plan_of<Plan>(ctx->saved_data["plan"]);
+    const Plan &plan = plan_of(ctx->saved_data["plan"]);
     variable_list saved = kept(*ctx);
     if (at::GradMode::is_enabled()) {
       py::gil_scoped_acquire gil;
@@ -227,7 +310,7 @@ struct SolveOnGpu : torch::autograd::Function<SolveOnGpu> {
         if (wanted >> i & 1) out[i] = found[i].cast<Tensor>();
       return out;
     }
-    for (int i = 0; i < 4; i++) saved[i] = laid_out(saved[i], plan.layouts[i].second);
+    for (int i = 0; i < 4; i++) saved[i] = laid_out(saved[i], plan.strides[i]);
     const Tensor &y = saved[4];
     c10::OptionalDeviceGuard guard(y.device());
     if (gy._is_zerotensor())
@@ -265,47 +348,103 @@ struct SolveOnGpu : torch::autograd::Function<SolveOnGpu> {
   }
 };
 
-struct Handle {
-  PlanPtr plan;
-  c10::IValue token;
+bool followed(const Inputs &x) {
+  return at::GradMode::is_enabled() && (x[0]->requires_grad() || x[1]->requires_grad() ||
+                                        x[2]->requires_grad() || x[3]->requires_grad());
+}
 
-  bool fits(const Inputs &x) const { return plan->fits(x); }
-
-  PyObject *call(const Inputs &x, Want want) const {
-    Told told{want > SOLUTION};
-    Tensor y;
-    {
-      py::gil_scoped_release gil;
-      y = followed(x) ? solve_followed<SolveOnGpu>(*plan, token, x, told) : solve(*plan, x, told);
-    }
-    if (!told.wanted) return THPVariable_Wrap(y);
-    const int64_t B = plan->y_shape[0], count = plan->verdicts;
-    const Tensor status = told.row(2 * count, B, at::kLong);
-    const Tensor rcond = told.row(count - 1, B, at::kDouble);
-    const Tensor weakest = told.row(2 * count - 1, B, at::kLong);
-    return want == INFO ? tuple(y, status, rcond, weakest)
-                        : tuple(y, told.factor, status, rcond, weakest);
+// What autograd keeps of a solve.
+struct SolveNode : torch::autograd::CppNode<SolveOnGpu> {
+  variable_list apply(variable_list &&grads) override {
+    std::lock_guard<std::mutex> lock(this->mutex_);
+    if (torch::autograd::get_current_graph_task_keep_graph())
+      return SolveOnGpu::backward(&this->ctx_, grads);
+    return SolveOnGpu::backward(&this->ctx_, grads, [this] {
+      this->ctx_.save_for_backward({});
+      this->save_variables_to_ctx();
+    });
+  }
+  std::string name() const override {
+    static const std::string found = c10::demangle(typeid(SolveOnGpu).name());
+    return found;
   }
 };
 
+template <class Node> auto new_node() {
+  using Pointer = decltype(torch::autograd::Edge::function); // it depends on the version of PyTorch
+  if constexpr (std::is_same_v<Pointer, std::shared_ptr<torch::autograd::Node>>)
+    return std::shared_ptr<Node>(new Node(), [](Node *x) { deleteNode(x); });
+  else
+    return c10::make_intrusive<Node>();
+}
+
+// A solve that autograd follows. `SolveOnGpu::apply` would do the same for any arguments and results,
+// which takes longer than to launch a kernel.
+Tensor solve_followed(const Plan &plan, const c10::IValue &token, const Inputs &x, Found &found) {
+  Tensor y;
+  {
+    at::NoGradGuard guard;
+    y = solve(plan, x, found);
+    if (y.is_view()) y = y.clone();
+  }
+  auto node = new_node<SolveNode>();
+  node->set_next_edges(torch::autograd::collect_next_edges(*x[0], *x[1], *x[2], *x[3]));
+  node->set_ctx_grad_fn(node);
+  node->is_variable_input_.assign(4, true); // for compiled autograd, as what follows
+  auto &ctx = node->ctx_;
+  ctx.save_for_backward({*x[0], *x[1], *x[2], *x[3], y, found.factor});
+  ctx.saved_data["plan"] = token;
+  ctx.set_materialize_grads(false);
+  torch::autograd::set_history(y, node);
+  node->save_variables_to_ctx();
+  return y;
+}
+
+struct Handle {
+  PlanPtr plan;
+  c10::IValue token;
+};
+
+// `plan(c, d, u, s)` for tensors of its layout gives y, the factor, status, rcond and weakest. Not by
+// pybind11, which takes longer to find its way to a function than the function takes.
+PyObject *called(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+  HANDLE_TH_ERRORS
+  const auto &handle = *static_cast<Handle *>(PyCapsule_GetPointer(self, nullptr));
+  const Plan &plan = *handle.plan;
+  TORCH_CHECK_TYPE(count == 4, "expected c, d, u, s");
+  Inputs x;
+  for (int i = 0; i < 4; i++) {
+    TORCH_CHECK_TYPE(THPVariable_Check(args[i]), "expected tensors");
+    x[i] = &THPVariable_Unpack(args[i]);
+    TORCH_CHECK(!x[i]->_is_zerotensor() || !x[i]->numel(), "cdus"[i],
+                " is a ZeroTensor, without memory. Pass torch.zeros instead.");
+  }
+  Found found;
+  Tensor y;
+  {
+    py::gil_scoped_release gil;
+    y = followed(x) ? solve_followed(plan, handle.token, x, found) : solve(plan, x, found);
+  }
+  const int64_t B = plan.y_shape[0], last = plan.verdicts;
+  const auto wrapped = [](const Tensor &x) {
+    return py::reinterpret_steal<py::object>(THPVariable_Wrap(x));
+  };
+  return py::make_tuple(wrapped(y), wrapped(found.factor),
+                        wrapped(found.row(2 * last, B, at::kLong)),
+                        wrapped(found.row(last - 1, B, at::kDouble)),
+                        wrapped(found.row(2 * last - 1, B, at::kLong)))
+      .release()
+      .ptr();
+  END_HANDLE_TH_ERRORS
+}
+
 py::object make(const py::dict &x) {
+  static PyMethodDef method{
+      "plan", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&called)), METH_FASTCALL,
+      nullptr};
   auto plan = c10::make_intrusive<Plan>(x);
-  plan->driver = driver_of(x["functions"]);
-  plan->solve = read_program(x["solve"]);
-  plan->device = c10::Device(x["device"].cast<std::string>());
-  const Tensor some = at::empty({1}, at::TensorOptions(plan->device).dtype(at::kDouble));
-  plan->memory = some.storage().allocator();
-  TORCH_CHECK(plan->memory, "no allocator of ", plan->device);
-  plan->key = some.options().computeDispatchKey();
-  plan->factor_size = x["factor_size"].cast<int64_t>();
-  plan->scratch_size = x["scratch_size"].cast<int64_t>();
-  plan->adjoint_scratch = x["adjoint_scratch"].cast<int64_t>();
-  plan->verdicts = x["verdicts"].cast<int64_t>();
-  plan->together = x["together"].cast<bool>();
-  plan->held = x["held"].cast<bool>();
-  plan->program_for = plan->hold(x["program_for"]);
-  plan->differentiable = plan->hold(x["differentiable"]);
-  return callable(Handle{plan, token_of(plan)});
+  py::capsule self(new Handle{plan, token_of(plan)}, [](void *x) { delete static_cast<Handle *>(x); });
+  return py::reinterpret_steal<py::object>(PyCFunction_New(&method, self.ptr()));
 }
 
 // Launches that Python asks for, all of them in one call.

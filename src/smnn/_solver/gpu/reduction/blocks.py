@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from smnn._solver.gpu.emit import Source
-from smnn._solver.taylor import unit_link
+from smnn._solver.rows import unit_link
 
 LANES = 32
 LOCAL_ARGUMENTS = ["B", "T", "Q", "high", "per", "extra", "own", "local_ptr"]

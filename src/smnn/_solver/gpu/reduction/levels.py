@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from smnn._solver.gpu.reduction.blocks import Kind
 from smnn._solver.gpu.reduction.level import form_for
+from smnn._solver.problem import Problem
 
 
 class Shape(NamedTuple):
@@ -85,6 +86,19 @@ class Sizes(NamedTuple):
     def at_once(self) -> bool:
         """Whether a program has room for a matrix of every level."""
         return all(form_for(x.M, x.rows) is not None for x in self.levels)
+
+
+def shape_of(problem: Problem) -> Shape:
+    """The chain of blocks of a problem; `d` and `u` are not used."""
+    return chain_of(*problem.y_shape, problem.reach)
+
+
+def sizes_of(problem: Problem) -> Sizes:
+    """What the launches for a problem depend on."""
+    B, T, Q, V, m = problem.c.shape
+    T_init, m_init = problem.u.shape[1], problem.u.shape[3]
+    varying = m > 1 and problem.w_smooth.stride(-1) != 0
+    return Sizes(B, T, Q, V, m, T_init, m_init, problem.reach, varying)
 
 
 class Level(NamedTuple):

@@ -1,25 +1,116 @@
-"""The launches that work off an odd-even reduction (`solve.py`)."""
+"""The kernels of odd-even reduction with their arguments, and the launches of one (`solve.py`)."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from smnn._solver.gpu.emit import Source
+from smnn._solver.gpu.launch import Kernel, Launch, Program, Slot, slots_of
+from smnn._solver.gpu.reduction import blocks, refine, triangle
 from smnn._solver.gpu.reduction import level as matrices
 from smnn._solver.gpu.reduction import substitute as source
-from smnn._solver.gpu.reduction import triangle
 from smnn._solver.gpu.reduction.blocks import LANES
 from smnn._solver.gpu.reduction.levels import Level, Shape, Sizes, levels
-from smnn._solver.gpu.strategy import Layout, numbers, slots_of
-
-if TYPE_CHECKING:
-    from smnn._solver.gpu.launch import Launch, Program, Slot
+from smnn._solver.gpu.strategy import INPUT_ARGUMENTS, VARYING_ARGUMENTS, Scratch, numbers
 
 LARGEST_OF_A_WARP = 64
 """Unknowns of a block that one warp substitutes."""
-Place = Callable[[str], "Slot"]
+Place = Callable[[str], Slot]
 """Where what is known by a name lies."""
+
+
+# ---------------------------------------------------------------- kernels
+
+
+def _kernel(
+    name: str,
+    arguments: list[str],
+    write: Callable[..., None],
+    *what: object,
+    fused: bool = True,
+) -> Kernel:
+    out = Source()
+    write(out, *what)
+    return Kernel(name, out, arguments, fused=fused)
+
+
+@functools.cache
+def block_kernels(kind: blocks.Kind) -> tuple[Kernel, Kernel]:
+    """Rows of blocks, and of the links between them."""
+    given = [*INPUT_ARGUMENTS, *(VARYING_ARGUMENTS if kind.varying else [])]
+    return (
+        _kernel("block_rows", [*blocks.LOCAL_ARGUMENTS, *given], blocks.local_body, kind),
+        _kernel("link_rows", [*blocks.LINK_ARGUMENTS, *given], blocks.link_body, kind),
+    )
+
+
+@functools.cache
+def level_kernel(form: matrices.Form) -> Kernel:
+    """A level whose matrices have room in registers."""
+    return _kernel("reduction_level", matrices.arguments(form), matrices.level_body, form)
+
+
+@functools.cache
+def row_kernels() -> tuple[Kernel, Kernel]:
+    """How large rows are; and the rows, in that order."""
+    arguments, write = source.ROW_ARGUMENTS, functools.partial(source.rows_body, ordered=False)
+    return (
+        _kernel("reduction_sizes", arguments, write),
+        _kernel(
+            "reduction_rows",
+            [*arguments, "a_ptr"],
+            functools.partial(source.rows_body, ordered=True),
+        ),
+    )
+
+
+@functools.cache
+def substitution_kernels(warps: int) -> tuple[Kernel, Kernel]:
+    """Forward and back, for the blocks of a level, with so many warps for each."""
+    return (
+        _kernel("reduction_forward", source.FORWARD_ARGUMENTS, source.forward_body, warps),
+        _kernel("reduction_back", source.BACK_ARGUMENTS, source.back_body, warps),
+    )
+
+
+@functools.cache
+def small_substitution_kernels(M: int) -> tuple[Kernel, Kernel]:
+    """The same with a lane for each of at most 32 unknowns."""
+    return (
+        _kernel("small_forward", source.SMALL_FORWARD_ARGUMENTS, source.small_forward_body, M),
+        _kernel("small_back", source.SMALL_BACK_ARGUMENTS, source.small_back_body, M),
+    )
+
+
+@functools.cache
+def triangle_kernel(form: triangle.Form) -> Kernel:
+    """Reflections of some columns, on chunks of that form."""
+    return _kernel("triangle", triangle.ARGUMENTS, triangle.triangle_body, form)
+
+
+@functools.cache
+def residual_kernel() -> Kernel:
+    """What a solution leaves of the rows.
+
+    Terms that cancel each other do so only if each product is rounded like the other.
+    """
+    arguments, write = refine.RESIDUAL_ARGUMENTS, refine.residual_body
+    return _kernel("reduction_residual", arguments, write, fused=False)
+
+
+@functools.cache
+def verdict_kernels() -> tuple[Kernel, Kernel, Kernel]:
+    """The smallest pivot of each block; of each sequence; and its solution, if it has one."""
+    return (
+        _kernel("reduction_ratios", refine.RATIO_ARGUMENTS, refine.ratio_body),
+        _kernel("reduction_judge", refine.JUDGE_ARGUMENTS, refine.judge_body),
+        _kernel("reduction_final", refine.FINAL_ARGUMENTS, refine.final_body),
+    )
+
+
+# ---------------------------------------------------------------- launches
 
 
 def _parts(x: int, size: int = LANES) -> int:
@@ -27,15 +118,13 @@ def _parts(x: int, size: int = LANES) -> int:
 
 
 def _block_launches(sizes: Sizes, strides: Any, place: Place) -> list[Launch]:
-    from smnn._solver.gpu.launch import Launch
-    from smnn._solver.gpu.reduction import kernels
 
     B, N, M, _ = sizes.shape
     values = numbers(strides) | slots_of("c", "d", "u", "s", "wg", "wi", "scale", "wt", "K", "KF")
     values |= {"B": B, "N": N, "T": sizes.T, "Q": sizes.Q, "per": sizes.per, "own": sizes.own}
     values |= {"extra": sizes.extra, "start": int(sizes.T_init == 1)}
     values |= {"local_ptr": place("local"), "link_ptr": place("link")}
-    local, link = kernels.block_kernels(sizes.kind)
+    local, link = block_kernels(sizes.kind)
     out = []
     for kernel, count, rows, width in (
         (local, N, sizes.own, M + 1),
@@ -61,9 +150,6 @@ def _sources(shape: Shape, level: Level, local: Slot) -> dict[str, int | Slot]:
 
 def _level_launches(sizes: Sizes, place: Place) -> list[Launch]:
     """Every level, from what the one before has left."""
-    from smnn._solver.gpu.launch import Launch
-    from smnn._solver.gpu.reduction import kernels
-
     shape, every = sizes.shape, sizes.levels
     B, _, M, _ = shape
     line, here, out = 2 * M + 2, 0, []
@@ -83,7 +169,7 @@ def _level_launches(sizes: Sizes, place: Place) -> list[Launch]:
             "here": here,
         }  # fmt: skip
         width = LANES * form.warps
-        out.append(Launch(kernels.level_kernel(form), width * B * level.blocks, width, values))
+        out.append(Launch(level_kernel(form), width * B * level.blocks, width, values))
         if not level.apart and i + 1 < len(every) and every[i + 1].apart:
             outer_rows = level.slots
             outer = link._replace(offset=link.offset + level.left * B * level.slots * line)
@@ -99,15 +185,10 @@ def _rest_size(shape: Shape, level: Level) -> int:
 
 def _substitution(shape: Shape, place: Place, y: Slot, g: Slot | None = None) -> list[Launch]:
     """`R y = z` from the last level to the first; before it, `R^T z = g` the other way."""
-    from smnn._solver.gpu.launch import Launch
-    from smnn._solver.gpu.reduction import kernels
-
     B, N, M, wanted = shape
     warps = 1 if M <= LARGEST_OF_A_WARP else 4
     lanes, small = LANES * warps, M <= LANES
-    forward, back = (
-        kernels.small_substitution_kernels(M) if small else kernels.substitution_kernels(warps)
-    )
+    forward, back = small_substitution_kernels(M) if small else substitution_kernels(warps)
     up: list[Launch] = []
     down: list[Launch] = []
     first = 0
@@ -129,9 +210,6 @@ def _substitution(shape: Shape, place: Place, y: Slot, g: Slot | None = None) ->
 
 def _refinement(sizes: Sizes, strides: Any, place: Place) -> list[Launch]:
     """Solution, its correction by the residual of the rows, and a verdict."""
-    from smnn._solver.gpu.launch import Launch
-    from smnn._solver.gpu.reduction import kernels
-
     shape = sizes.shape
     B, N, M, wanted = shape
     y, better, g = (place(name) for name in ("y", "better", "residual"))
@@ -145,12 +223,12 @@ def _refinement(sizes: Sizes, strides: Any, place: Place) -> list[Launch]:
         values[f"{name}_ptr"] = place(name)
     values |= slots_of("s")
     n = wanted // sizes.T
-    ratios, judge, final = kernels.verdict_kernels()
+    ratios, judge, final = verdict_kernels()
     lanes = 128 if N <= 1024 else 1024  # a program for each sequence, however long
     per_sequence = values | {"n": n, "few": _parts(N, lanes), "high": _parts(n, lanes)}
     return [
         *_substitution(shape, place, y),
-        Launch(kernels.residual_kernel(), 128 * B * N, 128, values),
+        Launch(residual_kernel(), 128 * B * N, 128, values),
         *_substitution(shape, place, better, g),
         Launch(ratios, 128 * B * N, 128, values),
         Launch(judge, lanes * B, lanes, per_sequence),
@@ -178,13 +256,11 @@ def _rests(sizes: Sizes, links: tuple[int, int]) -> list[tuple[int, int]]:
 
 def _layout(sizes: Sizes) -> tuple[Place, int, bool]:
     """Places of a solve in one piece of scratch, its size, and whether links are written over."""
-    from smnn._solver.gpu.launch import Slot
-
-    shape, scratch = sizes.shape, Layout()
+    shape, scratch = sizes.shape, Scratch()
     B, N, M, wanted = shape
     at = {"local": scratch.take(N * B * sizes.own * (M + 2)), "z": scratch.take(N * B * M)}
     at["link"] = scratch.take((N + 1) * B * sizes.slots * (2 * M + 2))
-    links, later = (at["link"], scratch.size), Layout(scratch.size)
+    links, later = (at["link"], scratch.size), Scratch(scratch.size)
     rests = _rests(sizes, links)
     at |= {f"rest{i}": low for i, (low, _) in enumerate(rests)}
     for name, size in finishing(shape).items():  # when no level needs what another has left
@@ -207,8 +283,6 @@ def finishing(shape: Shape) -> dict[str, int]:
 @functools.lru_cache(maxsize=256)
 def solve_program(sizes: Sizes, strides: Any) -> tuple[Program, int]:
     """Launches of a solve whose matrices have room in registers, and the scratch they need."""
-    from smnn._solver.gpu.launch import Program
-
     place, scratch, again = _layout(sizes)
     blocks = _block_launches(sizes, strides, place)
     launches = [*blocks, *_level_launches(sizes, place)]
@@ -220,25 +294,19 @@ def solve_program(sizes: Sizes, strides: Any) -> tuple[Program, int]:
 @functools.lru_cache(maxsize=256)
 def blocks_program(sizes: Sizes, strides: Any) -> Program:
     """Rows of blocks and links."""
-    from smnn._solver.gpu.launch import Program, Slot
-
     return Program(_block_launches(sizes, strides, Slot))
 
 
 @functools.lru_cache(maxsize=256)
 def refine_program(sizes: Sizes, strides: Any) -> Program:
     """All that follows the last level."""
-    from smnn._solver.gpu.launch import Program, Slot
-
     return Program(_refinement(sizes, strides, Slot))
 
 
 @functools.lru_cache(maxsize=256)
 def adjoint_program(shape: Shape) -> tuple[Program, int]:
     """Launches of an adjoint solve, and the scratch they need."""
-    from smnn._solver.gpu.launch import Program, Slot
-
-    scratch = Layout()
+    scratch = Scratch()
     at = {"z": scratch.take(shape.N * shape.B * shape.M)}
     at["spill"] = scratch.take(2 * shape.N * shape.B * shape.M)
 
@@ -254,9 +322,6 @@ def adjoint_program(shape: Shape) -> tuple[Program, int]:
 @functools.lru_cache(maxsize=512)
 def rows_program(shape: Shape, level: Level) -> Program:
     """Put the rows of a level together, the largest first."""
-    from smnn._solver.gpu.launch import Launch, Program, Slot
-    from smnn._solver.gpu.reduction import kernels
-
     B, M = shape.B, shape.M
     width, count = 3 * M + 1, level.rows
     if level.step == 1:
@@ -270,7 +335,7 @@ def rows_program(shape: Shape, level: Level) -> Program:
         "outer_sr": 2 * M + 1, "sizes_ptr": Slot("sizes"), "a_ptr": Slot("a"),
     }  # fmt: skip
     lanes = 128 * B * level.blocks * _parts(count)
-    return Program([Launch(kernel, lanes, 128, values) for kernel in kernels.row_kernels()])
+    return Program([Launch(kernel, lanes, 128, values) for kernel in row_kernels()])
 
 
 def kept(alone: bool) -> int:
@@ -283,9 +348,6 @@ def triangle_programs(
     count_of: int, count: int, width: int, columns: int, alone: bool
 ) -> list[tuple[int, int, Program]]:
     """For so many matrices, from which column to which one, and how: block by block if `alone`."""
-    from smnn._solver.gpu.launch import Launch, Program, Slot
-    from smnn._solver.gpu.reduction import kernels
-
     block = triangle.WIDE_BLOCK if alone else columns
     found: dict[int, list[Launch]] = {}
     values: dict[str, int | Slot] = {
@@ -297,6 +359,6 @@ def triangle_programs(
         own = values | dict(zip(turn._fields[1:], turn[1:], strict=True))
         start = min(turn.high, columns - 1) // block * block
         found.setdefault(start, []).append(
-            Launch(kernels.triangle_kernel(turn.form), lanes * count_of * turn.chunks, lanes, own)
+            Launch(triangle_kernel(turn.form), lanes * count_of * turn.chunks, lanes, own)
         )
     return [(x, min(x + block, columns), Program(launches)) for x, launches in found.items()]

@@ -5,6 +5,7 @@ Rows of blocks and of the links between them lie as `blocks.py` has written them
 
 from __future__ import annotations
 
+from smnn._solver.diagnostics import SMALLEST_PIVOT
 from smnn._solver.gpu.emit import Source
 from smnn._solver.gpu.reduction.blocks import tile
 
@@ -160,7 +161,7 @@ def judge_body(out: Source) -> None:
         out("wrong = tl.where(tl.abs(x) < float('inf'), wrong, 1.0)")
     out("ratio = zero + low")
     out("finite = (zero + tl.max(wrong, axis=0)) == 0.0")
-    out("code = tl.where(ratio > 1e-14, tl.where(finite, 0, 2), 3)")
+    out(f"code = tl.where(ratio > {SMALLEST_PIVOT}, tl.where(finite, 0, 2), 3)")
     out(f"code = tl.where(ratio == {NO_NUMBER}, 2, code)")
     out(f"code = tl.where(ratio == {BAD_STEP}, 1, code)")
     out(f"ratio = tl.where(ratio == {NO_NUMBER}, float('nan'), ratio)")

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from smnn._solver.base import Solved, in_memory, nothing
-from smnn._solver.gpu.reduction.levels import Shape, Sizes, chain_of
+from smnn._solver.diagnostics import Diagnostics, nothing
+from smnn._solver.gpu.reduction.levels import Sizes, shape_of, sizes_of
 from smnn._solver.gpu.reduction.programs import (
     adjoint_program,
     blocks_program,
@@ -27,6 +27,7 @@ from smnn._solver.gpu.reduction.programs import (
     triangle_programs,
 )
 from smnn._solver.gpu.reduction.triangle import form_for
+from smnn._solver.plan import Solved, in_memory
 from smnn._solver.problem import Problem
 
 MANY = 3_000_000
@@ -63,19 +64,6 @@ def _part_to_triangles(a: Tensor, columns: int, *, alone: bool) -> None:
             rest.baddbmm_(V.mT, along, alpha=-1)
 
 
-def shape_of(problem: Problem) -> Shape:
-    """The chain of blocks of a problem; its `d` and `u` do not matter."""
-    return chain_of(*problem.y_shape, 2 if problem.scheme == "central" else 1)
-
-
-def sizes_of(problem: Problem) -> Sizes:
-    """What the launches for a problem depend on."""
-    B, T, Q, V, m = problem.c.shape
-    T_init, m_init = problem.u.shape[1], problem.u.shape[3]
-    varying = m > 1 and problem.w_smooth.stride(-1) != 0
-    return Sizes(B, T, Q, V, m, T_init, m_init, 2 if problem.scheme == "central" else 1, varying)
-
-
 def solve(problem: Problem, tensors: dict[str, Tensor], strides: Any) -> Solved:
     """Reduce to nothing, substitute back, refine once with the residual of the rows.
 
@@ -103,7 +91,7 @@ def solve(problem: Problem, tensors: dict[str, Tensor], strides: Any) -> Solved:
         tensors["z"] = _reduce(sizes, tensors)
         tensors |= {name: new(size) for name, size in finishing(sizes.shape).items()}
         refine_program(sizes, strides).run(tensors)
-    return Solved(y, factor, rcond, weakest, status)
+    return Solved(y, factor, Diagnostics(status, rcond, weakest))
 
 
 def _reduce(sizes: Sizes, tensors: dict[str, Tensor]) -> Tensor:

@@ -7,11 +7,12 @@ teams that start from both ends, each keeps what it finds as it sees it, in its 
 
 from __future__ import annotations
 
+from smnn._solver.diagnostics import SMALLEST_PIVOT
 from smnn._solver.gpu.emit import Source
 from smnn._solver.gpu.lane.eliminate import Spec, factor_cells
 from smnn._solver.gpu.team.columns import Columns, Row, Rows, Walk, reflect
 from smnn._solver.gpu.team.substitute import back_body
-from smnn._solver.taylor import unit_link
+from smnn._solver.rows import unit_link
 
 
 def _per_lane(columns: Columns, spec: Spec) -> None:
@@ -322,7 +323,7 @@ def solve_body(out: Source, spec: Spec, team: int) -> None:
             judge.take(rows, time, there)
             _keep(columns, blocks, rows, [None] * n, time, there)
     judge.conclude()
-    out("poison = tl.where(ratio > 1e-14, 0.0, float('nan')).to(tl.float64)")
+    out(f"poison = tl.where(ratio > {SMALLEST_PIVOT}, 0.0, float('nan')).to(tl.float64)")
     out("tl.debug_barrier()")
     back_body(walk, n, reach, "y_ptr")
     out(f"infinite = (lane < {n}) & ~(tl.abs(y0) < float('inf'))")
@@ -330,6 +331,8 @@ def solve_body(out: Source, spec: Spec, team: int) -> None:
     out(f"finite = {infinite} == 0")
     if walk.orders:
         out(f"finite = finite & ({walk.other(infinite)} == 0)")
-    out("code = tl.where(finite | (ratio <= 1e-14), tl.where(ratio > 1e-14, 0, 3), 2)")
+    out(
+        f"code = tl.where(finite | (ratio <= {SMALLEST_PIVOT}), tl.where(ratio > {SMALLEST_PIVOT}, 0, 3), 2)"
+    )
     out("code = tl.where(bad_step, 1, code)")
     out("tl.store(status_ptr + b + lane * 0, code.to(tl.int64), mask=first)")

@@ -11,6 +11,7 @@ for the time before last, `b` for the last time and `c` for the new one. A turn 
 
 from __future__ import annotations
 
+from smnn._solver.diagnostics import SMALLEST_PIVOT
 from smnn._solver.gpu.emit import Source
 from smnn._solver.gpu.lane.eliminate import Spec
 from smnn._solver.gpu.tile.rows import central_rows, governing_rows, initial_rows, link_rows
@@ -207,11 +208,13 @@ def solve_body(out: Source, spec: Spec, form: Shape) -> None:
 def substitute(tiles: Tiles) -> None:
     """Back substitution after the verdict, and what became of the sequence."""
     out, n = tiles.out, tiles.n
-    out("poison = tl.where(ratio > 1e-14, 0.0, float('nan')).to(tl.float64)")
+    out(f"poison = tl.where(ratio > {SMALLEST_PIVOT}, 0.0, float('nan')).to(tl.float64)")
     out("tl.debug_barrier()")
     back_body(out, n, tiles.spec.reach, tiles.form.warps)
     wrong = " | ".join(f"((col{k} < {n}) & ~(tl.abs(y0_{k}) < float('inf')))" for _, k in tiles.own)
     out(f"finite = tl.sum(({wrong}).to(tl.int32), axis=0) == 0")
-    out("code = tl.where(finite | (ratio <= 1e-14), tl.where(ratio > 1e-14, 0, 3), 2)")
+    out(
+        f"code = tl.where(finite | (ratio <= {SMALLEST_PIVOT}), tl.where(ratio > {SMALLEST_PIVOT}, 0, 3), 2)"
+    )
     out("code = tl.where(bad_step, 1, code)")
     out("tl.store(status_ptr + b, code.to(tl.int64))")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from smnn._solver.gpu.emit import Source
 from smnn._solver.gpu.lane.eliminate import Spec
-from smnn._solver.gpu.row_gradients import TENSORS
+from smnn._solver.gpu.lane.row_gradients import TENSORS
 from smnn._solver.gpu.tile.tiles import Shape, Tiles
 
 ROWS = 8

@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from smnn._solver.gpu.emit import Source, inverse_root, reflection, together, total
+from smnn._solver.gpu.emit import Source, interpreted, inverse_root, reflection, together, total
 from smnn._solver.gpu.lane.eliminate import Spec, factor_cells
-from smnn._solver.gpu.mode import interpreted
 
 LANES = 32
 MUCH = 8

@@ -1,0 +1,406 @@
+"""The kernels with their arguments, and the launches that solve a problem."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+
+from smnn._solver.diagnostics import SMALLEST_PIVOT
+from smnn._solver.gpu.emit import Source
+from smnn._solver.gpu.lane.chain import chain_body
+from smnn._solver.gpu.lane.clock import Clock
+from smnn._solver.gpu.lane.eliminate import Spec, eliminate_body, verdict
+from smnn._solver.gpu.lane.row_gradients import TENSORS, TILE, rows_body, variables_body
+from smnn._solver.gpu.lane.substitute import back_body, forward_body
+from smnn._solver.gpu.lane.together import Together
+from smnn._solver.gpu.launch import Kernel, Launch, Program, Slot, slots_of
+from smnn._solver.gpu.strategy import (
+    FEWEST_LEVELS,
+    GRADIENTS,
+    INPUT_ARGUMENTS,
+    INPUTS,
+    LARGEST_ROW_IN_A_LANE,
+    SIZE_ARGUMENTS,
+    VARYING_ARGUMENTS,
+    Level,
+    Scratch,
+    numbers,
+    strides_of,
+    together,
+)
+from smnn._solver.gpu.team.eliminate import solve_body as wide_solve_body
+from smnn._solver.gpu.team.substitute import adjoint_body as wide_adjoint_body
+from smnn._solver.gpu.tile import panels, tiles
+from smnn._solver.gpu.tile.eliminate import solve_body as large_solve_body
+from smnn._solver.gpu.tile.eliminate_panels import solve_body as panel_solve_body
+from smnn._solver.gpu.tile.row_gradients import equations_body
+from smnn._solver.gpu.tile.substitute import adjoint_body as large_adjoint_body
+
+# ---------------------------------------------------------------- kernels
+
+_OF_ROWS = [
+    "y_ptr", *(a for a in INPUT_ARGUMENTS if not a.startswith(("scale", "wt"))),
+    "ws_ptr", *strides_of("ws", "btvr"), *(f"g{name}_ptr" for name in TENSORS),
+]  # fmt: skip
+"""What row gradients read besides the adjoint solution, and what they write."""
+
+
+def _finish(clock: Clock) -> None:
+    """Status of a whole sequence: bad step, singular, or not finite at its first or last time."""
+    out = clock.out
+    out("finite = tl.abs(y0) < float('inf')")
+    if clock.orders:
+        out(f"finite = finite & ({clock.other(out.new('finite.to(tl.int32)'))} > 0)")
+    out(
+        f"code = tl.where(finite | (ratio <= {SMALLEST_PIVOT}), tl.where(ratio > {SMALLEST_PIVOT}, 0, 3), 2)"
+    )
+    out("code = tl.where(bad_step, 1, code)")
+    out("tl.store(status_ptr + b, code.to(tl.int64), mask=first)")
+
+
+@functools.cache
+def solve_kernel(spec: Spec) -> Kernel:
+    """Elimination of whole sequences with substitution, or of pieces without."""
+    out = Source()
+    clock = Clock(out, spec.orders)
+    eliminate_body(clock, spec)
+    verdict(clock)
+    arguments = [
+        *SIZE_ARGUMENTS,
+        *INPUT_ARGUMENTS,
+        *(VARYING_ARGUMENTS if spec.varying else []),
+        "factor_ptr",
+        "z_ptr",
+    ]
+    if spec.left:
+        return Kernel(
+            "eliminate_pieces", out, [*arguments, "coupling_ptr", "rcond_ptr", "weakest_ptr"]
+        )
+    out(f"poison = tl.where(ratio > {SMALLEST_PIVOT}, 0.0, float('nan')).to(tl.float64)")
+    out("tl.debug_barrier()")
+    back_body(clock, spec.n, spec.reach, 0)
+    _finish(clock)
+    return Kernel(
+        "solve_whole", out, [*arguments, "y_ptr", "rcond_ptr", "weakest_ptr", "status_ptr"]
+    )
+
+
+@functools.cache
+def chain_kernel(k: int, left: bool, depth: int) -> Kernel:
+    """Elimination of a chain of separators, whole with substitution, or in pieces without."""
+    out = Source()
+    clock = Clock(out)
+    chain_body(out, k, left=left, depth=depth)
+    verdict(clock)
+    levels = [f"{letter}{i}" for i in range(depth) for letter in "NP"]
+    arguments = [
+        *SIZE_ARGUMENTS,
+        "in_ptr",
+        "n0",
+        *levels,
+        "factor_ptr",
+        "z_ptr",
+        "rcond_ptr",
+        "weakest_ptr",
+        "rcond_below_ptr",
+        "weakest_below_ptr",
+    ]
+    if left:
+        return Kernel("chain_pieces", out, [*arguments, "coupling_ptr"])
+    out("poison = zero")
+    out("tl.debug_barrier()")
+    back_body(clock, k, 1, 0)
+    return Kernel("chain_whole", out, [*arguments, "y_ptr"])
+
+
+@functools.cache
+def back_kernel(n: int, reach: int, k: int, judge: bool) -> Kernel:
+    """Back substitution in pieces; with `judge`, failed sequences are poisoned and reported."""
+    out = Source()
+    clock = Clock(out)
+    arguments = [*SIZE_ARGUMENTS, "factor_ptr", "z_ptr", "sep_ptr", "y_ptr"]
+    if judge:
+        out("ratio = tl.load(rcond_ptr + b)")
+        out("bad_step = ratio < 0.0")
+        out(f"poison = tl.where(ratio > {SMALLEST_PIVOT}, 0.0, float('nan')).to(tl.float64)")
+        arguments += ["rcond_ptr", "status_ptr"]
+    else:
+        out("poison = zero")
+    back_body(clock, n, reach, k)
+    if judge:
+        out("first = valid & (p == 0)")
+        _finish(clock)
+    return Kernel("back_pieces", out, arguments)
+
+
+@functools.cache
+def adjoint_kernel(
+    n: int, reach: int, k: int, paired: bool, orders: int, held: bool = False
+) -> Kernel:
+    """`R^T z = g`; for whole sequences followed by `R y = z`, where `z` was if `held`."""
+    out = Source()
+    clock = Clock(out, orders)
+    forward_body(clock, n, reach, k, paired=paired)
+    arguments = [*SIZE_ARGUMENTS, "factor_ptr", "z_ptr", "g_ptr"]
+    if k:
+        return Kernel("forward_pieces", out, [*arguments, "sep_ptr"])
+    out("poison = zero")
+    out("tl.debug_barrier()")
+    back_body(clock, n, reach, 0, held=held)
+    if held:
+        return Kernel("adjoint_held", out, arguments)
+    return Kernel("adjoint_whole", out, [*arguments, "y_ptr"])
+
+
+@functools.cache
+def backward_kernel(
+    V: int, m: int, Q: int, m_init: int, scheme: str, orders: int, wanted: tuple[bool, ...]
+) -> Kernel:
+    """`adjoint_kernel` of whole sequences and `rows_kernel` in one."""
+    out = Source()
+    clock = Clock(out, orders)
+    forward_body(clock, V * m, 1, 0, paired=False)
+    out("poison = zero")
+    out("tl.debug_barrier()")
+    back_body(clock, V * m, 1, 0, Together(clock, V, m, Q, m_init, scheme, wanted))
+    return Kernel(
+        "backward_whole", out, [*SIZE_ARGUMENTS, "factor_ptr", "z_ptr", "g_ptr", *_OF_ROWS]
+    )
+
+
+@functools.cache
+def wide_solve_kernel(spec: Spec, team: int) -> Kernel:
+    """Elimination and substitution of whole sequences, a team of lanes for each, or for each end."""
+    out = Source()
+    wide_solve_body(out, spec, team)
+    arguments = [
+        "B",
+        "T",
+        "L",
+        *INPUT_ARGUMENTS,
+        *(VARYING_ARGUMENTS if spec.varying else []),
+        "factor_ptr",
+        "y_ptr",
+    ]
+    return Kernel("solve_wide", out, [*arguments, "rcond_ptr", "weakest_ptr", "status_ptr"])
+
+
+@functools.cache
+def large_solve_kernel(spec: Spec) -> Kernel:
+    """Elimination and substitution of whole sequences, one or several warps for each."""
+    out = Source()
+    large_solve_body(out, spec, tiles.shape(spec.n))
+    arguments = ["T", "L", *INPUT_ARGUMENTS, *VARYING_ARGUMENTS, "factor_ptr", "y_ptr"]
+    return Kernel("solve_large", out, [*arguments, "rcond_ptr", "weakest_ptr", "status_ptr"])
+
+
+@functools.cache
+def panel_solve_kernel(spec: Spec) -> Kernel:
+    """As `large_solve_kernel`, with rows that lie in memory."""
+    out = Source()
+    panel_solve_body(out, spec)
+    arguments = ["T", "L", *INPUT_ARGUMENTS, *VARYING_ARGUMENTS, "factor_ptr", "z_ptr", "y_ptr"]
+    return Kernel("solve_panels", out, [*arguments, "rcond_ptr", "weakest_ptr", "status_ptr"])
+
+
+@functools.cache
+def large_adjoint_kernel(n: int, reach: int) -> Kernel:
+    """`R^T z = g`, then `R y = z`, a warp for each sequence."""
+    out = Source()
+    large_adjoint_body(out, n, reach)
+    return Kernel("adjoint_large", out, ["T", "L", "factor_ptr", "g_ptr", "y_ptr"])
+
+
+@functools.cache
+def wide_adjoint_kernel(n: int, reach: int, team: int, orders: int) -> Kernel:
+    """`R^T z = g`, then `R y = z`, a team of lanes for each sequence, or one from each end."""
+    out = Source()
+    wide_adjoint_body(out, n, reach, team, orders)
+    return Kernel("adjoint_wide", out, ["B", "T", "L", "factor_ptr", "g_ptr", "y_ptr"])
+
+
+@functools.cache
+def rows_kernel(
+    V: int, m: int, Q: int, m_init: int, scheme: str, wanted: tuple[bool, ...], held: int = 0
+) -> Kernel:
+    """Gradients by everything that is wanted; the adjoint solution is `held` by so many lanes."""
+    out = Source()
+    rows_body(out, V, m, Q, m_init, scheme, wanted, held)
+    return _rows_kernel("row_gradients", out)
+
+
+@functools.cache
+def variables_kernel(V: int, m: int, m_init: int, scheme: str, wanted: tuple[bool, ...]) -> Kernel:
+    """Gradients by everything that is wanted and no part of an equation."""
+    out = Source()
+    variables_body(out, V, m, m_init, scheme, wanted)
+    return _rows_kernel("variable_gradients", out)
+
+
+@functools.cache
+def equations_kernel(V: int, m: int, Q: int, wanted: tuple[bool, ...]) -> Kernel:
+    """Gradients by what is wanted of the equations."""
+    out = Source()
+    equations_body(out, V, m, Q, wanted)
+    return _rows_kernel("equation_gradients", out)
+
+
+def _rows_kernel(name: str, out: Source) -> Kernel:
+    return Kernel(name, out, ["B", "T", "lam_ptr", *_OF_ROWS])
+
+
+# ---------------------------------------------------------------- launches
+
+
+def _offsets(sizes: list[int]) -> list[int]:
+    return list(itertools.accumulate(sizes, initial=0))
+
+
+@functools.lru_cache(maxsize=256)
+def solve_program(levels, spec, strides):  # type: ignore[no-untyped-def]
+    """Launches of a solve, and the scratch they need."""
+    first, scratch = levels[0], Scratch()
+    factor_at = _offsets([level.factor_size for level in levels])
+    ratio_at = _offsets([level.P for level in levels])
+    inputs = slots_of(*(name for name, _ in INPUTS)) | numbers(strides)
+    z = [scratch.take(level.z_size) for level in levels]
+
+    def common(depth: int) -> dict[str, int | Slot]:
+        return levels[depth].sizes() | {
+            "factor_ptr": Slot("factor", factor_at[depth]),
+            "z_ptr": Slot("scratch", z[depth]),
+            "rcond_ptr": Slot("rcond", first.B * ratio_at[depth]),
+            "weakest_ptr": Slot("weakest", first.B * ratio_at[depth]),
+        }
+
+    if first.P == 1:
+        values = common(0) | inputs | {"y_ptr": Slot("y"), "status_ptr": Slot("status")}
+        if first.large:
+            if first.panels:
+                made, form = panel_solve_kernel(spec), panels.form(first.n)
+                scratch.take(first.B * panels.area(first.n, spec.V, first.reach).words)
+            else:
+                made, form = large_solve_kernel(spec), tiles.shape(first.n)
+            width = first.width * form.warps
+            return Program([Launch(made, first.B * width, width, values)]), scratch.size
+        kernel = wide_solve_kernel(spec, first.team) if first.team else solve_kernel(spec)
+        return Program([Launch(kernel, first.lanes, first.program, values)]), scratch.size
+    coupling = scratch.take(first.coupling_size)
+    values = common(0) | inputs | {"coupling_ptr": Slot("scratch", coupling)}
+    launches = [Launch(solve_kernel(spec), first.lanes, first.width, values)]
+    known = max(len(levels) - 1, FEWEST_LEVELS)
+    # A level that is not there has one node for each of the level above.
+    cuts = {"n0": first.n} | {f"{letter}{i}": 1 for i in range(known) for letter in "NP"}
+    for depth, level in enumerate(levels[1:], 1):
+        below = levels[depth - 1]
+        cuts |= {f"N{depth - 1}": below.N, f"P{depth - 1}": below.P}
+        values = common(depth) | cuts
+        values["in_ptr"] = Slot("scratch", coupling)
+        for name in ("rcond", "weakest"):
+            values[f"{name}_below_ptr"] = Slot(name, first.B * ratio_at[depth - 1])
+        if level.P > 1:
+            coupling = scratch.take(level.coupling_size)
+            values["coupling_ptr"] = Slot("scratch", coupling)
+        else:
+            answer = scratch.take(level.B * level.N * level.n)
+            values["y_ptr"] = Slot("scratch", answer)
+        kernel = chain_kernel(level.n, level.P > 1, known)
+        launches.append(Launch(kernel, level.lanes, level.width, values))
+    verdict = Slot("rcond", first.B * ratio_at[-2])
+    for depth in range(len(levels) - 2, -1, -1):
+        level = levels[depth]
+        target = Slot("y")
+        if depth:
+            target = Slot("scratch", scratch.take(level.B * level.N * level.n))
+        values = common(depth) | {"sep_ptr": Slot("scratch", answer), "y_ptr": target}
+        values |= {"rcond_ptr": verdict, "status_ptr": Slot("status")}
+        kernel = back_kernel(level.n, level.reach, level.k, depth == 0)
+        launches.append(Launch(kernel, level.lanes, level.width, values))
+        answer = target.offset
+    return Program(launches), scratch.size
+
+
+@functools.lru_cache(maxsize=256)
+def adjoint_program(levels, held=False):  # type: ignore[no-untyped-def]
+    """Launches of an adjoint solve, and the scratch they need; whose first words it is `held` in."""
+    scratch = Scratch()
+    factor_at = _offsets([level.factor_size for level in levels])
+    z = [scratch.take(level.z_size) for level in levels]
+    launches, load = [], Slot("g")
+
+    def common(depth: int) -> dict[str, int | Slot]:
+        return levels[depth].sizes() | {
+            "factor_ptr": Slot("factor", factor_at[depth]),
+            "z_ptr": Slot("scratch", z[depth]),
+        }
+
+    answer = Slot("y")
+    for depth, level in enumerate(levels):
+        values = common(depth) | {"g_ptr": load}
+        if level.P > 1:
+            load = Slot("scratch", scratch.take(level.lanes * 2 * level.k))
+            values["sep_ptr"] = load
+        else:
+            if depth:
+                answer = Slot("scratch", scratch.take(level.B * level.N * level.n))
+            values["y_ptr"] = answer
+        if level.large:
+            kernel = large_adjoint_kernel(level.n, level.reach)
+        elif level.team:
+            kernel = wide_adjoint_kernel(level.n, level.reach, level.team, level.orders)
+        else:
+            kernel = adjoint_kernel(level.n, level.reach, level.k, depth > 0, level.orders, held)
+        launches.append(Launch(kernel, level.lanes, level.program, values))
+    for depth in range(len(levels) - 2, -1, -1):
+        level = levels[depth]
+        target = Slot("y")
+        if depth:
+            target = Slot("scratch", scratch.take(level.B * level.N * level.n))
+        values = common(depth) | {"sep_ptr": answer, "y_ptr": target}
+        kernel = back_kernel(level.n, level.reach, level.k, False)
+        launches.append(Launch(kernel, level.lanes, level.width, values))
+        answer = target
+    return Program(launches), scratch.size
+
+
+def backward_scratch(levels: tuple[Level, ...]) -> int:
+    """What a backward needs besides the adjoint solution, in one launch or in several."""
+    scratch: int = levels[0].z_size if together(levels) else adjoint_program(levels)[1]
+    return scratch
+
+
+@functools.lru_cache(maxsize=256)
+def backward_program(levels, spec, strides, wanted):  # type: ignore[no-untyped-def]
+    """The launch of an adjoint solve with its row gradients, and the scratch it needs."""
+    level = levels[0]
+    values = _of_rows(strides) | level.sizes() | {"g_ptr": Slot("g")}
+    values |= {"factor_ptr": Slot("factor"), "z_ptr": Slot("scratch")}
+    V, m, Q, m_init, scheme = spec[:5]
+    kernel = backward_kernel(V, m, Q, m_init, scheme, level.orders, wanted)
+    return Program([Launch(kernel, level.lanes, level.width, values)]), backward_scratch(levels)
+
+
+def _of_rows(strides):  # type: ignore[no-untyped-def]
+    """Arguments of row gradients besides the adjoint solution and the sizes."""
+    return numbers(strides) | slots_of(*(name for name, _ in INPUTS), "y", *GRADIENTS)
+
+
+@functools.lru_cache(maxsize=256)
+def rows_program(shape, spec, strides, wanted, held=0):  # type: ignore[no-untyped-def]
+    """The launches of the row gradients; the adjoint solution is `held` by so many lanes."""
+    B, T, V, m = shape
+    values = _of_rows(strides) | {"B": B, "T": T, "lam_ptr": Slot("lam")}
+    if V * m <= LARGEST_ROW_IN_A_LANE:
+        kernel = rows_kernel(V, m, spec.Q, spec.m_init, spec.scheme, wanted, held)
+        lanes = -(-B // TILE[0]) * -(-T // TILE[1]) * math.prod(TILE) if held else B * T
+        return Program([Launch(kernel, lanes, 128, values)])
+    c, d, u, s, wg, wi, ws = wanted
+    launches = []
+    if c or d or wg:
+        kernel = equations_kernel(V, m, spec.Q, wanted)
+        launches.append(Launch(kernel, 32 * B * T, 32, values))
+    if u or s or wi or ws:
+        kernel = variables_kernel(V, m, spec.m_init, spec.scheme, wanted)
+        launches.append(Launch(kernel, B * T * V, 128, values))
+    return Program(launches)

@@ -1,0 +1,178 @@
+"""Choice of the library and of the order of the equations by comparing fits.
+
+Without a given library, polynomials of degree 2 are tried first, then degree 3, and then sines and
+cosines. The first library whose equations hold is taken. If none do, a larger library must explain
+the data far better to be preferred.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from smnn.discovery._fit.corrections import NUMERICAL_ERROR
+from smnn.discovery._fit.data import DataError, FitResult, Nodes
+from smnn.discovery.libraries import Library, Polynomial, Trigonometric, parse_library
+
+FAR_BETTER = 0.5
+"""Gain in evidence per value that a larger library must achieve (a third smaller errors)."""
+ENOUGH = 10  # Number of values per candidate that a larger library needs
+MOST = 200  # Maximum number of candidates, over all equations, of a larger library
+PART = 1500  # Number of nodes on which libraries are compared if the data are longer
+MOST_POSITIONS = 3  # Maximum number of variables for which second-order equations are tried
+BEGINNING = 1000  # Number of rows on which second-order equations are tried first
+FEWEST_ROWS = 8  # Minimum number of rows per series for that
+
+FitLibrary = Callable[[Nodes, Library, bool], FitResult]
+"""Fits data with a library; the flag enables the search that takes longer."""
+
+
+def libraries_for(library: Library | str | None, columns: int, order: int) -> list[Library]:
+    """The given library, or the default ones in the order in which they are tried.
+
+    Args:
+        library: A library, its text form, or `None`.
+        columns: Number of states and inputs.
+        order: Order of the equations.
+
+    Raises:
+        ValueError: If it is none of these.
+    """
+    if library is None:
+        few = columns == 1 or (order > 1 and columns <= 4)
+        larger: list[Library] = [] if few else [Polynomial(3)]
+        return [Polynomial(3 if few else 2), *larger, Polynomial(2) + Trigonometric()]
+    if isinstance(library, str):
+        return [parse_library(library)]
+    if not isinstance(library, Library):
+        raise ValueError(
+            f"library={library!r}; expected a library such as Polynomial(2), "
+            'or its text form such as "poly:2,trig".'
+        )
+    return [library]
+
+
+def affordable(
+    libraries: Sequence[Library], columns: int, equations: int, values: int
+) -> list[Library]:
+    """The first library, and those of the others for which there are enough data."""
+    sizes = [equations * library.count(columns) for library in libraries]
+    return [libraries[0]] + [
+        library for library, size in zip(libraries[1:], sizes[1:])
+        if size <= MOST and ENOUGH * size <= values
+    ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A library, and the fit with it or the reason why it failed."""
+
+    library: Library
+    fit: FitResult | DataError
+
+    @property
+    def holds(self) -> bool:
+        """Whether its equations hold."""
+        return isinstance(self.fit, FitResult) and bool(self.fit.diagnostics["holds"])
+
+    @property
+    def converged(self) -> bool:
+        """Whether a thorough search would not change the terms."""
+        return isinstance(self.fit, FitResult) and bool(self.fit.diagnostics["settled"])
+
+    @property
+    def merit(self) -> float:
+        """Evidence per value."""
+        return evidence(self.fit) if isinstance(self.fit, FitResult) else -np.inf
+
+    def result(self) -> tuple[Library, FitResult]:
+        """Library and fit.
+
+        Raises:
+            DataError: If the fit failed.
+        """
+        if not isinstance(self.fit, FitResult):
+            raise self.fit
+        return self.library, self.fit
+
+
+def evidence(fit: FitResult) -> float:
+    """Evidence per value."""
+    return float(fit.diagnostics["evidence"] / max(fit.diagnostics["values"], 1))
+
+
+def best_library(
+    libraries: Sequence[Library], nodes: Nodes, fit: FitLibrary
+) -> tuple[Library, FitResult]:
+    """Fit with the first library whose equations hold, or with the best one.
+
+    If the data are long, libraries are compared on a part of them.
+
+    Raises:
+        DataError: If the fit fails.
+    """
+
+    def fitted(nodes: Nodes, library: Library, thorough: bool) -> Candidate:
+        try:
+            return Candidate(library, fit(nodes, library, thorough))
+        except DataError as error:
+            return Candidate(library, error)
+
+    first = libraries[0]
+    if len(libraries) == 1:
+        return first, fit(nodes, first, True)
+    smallest = fitted(nodes, first, False)
+    if smallest.holds:
+        return smallest.result()
+    part, _ = nodes.segments(PART, PART // 3)
+    tried = [fitted(part, first, True)]
+    for library in libraries[1:] if not tried[0].holds else ():
+        tried.append(fitted(part, library, False))
+        if tried[-1].holds:
+            break
+    best = max(tried, key=lambda c: c.merit - _required_gain(c, tried[0]))
+    if part is nodes and (best is tried[0] or best.converged):
+        return best.result()
+    return best.library, fit(nodes, best.library, True)
+
+
+def _required_gain(candidate: Candidate, first: Candidate) -> float:
+    """Gain in evidence per value that a larger library must achieve."""
+    better = candidate is first or (candidate.holds and not first.holds)
+    return 0.0 if better else FAR_BETTER
+
+
+FitOrder = Callable[[Nodes, int], tuple[Library, FitResult]]
+"""Fits equations of an order."""
+
+
+def best_order(nodes: Nodes, fit: FitOrder, second: bool = True) -> tuple[int, Library, FitResult]:
+    """Fit equations of first order, or of second order if only those hold.
+
+    A position whose velocity was not measured has no first-order equations.
+
+    Args:
+        nodes: The data.
+        fit: Fits equations of an order.
+        second: Whether second order may be tried.
+    """
+    library, first = fit(nodes, 1)
+    missed = first.diagnostics.get("missed", [0.0])
+    if not second or len(nodes.names) > MOST_POSITIONS or max(missed) <= NUMERICAL_ERROR:
+        return 1, library, first
+    rows = max(BEGINNING // (len(nodes.starts) - 1), FEWEST_ROWS)
+    try:
+        if not fit(nodes.head(rows), 2)[1].diagnostics["holds"]:
+            return 1, library, first
+        other, found = fit(nodes, 2)
+    except DataError:
+        return 1, library, first
+    if not found.diagnostics["holds"] or evidence(found) <= evidence(first):
+        return 1, library, first
+    text = (
+        "the equations are of second order, because those of first order do not hold; order=1 "
+        "keeps first order."
+    )
+    return 2, other, replace(found, warnings=[*found.warnings, text])

@@ -1,0 +1,444 @@
+"""Results of a discovery: files, an HTML page, and a summary."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from smnn._util.files import write_atomically
+from smnn._util.machine import describe_machine, package_versions
+from smnn.data import Table
+from smnn.discovery._charts import (
+    coefficient_rows,
+    data_charts,
+    held_out_charts,
+    phase_charts,
+    residual_charts,
+)
+from smnn.discovery._equations import format_equations, half_width
+from smnn.discovery._fit.data import DataError
+from smnn.report import charts, intervals, maths
+from smnn.report import page as html
+from smnn.report.numbers import percent, plus_minus, significant
+from smnn.report.tables import Cell, Row
+from smnn.report.tables import Table as TextTable
+
+if TYPE_CHECKING:
+    from smnn.discovery._estimator import Discovery
+    from smnn.discovery._evaluate import HeldOutSeries, HoldOutResult
+
+STYLE = """
+.equations { margin: 1.4rem 0 .4rem; padding: 1.1rem 1.3rem; border: 1px solid var(--line);
+  border-radius: 8px; background: var(--tint); font-size: 1.22rem; line-height: 1.9;
+  overflow-x: auto; display: grid; grid-template-columns: max-content max-content 1fr;
+  gap: 0 .5rem; align-items: baseline; }
+.equation { display: contents; } .equation > :first-child { justify-self: end; }
+.equation > div { min-width: 0; }
+.equation .term { white-space: nowrap; display: inline-block; padding-right: .42rem; }
+.equations + details { margin: .6rem 0 0; } details { font-size: .93rem; }
+summary { cursor: pointer; color: var(--soft); }
+math { font-size: 1.04em; } th math { font-size: 1.1rem; }
+h3 { font-size: 1rem; margin: 1.6rem 0 .2rem; }
+@media (max-width: 40rem) { .equations { font-size: 1.08rem; padding: .8rem .9rem; } }
+"""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Report of a fitted model: HTML page, result files, summary.
+
+    Args:
+        model: A fitted `Discovery`.
+        evaluation: Result of `evaluate` on data that were not fitted.
+        source: Name of the data.
+        command: Command line that produced the result.
+        seconds: Wall-clock time.
+
+    Raises:
+        DataError: If the model was loaded from a file, without the data.
+    """
+
+    model: Discovery
+    evaluation: HoldOutResult | None = None
+    source: str = ""
+    command: str = ""
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.model.table_ is None:
+            raise DataError("a report needs the fitted data; the model was loaded from a file.")
+
+    @property
+    def held_out(self) -> list[HeldOutSeries]:
+        """Series with a held-out part."""
+        return self.evaluation.series if self.evaluation else []
+
+    @functools.cached_property
+    def table(self) -> Table:
+        """The fitted and the held-out data."""
+        table = self.model.table_
+        assert table is not None
+        times, values = list(table.times), list(table.values)
+        for part in self.held_out:
+            times[part.index] = np.concatenate([times[part.index], part.t])
+            values[part.index] = np.concatenate([values[part.index], part.data])
+        return replace(table, times=times, values=values)
+
+    @property
+    def fitted_rows(self) -> int:
+        """Number of rows that were fitted."""
+        return sum(len(t) for t in self.model.times_)
+
+    @property
+    def warnings(self) -> list[str]:
+        """Warnings from reading the data and from the fit."""
+        return [*self.table.warnings, *self.model.warnings_]
+
+    @functools.cached_property
+    def machine(self) -> dict[str, Any]:
+        """Hardware and versions."""
+        machine = describe_machine()
+        machine["versions"] |= package_versions(("pandas", "scikit-learn", "sympy"))
+        return machine
+
+    def summary(self) -> list[tuple[str, str]]:
+        """Key figures, each with its meaning."""
+        model = self.model
+        V, terms = len(model.targets_), int(np.count_nonzero(model.coefficients_))
+        items = [
+            (
+                f"{terms} term{'s' * (terms != 1)}",
+                f"in {V} equation{'s' * (V != 1)}, out of {V * len(model.terms_)} candidates",
+            )
+        ]
+        result = self.evaluation
+        if result and result.error is not None and result.followed is not None:
+            if np.isfinite(result.error):
+                items.append((_ratio(result.error), "hold-out error, relative to the spread"))
+            items.append(
+                (
+                    percent(result.followed),
+                    f"of the held-out time ({significant(result.length, 3)}{_unit(self.table)}) is "
+                    f"followed with an error below {100 * result.tolerance:.0f} % of the spread",
+                )
+            )
+        spread = result.scale if result else np.nanstd(np.concatenate(self.table.values), axis=0)
+        noise = np.asarray(model.noise_) / np.maximum(spread, 1e-300)
+        each = [
+            f"{name} {significant(float(s), 2)}" for name, s in zip(self.table.names, model.noise_)
+        ]
+        listed = ", ".join(each[:4]) + (", …" if len(each) > 4 else "")
+        items.append(
+            (_ratio(float(np.max(noise))), f"noise relative to the spread, at most ({listed})")
+        )
+        return items
+
+    def coefficients(self) -> TextTable:
+        """Coefficients with their intervals, as a table for the terminal."""
+        model = self.model
+        inclusion = model.inclusion_
+        caption = "± half a 90 % interval." + (
+            " Chosen: fraction of the resampled data sets in which the term was selected."
+            * (inclusion is not None)
+        )
+        columns = ["coefficient", *(["chosen"] if inclusion is not None else [])]
+        table = TextTable("Coefficients", columns, caption)
+        for v, target in enumerate(model.targets_):
+            for p in map(int, np.flatnonzero(model.coefficients_[v])):
+                cells = [Cell(_estimate(model, v, p))]
+                if inclusion is not None:
+                    cells.append(Cell(percent(float(inclusion[v, p]))))
+                table.rows.append(Row(target, model.terms_[p].name, cells))
+            if not np.any(model.coefficients_[v]):
+                table.rows.append(Row(target, "0", [Cell("–") for _ in columns], quiet=True))
+        return table
+
+    def record(self) -> dict[str, Any]:
+        """The results as plain data for JSON."""
+        model, table, result = self.model, self.table, self.evaluation
+        return {
+            "command": self.command,
+            "data": {
+                "file": self.source, "variables": table.names, "inputs": table.input_names,
+                "time": table.time_name, "time_unit": table.time_unit,
+                "series": len(table.times), "rows": table.rows, "missing": table.missing,
+                "fitted": self.fitted_rows, "notes": table.notes,
+            },
+            "equations": model.equations(),
+            "latex": model.equations(format="latex"),
+            "coefficients": [
+                dict(zip(("target", "term", "coefficient", "low", "high", "chosen"), row))
+                for row in _term_rows(model) if row[2]
+            ],
+            "noise": [_finite(x) for x in model.noise_],
+            "held_out": None if not result or not result.series else {
+                "error": _finite(result.error), "followed": _finite(result.followed),
+                "tolerated": result.tolerance,
+                "series": [
+                    {"series": s.series, "start": s.start, "length": s.length, "followed": s.until}
+                    for s in result.series
+                ],
+            },
+            "warnings": self.warnings,
+            "seconds": None if self.seconds is None else round(self.seconds, 3),
+            "machine": self.machine,
+        }  # fmt: skip
+
+    def write(self, folder: str | Path) -> Path:
+        """Write all result files to a folder; returns the path of the HTML page.
+
+        The files are model.json, equations.txt, equations.tex, coefficients.csv, states.csv and
+        report.html.
+        """
+        folder = Path(folder)
+        self.model.save(folder / "model.json")
+        write_atomically(folder / "equations.txt", _equations_text(self))
+        write_atomically(folder / "equations.tex", _equations_latex(self.model))
+        write_atomically(folder / "coefficients.csv", _coefficients_csv(self.model))
+        write_atomically(folder / "states.csv", _states_csv(self.model))
+        return self.write_page(folder / "report.html")
+
+    def write_page(self, path: str | Path) -> Path:
+        """Write the HTML page."""
+        return write_atomically(Path(path), self.page())
+
+    def page(self) -> str:
+        """The report as an HTML page."""
+        table = self.table
+        names = ", ".join(table.names)
+        sections = [
+            _equations(self.model),
+            html.findings(self.summary()),
+            _warnings(self.warnings),
+            _coefficients(self.model),
+            html.section(
+                "Data and fit",
+                "<p>Dots are the data, lines the fitted states: the states of the equations "
+                "without the measurement noise.</p>",
+                *data_charts(self),
+            ),
+            _held_out(self),
+        ]
+        if phases := phase_charts(self.model, table):
+            sections.append(html.section("Phase portrait", charts.grid(phases, "16rem")))
+        sections += [
+            html.section(
+                "Residuals",
+                "<p>Data minus fitted states. If the equations hold, the residuals are noise: no "
+                "pattern in time, and a bell curve.</p>",
+                *residual_charts(self.model),
+            ),
+            html.section(
+                "How it was made",
+                html.command_block(self.command) if self.command else "",
+                html.facts(_facts(self)),
+            ),
+            html.section("Machine", html.facts(html.machine_facts(self.machine))),
+        ]
+        series = "" if len(table.times) == 1 else f", {len(table.times)} series"
+        return html.page(
+            f"Equations for {names}" if len(names) < 60 else f"{len(table.names)} equations",
+            (f"Found in {self.source}: " if self.source else "")
+            + f"{table.rows:,} rows{series}, {self.fitted_rows:,} fitted"
+            + (", the others held out." if self.held_out else "."),
+            [part for part in sections if part],
+            style=charts.STYLE + intervals.STYLE + STYLE,
+            script=charts.SCRIPT,
+        )
+
+
+def _equations(model: Discovery) -> str:
+    rows = "".join(_equation(model, v) for v in range(len(model.targets_)))
+    plain = "\n".join(model.equations())
+    latex = "\n".join(model.equations(format="latex"))
+    return (
+        f'<div class="equations">{rows}</div>'
+        "<details><summary>As text and LaTeX</summary>"
+        f"{html.command_block(plain)}{html.command_block(latex)}</details>"
+    )
+
+
+def _equation(model: Discovery, v: int) -> str:
+    """One equation, with one element per term so that lines can break between terms."""
+    parts = []
+    for i, p in enumerate(map(int, np.flatnonzero(model.coefficients_[v]))):
+        value, term = float(model.coefficients_[v, p]), model.terms_[p]
+        sign = "−" if value < 0 else ("+" if i else "")
+        exact = abs(value) == 1 and term.expr != 1
+        number = "" if exact else maths.MATHML.number(significant(abs(value)))
+        factor = "" if term.expr == 1 else term.mathml
+        if term.expr is not None and term.expr.is_Add:
+            factor = maths.MATHML.group(factor)
+        space = '<mspace width="0.25em"></mspace>' if number and factor else ""
+        space_after = "0.25em" if i else "0"
+        lead = f'<mo lspace="0" rspace="{space_after}">{sign}</mo>' if sign else ""
+        hint = escape(f"{term.name}: {_estimate(model, v, p)}", quote=True)
+        parts.append(
+            f'<span class="term" title="{hint}"><math><mrow>{lead}{number}{space}{factor}'
+            "</mrow></math></span>"
+        )
+    right = "".join(parts) or "<math><mn>0</mn></math>"
+    if model.link is not None:
+        name = escape(str(getattr(model.link, "name", model.link)))
+        before = f'<span class="term"><math><mi mathvariant="normal">{name}</mi><mo>(</mo></math>'
+        right = f"{before}</span>{right}<math><mo>)</mo></math>"
+    left = maths.MATHML.symbol(model.targets_[v])
+    return (
+        f'<div class="equation"><math>{left}</math><math><mo>=</mo></math><div>{right}</div></div>'
+    )
+
+
+def _estimate(model: Discovery, v: int, p: int) -> str:
+    """`-9.998 ± 0.004`, or the value alone if it was given."""
+    value = float(model.coefficients_[v, p])
+    interval = None if model.intervals_ is None else model.intervals_[v, p]
+    half = half_width(value, interval)
+    return significant(value) if half is None else plus_minus(value, half)
+
+
+def _warnings(warnings: Sequence[str]) -> str:
+    items = "".join(f"<li>{escape(text)}</li>" for text in warnings)
+    return f'<ul class="warnings">{items}</ul>' if items else ""
+
+
+def _coefficients(model: Discovery) -> str:
+    resampled = model.inclusion_ is not None
+    parts = []
+    for v, target in enumerate(model.targets_):
+        rows = coefficient_rows(model, v)
+        if rows:
+            parts.append(f"<h3><math>{maths.MATHML.symbol(target)}<mo>=</mo><mo>…</mo></math></h3>")
+            parts.append(
+                intervals.interval_table(
+                    rows,
+                    value_title="coefficient, 90 % interval",
+                    share_title="chosen" if resampled else "",
+                )
+            )
+    note = (
+        '<p class="caption">“Chosen” is the fraction of the resampled data sets in which the term '
+        "was selected. Grey terms are not in the equation but were selected in some of them.</p>"
+    )
+    return html.section("Coefficients", *parts, note if resampled else "")
+
+
+def _held_out(report: Report) -> str:
+    result, table = report.evaluation, report.table
+    if not result or not result.series:
+        return ""
+    unit = _unit(table)
+    lines = []
+    for part in result.series[:3]:
+        name = f"Series {part.series}: the" if part.series else "The"
+        length = significant(part.length, 3)
+        lasted = (
+            f"to the end, {length}{unit}"
+            if part.until is None
+            else f"for {significant(part.until, 3)} of {length}{unit}"
+        )
+        lines.append(f"<p>{escape(name)} simulation follows the data {escape(lasted)}.</p>")
+    return html.section(
+        "Held out",
+        "<p>The equations are simulated from the last fitted state, without using the held-out "
+        "data. A simulation follows the data as long as its error stays below "
+        f"{100 * result.tolerance:.0f} % of their standard deviation. For chaotic systems, even "
+        "the true equations diverge from the data after some time.</p>",
+        *lines,
+        *held_out_charts(table, result.series[0], result.tolerance),
+    )
+
+
+def _facts(report: Report) -> dict[str, Any]:
+    table, model = report.table, report.model
+    time = table.time_name or "rows, one unit apart"
+    stages = (model.report_ or {}).get("seconds") or {}
+    spent = ", ".join(f"{name} {value:.2f}" for name, value in stages.items())
+    seconds = sum(stages.values()) if report.seconds is None else report.seconds
+    return {
+        "Time": f"{time} ({table.time_unit})" if table.time_unit else time,
+        "Variables": ", ".join(
+            f"{n} [{table.units[n]}]" if n in table.units else n for n in table.names
+        ),
+        "Inputs": ", ".join(table.input_names) or None,
+        "Series": len(table.times),
+        "Rows": f"{table.rows:,}, of which {report.fitted_rows:,} fitted",
+        "Missing values": f"{table.missing:,}",
+        "Order": model.order_,
+        "Candidate terms": ", ".join(term.name for term in model.terms_[:40])
+        + (", …" if len(model.terms_) > 40 else ""),
+        "Detected": " ".join(table.notes) or None,
+        "Seconds": f"{seconds:.2f}" + (f" ({spent})" if spent else ""),
+    }
+
+
+def _unit(table: Table) -> str:
+    unit = (table.time_unit or "").split(" since ")[0]
+    return f" {unit}" if unit else f" in {table.time_name or 'rows'}"
+
+
+def _ratio(x: float) -> str:
+    """Two digits, in per cent."""
+    return f"{significant(100 * x, 2)} %" if x < 10 else f"{significant(x, 2)} times"
+
+
+def _equations_text(report: Report) -> str:
+    model, table = report.model, report.table
+    precise = format_equations(
+        model.targets_, model.terms_, model.coefficients_, intervals=model.intervals_,
+        link=model.link,
+    )  # fmt: skip
+    unit = f" in {table.time_unit}" if table.time_unit else ""
+    head = f"# Time: {table.time_name or 'rows'}{unit}. {report.command}".rstrip()
+    return "\n".join([head, *model.equations(), "", "# With 90 % intervals:", *precise, ""])
+
+
+def _equations_latex(model: Discovery) -> str:
+    lines = [line.replace(" = ", " &= ", 1) for line in model.equations(format="latex")]
+    return "\\begin{align*}\n" + " \\\\\n".join(lines) + "\n\\end{align*}\n"
+
+
+def _term_rows(model: Discovery) -> Iterable[tuple[str, str, float, Any, Any, Any]]:
+    """Target, term, coefficient, interval, inclusion."""
+    for v, target in enumerate(model.targets_):
+        for p, term in enumerate(model.terms_):
+            c = float(model.coefficients_[v, p])
+            low, high = map(_finite, model.intervals_[v, p]) if c else (None, None)
+            share = None if model.inclusion_ is None else _finite(model.inclusion_[v, p])
+            yield target, term.name, c, low, high, share
+
+
+def _coefficients_csv(model: Discovery) -> str:
+    head = ("target", "term", "coefficient", "low_90", "high_90", "chosen")
+    rows = (tuple("" if x is None else x for x in row) for row in _term_rows(model))
+    return _csv([head, *rows])
+
+
+def _states_csv(model: Discovery) -> str:
+    """Fitted states at the fitted times."""
+    table = model.table_
+    assert table is not None
+    several = len(model.times_) > 1
+    name = table.time_name or "row"
+    rows: list[Sequence[Any]] = [(*(("series",) if several else ()), name, *model.state_names_)]
+    for label, t, states in zip(table.series, model.times_, model.states_):
+        first = (label,) if several else ()
+        rows += [(*first, at, *map(float, state)) for at, state in zip(map(float, t), states)]
+    return _csv(rows)
+
+
+def _csv(rows: Iterable[Sequence[Any]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+def _finite(x: Any) -> float | None:
+    return float(x) if x is not None and np.isfinite(x) else None

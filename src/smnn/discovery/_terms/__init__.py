@@ -1,1 +1,0 @@
-"""Candidate terms: libraries, their rules."""

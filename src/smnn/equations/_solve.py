@@ -1,0 +1,287 @@
+"""Solve a system of linear ODEs: choose the order, weight growing solutions, check the result."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import sympy
+import torch
+from torch import Tensor
+
+from smnn._solver.api import residuals, solve_ex
+from smnn._solver.diagnostics import OK, SINGULAR
+from smnn._solver.plan import choose_backend
+from smnn.equations._checks import check_values, contradictions, log_growth
+from smnn.equations._system import EquationError, EquationSystem, SystemTensors
+from smnn.equations._text import parse
+from smnn.report import maths
+
+MAX_LOG_GROWTH = 600.0
+"""Natural logarithm of the growth that float64 holds, with room for derivatives."""
+MAX_EXTRA_ORDERS = 8
+"""Orders above those of the equations that are tried if no order is given."""
+MAX_BLOCK = 40
+"""Unknowns per time up to which a higher order is tried."""
+MAX_NUMBERS = 3e8
+"""Size of the blocks of the solver over all times: 2.4 GB."""
+CONVERGED = 1e-10
+"""Change of the solution from one order to the next at which the search for an order ends."""
+SUSPECT = 1e-8
+"""Uncertainty above which weights for growing solutions are tried."""
+COARSE = 1e-3
+"""Change above which the step is too long to trust the solution."""
+FAILED = 0.1
+"""Uncertainty above which the result is rejected."""
+
+
+@dataclass(frozen=True, repr=False)
+class Solution:
+    """A solution of an `EquationSystem` and its diagnostics; `solution["y'"]` is one column."""
+
+    system: EquationSystem
+    t: np.ndarray
+    """`(T,)` times."""
+    y: np.ndarray
+    """`(T, V, R+1)` variables and derivatives, up to the highest order in the equations."""
+    order: int
+    """Highest derivative that the solver carried."""
+    change: float
+    """Error estimate: largest change of the solution with one order less, relative to its largest
+    value. At the order of the equations: with one order more."""
+    residuals: dict[str, float]
+    """Root mean square of the residuals: `governing`, `initial` and `smoothness`."""
+    growth_weighted: bool
+    """Whether rows were weighted by the growth of solutions since the prescribed values."""
+    warnings: list[str]
+    """Contradictions and signs of a grid that is too coarse; empty for a sound solution."""
+    backend: str
+    device: str
+    seconds: float
+
+    @property
+    def columns(self) -> dict[str, np.ndarray]:
+        """`y`, `y'`, ... of every variable, `(T,)` each."""
+        pairs = enumerate(self.system.orders)
+        values = (self.y[:, v, r] for v, top in pairs for r in range(top + 1))
+        return dict(zip(self.system.states, values))
+
+    def __repr__(self) -> str:
+        states = ", ".join(self.system.states)
+        return f"Solution({states}: {len(self.t)} times, order {self.order}, ~{self.change:.0e})"
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.columns[name]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the system, the diagnostics and the final state as JSON-compatible data."""
+        system = self.system
+        return {
+            "variables": system.variables,
+            "time": system.time,
+            "equations": [e.statement.text for e in system.equations],
+            "values": [v.statement.text for v in system.values],
+            "parameters": {
+                n: maths.write(e, maths.TEXT, [system.time]) for n, e in system.parameters.items()
+            },
+            "times": len(self.t),
+            "start": float(self.t[0]),
+            "end": float(self.t[-1]),
+            "end_state": {name: float(x[-1]) for name, x in self.columns.items()},
+            "order": self.order,
+            "change_with_one_order_less": self.change,
+            "residuals": self.residuals,
+            "growth_weighted": self.growth_weighted,
+            "warnings": self.warnings,
+            "backend": self.backend,
+            "device": self.device,
+            "seconds": round(self.seconds, 4),
+        }
+
+
+def solve(
+    equations: EquationSystem | str | Iterable[str | sympy.Eq],
+    *,
+    parameters: Mapping[str, float | str] | None = None,
+    order: int | None = None,
+    backend: str = "auto",
+    device: torch.device | str | None = None,
+) -> Solution:
+    r"""Solve linear ODEs written as text.
+
+    If all values are prescribed at one time and solutions grow by many powers of ten from there,
+    the rows are weighted by that growth.
+
+    Args:
+        equations: A system, or statements as in `parse`: equations, prescribed values, a grid.
+        parameters: Values that replace those of parameters in `equations`.
+        order: Highest derivative that the solver carries, at least the order of the equations. By
+            default it is raised until the solution no longer changes.
+        backend: As in `smnn.solve`.
+        device: Where to compute; by default PyTorch's default device.
+
+    Raises:
+        EquationError: The text cannot be parsed, the system has no unique solution, or the step is
+            too long.
+        BackendError: The backend cannot be used.
+
+    Example:
+        >>> solution = solve("y' = -k*y, k = 2, y(0) = 1, t = 0 .. 3 step 0.01")
+        >>> print(f"{solution['y'][-1]:.10f}")
+        0.0024787522
+    """
+    if parameters or not isinstance(equations, EquationSystem):
+        system = parse(equations, parameters)
+    else:
+        system = equations
+    began = time.perf_counter()
+    R, V = max(system.orders), len(system.variables)
+    problem = system.tensors(device)
+    c = problem.c.cpu().numpy()
+    determined = check_values(system, c)
+    orders = _candidate_orders(order, R, V, len(problem.t))
+
+    def attempt(weights: Tensor | None) -> _Attempt:
+        return _search_order(problem, weights, orders, backend)
+
+    best = attempt(None)
+    if best.uncertainty > SUSPECT:
+        weights = _growth_weights(system, problem, determined and best.uncertainty > COARSE)
+        if weights is not None:
+            best = min(best, attempt(weights), key=lambda x: x.uncertainty)
+    y = best.lower if order == R else best.y
+    if order is None and (best.change > FAILED or (determined and best.misfit > FAILED)):
+        raise EquationError(
+            f"the step {system.step:g} is too long, or the values do not fit the equations: from "
+            f"one order to the next the solution changes by {best.change:.1e} of its largest value,"
+            f" and the values are off by {best.misfit:.1e}. Use a shorter step, or set the order "
+            "to get the solution at that order anyway."
+        )
+    order = order or best.order
+    seconds = time.perf_counter() - began
+    r = residuals(y, problem.c, problem.d, problem.u, problem.s, w_init=problem.w_init, order=order)
+    warnings = contradictions(problem, y, r)
+    if best.change > COARSE:
+        warnings.append(
+            f"with one order less the solution changes by {best.change:.1e} of its largest value: "
+            "use a shorter step or a higher order."
+        )
+    return Solution(
+        system, problem.t, y[..., : R + 1].cpu().numpy(), order, best.change,
+        {name: float(x) for name, x in r._asdict().items()}, best.weighted, warnings,
+        choose_backend(backend, y.device, V * (order + 1)).name, str(y.device), seconds,
+    )  # fmt: skip
+
+
+def _candidate_orders(order: int | None, R: int, V: int, T: int) -> range:
+    """Orders to try, each after the one below it."""
+    if order is not None and order < R:
+        raise EquationError(
+            f"order: got {order}; expected at least {R}, the order of the equations."
+        )
+    lowest = max(order or 0, R + 1)
+    numbers = T * (V * (lowest + 1)) ** 2
+    if numbers > MAX_NUMBERS:
+        raise EquationError(
+            f"{T:,} times with {V} variables and {lowest} derivatives of each need "
+            f"{8e-9 * numbers:.0f} GB; expected at most {8e-9 * MAX_NUMBERS:.1f}. Use a longer "
+            "step or a shorter grid."
+        )
+    if order is not None:
+        return range(lowest, lowest + 1)
+    affordable = int((MAX_NUMBERS / T) ** 0.5 / V - 1)
+    return range(lowest, max(lowest, min(R + MAX_EXTRA_ORDERS, MAX_BLOCK // V - 1, affordable)) + 1)
+
+
+class _Attempt(NamedTuple):
+    """A solution with its error estimates."""
+
+    y: Tensor
+    lower: Tensor
+    """With one order less."""
+    order: int
+    change: float
+    """From `lower` to `y`."""
+    misfit: float
+    """Residual of the prescribed values, relative to the largest."""
+    weighted: bool
+
+    @property
+    def uncertainty(self) -> float:
+        return max(self.change, self.misfit)
+
+
+def _search_order(
+    p: SystemTensors, weights: Tensor | None, orders: range, backend: str
+) -> _Attempt:
+    """Raise the order until the solution converges or stops improving."""
+    row_weights: dict[str, Any] = {"w_init": p.w_init}
+    if weights is not None:
+        row_weights |= {"w_gov": weights[:, None], "w_smooth": weights[:-1, None, None]}
+
+    def solve_at(order: int) -> Tensor:
+        options: dict[str, Any] = {"order": order, "n_steps": len(p.t), "backend": backend}
+        y, info = solve_ex(p.c, p.d, p.u, p.s, **row_weights, **options)
+        if info.status == SINGULAR:
+            raise EquationError(
+                "the equations and values do not determine one solution. Are two equations, or "
+                "two values, equivalent?"
+            )
+        if info.status != OK:
+            raise EquationError(
+                "the solution overflows: it grows beyond the range of float64 on this grid. End "
+                "the grid earlier."
+            )
+        return y
+
+    y = solve_at(orders[0] - 1)
+    attempts: list[_Attempt] = []
+    for order in orders:
+        lower, y = y, solve_at(order)
+        change, misfit = _change(y, lower), _misfit(p, y)
+        attempts.append(_Attempt(y, lower, order, change, misfit, weights is not None))
+        best = min(attempts, key=lambda x: x.uncertainty)
+        # Accuracy improves with every second order. No gain over two: rounding, or not smooth.
+        if best.uncertainty <= CONVERGED or order - best.order >= 2:
+            break
+    return best
+
+
+def _growth_weights(
+    system: EquationSystem, problem: SystemTensors, required: bool
+) -> Tensor | None:
+    """`(T,)` weights of the rows where solutions grow; `None` if they do not apply.
+
+    They apply if all values are prescribed at one time.
+
+    Raises:
+        EquationError: Weights are `required`, and solutions grow beyond the range of float64.
+    """
+    times = {value.time for value in system.values}
+    if len(times) != 1 or len(system.equations) != len(system.variables):
+        return None
+    growth = log_growth(problem.c.cpu().numpy(), problem.t, times.pop())
+    largest = growth.max()
+    if largest > MAX_LOG_GROWTH and required:
+        raise EquationError(
+            f"solutions grow by a factor of about 1e{largest / np.log(10):.0f} on this grid, "
+            "beyond the range of float64. End the grid earlier."
+        )
+    return problem.s.new_tensor(np.exp(-growth)) if 0 < largest <= MAX_LOG_GROWTH else None
+
+
+def _misfit(problem: SystemTensors, y: Tensor) -> float:
+    u, w = problem.u, problem.w_init
+    if not u.numel():
+        return 0.0
+    residual = ((y[: len(u), :, : u.shape[-1]] - u) * w).abs().max()
+    scale = (u * w).abs().max()
+    return float(residual / scale if scale > 0 else residual)
+
+
+def _change(y: Tensor, other: Tensor) -> float:
+    size = y[..., 0].abs().amax(0).clamp(min=1e-300)
+    return float(((y[..., 0] - other[..., 0]).abs().amax(0) / size).max())

@@ -1,0 +1,88 @@
+"""The structure that all experiments share.
+
+An experiment is a package with two modules:
+
+- `run` has a dataclass `Config`, a function `run(config, tick)` whose result has a method
+  `record()`, and `ticks(config)`, the number of times that `run` calls `tick`. An experiment that
+  can be resumed takes its output folder as the third argument `out`.
+- `view` has `tables(result)`, `summary(result)`, `figures(result)` (contents by file name) and
+  `report(result, figures, command)`, and may have `notes(result)`, lines printed below the tables.
+
+Fields of a `Config` that are made by `option` are the command-line options of the experiment.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import field
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from smnn._util.files import InputError
+
+EXPERIMENTS = {
+    "standalone": "Six linear ODEs against closed forms, RK45 and LSODA.",
+    "sine": "Noisy damped sines, fitted by a second-order ODE.",
+    "kdv": "Waves on a circle (Korteweg-de Vries), continued from ten frames.",
+    "lorenz": "The Lorenz equations from data; training the paper's network with three solvers.",
+    "sst": "Four-year forecasts of sea surface temperature, with simple references.",
+    "scaling": "Error, time and memory against series length, for four methods.",
+    "discovery-bench": "Known equations recovered from noisy data by smnn and PySINDy.",
+}
+"""Names and one-line descriptions."""
+
+Tick = Callable[..., None]
+"""Progress callback: `tick(name)` after each unit of work, or `tick(name, count, total)`."""
+
+
+def no_progress(*_: object) -> None:
+    """Ignore progress."""
+
+
+def option(
+    default: Any,
+    help: str,
+    *,
+    minimum: float | None = None,
+    file: bool = False,
+    shown: str | bool = True,
+) -> Any:
+    """Declare a field of a `Config` that is also a command-line option.
+
+    Args:
+        default: Default value; its field's annotation is the type of the option.
+        help: Help text.
+        minimum: Smallest value.
+        file: Whether the value is the path of a file.
+        shown: Text shown for the default.
+    """
+    metadata = {"help": help, "minimum": minimum, "file": file, "shown": shown}
+    return field(default=default, metadata=metadata)
+
+
+def load(name: str) -> tuple[ModuleType, ModuleType]:
+    """Import the `run` and `view` modules of an experiment."""
+    package = f"smnn.experiments.{name.replace('-', '_')}"
+    return import_module(f"{package}.run"), import_module(f"{package}.view")
+
+
+def read_record(path: Path, name: str) -> dict[str, Any]:
+    """Read the JSON that an experiment has written.
+
+    Raises:
+        InputError: The file cannot be read, or holds something else.
+    """
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if record["experiment"] != name:
+            raise ValueError(f"its experiment is {record['experiment']!r}")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{path} holds no results of the experiment {name!r} ({error}); expected the "
+            f"{name}.json that it writes."
+        ) from error
+    found: dict[str, Any] = record
+    return found

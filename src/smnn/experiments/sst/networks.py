@@ -1,0 +1,359 @@
+r"""The networks of the SST experiment: the Mechanistic Identifier and Ada-GVAE.
+
+`MechanisticIdentifier` predicts an ODE for every place. The low frequencies (DCT) of a chunk of the
+history are encoded; heads map the code to a forced oscillator
+
+$$ y'' + c_1(t)\, y' + c_0(t)\, y = d(t) $$
+
+in the unit of time in which a year is $2\pi$, by which the solver continues the given values. Part
+of the code is shared between neighbours on a circle of latitude, the rest is specific to the place.
+The leading coefficient is one, because $(c, d)$ is determined only up to a factor.
+
+`AdaGVAE` (Locatello et al., ICML 2020), adapted to series, is the comparison without an equation.
+Two neighbours are encoded as normal distributions. Features whose two distributions are closer (KL)
+than the midpoint between the closest and the farthest are considered shared and replaced by the
+average of both, means and variances. The loss is the negative evidence lower bound: the squared
+error, in units of a learned noise variance, summed over time, plus the KL divergence to the
+standard normal summed over features, both per sample.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from smnn.baselines import mnn_dense, mnn_sparse
+from smnn.nn import (
+    MLP,
+    Coefficients,
+    Free,
+    LinearODE,
+    MechanisticLayer,
+    Positive,
+    RightHandSide,
+    SpectralInput,
+)
+
+SMNN, DENSE, SPARSE = "S-MNN", "MNN dense", "MNN sparse"
+SOLVERS = (SMNN, DENSE, SPARSE)
+SPARSE_ITERATIONS = 200
+LeakyReLU = partial(nn.LeakyReLU, 0.01)
+
+
+@dataclass(frozen=True)
+class LatentSplit:
+    """Numbers of features of a code that neighbours share, and that are specific to a place."""
+
+    shared: int
+    specific: int
+
+    def __post_init__(self) -> None:
+        if self.shared < 0 or self.specific < 0 or self.size < 1:
+            raise ValueError(f"{self!r}: expected no negative part and at least one feature.")
+
+    @property
+    def size(self) -> int:
+        """Number of features."""
+        return self.shared + self.specific
+
+    def average(self, z: Tensor) -> Tensor:
+        """`(..., views, size)` with the shared part replaced by its mean over the views."""
+        shared, specific = z.split((self.shared, self.specific), -1)
+        return torch.cat([shared.mean(-2, keepdim=True).expand_as(shared), specific], -1)
+
+    def misalignment(self, z: Tensor) -> Tensor:
+        """Mean square distance of the shared part from its mean over the views; a scalar."""
+        shared = z[..., : self.shared]
+        if not self.shared:
+            return z.new_zeros(())
+        return (shared - shared.mean(-2, keepdim=True)).square().mean()
+
+
+HALVES = LatentSplit(10, 10)
+"""The published split."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """Known and predicted times, in steps."""
+
+    length: int
+    """Length of the encoded chunk, and of the predicted one."""
+    given: int = 10
+    """Number of values that the solution starts from."""
+    period: float = 12.0
+    """Steps in a year."""
+    peek: bool = False
+    """Whether the given values are the first of the target, as in the paper; otherwise they are the
+    last of the history."""
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.given <= self.length:
+            raise ValueError(
+                f"given: got {self.given} for chunks of {self.length}; expected 2 to that length."
+            )
+
+    @property
+    def times(self) -> int:
+        """Number of times of the trajectory: given values and target."""
+        return self.length if self.peek else self.length + self.given
+
+    @property
+    def ahead(self) -> slice:
+        """The target within that trajectory."""
+        return slice(0 if self.peek else self.given, None)
+
+    def start(self, history: Tensor, target: Tensor) -> Tensor:
+        """`(..., given)` values to start from."""
+        return target[..., : self.given] if self.peek else history[..., -self.given :]
+
+
+class Output(NamedTuple):
+    """Output of the identifier for a batch."""
+
+    target: Tensor
+    """`(..., length)` the prediction."""
+    code: Tensor
+    """`(..., F)` as encoded, before sharing."""
+    ode: LinearODE
+    """The equations, with all samples in one batch axis."""
+
+
+class SeasonalForcing(nn.Module):
+    r"""$d(t) = b + \sum_j a_j \cos(jt) + b_j \sin(jt)$: constant amplitudes from the code.
+
+    Args:
+        in_features: Size of the code.
+        window: Known and predicted times.
+        harmonics: Number of harmonics of the year.
+        hidden: Widths of the hidden layers.
+    """
+
+    waves: Tensor
+
+    def __init__(
+        self, in_features: int, window: Window, harmonics: int = 3, hidden: Sequence[int] = ()
+    ) -> None:
+        super().__init__()
+        t = 2 * math.pi / window.period * torch.arange(window.times, dtype=torch.float64)
+        waves = [f(j * t) for j in range(1, harmonics + 1) for f in (torch.cos, torch.sin)]
+        self.register_buffer("waves", torch.stack([torch.ones_like(t), *waves]), persistent=False)
+        self.amplitudes = MLP(in_features, hidden, 1 + 2 * harmonics, LeakyReLU)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """`d (*B, T, 1)`."""
+        amplitudes = self.amplitudes(features)
+        return (amplitudes @ self.waves.to(amplitudes)).unsqueeze(-1)
+
+
+class MechanisticIdentifier(nn.Module):
+    """Encoder, heads for the coefficients of an ODE, and solver.
+
+    Args:
+        window: Known and predicted times.
+        split: Shared and specific parts of the code.
+        keep: Number of low frequencies to encode; half of all if `None`.
+        hidden: Width of all hidden layers.
+        depth: Hidden layers of the encoder.
+        head_depth: Hidden layers of each head.
+        invariant: Use the time-invariant variant: no encoder, coefficients constant in time,
+            forcing by a constant and harmonics of the year, and nothing shared.
+        order: Highest derivative that the solver carries, at least 2.
+        solver: Name in `SOLVERS`.
+    """
+
+    step: Tensor
+
+    def __init__(
+        self,
+        window: Window,
+        split: LatentSplit = HALVES,
+        *,
+        keep: int | None = None,
+        hidden: int = 1024,
+        depth: int = 5,
+        head_depth: int = 3,
+        invariant: bool = False,
+        order: int = 2,
+        solver: str = SMNN,
+    ) -> None:
+        super().__init__()
+        if solver not in SOLVERS:
+            raise ValueError(f"solver: got {solver!r}; expected one of {', '.join(SOLVERS)}.")
+        if solver != SMNN and order != 2:
+            raise ValueError(f"order: got {order} with {solver}; expected 2, as published.")
+        self.window, self.invariant, self.solver = window, invariant, solver
+        self.spectrum = SpectralInput(window.length, keep or max(2, window.length // 2))
+        kept = len(self.spectrum.matrix)
+        self.split = LatentSplit(0, kept) if invariant else split
+        self.encoder: nn.Module = (
+            nn.Identity() if invariant else MLP(kept, [hidden] * depth, split.size, LeakyReLU)
+        )
+        layers, F = [hidden] * head_depth, self.split.size
+        # Positive coefficients: a stable oscillator, initially with a period of one year.
+        pattern = [[[Positive(1.0), Positive(0.5), 1.0]]]
+        self.coefficients = Coefficients(
+            F, pattern, times=None if invariant else window.times, hidden=layers,
+            activation=LeakyReLU, gain=0.1,
+        )  # fmt: skip
+        self.forcing: nn.Module = (
+            SeasonalForcing(F, window, hidden=layers)
+            if invariant
+            else RightHandSide(F, [Free()], times=window.times, hidden=layers, activation=LeakyReLU)
+        )
+        step = torch.full((1, 1), 2 * math.pi / window.period, dtype=torch.float64)
+        self.register_buffer("step", step, persistent=False)
+        self.layer = MechanisticLayer(None if order == 2 else order, check=False)
+
+    def encode(self, history: Tensor) -> Tensor:
+        """Codes `(..., F)` of chunks `(..., length)`."""
+        code: Tensor = self.encoder(self.spectrum(history))
+        return code
+
+    def ode(self, code: Tensor, start: Tensor) -> LinearODE:
+        """Equations for codes `(N, F)`, with initial values `(N, given)`."""
+        c, d = self.coefficients(code), self.forcing(code)
+        return LinearODE(c, d, start[..., None, None], self.step)
+
+    def forward(self, history: Tensor, start: Tensor, *, pairs: bool = False) -> Output:
+        """Predict.
+
+        Args:
+            history: `(..., length)`.
+            start: `(..., given)`, see `Window.start`.
+            pairs: Whether the last batch axis holds neighbours that share part of the code.
+        """
+        # The network sees deviations from the mean of the history, which is known.
+        centre = history.mean(-1, keepdim=True)
+        code = self.encode(history)
+        used = self.split.average(code) if pairs else code
+        ode = self.ode(used.flatten(0, -2), (start - centre).flatten(0, -2))
+        y = self._solve(ode).to(history.dtype).reshape(*history.shape[:-1], self.window.times)
+        return Output(y[..., self.window.ahead] + centre, code, ode)
+
+    def _solve(self, ode: LinearODE) -> Tensor:
+        """`(N, T)`."""
+        if self.solver == SMNN:
+            y: Tensor = self.layer(ode, n_steps=self.window.times)
+        else:
+            c, d, u, s = ode.apply(torch.Tensor.double)
+            if self.solver == DENSE:
+                y = mnn_dense(c, d, u, s, n_steps=self.window.times, check=False).y
+            else:
+                y = mnn_sparse(
+                    c, d, u, s, n_steps=self.window.times, max_iter=SPARSE_ITERATIONS, check=False
+                ).y
+        return y[..., 0, 0]
+
+
+class Posterior(NamedTuple):
+    """Independent normal distributions."""
+
+    mean: Tensor
+    """`(..., F)`."""
+    log_variance: Tensor
+    """`(..., F)`."""
+
+    def sample(self) -> Tensor:
+        """One draw, differentiable in both."""
+        return self.mean + torch.randn_like(self.mean) * (0.5 * self.log_variance).exp()
+
+    def to_standard(self) -> Tensor:
+        """`(..., F)` KL to the standard normal."""
+        variance = self.log_variance.exp()
+        return 0.5 * (variance + self.mean.square() - 1 - self.log_variance)
+
+    def to(self, other: Posterior) -> Tensor:
+        """`(..., F)` KL to another."""
+        ratio = (self.log_variance - other.log_variance).exp()
+        shift = (self.mean - other.mean).square() * (-other.log_variance).exp()
+        return 0.5 * (ratio + shift - 1 - (self.log_variance - other.log_variance))
+
+
+def share(pair: Posterior) -> tuple[Posterior, Tensor]:
+    """Average the features that two views have in common, which are determined for each pair.
+
+    Args:
+        pair: `(..., 2, F)`.
+
+    Returns:
+        The pair with shared features averaged, and a mask of these, `(..., 1, F)`.
+    """
+    first, second = (Posterior(*(x[..., i, :] for x in pair)) for i in (0, 1))
+    divergence = first.to(second).detach()
+    limit = 0.5 * (divergence.amax(-1, keepdim=True) + divergence.amin(-1, keepdim=True))
+    common = (divergence < limit).unsqueeze(-2)
+    mean = pair.mean.mean(-2, keepdim=True)
+    log_variance = pair.log_variance.exp().mean(-2, keepdim=True).log()
+    shared = Posterior(
+        torch.where(common, mean, pair.mean),
+        torch.where(common, log_variance, pair.log_variance),
+    )
+    return shared, common
+
+
+class AdaGVAE(nn.Module):
+    """Variational autoencoder whose decoder also gets the given values.
+
+    Args:
+        window: Known and predicted times, as for the identifier.
+        features: Size of the code.
+        keep: Number of low frequencies to encode; half of all if `None`.
+        hidden: Width of all hidden layers.
+        depth: Hidden layers of encoder and decoder.
+        beta: Weight of the KL divergence; 1 for the evidence lower bound.
+    """
+
+    def __init__(
+        self,
+        window: Window,
+        features: int = 20,
+        *,
+        keep: int | None = None,
+        hidden: int = 1024,
+        depth: int = 5,
+        beta: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.window, self.beta = window, beta
+        self.spectrum = SpectralInput(window.length, keep or max(2, window.length // 2))
+        kept = len(self.spectrum.matrix)
+        self.encoder = MLP(kept, [hidden] * depth, 2 * features, LeakyReLU)
+        self.decoder = MLP(features + window.given, [hidden] * depth, window.length, LeakyReLU)
+        self.log_noise = nn.Parameter(torch.zeros(()))
+
+    def encode(self, history: Tensor) -> Posterior:
+        """Distributions of the codes of chunks `(..., length)`."""
+        mean, log_variance = self.encoder(self.spectrum(history)).chunk(2, -1)
+        return Posterior(mean, log_variance.clamp(-12.0, 4.0))
+
+    def decode(self, code: Tensor, history: Tensor, start: Tensor) -> Tensor:
+        """`(..., length)` from codes, around the mean of the history."""
+        centre = history.mean(-1, keepdim=True)
+        out: Tensor = self.decoder(torch.cat([code, start - centre], -1))
+        return out + centre
+
+    def forward(self, history: Tensor, start: Tensor) -> Tensor:
+        """Predict from the mean of the code."""
+        return self.decode(self.encode(history).mean, history, start)
+
+    def losses(self, history: Tensor, start: Tensor, target: Tensor) -> dict[str, Tensor]:
+        """Losses of pairs; all tensors are `(B, 2, ...)`."""
+        posterior, common = share(self.encode(history))
+        prediction = self.decode(posterior.sample(), history, start)
+        square = (prediction - target).square()
+        # Normal likelihood; the optimal noise variance is the mean squared error.
+        data = 0.5 * (square / self.log_noise.exp() + self.log_noise).sum(-1).mean()
+        kl = posterior.to_standard().sum(-1).mean()
+        return {
+            "loss": (data + self.beta * kl) / self.window.length,
+            "mse": square.mean().detach(),
+            "kl": kl.detach(),
+            "shared": common.double().mean(),
+        }

@@ -1,0 +1,382 @@
+"""A forecast with its back-test as tables, JSON, data files and an HTML page."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from smnn._util.files import write_atomically, write_json
+from smnn._util.machine import describe_machine
+from smnn.forecasting import _charts as charts
+from smnn.forecasting._backtest import OURS, Backtest, run_backtest
+from smnn.forecasting._forecast import Forecast
+from smnn.forecasting._forecaster import Forecaster
+from smnn.forecasting._history import History, read_history
+from smnn.forecasting._model.equation import Equation
+from smnn.forecasting._time import SeriesError
+from smnn.report import page
+from smnn.report.charts import SCRIPT, grid
+from smnn.report.charts import STYLE as CHART_STYLE
+from smnn.report.numbers import significant
+from smnn.report.tables import Cell, Row, Table, html_table
+
+MAX_SHOWN, SOME_SHOWN = 12, 6
+"""Up to `MAX_SHOWN` series are all shown, otherwise `SOME_SHOWN` of them."""
+MAX_ROWS = 12
+"""Rows of a table per series."""
+MAX_TABLED = 4
+"""Series in the table of the next steps."""
+MAX_RECORDED = 64
+"""Largest number of series whose values are written to the JSON file."""
+LATITUDES, LONGITUDES = ("lat", "latitude", "y"), ("lon", "longitude", "x")
+STYLE = """
+h3 { font-size: 1rem; margin: 1.4rem 0 .2rem; }
+.terms { margin: .2rem 0 0; padding-left: 1.2rem; } .terms li { margin: .15rem 0; }
+"""
+
+
+@dataclass(frozen=True)
+class ForecastReport:
+    """A forecast, its back-test, and their presentation; made by `make_report`."""
+
+    name: str
+    """Name of the data."""
+    series: Any
+    """The data as given."""
+    history: History
+    forecaster: Forecaster
+    forecast: Forecast
+    backtest: Backtest | None
+    skipped: str
+    """Why there is no back-test; empty if there is one."""
+    fit_warnings: tuple[str, ...]
+    command: str
+    """Command that repeats the forecast; may be empty."""
+    seconds: float
+    machine: dict[str, Any]
+
+    @property
+    def shown(self) -> list[int]:
+        """Indices of the series that are drawn, without those that have no values."""
+        alive = np.flatnonzero(np.isfinite(self.history.rows).any(1))
+        if len(alive) > MAX_SHOWN:
+            alive = alive[np.linspace(0, len(alive) - 1, SOME_SHOWN).astype(int)]
+        return [int(i) for i in alive]
+
+    @property
+    def unit(self) -> str:
+        """Unit of the values, if the data has one."""
+        return str(getattr(self.series, "attrs", {}).get("units", ""))
+
+    @property
+    def notes(self) -> list[str]:
+        """Decisions made by `read_series`."""
+        return list(getattr(self.series, "attrs", {}).get("notes", []))
+
+    @property
+    def is_grid(self) -> bool:
+        """Whether the data is an xarray grid, so that the forecast is written as NetCDF."""
+        return hasattr(self.series, "dims")
+
+    @property
+    def map_axes(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Latitudes and longitudes of a grid; `None` if it cannot be drawn as a map."""
+        dims: tuple[str, ...] = getattr(self.series, "dims", ())
+        if len(dims) != 3 or dims[1] not in LATITUDES or dims[2] not in LONGITUDES:
+            return None
+        if any(d not in self.series.coords or self.series.sizes[d] < 2 for d in dims[1:]):
+            return None
+        return self.series[dims[1]].values, self.series[dims[2]].values
+
+    def equations(self) -> list[Equation]:
+        """Leading equations of the series in `shown`."""
+        return [self.forecaster.equation(i) for i in self.shown]
+
+    def warnings(self) -> list[str]:
+        """Reasons to distrust the forecast."""
+        if self.backtest is None:
+            return [*self.fit_warnings, f"not back-tested: {self.skipped}"]
+        return [*self.fit_warnings, *self.backtest.warnings()]
+
+    def summary(self) -> list[tuple[str, str]]:
+        """The main results, as pairs of a value and its meaning."""
+        f, test = self.forecast, self.backtest
+        items = [(_count(len(f.t), self.history.clock.unit()), f"ahead, to {_time(f.t[-1])}")]
+        if test is None:
+            return [*items, ("not back-tested", self.skipped)]
+        items.append((_percent(test.ratio), f"of the error of '{test.best_reference}', the best "
+                      "simple reference"))  # fmt: skip
+        worst = test.worst_series(1)
+        if len(test.names) > 1 and worst:
+            share = _percent(test.ratio_by_series()[worst[0]])
+            items.append((share, f"of that error for the worst series, '{test.names[worst[0]]}'"))
+        items.append((significant(test.skill(), 2), "skill against climatology (1 is perfect)"))
+        inside = f"of the observations inside the {_percent(test.level)} intervals"
+        items.append((_percent(test.coverage), inside))
+        return items
+
+    def tables(self) -> list[Table]:
+        """The next steps, the back-test, and its results by series where there are several."""
+        out = [self._forecast_table()]
+        if self.backtest is not None:
+            out.append(self._backtest_table(self.backtest))
+            if len(self.backtest.names) > 1:
+                out.append(_series_table(self.backtest))
+        return out
+
+    def record(self) -> dict[str, Any]:
+        """Return all results as a dictionary that can be written as JSON."""
+        f, clock = self.forecast, self.history.clock
+        listed = range(len(f.names)) if len(f.names) <= MAX_RECORDED else self.shown
+        test = None if self.backtest is None else self.backtest.record(MAX_RECORDED)
+        return {
+            "command": self.command,
+            "data": {
+                "file": self.name, "series": len(f.names), "times": len(clock),
+                "first": _time(clock.stamps[0]), "last": _time(clock.stamps[-1]),
+                "step": clock.unit(), "missing": int(np.isnan(self.history.array).sum()),
+                "notes": self.notes,
+            },
+            "seasons": [
+                {"name": s.name, "steps": float(s.length), "harmonics": s.harmonics}
+                for s in self.forecaster.seasons_
+            ],
+            "level": f.level,
+            "times": [_time(t) for t in f.t],
+            "forecast": f.record(listed),
+            "equations": {e.name: _json(e.record()) for e in self.equations()},
+            "backtest": _json(test),
+            "warnings": self.warnings(),
+            "seconds": round(self.seconds, 2),
+            "machine": self.machine,
+        }  # fmt: skip
+
+    def write(self, folder: str | Path) -> Path:
+        """Write the forecast (CSV or NetCDF), the record (JSON) and the report (HTML).
+
+        Returns:
+            Path of the report.
+        """
+        folder = Path(folder)
+        if self.is_grid:
+            dataset = self.forecast.dataset(self.series)
+            dataset.attrs = {"title": f"Forecast of {self.name}", **dataset.attrs}
+            write_atomically(folder / "forecast.nc", bytes(dataset.to_netcdf(engine="scipy")))
+        else:
+            write_atomically(folder / "forecast.csv", self.forecast.frame().to_csv(index=False))
+        write_json(folder / "forecast.json", self.record())
+        return write_atomically(folder / "report.html", self.html())
+
+    def html(self) -> str:
+        """Return the report as a self-contained HTML page."""
+        f, clock = self.forecast, self.history.clock
+        lead = (
+            f"{_count(len(f.names), 'series')}, {len(clock):,} times from {_time(clock.stamps[0])} "
+            f"to {_time(clock.stamps[-1])}; forecast of {_count(len(f.t), clock.unit())}."
+        )
+        sections = [page.findings(self.summary()), self._warnings_html(), self._curves_html()]
+        if self.map_axes is not None:
+            caption = f"In {self.unit}." if self.unit else "In the unit of the data."
+            png = charts.maps(self.history, f, *self.map_axes, self.unit)
+            sections.append(page.section("Maps", page.picture(png, "two maps", caption)))
+        steps, *tests = map(html_table, self.tables())
+        sections.append(page.section("The next steps", steps))
+        if self.backtest is not None:
+            by_lead = grid(charts.by_lead(self.backtest, clock.unit()), "22rem")
+            past = charts.past_forecasts(self.history, f, self.backtest, self.unit)
+            sections.append(page.section("Back-test", tests[0], by_lead, past, *tests[1:]))
+        sections += [self._equations_html(), self._method_html()]
+        return page.page(
+            f"Forecast of {self.name}",
+            lead,
+            [part for part in sections if part],
+            style=CHART_STYLE + STYLE,
+            script=SCRIPT,
+        )
+
+    def _forecast_table(self) -> Table:
+        f = self.forecast
+        rows = []
+        for i in self.shown[:MAX_TABLED]:
+            values = f.series(i)
+            for k in _some_leads(len(f.t)):
+                cells = [Cell(significant(float(values[x][k]))) for x in ("lower", "mean", "upper")]
+                rows.append(Row(f.names[i], _time(f.t[k]), cells))
+        where = "forecast.nc" if self.is_grid else "forecast.csv"
+        caption = f"All {len(f.t)} steps of {_count(len(f.names), 'series')} are in {where}."
+        columns = [f"{_percent(f.level)} from", "forecast", "to"]
+        return Table("Forecast", columns, caption, rows)
+
+    def _backtest_table(self, test: Backtest) -> Table:
+        common = bool(np.ptp(test.scale) == 0)
+        factor = float(test.scale[0]) if common else 1.0
+        errors = {m: test.rmse(m) for m in test.methods}
+        least = min(errors.values())
+        rows = []
+        for method, error in errors.items():
+            cells = [
+                Cell(significant(factor * error), best=error <= least),
+                Cell(f"{error / errors[OURS]:.2f}" if errors[OURS] > 0 else "–"),
+                Cell("" if method == "climatology" else f"{test.skill(method=method):+.2f}"),
+            ]
+            label = "this forecast" if method == OURS else method
+            rows.append(Row("" if method == OURS else "reference", label, cells))
+        about = f"in {self.unit}" if self.unit else "in the unit of the series"
+        if not common:
+            about = "relative to the standard deviation of each series"
+        caption = (
+            f"{_count(len(test.origins), 'forecast')} of {_count(test.inside.shape[2], 'step')}, "
+            "each based only on the data before its origin. Error: root mean square over all "
+            f"series and steps, {about}. Ratio: error divided by that of this forecast. Skill: "
+            f"against climatology. {_percent(test.coverage)} of the observations are inside the "
+            f"{_percent(test.level)} intervals."
+        )
+        return Table("Back-test", ["error", "ratio", "skill"], caption, rows)
+
+    def _warnings_html(self) -> str:
+        items = "".join(f"<li>{escape(text)}</li>" for text in self.warnings())
+        return f'<ul class="warnings">{items}</ul>' if items else ""
+
+    def _curves_html(self) -> str:
+        f, shown = self.forecast, self.shown
+        parts = [grid(charts.curves(self.history, f, shown, self.unit), "26rem")]
+        if len(f.names) > len(shown):
+            parts.insert(0, f"<p>{len(shown)} of {len(f.names):,} series.</p>")
+        if shown:
+            name = f"<b>{escape(f.names[shown[0]])}</b>"
+            what = f"the logarithm of {name}" if f.log.ravel()[shown[0]] else name
+            parts.append(f"<p>The forecast of {what} is the sum of these components.</p>")
+            parts.append(grid(charts.components(self.history, f, shown[0]), "15rem"))
+        return page.section("Forecast", *parts)
+
+    def _equations_html(self) -> str:
+        blocks = []
+        for equation in self.equations():
+            lines = "".join(f"<li>{escape(line)}</li>" for line in equation.lines)
+            blocks.append(f'<h3>{escape(equation.name)}</h3><ul class="terms">{lines}</ul>')
+        note = (
+            "<p>The leading equation of each series. The forecast blends the best equations of "
+            "each kind, weighted by their cross-validation errors.</p>"
+        )
+        return page.section("Equations", note, *blocks)
+
+    def _method_html(self) -> str:
+        seasons = ", ".join(
+            f"{s.name} ({s.length:.5g} steps, {_count(s.harmonics, 'harmonic')})"
+            for s in self.forecaster.seasons_
+        )
+        facts = {
+            "Missing values": f"{int(np.isnan(self.history.array).sum()):,}",
+            "Seasons": seasons or "none",
+            "Notes": "; ".join(self.notes) or None,
+            "Seconds": f"{self.seconds:.1f}",
+        }
+        command = [page.command_block(self.command)] if self.command else []
+        return page.section(
+            "Reproduction",
+            *command,
+            page.facts({**facts, **page.machine_facts(self.machine)}),
+        )
+
+
+def make_report(
+    y: Any,
+    t: Any = None,
+    *,
+    forecaster: Forecaster | None = None,
+    horizon: int | None = None,
+    origins: int | Sequence[int] | None = None,
+    name: str = "series",
+    command: str = "",
+    tick: Callable[[int], None] | None = None,
+) -> ForecastReport:
+    """Fit, forecast and back-test, and gather the results for presentation.
+
+    Args:
+        y: As for `Forecaster.fit`.
+        t: As for `Forecaster.fit`.
+        forecaster: The forecaster to fit; a default one if `None`.
+        horizon: As for `Forecaster.fit`.
+        origins: As for `backtest`; 0 skips the back-test.
+        name: Name of the data, for titles.
+        command: Command line that repeats the forecast.
+        tick: As for `backtest`.
+
+    Raises:
+        SeriesError: If the data or an argument cannot be used.
+    """
+    start = time.perf_counter()
+    forecaster = Forecaster() if forecaster is None else forecaster
+    history = read_history(y, t)
+    forecaster._fit(history, horizon, None)
+    not_fitted = forecaster._not_fitted()
+    test, skipped = None, "no origins were requested"
+    if origins is None or origins:
+        try:
+            test = run_backtest(history, forecaster.horizon_, origins, forecaster, tick=tick)
+            skipped = ""
+        except SeriesError as error:  # the history is too short
+            skipped = str(error)
+    return ForecastReport(
+        name, y, history, forecaster, forecaster.predict(), test, skipped,
+        (not_fitted,) if not_fitted else (), command, time.perf_counter() - start,
+        describe_machine(),
+    )  # fmt: skip
+
+
+def _series_table(test: Backtest) -> Table:
+    """The worst series of a back-test."""
+    error, ratio = test.by_series(), test.ratio_by_series()
+    coverage = test.coverage_by_series()
+    rows = [
+        Row("", test.names[i], [Cell(significant(float(error[i]))), Cell(f"{ratio[i]:.2f}"),
+                                Cell(_percent(float(coverage[i])))])
+        for i in test.worst_series(MAX_ROWS)
+    ]  # fmt: skip
+    caption = (
+        f"{len(rows)} of {len(test.names):,} series, the worst first. Error: relative to the "
+        f"standard deviation. Ratio: error divided by that of '{test.best_reference}', the best "
+        "reference over all series."
+    )
+    return Table("Back-test by series", ["error", "ratio", "coverage"], caption, rows)
+
+
+def _some_leads(horizon: int) -> Sequence[int]:
+    if horizon <= MAX_ROWS:
+        return range(horizon)
+    return sorted({*range(6), *np.linspace(6, horizon - 1, MAX_ROWS - 6).astype(int).tolist()})
+
+
+def _time(stamp: Any) -> str:
+    """Format a time."""
+    if isinstance(stamp, np.datetime64):
+        text = str(stamp.astype("datetime64[s]")).replace("T", " ")
+        return text.removesuffix(" 00:00:00")
+    return f"{float(stamp):.10g}"
+
+
+def _count(number: int, unit: str) -> str:
+    """`1 week`, `26 weeks`, `3 series`."""
+    if unit.startswith("step of"):
+        unit = unit.replace("step", "steps" if number != 1 else "step", 1)
+        return f"{number:,} {unit}"
+    return f"{number:,} {unit}{'s' * (number != 1 and not unit.endswith('s'))}"
+
+
+def _percent(x: float) -> str:
+    return f"{100 * x:.0f} %" if np.isfinite(x) else "unknown"
+
+
+def _json(x: Any) -> Any:
+    """Replace numbers that JSON does not have by `None`."""
+    if isinstance(x, dict):
+        return {k: _json(v) for k, v in x.items()}
+    if isinstance(x, list | tuple):
+        return [_json(v) for v in x]
+    return None if isinstance(x, float) and not np.isfinite(x) else x

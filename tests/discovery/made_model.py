@@ -1,0 +1,61 @@
+"""A model built by hand, for tests of evaluations and reports, with names that are an attack."""
+
+from typing import Any
+
+import numpy as np
+
+from smnn.data import Table
+from smnn.discovery import Polynomial, Report, evaluate, hold_out
+from smnn.discovery._equations import format_equations
+
+EVIL = "<script>alert(1)</script>"
+
+
+class Made:
+    """A fitted model: x' = -x (given), and an equation of a variable whose name is an attack."""
+
+    link = None
+    order_ = 1
+    report_ = {"seconds": {"all": 1.0}}  # noqa: RUF012
+    warnings_ = ("terms left out",)
+
+    def __init__(self, table: Table, resampled: bool = True) -> None:
+        names = table.names
+        self.table_ = table
+        self.variables_ = list(names)
+        self.state_names_ = list(names)
+        self.targets_ = [f"{name}'" for name in names]
+        self.terms_ = Polynomial(2).terms(names)
+        P, V = len(self.terms_), len(names)
+        self.coefficients_ = np.zeros((V, P))
+        self.coefficients_[0, 1] = -1.0
+        self.coefficients_[-1, :2] = 3.0, -2.5
+        half = np.where(self.coefficients_ == -1, 0.0, 0.3)
+        self.intervals_ = np.stack([self.coefficients_ - half, self.coefficients_ + half], -1)
+        self.inclusion_ = np.full((V, P), 0.2) if resampled else None
+        self.noise_ = np.full(V, 0.1)
+        self.times_ = table.times
+        self.states_ = [np.cumsum(np.ones((len(t), V)), 0) for t in table.times]
+
+    def equations(self, format: str = "text") -> list[str]:
+        return format_equations(self.targets_, self.terms_, self.coefficients_, format=format)
+
+    def simulate(self, x0: np.ndarray, t: np.ndarray, inputs: Any = None) -> np.ndarray:
+        return np.vstack([x0 + 0.1 * i for i in range(len(t))])
+
+
+def made_table(series: int = 1, names: tuple[str, ...] = ("x", EVIL)) -> Table:
+    rng = np.random.default_rng(0)
+    return Table(
+        list(names), [np.arange(15.0) for _ in range(series)],
+        [rng.random((15, len(names))) for _ in range(series)],
+        series=[f"{EVIL}{i}" for i in range(series)] if series > 1 else [""],
+        time_name=EVIL, time_unit=EVIL, units={names[0]: EVIL}, notes=[EVIL], warnings=[EVIL],
+    )  # fmt: skip
+
+
+def made_report(table: Table, model: type[Made] = Made, resampled: bool = True) -> Report:
+    """A report with a fifth of the data held out."""
+    fitted, held_out = hold_out(table, 0.2)
+    found: Any = model(fitted, resampled)
+    return Report(found, evaluate(found, held_out), EVIL, EVIL)
