@@ -28,7 +28,6 @@ from _solvers import (
     smnn_candidate,
     torchdiffeq_candidate,
 )
-from smnn._solver.cpu import native as cpu_native
 from smnn._util.files import OutputError, write_json
 from smnn._util.machine import describe_machine, package_versions
 from smnn.experiments.bench.solvers import Candidate, check, compare, time_all
@@ -67,8 +66,6 @@ def main() -> int:
 
 def run(options: argparse.Namespace, module: ModuleType | None) -> dict[str, Any]:
     """Measure all cases."""
-    absent = cpu_native.extension.wait()
-    print(f"C++ part of the CPU backend: {absent or 'compiled'}", file=sys.stderr, flush=True)
     machine = describe_machine()
     machine["versions"] |= package_versions(("torchdiffeq",))
     record: dict[str, Any] = {
@@ -76,7 +73,6 @@ def run(options: argparse.Namespace, module: ModuleType | None) -> dict[str, Any
         "command": " ".join(["python", "benchmarks/bench_solver.py", *_public(options)]),
         "settings": {"repeats": options.repeats, "quick": options.quick},
         "machine": machine,
-        "native": absent or "compiled",
         "published": module is not None,
         "cases": [],
     }

@@ -12,6 +12,7 @@ import smnn
 NAMES = {
     "BackendError",
     "Factorization",
+    "LinearODE",
     "Residuals",
     "ShapeError",
     "SmnnError",

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from smnn import report as report
     from smnn import training as training
     from smnn.compat import ode_forward as ode_forward
+    from smnn.nn import LinearODE as LinearODE
 
 try:
     __version__ = version("smnn")
@@ -40,6 +41,7 @@ except PackageNotFoundError:  # a source tree that is not installed
 __all__ = [
     "BackendError",
     "Factorization",
+    "LinearODE",
     "Residuals",
     "ShapeError",
     "SmnnError",
@@ -59,13 +61,14 @@ _SUBPACKAGES = (
     *("baselines", "compat", "data", "datasets", "discovery", "equations", "forecasting", "nn"),
     *("report", "training"),
 )
+_NAMES = {"LinearODE": "smnn.nn", "ode_forward": "smnn.compat"}
 
 
 def __getattr__(name: str) -> Any:
     if name in _SUBPACKAGES:
         return importlib.import_module(f"smnn.{name}")
-    if name == "ode_forward":
-        return importlib.import_module("smnn.compat").ode_forward
+    if name in _NAMES:
+        return getattr(importlib.import_module(_NAMES[name]), name)
     raise AttributeError(f"module 'smnn' has no attribute {name!r}")
 
 

@@ -75,7 +75,7 @@ def test_output_path_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("mine")
     result = invoke(data, "--out", tmp_path / "out")
     assert result.exit_code == 2
-    assert "give a folder" in result.stderr
+    assert "expected a folder" in result.stderr
     assert (tmp_path / "out").read_text() == "mine"
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from smnn._util.files import InputError, read_bounded, write_json
+from smnn.errors import DataError
 
 FORMAT = "smnn-discovery"
 VERSION = 1
@@ -21,7 +22,7 @@ MOST_TEXTS, LONGEST_TEXT = 10_000, 1000
 """Maximum number of names in a list, and of characters in a name."""
 
 
-class ModelFileError(ValueError):
+class ModelFileError(DataError):
     """File that is not a saved model."""
 
 

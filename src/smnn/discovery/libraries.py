@@ -25,11 +25,12 @@ import sympy
 from smnn._util.names import suggestion
 from smnn.discovery._terms import Opaque, Term, check_names, distinct, make_term, multiply
 from smnn.equations import ExpressionError, parse_expression
+from smnn.errors import SmnnError
 
 MAX_TERMS = 5000  # Maximum number of terms of a library
 
 
-class LibraryError(ValueError):
+class LibraryError(SmnnError, ValueError):
     """Invalid library, or one that does not apply to the variables."""
 
 

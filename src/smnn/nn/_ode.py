@@ -12,7 +12,8 @@ from torch import Tensor
 class LinearODE(NamedTuple):
     r"""A batch of linear ODEs $\sum_{vr} c_{tqvr}\, y_{tvr} = d_{tq}$ on a time grid.
 
-    Axes of size 1 broadcast in the batch and in time, as in `smnn.solve`.
+    Axes of size 1 broadcast in the batch and in time, as in `smnn.solve`, which takes the fields in
+    this order: `smnn.solve(*ode)`.
     """
 
     c: Tensor

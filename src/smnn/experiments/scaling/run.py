@@ -24,6 +24,7 @@ from smnn._util.files import InputError, write_json
 from smnn._util.machine import describe_machine
 from smnn.data import DataFormatError
 from smnn.datasets.sst import Grid, Neighbours, monthly, neighbours, read_grid, standard
+from smnn.errors import SmnnError
 from smnn.experiments.experiment import Tick, no_progress, option, read_record
 from smnn.experiments.sst.networks import DENSE, SMNN, SOLVERS, SPARSE, Window
 from smnn.experiments.sst.train import GVAE, IDENTIFIER, Pairs, Size, SSTTask, predict
@@ -243,7 +244,7 @@ def _memory(device: torch.device) -> str:
     return f"{torch.cuda.get_device_properties(device).total_memory / 2**30:.0f} GiB"
 
 
-class TooSlow(RuntimeError):
+class TooSlow(SmnnError):
     """One step takes longer than the limit."""
 
 
