@@ -59,10 +59,8 @@ def open_file(
             return _text(path, skip_rows, decimal, na)
     except PermissionError:
         raise DataError(f"{path} may not be read; change its permissions.") from None
-    except (DataError, MissingPackageError):
+    except (DataError, InputError, MissingPackageError):
         raise
-    except InputError as error:
-        raise DataError(str(error)) from None
     except ImportError:
         package = _PACKAGES[suffix][1]
         raise MissingPackageError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -241,7 +241,7 @@ class _Reading:
             if len(frame) == 0:
                 raise DataError(f"{self.file} has names but no rows; expected rows of numbers.")
             for i in wanted:
-                source.columns[i], zone = as_array(frame.pop(i))
+                source.columns[i] = as_array(frame.pop(i))[0]
         self.rows = len(next(iter(source.columns.values())))
         self.numbers: dict[int, np.ndarray] = {}
 
@@ -251,10 +251,6 @@ class _Reading:
         if raw.dtype.kind == "f":
             return np.array(["" if np.isnan(v) else f"{v:.15g}" for v in raw], object)
         return np.array(["" if v == "NaT" else str(v).strip() for v in raw.astype(object)], object)
-
-    def _where(self, column: int, bad: Callable[[str], bool], row: int) -> str:
-        found = self.source.line(column, bad)
-        return f"row {row + 1}" if found is None else f"line {found[0]}"
 
     def _number(self, column: int, *, must: bool) -> np.ndarray | None:
         """A column as floats; `None` if it is text and need not be numbers.
@@ -348,7 +344,8 @@ class _Reading:
 
     def _column_axis(self, column: int) -> Axis:
         def where(text: str, row: int) -> str:
-            return self._where(column, lambda entry: entry == text, row)
+            found = self.source.line(column, lambda entry: entry == text)
+            return f"row {row + 1}" if found is None else f"line {found[0]}"
 
         raw = self.source.columns[column]
         axis = self._read_axis(raw, self.short[column], self.source.zones.get(column), where)

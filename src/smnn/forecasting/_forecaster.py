@@ -107,8 +107,9 @@ class Forecaster:
 
         Args:
             y: `(N,)`, `(N, S)` or `(N, ...)`, time first; a pandas `Series` or `DataFrame`; an
-                xarray `DataArray` with a dimension `time`. NaN is missing.
-            t: `(N,)` times: dates or numbers, at any spacing. `None` uses the index of `y`, or
+                xarray `DataArray` with a dimension `time`; the path of a table. NaN is missing.
+            t: `(N,)` times: dates or numbers, at any spacing; or the name of the time column of a
+                table, which is then read by `smnn.data.read`. `None` uses the index of `y`, or
                 counts steps if it has none.
             horizon: Number of steps to forecast; equations are selected for this horizon. `None`
                 uses two seasons, but at most a quarter of the history.

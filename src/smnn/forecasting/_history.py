@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from smnn.data import DataError, read
 from smnn.forecasting._time import Clock, SeriesError, make_clock
 
 
@@ -36,12 +38,18 @@ def read_history(y: Any, t: Any = None) -> History:
 
     Args:
         y: Array, tensor or nested list `(N,)`, `(N, S)` or `(N, ...)`, time first; a pandas
-            `Series` or `DataFrame`; an xarray `DataArray` with a dimension `time`.
-        t: Times; `None` uses the index of `y`, or counts steps if it has none.
+            `Series` or `DataFrame`; an xarray `DataArray` with a dimension `time`; the path of a
+            table.
+        t: Times, or the name of the time column of a table; `None` uses the index of `y`, or counts steps if it has none.
 
     Raises:
         SeriesError: If `y` is empty, not numeric or infinite, or `t` does not fit.
     """
+    if isinstance(y, str | Path) or isinstance(t, str):
+        try:
+            y, t = read(y, time=t).to_frame(), None
+        except DataError as error:
+            raise SeriesError(str(error)) from None
     names: list[str] | None = None
     own: Any = None
     if hasattr(y, "dims") and hasattr(y, "transpose"):  # xarray
