@@ -1,4 +1,4 @@
-"""The kernels with their arguments, and the launches that solve a problem."""
+"""Kernels of the elimination strategies, and the launch sequences of a solve and its derivative."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ _OF_ROWS = [
     "y_ptr", *(a for a in INPUT_ARGUMENTS if not a.startswith(("scale", "wt"))),
     "ws_ptr", *strides_of("ws", "btvr"), *(f"g{name}_ptr" for name in TENSORS),
 ]  # fmt: skip
-"""What row gradients read besides the adjoint solution, and what they write."""
+"""Arguments of the row gradients besides sizes and the adjoint solution."""
 
 
 def _finish(clock: Clock) -> None:
-    """Status of a whole sequence: bad step, singular, or not finite at its first or last time."""
+    """Store the status of a whole sequence: bad step, singular, or not finite at either end."""
     out = clock.out
     out("finite = tl.abs(y0) < float('inf')")
     if clock.orders:
@@ -61,7 +61,7 @@ def _finish(clock: Clock) -> None:
 
 @functools.cache
 def solve_kernel(spec: Spec) -> Kernel:
-    """Elimination of whole sequences with substitution, or of pieces without."""
+    """Elimination of pieces, or of whole sequences followed by substitution."""
     out = Source()
     clock = Clock(out, spec.orders)
     eliminate_body(clock, spec)
@@ -88,7 +88,7 @@ def solve_kernel(spec: Spec) -> Kernel:
 
 @functools.cache
 def chain_kernel(k: int, left: bool, depth: int) -> Kernel:
-    """Elimination of a chain of separators, whole with substitution, or in pieces without."""
+    """Elimination of a chain of separators: of pieces, or whole followed by substitution."""
     out = Source()
     clock = Clock(out)
     chain_body(out, k, left=left, depth=depth)
@@ -116,7 +116,7 @@ def chain_kernel(k: int, left: bool, depth: int) -> Kernel:
 
 @functools.cache
 def back_kernel(n: int, reach: int, k: int, judge: bool) -> Kernel:
-    """Back substitution in pieces; with `judge`, failed sequences are poisoned and reported."""
+    """Back substitution in pieces; with `report`, also NaN and status of failed sequences."""
     out = Source()
     clock = Clock(out)
     arguments = [*SIZE_ARGUMENTS, "factor_ptr", "z_ptr", "sep_ptr", "y_ptr"]
@@ -138,7 +138,7 @@ def back_kernel(n: int, reach: int, k: int, judge: bool) -> Kernel:
 def adjoint_kernel(
     n: int, reach: int, k: int, paired: bool, orders: int, held: bool = False
 ) -> Kernel:
-    """`R^T z = g`; for whole sequences followed by `R y = z`, where `z` was if `held`."""
+    """`R^T z = g`, followed by `R y = z` for whole sequences; with `held`, in place of `z`."""
     out = Source()
     clock = Clock(out, orders)
     forward_body(clock, n, reach, k, paired=paired)
@@ -157,7 +157,7 @@ def adjoint_kernel(
 def backward_kernel(
     V: int, m: int, Q: int, m_init: int, scheme: str, orders: int, wanted: tuple[bool, ...]
 ) -> Kernel:
-    """`adjoint_kernel` of whole sequences and `rows_kernel` in one."""
+    """`adjoint_kernel` of whole sequences fused with `rows_kernel`."""
     out = Source()
     clock = Clock(out, orders)
     forward_body(clock, V * m, 1, 0, paired=False)
@@ -171,7 +171,7 @@ def backward_kernel(
 
 @functools.cache
 def wide_solve_kernel(spec: Spec, team: int) -> Kernel:
-    """Elimination and substitution of whole sequences, a team of lanes for each, or for each end."""
+    """Elimination and substitution with a team of lanes per sequence or half."""
     out = Source()
     wide_solve_body(out, spec, team)
     arguments = [
@@ -188,7 +188,7 @@ def wide_solve_kernel(spec: Spec, team: int) -> Kernel:
 
 @functools.cache
 def large_solve_kernel(spec: Spec) -> Kernel:
-    """Elimination and substitution of whole sequences, one or several warps for each."""
+    """Elimination and substitution with one or several warps per sequence."""
     out = Source()
     large_solve_body(out, spec, tiles.shape(spec.n))
     arguments = ["T", "L", *INPUT_ARGUMENTS, *VARYING_ARGUMENTS, "factor_ptr", "y_ptr"]
@@ -197,7 +197,7 @@ def large_solve_kernel(spec: Spec) -> Kernel:
 
 @functools.cache
 def panel_solve_kernel(spec: Spec) -> Kernel:
-    """As `large_solve_kernel`, with rows that lie in memory."""
+    """As `large_solve_kernel`, with the rows in memory."""
     out = Source()
     panel_solve_body(out, spec)
     arguments = ["T", "L", *INPUT_ARGUMENTS, *VARYING_ARGUMENTS, "factor_ptr", "z_ptr", "y_ptr"]
@@ -206,7 +206,7 @@ def panel_solve_kernel(spec: Spec) -> Kernel:
 
 @functools.cache
 def large_adjoint_kernel(n: int, reach: int) -> Kernel:
-    """`R^T z = g`, then `R y = z`, a warp for each sequence."""
+    """`R^T z = g`, then `R y = z`, one warp per sequence."""
     out = Source()
     large_adjoint_body(out, n, reach)
     return Kernel("adjoint_large", out, ["T", "L", "factor_ptr", "g_ptr", "y_ptr"])
@@ -214,7 +214,7 @@ def large_adjoint_kernel(n: int, reach: int) -> Kernel:
 
 @functools.cache
 def wide_adjoint_kernel(n: int, reach: int, team: int, orders: int) -> Kernel:
-    """`R^T z = g`, then `R y = z`, a team of lanes for each sequence, or one from each end."""
+    """`R^T z = g`, then `R y = z`, a team of lanes per sequence or half."""
     out = Source()
     wide_adjoint_body(out, n, reach, team, orders)
     return Kernel("adjoint_wide", out, ["B", "T", "L", "factor_ptr", "g_ptr", "y_ptr"])
@@ -224,7 +224,7 @@ def wide_adjoint_kernel(n: int, reach: int, team: int, orders: int) -> Kernel:
 def rows_kernel(
     V: int, m: int, Q: int, m_init: int, scheme: str, wanted: tuple[bool, ...], held: int = 0
 ) -> Kernel:
-    """Gradients by everything that is wanted; the adjoint solution is `held` by so many lanes."""
+    """All gradients; `held` is the number of lanes per sequence in the layout of `lam`."""
     out = Source()
     rows_body(out, V, m, Q, m_init, scheme, wanted, held)
     return _rows_kernel("row_gradients", out)
@@ -232,7 +232,7 @@ def rows_kernel(
 
 @functools.cache
 def variables_kernel(V: int, m: int, m_init: int, scheme: str, wanted: tuple[bool, ...]) -> Kernel:
-    """Gradients by everything that is wanted and no part of an equation."""
+    """Gradients of everything except the equations."""
     out = Source()
     variables_body(out, V, m, m_init, scheme, wanted)
     return _rows_kernel("variable_gradients", out)
@@ -240,7 +240,7 @@ def variables_kernel(V: int, m: int, m_init: int, scheme: str, wanted: tuple[boo
 
 @functools.cache
 def equations_kernel(V: int, m: int, Q: int, wanted: tuple[bool, ...]) -> Kernel:
-    """Gradients by what is wanted of the equations."""
+    """Gradients of the equations."""
     out = Source()
     equations_body(out, V, m, Q, wanted)
     return _rows_kernel("equation_gradients", out)
@@ -259,7 +259,7 @@ def _offsets(sizes: list[int]) -> list[int]:
 
 @functools.lru_cache(maxsize=256)
 def solve_program(levels, spec, strides):  # type: ignore[no-untyped-def]
-    """Launches of a solve, and the scratch they need."""
+    """Launches of a solve, and the length of their scratch memory."""
     first, scratch = levels[0], Scratch()
     factor_at = _offsets([level.factor_size for level in levels])
     ratio_at = _offsets([level.P for level in levels])
@@ -290,7 +290,7 @@ def solve_program(levels, spec, strides):  # type: ignore[no-untyped-def]
     values = common(0) | inputs | {"coupling_ptr": Slot("scratch", coupling)}
     launches = [Launch(solve_kernel(spec), first.lanes, first.width, values)]
     known = max(len(levels) - 1, FEWEST_LEVELS)
-    # A level that is not there has one node for each of the level above.
+    # Unused levels have one node per node of the level above.
     cuts = {"n0": first.n} | {f"{letter}{i}": 1 for i in range(known) for letter in "NP"}
     for depth, level in enumerate(levels[1:], 1):
         below = levels[depth - 1]
@@ -323,7 +323,10 @@ def solve_program(levels, spec, strides):  # type: ignore[no-untyped-def]
 
 @functools.lru_cache(maxsize=256)
 def adjoint_program(levels, held=False):  # type: ignore[no-untyped-def]
-    """Launches of an adjoint solve, and the scratch they need; whose first words it is `held` in."""
+    """Launches of an adjoint solve, and the length of their scratch memory.
+
+    With `held`, the solution is at the start of the scratch memory.
+    """
     scratch = Scratch()
     factor_at = _offsets([level.factor_size for level in levels])
     z = [scratch.take(level.z_size) for level in levels]
@@ -365,14 +368,14 @@ def adjoint_program(levels, held=False):  # type: ignore[no-untyped-def]
 
 
 def backward_scratch(levels: tuple[Level, ...]) -> int:
-    """What a backward needs besides the adjoint solution, in one launch or in several."""
+    """Length of the scratch memory of a backward pass."""
     scratch: int = levels[0].z_size if together(levels) else adjoint_program(levels)[1]
     return scratch
 
 
 @functools.lru_cache(maxsize=256)
 def backward_program(levels, spec, strides, wanted):  # type: ignore[no-untyped-def]
-    """The launch of an adjoint solve with its row gradients, and the scratch it needs."""
+    """Fused launch of adjoint solve and row gradients, and its scratch memory."""
     level = levels[0]
     values = _of_rows(strides) | level.sizes() | {"g_ptr": Slot("g")}
     values |= {"factor_ptr": Slot("factor"), "z_ptr": Slot("scratch")}
@@ -382,13 +385,13 @@ def backward_program(levels, spec, strides, wanted):  # type: ignore[no-untyped-
 
 
 def _of_rows(strides):  # type: ignore[no-untyped-def]
-    """Arguments of row gradients besides the adjoint solution and the sizes."""
+    """Arguments of the row gradients besides sizes and the adjoint solution."""
     return numbers(strides) | slots_of(*(name for name, _ in INPUTS), "y", *GRADIENTS)
 
 
 @functools.lru_cache(maxsize=256)
 def rows_program(shape, spec, strides, wanted, held=0):  # type: ignore[no-untyped-def]
-    """The launches of the row gradients; the adjoint solution is `held` by so many lanes."""
+    """Launches of the row gradients; `held` as in `rows_kernel`."""
     B, T, V, m = shape
     values = _of_rows(strides) | {"B": B, "T": T, "lam_ptr": Slot("lam")}
     if V * m <= LARGEST_ROW_IN_A_LANE:

@@ -1,9 +1,8 @@
-"""Triton source of the elimination and substitution kernels for given sizes.
+"""Elimination with one lane per piece or sequence, in unrolled source.
 
-One lane works on one piece of one sequence, as on the CPU (`cpu/eliminate.py`), or two on one that is
-whole (`clock.py`). Factor, right-hand sides and couplings are laid out
-`[warp][step][cell][lane]`, so that neighbouring lanes touch neighbouring addresses, and a warp goes
-through its memory from one end to the other. Columns are named `a0..` for the time before last,
+The algorithm is that of `cpu/eliminate.py`; two lanes may share a whole sequence (`time_index.py`).
+Factor, right-hand sides and couplings are laid out as `[warp][step][cell][lane]`, so that the
+accesses of a warp are coalesced and sequential. Columns are named `a0..` for the time before last,
 `b0..` for the last time, `c0..` for the new time, `L0..` for the left separator and `r` for the
 right-hand side.
 """
@@ -18,13 +17,13 @@ from smnn._solver.gpu.lane.norms import Norms
 from smnn._solver.rows import unit_link
 
 Blocks = list[tuple[list[Row], list[str]]]
-"""Triangles, and the columns of their diagonals."""
+"""Triangles with the columns of their diagonals."""
 MOST_EARLY = 16
-"""Numbers of the equations at a time that a lane holds while it works on the time before."""
+"""Maximum number of coefficients per lane that are prefetched one step ahead."""
 
 
 class Spec(NamedTuple):
-    """What the unrolled source depends on."""
+    """Parameters of the unrolled source."""
 
     V: int
     m: int
@@ -36,7 +35,7 @@ class Spec(NamedTuple):
     varying: bool
     """Whether `K` differs between steps (weights that depend on the order)."""
     pairs: bool = False
-    """Whether two lanes work on a sequence from both its ends."""
+    """Whether two lanes process a sequence from both ends."""
 
     @property
     def n(self) -> int:
@@ -48,7 +47,7 @@ class Spec(NamedTuple):
 
     @property
     def orders(self) -> int:
-        """Per variable, where lanes work in pairs; else zero (`clock.py`)."""
+        """Orders per variable if lanes work in pairs, else 0 (`time_index.py`)."""
         return self.m if self.pairs else 0
 
 
@@ -57,12 +56,12 @@ def names(letter: str, count: int) -> list[str]:
 
 
 def factor_cells(n: int, reach: int, k: int) -> int:
-    """Numbers kept per time and lane."""
+    """Numbers of the factor per time and lane."""
     return n * (n + 1) // 2 + n * (reach * n + k)
 
 
 def coupling_cells(k: int) -> int:
-    """Numbers that a piece hands to the chain: two triangles, a square, two vectors, norms."""
+    """Numbers passed from a piece to the chain: two triangles, a square, two vectors, norms."""
     return k * (k + 1) + k * k + 4 * k
 
 
@@ -72,7 +71,7 @@ def at_cell(pointer: str, line: str, cells: int, cell: int) -> str:
 
 
 def at_step(pointer: str, step: str, cells: int, cell: int) -> str:
-    """Address of one of the `cells` numbers that a lane keeps per time."""
+    """Address of one of the `cells` numbers that a lane stores per time."""
     return at_cell(pointer, f"line + ({step})", cells, cell)
 
 
@@ -83,7 +82,7 @@ def store(out: Source, address: str, value: str, mask: str = "valid") -> None:
 def keep_rows(
     out: Source, rows: list[Row], columns: list[str], k: int, step: str, inverse: list[str | None]
 ) -> None:
-    """Store finished rows: reciprocal pivot, own and later columns, left columns, right-hand side."""
+    """Store finished rows: reciprocal pivot, own, later and left columns, right-hand side."""
     for j, row in enumerate(rows):
         keep_row(out, j, len(rows), row, columns, k, step, inverse[j])
 
@@ -92,7 +91,7 @@ def keep_row(
     out: Source, j: int, n: int, row: Row, columns: list[str], k: int, step: str,
     inverse: str | None, mask: str = "valid",
 ) -> None:  # fmt: skip
-    """Store row `j` of the `n` of a time."""
+    """Store row `j` of the `n` rows of a time."""
     cells = n * (n + 1) // 2 + n * (len(columns) - n + k)
     at = j * (len(columns) + k) - j * (j - 1) // 2
     pivot = inverse or out.new(f"1.0 / {row[columns[j]]}")
@@ -103,7 +102,7 @@ def keep_row(
 
 
 def _ask_steps(clock: Clock, spec: Spec, step: str) -> None:
-    """Ask for step sizes and weights of a step, one step before they are needed."""
+    """Prefetch step size and weight one step ahead."""
     out = clock.out
     clock.coming_link(step)
     for v in range(spec.V):
@@ -114,7 +113,7 @@ def _ask_steps(clock: Clock, spec: Spec, step: str) -> None:
 
 
 class _Governing:
-    """Weights and numbers of the equations: a few are asked for a whole step before their use."""
+    """Loads of the equations and their weights; small ones are prefetched one step ahead."""
 
     def __init__(self, clock: Clock, spec: Spec) -> None:
         self._clock, self._out, self._spec = clock, clock.out, spec
@@ -133,7 +132,7 @@ class _Governing:
         return rows
 
     def ask(self, step: str) -> None:
-        """For those of a step to come."""
+        """Prefetch the equations of a later step."""
         if not self._early:
             return
         out = self._out
@@ -143,7 +142,7 @@ class _Governing:
                 out(f"gov{q}_{i} = {x}")
 
     def take(self) -> list[list[str]]:
-        """Those of this step."""
+        """Equations of this step."""
         rows = self._loads("now", "own")
         if self._early:
             rows = [[f"gov{q}_{i}" for i in range(len(row))] for q, row in enumerate(rows)]
@@ -151,7 +150,7 @@ class _Governing:
 
 
 def _link_rows(out: Source, spec: Spec) -> list[Row]:
-    """Rows `scale (K D y_t - K F D y_{t-1})`, columns `b` (or `L` at a piece's first time) and `c`."""
+    """Rows `scale (K D y_t - K F D y_{t-1})`, columns `b` (`L` at a piece's first time) and `c`."""
     V, m, n = spec.V, spec.m, spec.n
     k = spec.reach * n
     K, KF = (x.tolist() for x in unit_link(m - 1, spec.scheme))
@@ -184,7 +183,7 @@ def _link_rows(out: Source, spec: Spec) -> list[Row]:
                     row[f"L{k - n + column}"] = out.new(f"tl.where(inner, 0.0, {old})")
                 else:
                     row[f"b{column}"] = old
-                # A time that is not there (before the lane's first) is set to zero.
+                # Times before the first one of the lane are set to zero.
                 gaps = (spec.left or spec.orders) and i == j
                 row[f"c{column}"] = out.new(f"tl.where(here, {new}, 1.0)") if gaps else new
             rows.append(row)
@@ -267,7 +266,7 @@ def _central_rows(out: Source, spec: Spec, blocks: Blocks, left: list[Row]) -> N
 
 
 def eliminate_body(clock: Clock, spec: Spec) -> None:
-    """The loop over the times of a lane, from the first to the last."""
+    """Loop over the times of a lane."""
     out, n, reach = clock.out, spec.n, spec.reach
     k = reach * n if spec.left else 0
     tail = [*names("L", k), "r"]
@@ -292,8 +291,8 @@ def eliminate_body(clock: Clock, spec: Spec) -> None:
         _ask_steps(clock, spec, "step + 1")
         governing.ask("step + 1")
         out("known = valid & (step > 0)")
-        # Column by column, so that a row is stored as soon as it is finished, and from the bottom
-        # up: what remains of the links is the new triangle.
+        # Column by column, so that finished rows are stored early, and from the bottom up, so that
+        # the remaining link rows form the new triangle.
         for j in range(n):
             inverse: str | None = None
             for i in range(n - 1, -1, -1):
@@ -333,7 +332,7 @@ def eliminate_body(clock: Clock, spec: Spec) -> None:
 
 
 def _meet(clock: Clock, rows: list[Row], columns: list[str], norms: Norms) -> None:
-    """Both lanes of a pair take in what the other has found out about the time where they meet."""
+    """Combine the rows of both lanes of a pair at the time where they meet."""
     out = clock.out
     for row in [clock.other_row(row, columns[0][0]) for row in rows]:
         insert(out, rows, columns, row)
@@ -344,7 +343,7 @@ def _meet(clock: Clock, rows: list[Row], columns: list[str], norms: Norms) -> No
 
 
 def hand_over(out: Source, blocks: Blocks, left: list[Row], norms: Norms, k: int) -> None:
-    """What a piece leaves: its own separator's rows, the left separator's rows, and norms."""
+    """Store the coupling rows of a piece over its own and its left separator, and norms."""
     total = coupling_cells(k)
     own = blocks[0][1][:k] if len(blocks) > 1 else blocks[0][1]
     cell = 0
@@ -362,7 +361,7 @@ def hand_over(out: Source, blocks: Blocks, left: list[Row], norms: Norms, k: int
 
 
 def verdict(clock: Clock) -> None:
-    """The smallest pivot ratio (negative for a bad step) and where it is, `[piece][b]`."""
+    """Store the smallest pivot ratio (negative for a bad step) and its index, `[piece][b]`."""
     out = clock.out
     out("ratio = tl.sqrt(least / least_of)")
     out("ratio = tl.where(bad_step, -1.0, ratio)")

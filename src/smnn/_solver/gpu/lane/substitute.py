@@ -1,4 +1,4 @@
-"""Triton source of the substitutions with a kept factor (layout in `eliminate.py`)."""
+"""Substitutions with a stored factor (layout in `eliminate.py`)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from smnn._solver.gpu.lane.eliminate import at_step, factor_cells, names, store
 from smnn._solver.gpu.lane.together import Together
 
 AHEAD = 64
-"""Numbers that a lane asks for in advance: the memory answers while it computes."""
+"""Numbers per lane that are prefetched."""
 DEEPEST = 3
-"""Steps ahead, at most."""
+"""Maximum prefetch distance in steps."""
 
 
 def _cell(pointer: str, cells: int, cell: int) -> str:
@@ -20,18 +20,18 @@ def _cell(pointer: str, cells: int, cell: int) -> str:
 
 
 class _Ahead:
-    """Factor rows and right-hand sides of the next steps, asked for before they are needed.
+    """Prefetches factor rows and right-hand sides of the next steps into registers.
 
-    Small blocks are asked for several steps ahead: a few lanes must keep the memory busy. Of large
-    ones, which would fill the registers, only what comes first is asked for in the step before;
-    the memory sends the rest meanwhile.
+    Small blocks are prefetched several steps ahead, so that few lanes keep the memory busy. Of
+    large blocks, which would exceed the registers, only the numbers that are used first are
+    prefetched, one step ahead.
 
     Args:
-        out: The kernel.
+        out: Source under construction.
         cells: Numbers of the factor per time.
-        steps: The first steps in the order they are taken, as a function of how many come before.
-        right: How a step's right-hand sides are read; `STEP` stands for it.
-        backwards: Whether the last numbers of the factor are needed first.
+        steps: Function from the iteration to its step, for the first iterations.
+        right: Loads of a step's right-hand sides (placeholder `STEP`).
+        backwards: Whether the last numbers of the factor are used first.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class _Ahead:
         return self._places[i].replace("STEP", f"({step})")
 
     def take(self, out: Source, step: str, following: str) -> tuple[list[str], list[str]]:
-        """Numbers of `step`; asks for those of the step `depth` turns later, `following`."""
+        """Numbers of `step`; prefetches the step `depth` iterations later, `following`."""
         late = {
             i: out.new(self._load(step, i))
             for i in range(len(self._places))
@@ -72,10 +72,10 @@ def back_body(
     clock: Clock, n: int, reach: int, k: int, together: Together | None = None, *,
     held: bool = False,
 ) -> None:  # fmt: skip
-    """Solve `R y = z` from the last time to the first; separators are known, `poison` is NaN or 0.
+    """Solve `R y = z` from the last time to the first, with known separators.
 
-    What is found is stored, or goes into the row gradients (`together`), or stays with the lane in
-    the place of `z` (`held`).
+    `poison` is NaN or 0. The solution is stored, or used for row gradients (`together`), or
+    replaces `z` (`held`).
     """
     out = clock.out
     cells = factor_cells(n, reach, k)
@@ -111,7 +111,7 @@ def back_body(
             at -= (1 + reach) * n - j + k
             total = right[j]
             others = list(enumerate([*window[j + 1 :], *(f"left{i}" for i in range(k))], at + 1))
-            # First what is known since long, last what has just been found: nothing waits for it.
+            # The most recent unknowns last, to hide their latency.
             for i, other in [*others[n - 1 - j :], *reversed(others[: n - 1 - j])]:
                 total = out.new(f"{total} - {factor[i]} * {other}")
             out(f"y{j} = {total} * {factor[at]}")
@@ -126,9 +126,9 @@ def back_body(
 
 
 def forward_body(clock: Clock, n: int, reach: int, k: int, *, paired: bool) -> None:
-    """Solve `R^T z = g` from the first time to the last; the rest falls on the separators.
+    """Solve `R^T z = g` from the first time to the last; the remainder goes to the separators.
 
-    With `paired`, the load of a chain's node is the sum of two: `g[node, 0]` and `g[node + 1, 1]`.
+    With `paired`, the right-hand side of a chain's node is `g[node, 0] + g[node + 1, 1]`.
     """
     out = clock.out
     cells = factor_cells(n, reach, k)
@@ -187,5 +187,5 @@ def forward_body(clock: Clock, n: int, reach: int, k: int, *, paired: bool) -> N
 
 
 def _at_meeting(cells: int, cell: int) -> str:
-    """Of the factor, where the two lanes of a pair meet."""
+    """Load a number of the factor where the two lanes of a pair meet."""
     return _cell("factor_ptr", cells, cell).replace("STEP", "(L - 1)")

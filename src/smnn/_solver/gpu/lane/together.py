@@ -1,7 +1,7 @@
-"""Row gradients of a time as soon as the back substitution has its adjoint solution.
+"""Fused backward: row gradients inside the back substitution of the adjoint solve.
 
-One launch instead of two, and the adjoint solution is never written: for small blocks of whole
-sequences, where a launch takes as long as the work.
+One launch instead of two, and the adjoint solution is not written to memory. For small blocks of
+whole sequences, where launch overhead dominates.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from smnn._solver.gpu.lane.row_gradients import Ends, RowGradients, Spot
 
 
 class Together:
-    """Row gradients inside the loop of a back substitution over single links.
+    """Row gradients inside the loop of a back substitution (schemes with `reach` 1).
 
-    A lane that goes through a sequence from its end sees it backwards: the rows of a step are then
-    the same, with derivatives of odd order of the other sign.
+    A lane that starts from the end of a sequence sees reversed time: the rows of a step are the
+    same, with the opposite sign of odd derivatives.
 
     Args:
-        clock: Where a lane is.
+        clock: Index arithmetic.
         V: Variables.
-        m: Orders of each.
+        m: Orders per variable.
         Q: Equations.
         m_init: Orders with initial values.
-        scheme: Of the steps; not the central one, whose rows go over two.
-        wanted: In the order of `TENSORS` of `row_gradients.py`.
+        scheme: Not `"central"`, whose rows span two steps.
+        wanted: Which gradients to compute, in the order of `TENSORS`.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Together:
         self._rows = RowGradients(clock.out, V, m, Q, m_init, scheme, wanted, spot)
 
     def reads(self) -> list[str]:
-        """What is read for a step, `STEP`: the solution, and what is given."""
+        """Loads of the solution and the inputs for a step (placeholder `STEP`)."""
         rows, n = self._rows, self._rows.n
         t, here = self._clock.when("STEP")
         found = [far_load(f"y_ptr + (b * T + {t}) * {n} + {j}", here) for j in range(n)]
@@ -53,12 +53,12 @@ class Together:
         return found
 
     def start(self) -> None:
-        """Before the loop: nothing is known of a time that follows the last."""
+        """Initialize the adjoint solution of the next time before the loop."""
         for j in range(self._rows.n):
             self._out(f"next{j} = zero")
 
     def write(self, read: list[str]) -> None:
-        """Gradients at a step; `y0...` is its adjoint solution, behind it that of the next."""
+        """Store the gradients of a step; `y0...` is its adjoint solution and that of the next time."""
         clock, out, rows = self._clock, self._out, self._rows
         n, m, Q = rows.n, rows.m, rows.Q
         out("spot = b * T + now")

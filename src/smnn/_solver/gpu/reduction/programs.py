@@ -1,4 +1,4 @@
-"""The kernels of odd-even reduction with their arguments, and the launches of one (`solve.py`)."""
+"""Kernels of odd-even reduction, and its launch sequences (`solve.py`)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from smnn._solver.gpu.reduction.levels import Level, Shape, Sizes, levels
 from smnn._solver.gpu.strategy import INPUT_ARGUMENTS, VARYING_ARGUMENTS, Scratch, numbers
 
 LARGEST_OF_A_WARP = 64
-"""Unknowns of a block that one warp substitutes."""
+"""Largest block that one warp substitutes."""
 Place = Callable[[str], Slot]
-"""Where what is known by a name lies."""
+"""Location of a tensor by name."""
 
 
 # ---------------------------------------------------------------- kernels
@@ -48,13 +48,13 @@ def block_kernels(kind: blocks.Kind) -> tuple[Kernel, Kernel]:
 
 @functools.cache
 def level_kernel(form: matrices.Form) -> Kernel:
-    """A level whose matrices have room in registers."""
+    """A level whose matrices fit into registers."""
     return _kernel("reduction_level", matrices.arguments(form), matrices.level_body, form)
 
 
 @functools.cache
 def row_kernels() -> tuple[Kernel, Kernel]:
-    """How large rows are; and the rows, in that order."""
+    """Magnitudes of the rows; and the sorted rows."""
     arguments, write = source.ROW_ARGUMENTS, functools.partial(source.rows_body, ordered=False)
     return (
         _kernel("reduction_sizes", arguments, write),
@@ -68,7 +68,7 @@ def row_kernels() -> tuple[Kernel, Kernel]:
 
 @functools.cache
 def substitution_kernels(warps: int) -> tuple[Kernel, Kernel]:
-    """Forward and back, for the blocks of a level, with so many warps for each."""
+    """Forward and back substitution of a level."""
     return (
         _kernel("reduction_forward", source.FORWARD_ARGUMENTS, source.forward_body, warps),
         _kernel("reduction_back", source.BACK_ARGUMENTS, source.back_body, warps),
@@ -77,7 +77,7 @@ def substitution_kernels(warps: int) -> tuple[Kernel, Kernel]:
 
 @functools.cache
 def small_substitution_kernels(M: int) -> tuple[Kernel, Kernel]:
-    """The same with a lane for each of at most 32 unknowns."""
+    """The same for at most 32 unknowns, one lane each."""
     return (
         _kernel("small_forward", source.SMALL_FORWARD_ARGUMENTS, source.small_forward_body, M),
         _kernel("small_back", source.SMALL_BACK_ARGUMENTS, source.small_back_body, M),
@@ -92,9 +92,9 @@ def triangle_kernel(form: triangle.Form) -> Kernel:
 
 @functools.cache
 def residual_kernel() -> Kernel:
-    """What a solution leaves of the rows.
+    """Residual of a solution.
 
-    Terms that cancel each other do so only if each product is rounded like the other.
+    Without fused multiply-adds: terms that cancel do so only if all products are rounded alike.
     """
     arguments, write = refine.RESIDUAL_ARGUMENTS, refine.residual_body
     return _kernel("reduction_residual", arguments, write, fused=False)
@@ -102,7 +102,7 @@ def residual_kernel() -> Kernel:
 
 @functools.cache
 def verdict_kernels() -> tuple[Kernel, Kernel, Kernel]:
-    """The smallest pivot of each block; of each sequence; and its solution, if it has one."""
+    """Smallest pivot ratio per block; status per sequence; refined solution."""
     return (
         _kernel("reduction_ratios", refine.RATIO_ARGUMENTS, refine.ratio_body),
         _kernel("reduction_judge", refine.JUDGE_ARGUMENTS, refine.judge_body),
@@ -137,7 +137,7 @@ def _block_launches(sizes: Sizes, strides: Any, place: Place) -> list[Launch]:
 
 
 def _sources(shape: Shape, level: Level, local: Slot) -> dict[str, int | Slot]:
-    """Where a level finds the rows of its blocks."""
+    """Arguments that locate the rows of a level."""
     line = shape.M + 2
     per_block = shape.B * level.own * line
     return {
@@ -149,7 +149,7 @@ def _sources(shape: Shape, level: Level, local: Slot) -> dict[str, int | Slot]:
 
 
 def _level_launches(sizes: Sizes, place: Place) -> list[Launch]:
-    """Every level, from what the one before has left."""
+    """Launches of all levels."""
     shape, every = sizes.shape, sizes.levels
     B, _, M, _ = shape
     line, here, out = 2 * M + 2, 0, []
@@ -179,12 +179,12 @@ def _level_launches(sizes: Sizes, place: Place) -> list[Launch]:
 
 
 def _rest_size(shape: Shape, level: Level) -> int:
-    """Words of what a level leaves to the next."""
+    """Words that a level passes to the next."""
     return 0 if level.last else level.blocks * shape.B * level.rest * (2 * shape.M + 2)
 
 
 def _substitution(shape: Shape, place: Place, y: Slot, g: Slot | None = None) -> list[Launch]:
-    """`R y = z` from the last level to the first; before it, `R^T z = g` the other way."""
+    """`R y = z` from the last level to the first; with `g`, preceded by `R^T z = g`."""
     B, N, M, wanted = shape
     warps = 1 if M <= LARGEST_OF_A_WARP else 4
     lanes, small = LANES * warps, M <= LANES
@@ -209,7 +209,7 @@ def _substitution(shape: Shape, place: Place, y: Slot, g: Slot | None = None) ->
 
 
 def _refinement(sizes: Sizes, strides: Any, place: Place) -> list[Launch]:
-    """Solution, its correction by the residual of the rows, and a verdict."""
+    """Substitution, one step of refinement with the residual, and status."""
     shape = sizes.shape
     B, N, M, wanted = shape
     y, better, g = (place(name) for name in ("y", "better", "residual"))
@@ -224,7 +224,7 @@ def _refinement(sizes: Sizes, strides: Any, place: Place) -> list[Launch]:
     values |= slots_of("s")
     n = wanted // sizes.T
     ratios, judge, final = verdict_kernels()
-    lanes = 128 if N <= 1024 else 1024  # a program for each sequence, however long
+    lanes = 128 if N <= 1024 else 1024  # one program per sequence
     per_sequence = values | {"n": n, "few": _parts(N, lanes), "high": _parts(n, lanes)}
     return [
         *_substitution(shape, place, y),
@@ -236,15 +236,14 @@ def _refinement(sizes: Sizes, strides: Any, place: Place) -> list[Launch]:
     ]
 
 
-# ----------------------------------------------------------------------------------------- programs
+# ---------------------------------------------------------------- programs
 
 
 def _rests(sizes: Sizes, links: tuple[int, int]) -> list[tuple[int, int]]:
-    """From where to where each level's rest lies: beside the one before, which the level reads.
+    """Memory ranges of the levels' remainders: next to that of the previous level, which is read.
 
-    All else that was there has been read; for the first level that are the `links`. A link apart from
-    the others lies at the end of an earlier rest, where no later one reaches: they are fewer by half
-    each time.
+    Older remainders, initially the `links`, are overwritten. A separate link is at the end of an
+    older remainder; later ones do not reach it, because each is half as large.
     """
     out = [links]
     for level in sizes.levels:
@@ -255,7 +254,7 @@ def _rests(sizes: Sizes, links: tuple[int, int]) -> list[tuple[int, int]]:
 
 
 def _layout(sizes: Sizes) -> tuple[Place, int, bool]:
-    """Places of a solve in one piece of scratch, its size, and whether links are written over."""
+    """Layout of the scratch memory of a solve, its size, and whether links are overwritten."""
     shape, scratch = sizes.shape, Scratch()
     B, N, M, wanted = shape
     at = {"local": scratch.take(N * B * sizes.own * (M + 2)), "z": scratch.take(N * B * M)}
@@ -263,7 +262,7 @@ def _layout(sizes: Sizes) -> tuple[Place, int, bool]:
     links, later = (at["link"], scratch.size), Scratch(scratch.size)
     rests = _rests(sizes, links)
     at |= {f"rest{i}": low for i, (low, _) in enumerate(rests)}
-    for name, size in finishing(shape).items():  # when no level needs what another has left
+    for name, size in finishing(shape).items():  # may overlap the remainders
         at[name] = later.take(size)
 
     def place(name: str) -> Slot:
@@ -274,7 +273,7 @@ def _layout(sizes: Sizes) -> tuple[Place, int, bool]:
 
 
 def finishing(shape: Shape) -> dict[str, int]:
-    """Words of what is needed after the last level, by name."""
+    """Words required after the last level, by name."""
     B, N, M, wanted = shape
     each = {"better": wanted, "residual": wanted, "spill": 2 * N * M, "ratio": N, "where": N}
     return {name: B * size for name, size in each.items()}
@@ -282,30 +281,30 @@ def finishing(shape: Shape) -> dict[str, int]:
 
 @functools.lru_cache(maxsize=256)
 def solve_program(sizes: Sizes, strides: Any) -> tuple[Program, int]:
-    """Launches of a solve whose matrices have room in registers, and the scratch they need."""
+    """Launches of a solve whose matrices fit into registers, and its scratch memory."""
     place, scratch, again = _layout(sizes)
     blocks = _block_launches(sizes, strides, place)
     launches = [*blocks, *_level_launches(sizes, place)]
     if again:
-        launches.append(blocks[-1])  # links are needed once more, by what is left of the rows
+        launches.append(blocks[-1])  # the residual reads the links again
     return Program([*launches, *_refinement(sizes, strides, place)]), scratch
 
 
 @functools.lru_cache(maxsize=256)
 def blocks_program(sizes: Sizes, strides: Any) -> Program:
-    """Rows of blocks and links."""
+    """Launches that write the rows of blocks and links."""
     return Program(_block_launches(sizes, strides, Slot))
 
 
 @functools.lru_cache(maxsize=256)
 def refine_program(sizes: Sizes, strides: Any) -> Program:
-    """All that follows the last level."""
+    """Launches after the last level."""
     return Program(_refinement(sizes, strides, Slot))
 
 
 @functools.lru_cache(maxsize=256)
 def adjoint_program(shape: Shape) -> tuple[Program, int]:
-    """Launches of an adjoint solve, and the scratch they need."""
+    """Launches of an adjoint solve, and its scratch memory."""
     scratch = Scratch()
     at = {"z": scratch.take(shape.N * shape.B * shape.M)}
     at["spill"] = scratch.take(2 * shape.N * shape.B * shape.M)
@@ -316,12 +315,12 @@ def adjoint_program(shape: Shape) -> tuple[Program, int]:
     return Program(_substitution(shape, place, Slot("y"), Slot("g"))), scratch.size
 
 
-# ---------------------------------------------------------- levels whose matrices take several launches
+# ---------------------------------------------------------------- matrices larger than registers
 
 
 @functools.lru_cache(maxsize=512)
 def rows_program(shape: Shape, level: Level) -> Program:
-    """Put the rows of a level together, the largest first."""
+    """Gather the rows of a level, largest first."""
     B, M = shape.B, shape.M
     width, count = 3 * M + 1, level.rows
     if level.step == 1:
@@ -339,7 +338,7 @@ def rows_program(shape: Shape, level: Level) -> Program:
 
 
 def kept(alone: bool) -> int:
-    """Reflections that are remembered: those of a block, and of the next while it is made."""
+    """Number of stored reflections: of a block, and of the next one in progress."""
     return triangle.WIDE_BLOCK if alone else 2 * triangle.BLOCK
 
 
@@ -347,7 +346,7 @@ def kept(alone: bool) -> int:
 def triangle_programs(
     count_of: int, count: int, width: int, columns: int, alone: bool
 ) -> list[tuple[int, int, Program]]:
-    """For so many matrices, from which column to which one, and how: block by block if `alone`."""
+    """Launches per block of columns, with its first and last column; `alone` as in `turns`."""
     block = triangle.WIDE_BLOCK if alone else columns
     found: dict[int, list[Launch]] = {}
     values: dict[str, int | Slot] = {

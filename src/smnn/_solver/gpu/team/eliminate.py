@@ -1,8 +1,8 @@
-"""Triton source of the elimination for larger blocks: a team of lanes for each sequence.
+"""Elimination with a team of lanes per sequence.
 
-The factor is laid out `[sequence][time][cell]` with the cells of `_gpu_source.keep_row`, and the
-right-hand side waits for its substitution where the answer will be. Sequences are not cut. Of two
-teams that start from both ends, each keeps what it finds as it sees it, in its direction of time.
+The factor is laid out as `[sequence][time][cell]` with the cells of `lane.eliminate.store_row`; the
+right-hand side is stored in the output until its substitution. Sequences are not cut. If two teams
+start from both ends, each stores its rows in its own direction of time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from smnn._solver.rows import unit_link
 
 
 def _per_lane(columns: Columns, spec: Spec) -> None:
-    """Which variable and order a column of the last two times is about, and its share of the links."""
+    """Variable and order of each lane's column in the last two times, and its link coefficients."""
     out, n, m, pitch = columns.out, spec.n, spec.m, columns.pitch
     start = columns.newest - pitch
     K, KF = (x.tolist() for x in unit_link(m - 1, spec.scheme))
@@ -38,7 +38,7 @@ def _per_lane(columns: Columns, spec: Spec) -> None:
 
 
 def _ask_steps(columns: Columns, step: str) -> None:
-    """Ask for step sizes and weights of the link to a step's time, before they are needed."""
+    """Prefetch step sizes and weights of a later step."""
     out = columns.out
     columns.walk.coming_link(step)
     for i in range(columns.count):
@@ -50,7 +50,7 @@ def _ask_steps(columns: Columns, step: str) -> None:
 
 
 def _governing(columns: Columns, spec: Spec, which: range) -> list[Row]:
-    """The equations at time `t`, or some of them."""
+    """Some of the equations at time `t`."""
     walk, out, n, right = columns.walk, columns.out, spec.n, columns.right
     first, rows = columns.newest, []
     for q in which:
@@ -105,7 +105,7 @@ def _links(columns: Columns, spec: Spec) -> list[Row]:
 
 
 def _initial(columns: Columns, spec: Spec) -> list[Row]:
-    """What is known of the state at an early time."""
+    """Initial-value rows."""
     walk, out, right = columns.walk, columns.out, columns.right
     rows, masked = [], walk.mine("(t < T_init)") if walk.orders else ""
     for v in range(spec.V):
@@ -147,7 +147,7 @@ def _central(columns: Columns, spec: Spec) -> list[Row]:
 
 
 class _Judge:
-    """Squared norms of the columns, and the smallest pivot relative to them, lane by lane."""
+    """Squared norms of the columns, and the smallest relative pivot per lane."""
 
     def __init__(self, columns: Columns) -> None:
         self._columns, out = columns, columns.out
@@ -158,7 +158,7 @@ class _Judge:
         out("weakest = lane.to(tl.int64) * 0")
 
     def take(self, rows: list[Row], time: str, there: str) -> None:
-        """Finished rows of a time; its columns come first, and no later row reaches them."""
+        """Add the finished rows of a time."""
         columns, out, n = self._columns, self._columns.out, self._columns.n
         pivot = "zero"
         for j, row in enumerate(rows):
@@ -180,7 +180,7 @@ class _Judge:
             out(f"norm{i} = {x}")
 
     def meet(self) -> None:
-        """Take in what the other end has seen; the norms are of the time where they meet."""
+        """Combine both halves; the norms are those of the time where they meet."""
         walk, out = self._columns.walk, self._columns.out
         for i in range(self._columns.count):
             out(f"norm{i} = norm{i} + {walk.other(f'norm{i}')}")
@@ -189,7 +189,7 @@ class _Judge:
         walk.share_verdict()
 
     def conclude(self) -> None:
-        """Of all lanes the worst, and where; negative for a bad step."""
+        """Store the smallest pivot ratio of all lanes (negative for a bad step) and its index."""
         walk, out = self._columns.walk, self._columns.out
         ratios = out.new("tl.sqrt(least / least_of)")
         if walk.orders:  # rounded as the first end has it, so that both mean the same
@@ -210,7 +210,7 @@ class _Judge:
 def _keep(
     columns: Columns, blocks: int, rows: list[Row], inverse: list[str | None], time: str, mask: str
 ) -> None:
-    """Store finished rows of a time: factor with reciprocal pivots, and right-hand sides."""
+    """Store the finished rows of a time: factor with reciprocal pivots, and right-hand sides."""
     out, n, right = columns.out, columns.n, columns.right
     cells = factor_cells(n, blocks - 1, 0)
     for j, row in enumerate(rows):
@@ -228,7 +228,7 @@ def _keep(
 
 
 def _triangle(columns: Columns, rows: list[Row]) -> list[Row]:
-    """The rows over the new time, reduced to as many as it has unknowns."""
+    """Reduce the rows over the new time to a triangle."""
     rows = [Row(columns.from_newest(row.chunks), row.support) for row in rows]
     for j in range(columns.n):
         reflect(columns, rows[j], rows[j + 1 :], columns.newest + j)
@@ -236,13 +236,13 @@ def _triangle(columns: Columns, rows: list[Row]) -> list[Row]:
 
 
 def _insert(columns: Columns, triangle: list[Row], rows: list[Row]) -> None:
-    """Take further rows into the triangle over the new time."""
+    """Reflect further rows into the triangle over the new time."""
     for j in range(columns.n):
         reflect(columns, triangle[j], rows, columns.newest + j)
 
 
 def _meet(columns: Columns, m: int, rows: list[Row]) -> list[str | None]:
-    """Take in what the other end has found out about the time where they meet; new pivots."""
+    """Combine the rows of both halves at the time where they meet; returns the new pivots."""
     out, right = columns.out, columns.right
     odd = columns.each(f"tl.where((COL < {columns.n}) & (COL % {m} % 2 == 1), zero - 1.0, 1.0)")
     support = {*columns.block(0), right}
@@ -260,7 +260,7 @@ def _meet(columns: Columns, m: int, rows: list[Row]) -> list[str | None]:
 
 
 def solve_body(out: Source, spec: Spec, team: int) -> None:
-    """Elimination from the first time to the last, or from both to the middle; substitution."""
+    """Elimination from the first to the last time, or from both ends; then substitution."""
     n, reach, blocks = spec.n, spec.reach, spec.reach + 1
     walk = Walk(out, team, spec.orders)
     columns = Columns(walk, n, blocks)
@@ -282,11 +282,11 @@ def solve_body(out: Source, spec: Spec, team: int) -> None:
         new = _links(columns, spec)
         _ask_steps(columns, "(step + 1)")
         inverse = [reflect(columns, old[j], new, old_block[j]) for j in range(n)]
-        if reach == 1:  # before the rest, which leaves time for it
+        if reach == 1:  # before the rest, to overlap the stores
             judge.take(old, "prior", "linked")
             _keep(columns, blocks, old, inverse, "prior", "linked")
         new = _triangle(columns, [*new, *governing])
-        for some in more:  # many equations: the registers hold as many as there are unknowns
+        for some in more:  # at most as many equations at a time as unknowns
             _insert(columns, new, _governing(columns, spec, some))
         if spec.m_init:
             early = Rows(columns, "early", n)

@@ -1,4 +1,4 @@
-"""Triton source of the substitutions with a factor kept by `eliminate.py`."""
+"""Substitutions with a factor stored by `eliminate.py`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from smnn._solver.gpu.team.columns import Columns, Walk, broadcast
 
 
 class _Ahead:
-    """Numbers of the factor for the next time, asked for while this one is worked on."""
+    """Prefetches the factor of the next time."""
 
     def __init__(self, out: Source, places: list[tuple[str, str]], first: str) -> None:
         self._out, self._places = out, places
@@ -20,11 +20,11 @@ class _Ahead:
         return f"tl.load({where.replace('TIME', f'(b * T + {time})')}, mask={mask}, other=0.0)"
 
     def last(self) -> list[str]:
-        """Those that were asked for last, in the order of their places."""
+        """Prefetched numbers, in the order of their places."""
         return [self._out.new(f"f{k}") for k in range(len(self._places))]
 
     def take(self, following: str) -> list[str]:
-        """Those of this time, while those of the `following` are asked for."""
+        """Numbers of this time; prefetches those of the `following` one."""
         out, taken = self._out, self.last()
         out(f"following = {following}")
         for k in range(len(self._places)):
@@ -33,15 +33,15 @@ class _Ahead:
 
 
 def _sign(walk: Walk) -> str:
-    """Of the unknown of each lane, as its end sees it."""
+    """Sign of each lane's unknown under time reversal."""
     return walk.sign(f"lane % {walk.orders}")
 
 
 def back_body(walk: Walk, n: int, reach: int, right: str) -> None:
     """Solve `R y = z` from the last time to the first, unknown by unknown; lane `i` has the `i`-th.
 
-    Of two ends, each goes back from the middle, which is kept as the first end sees it. `poison` is
-    NaN or 0; `right` is where `z` lies, and `y_ptr` where the answer goes.
+    With two ends, each proceeds from the middle, which is stored in the direction of the first end.
+    `poison` is NaN or 0; `z` is at `right`, the solution goes to `y_ptr`.
     """
     out = walk.out
     cells, columns = factor_cells(n, reach, 0), (reach + 1) * n
@@ -55,12 +55,12 @@ def back_body(walk: Walk, n: int, reach: int, right: str) -> None:
         out(f"y{k} = zero + poison")
     if walk.orders:
         sign = _sign(walk)
-        out("tl.debug_barrier()")  # both have read what one will write over
+        out("tl.debug_barrier()")  # the halves share a time
     with walk.times(backwards=True):
         z, inverse, *factor = ahead.take(walk.at("tl.maximum(step - 1, 0)"))
         for k in range(reach, 0, -1):
             out(f"y{k} = y{k - 1}")
-        # Two chains of additions, because one waits for itself.
+        # Two independent chains of additions, to hide their latency.
         chains = [z, "zero"]
         for c in range(n, columns):
             x = broadcast(walk, f"y{c // n}", c % n)
@@ -78,7 +78,7 @@ def back_body(walk: Walk, n: int, reach: int, right: str) -> None:
 
 
 def adjoint_body(out: Source, n: int, reach: int, team: int, orders: int) -> None:
-    """Solve `R^T z = g` from the first time to the last, or from both to the middle; `R y = z`."""
+    """Solve `R^T z = g`, from the first time to the last or from both ends; then `R y = z`."""
     walk = Walk(out, team, orders)
     columns = Columns(walk, n, reach + 1)
     cells, blocks = factor_cells(n, reach, 0), reach + 1
@@ -94,11 +94,11 @@ def adjoint_body(out: Source, n: int, reach: int, team: int, orders: int) -> Non
         out(f"load{i} = zero")
 
     def solved(loads: list[str], rows: list[str], time: str, mask: str) -> list[str]:
-        """Keep `z` of a time; gives what falls on the time after."""
+        """Store `z` of a time; returns the loads on the following times."""
         z = "zero"
         for j in range(n):
             row = rows[j * columns.count : (j + 1) * columns.count]
-            # What it leaves behind in its own column is not looked at again.
+            # The remainder in its own column is not used again.
             x = broadcast(walk, out.new(f"{loads[0]} * {row[0]}"), j)
             z = out.new(f"tl.where(lane == {j}, {x}, {z})")
             loads = [out.new(f"{a} - {f} * {x}") for a, f in zip(loads, row, strict=True)]

@@ -1,4 +1,4 @@
-"""Triton source of the substitutions with a factor kept by `eliminate.py`."""
+"""Substitutions with a factor stored by `eliminate.py`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from smnn._solver.gpu.tile.tiles import LANES, Shape, Tiles, chunks
 
 
 def _at_once(n: int) -> int:
-    """Columns, or rows, of the factor that are asked for together.
+    """Columns or rows of the factor loaded per iteration.
 
-    Up to 64 unknowns those measured to be fastest; beyond, what registers have room for.
+    Measured optimum up to 64 unknowns; beyond, limited by the registers.
     """
     if n > 2 * LANES:
         return 8 if n <= 4 * LANES else 4
@@ -18,9 +18,9 @@ def _at_once(n: int) -> int:
 
 
 def back_body(out: Source, n: int, reach: int, warps: int) -> None:
-    """Solve `R y = z` from the last time to the first; lane `i` has the unknowns `i`, `i + 32`.
+    """Solve `R y = z` from the last time to the first; lane `i` has the unknowns `i`, `i + 32`, ...
 
-    `poison` is NaN or 0; `z` lies where the answer goes. Several warps all do the same.
+    `poison` is NaN or 0; `z` is stored in the output. Several warps do the same work redundantly.
     """
     own = [k for _, k in chunks("", n)]
     cells, width = factor_cells(n, reach, 0), (reach + 1) * n - 1
@@ -38,7 +38,7 @@ def back_body(out: Source, n: int, reach: int, warps: int) -> None:
             out(f"z{k} = tl.load(y_ptr + (b * T + t) * {n} + col{k}, {mask})")
             out(f"inverse{k} = tl.load(cells + start{k} + col{k}, {mask})")
         if warps > 1:
-            out("tl.debug_barrier()")  # all have read what one will write over
+            out("tl.debug_barrier()")  # before the right-hand side is overwritten
         for r in range(1, reach + 1):
             for p in own:
                 _coupled(out, n, own, r, p)
@@ -50,7 +50,7 @@ def back_body(out: Source, n: int, reach: int, warps: int) -> None:
 
 
 def _column(out: Source, own: list[int], column: str, mask: str) -> list[str]:
-    """Ask for a column of the factor, in these chunks of rows; in the mask, `ROW` is their number."""
+    """Load a column of the factor by chunks of rows; `ROW` in the mask is the row number."""
     return [
         out.new(
             f"tl.load(cells + start{k} + {column}, mask={mask.replace('ROW', f'col{k}')}, other=0.0)"
@@ -60,13 +60,13 @@ def _column(out: Source, own: list[int], column: str, mask: str) -> list[str]:
 
 
 def _subtract(out: Source, own: list[int], column: list[str], x: str) -> None:
-    """What an unknown, by its column, takes from the right-hand sides."""
+    """Subtract the contribution of an unknown from the right-hand sides."""
     for k, f in zip(own, column, strict=True):
         out(f"z{k} = z{k} - {f} * {x}")
 
 
 def _coupled(out: Source, n: int, own: list[int], r: int, p: int) -> None:
-    """Subtract what columns of the `r`-th later time bring, those of chunk `p`."""
+    """Subtract the contribution of chunk `p` of the `r`-th later time."""
     count, together = min(LANES, n - p * LANES), _at_once(n)
     out(f"later = y{r}_{p}")
     out(f"first = {r * n + p * LANES} + b * 0")
@@ -87,7 +87,7 @@ def _coupled(out: Source, n: int, own: list[int], r: int, p: int) -> None:
 
 
 def _triangle(out: Source, n: int, own: list[int], p: int) -> None:
-    """Unknowns of chunk `p`, from the last to the first."""
+    """Solve for the unknowns of chunk `p`, last to first."""
     together = _at_once(n)
     groups = -(-min(LANES, n - p * LANES) // together)
     with (
@@ -103,7 +103,7 @@ def _triangle(out: Source, n: int, own: list[int], p: int) -> None:
 
 
 def adjoint_body(out: Source, n: int, reach: int) -> None:
-    """Solve `R^T z = g` from the first time to the last, then `R y = z`; a warp per sequence."""
+    """Solve `R^T z = g`, then `R y = z`; one warp per sequence."""
     spec = Spec(n, 1, 0, 0, "central" if reach == 2 else "smnn", left=False, varying=False)
     tiles = Tiles(out, spec, Shape(1, 1))
     own, together = [k for _, k in tiles.own], _at_once(n)
@@ -143,7 +143,7 @@ def adjoint_body(out: Source, n: int, reach: int) -> None:
                     x = out.new(f"tl.gather({x}, {at}, 0)")
                     out(f"z{p} = tl.where(lane == {at}, {x}, z{p})")
                     for (r, k), f in zip(reached, row, strict=True):
-                        # What it leaves behind in its own column is not looked at again.
+                        # The remainder in its own column is not used again.
                         out(f"load{r}_{k} = load{r}_{k} - {f} * {x}")
         for k in own:
             out(f"tl.store(y_ptr + (b * T + t) * {n} + col{k}, z{k}, mask=col{k} < {n})")
