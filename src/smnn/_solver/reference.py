@@ -55,11 +55,7 @@ def dense_rows(problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
         for t in range(1, T - 1):
             for v in range(V):
                 H = s[:, t - 1, v] + s[:, t, v]
-                entries = [
-                    (t + 1, v, R - 1, 1 / H),
-                    (t - 1, v, R - 1, -1 / H),
-                    (t, v, R, zero - 1),
-                ]
+                entries = [(t + 1, v, R - 1, 1 / H), (t - 1, v, R - 1, -1 / H), (t, v, R, zero - 1)]
                 add(entries, zero, w_smooth[:, t - 1, v, R] * H ** (R - 1))
     if not A:  # no equation, no initial value, one time
         return c.new_zeros(B, 0, T * V * m), c.new_zeros(B, 0), c.new_zeros(B, 0)

@@ -88,7 +88,7 @@ class GpuPlan(Plan):
             return self._reduction.solve(problem, inputs, self._strides)
         levels, new, B = self._levels, problem.c.new_empty, problem.c.shape[0]
         factor, y = new(sum(level.factor_size for level in levels)), new(problem.y_shape)
-        count = strategy.verdicts(levels)
+        count = strategy.ratio_count(levels)
         ratios, wheres = new((count, B)), new((count, B), dtype=torch.int64)
         status = new(B, dtype=torch.int64)
         if B:
@@ -120,15 +120,18 @@ class GpuPlan(Plan):
     ) -> list[Tensor | None]:  # fmt: skip
         """Gradients in one fused launch where that is faster."""
         levels = self._levels
-        if not (levels and (strategy.held(levels) or strategy.together(levels))) or not y.shape[0]:
+        if (
+            not (levels and (strategy.adjoint_lanes(levels) or strategy.fused_backward(levels)))
+            or not y.shape[0]
+        ):
             lam = self.adjoint(factor, gy)
             return self.row_gradients(tensors, y, lam, wanted, into)
         scratch = factor.new_empty(self._programs.backward_scratch(levels))
         known = {"g": in_memory(gy), "factor": factor, "scratch": scratch}
-        if strategy.held(levels):
+        if strategy.adjoint_lanes(levels):
             self._programs.adjoint_program(levels, True)[0].run(known)
             known = {"lam": scratch}
-        return self._rows(self.fit(tensors), y, wanted, into, known, strategy.held(levels))
+        return self._rows(self.fit(tensors), y, wanted, into, known, strategy.adjoint_lanes(levels))
 
     def row_gradients(
         self, tensors: Sequence[Tensor], y: Tensor, lam: Tensor, wanted: Sequence[bool],
@@ -138,7 +141,7 @@ class GpuPlan(Plan):
 
     def _rows(
         self, problem: Problem, y: Tensor, wanted: Sequence[bool], into: Sequence[Tensor | None],
-        known: dict[str, Tensor], held: int = 0,
+        known: dict[str, Tensor], adjoint_lanes: int = 0,
     ) -> list[Tensor | None]:  # fmt: skip
         every = (*wanted, *(7 - len(wanted)) * (False,))
         none, shapes = y.new_empty(0), [x.shape for x in problem.tensors]
@@ -150,14 +153,16 @@ class GpuPlan(Plan):
             )
         }
         if y.shape[0]:
-            program = self._row_program(every, held, alone="lam" in known)
+            program = self._row_program(every, adjoint_lanes, alone="lam" in known)
             program.run(self._inputs(problem) | known | out | {"y": y.contiguous()})
         return room
 
-    def _row_program(self, wanted: tuple[bool, ...], held: int, *, alone: bool) -> Any:
+    def _row_program(self, wanted: tuple[bool, ...], adjoint_lanes: int, *, alone: bool) -> Any:
         if alone:
             shape = self.problem.y_shape
-            return self._programs.rows_program(shape, self._spec, self._strides, wanted, held)
+            return self._programs.rows_program(
+                shape, self._spec, self._strides, wanted, adjoint_lanes
+            )
         return self._programs.backward_program(self._levels, self._spec, self._strides, wanted)[0]
 
     def out_of_memory(self) -> BackendError:
@@ -205,17 +210,17 @@ class GpuPlan(Plan):
         levels = self._levels
         if levels:
             solve, scratch = self._programs.solve_program(levels, self._spec, self._strides)
-            held, together = strategy.held(levels), strategy.together(levels)
-            adjoint, _ = self._programs.adjoint_program(levels, held > 0)
+            adjoint_lanes, fused = strategy.adjoint_lanes(levels), strategy.fused_backward(levels)
+            adjoint, _ = self._programs.adjoint_program(levels, adjoint_lanes > 0)
             adjoint_scratch, count = (
                 self._programs.backward_scratch(levels),
-                strategy.verdicts(levels),
+                strategy.ratio_count(levels),
             )
         else:
             sizes = sizes_of(self.problem)
             solve, scratch = self._reduction.solve_program(sizes, self._strides)
             adjoint, adjoint_scratch = self._reduction.adjoint_program(sizes.shape)
-            held, together, count = 0, False, 1
+            adjoint_lanes, fused, count = 0, False, 1
 
         def numbers(program: Any, own: dict[str, str] | None = None) -> list[Any]:
             with torch.cuda.device(device.index):
@@ -226,7 +231,7 @@ class GpuPlan(Plan):
             if which == launcher.ADJOINT:
                 return numbers(adjoint, {"y": "lam"})
             wanted = *(bool(which >> i & 1) for i in range(4)), False, False, False
-            program = self._row_program(wanted, held, alone=not together)
+            program = self._row_program(wanted, adjoint_lanes, alone=not fused)
             unwanted = {g: 0 for g, w in zip(strategy.GRADIENTS, wanted) if not w}
             return numbers(program.bound(fixed | unwanted))
 
@@ -247,8 +252,8 @@ class GpuPlan(Plan):
             "factor_size": self.backend.factor_size(self.problem, self.pieces),
             "scratch_size": scratch,
             "adjoint_scratch": adjoint_scratch,
-            "together": together,
-            "held": held > 0,
+            "together": fused,
+            "held": adjoint_lanes > 0,
             "verdicts": count,
             "program_for": program_for,
             "differentiable": twice,
@@ -287,7 +292,7 @@ class GpuBackend(Backend):
         blocks too large for the registers of a few warps.
         """
         small = reach * n <= LARGEST_SEPARATOR
-        if n > LARGEST_BLOCK or (not small and _few(B, T, n, reach)):
+        if n > LARGEST_BLOCK or (not small and _reduction_is_faster(B, T, n, reach)):
             return REDUCED
         cuttable = n <= LARGEST_IN_A_LANE and (small or interpreted())
         # Break-even point on a large GPU; higher if a pair of lanes shares a sequence.
@@ -366,7 +371,7 @@ def _memory() -> int:
     return _least_memory()
 
 
-def _few(B: int, T: int, n: int, reach: int) -> bool:
+def _reduction_is_faster(B: int, T: int, n: int, reach: int) -> bool:
     """Whether sequences are so few and long that odd-even reduction is faster.
 
     It needs about ten times the memory. More than fifty sequences keep a device busy without it,
@@ -403,7 +408,7 @@ def _inputs(
         "wg": problem.w_gov, "wi": problem.w_init, "scale": scale,
         "wt": problem.w_smooth[..., -1], "ws": problem.w_smooth, "K": K, "KF": KF,
     }  # fmt: skip
-    left, pairs = (level.P > 1, level.twin) if level else (False, False)
+    left, pairs = (level.P > 1, level.bidirectional) if level else (False, False)
     m_init = u.shape[3] if u.shape[1] else 0
     spec = Spec(V, m, Q, m_init, problem.scheme, left, varying, pairs)
     strides = tuple(tensors[name].stride()[: len(axes)] for name, axes in strategy.INPUTS)

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 
 import torch
 
+from smnn._solver.diagnostics import SMALLEST_PIVOT
 from smnn._solver.tracing import constant
 
 
@@ -59,7 +60,7 @@ class Source:
         self._depth -= 1
 
     @contextmanager
-    def apart(self, *found: str) -> Iterator[None]:
+    def subroutine(self, *found: str) -> Iterator[None]:
         """Write the lines of the block into a function, and a call of it here.
 
         The function may write to memory and returns the variables `found`. Triton visits the body
@@ -74,7 +75,9 @@ class Source:
             self(f"return {', '.join(found)}")
         body = "\n".join(self.lines)
         self.lines, self._depth, self._count, self._letter = around
-        call = self._parts.setdefault(body, f"part_{len(self._parts)}({', '.join(_needed(body))})")
+        call = self._parts.setdefault(
+            body, f"part_{len(self._parts)}({', '.join(_free_variables(body))})"
+        )
         self((f"{', '.join(found)} = " if found else "") + call)
 
     def function(self, name: str, free: list[str], parameters: Iterable[str]) -> str:
@@ -85,7 +88,7 @@ class Source:
         return "".join(parts) + "\n".join([*head, "):", *self.lines, ""])
 
 
-class _Needed(ast.NodeVisitor):
+class _FreeVariables(ast.NodeVisitor):
     """Collects the variables that are read before they are assigned."""
 
     def __init__(self) -> None:
@@ -109,9 +112,9 @@ class _Needed(ast.NodeVisitor):
             self.found.add(node.id)
 
 
-def _needed(body: str) -> list[str]:
+def _free_variables(body: str) -> list[str]:
     """Free variables of indented lines, sorted."""
-    visitor = _Needed()
+    visitor = _FreeVariables()
     visitor.visit(ast.parse(textwrap.dedent(body)))
     return sorted(visitor.found)
 
@@ -122,7 +125,7 @@ def _approximate(out: Source, operation: str, x: str) -> str:
     return out.new(f"tl.inline_asm_elementwise({assembly}, dtype=tl.float64, is_pure=True, pack=1)")
 
 
-def _plain() -> bool:
+def _no_inline_ptx() -> bool:
     """Whether inline PTX is not available (interpreter, AMD GPUs)."""
     return interpreted() or torch.version.hip is not None
 
@@ -133,7 +136,7 @@ def inverse_root(out: Source, x: str) -> str:
     The library function branches to a slow path for all other numbers, which prevents the compiler
     from reordering instructions around it.
     """
-    if _plain():
+    if _no_inline_ptx():
         return out.new(f"tl.rsqrt({x})")
     y = _approximate(out, "rsqrt", x)
     error = out.new(f"1.0 - ({x} * {y}) * {y}")
@@ -159,7 +162,7 @@ def reflection(out: Source, top: str, square: str, inverse: str) -> tuple[str, s
     # The scale is computed last, from the rounded head and norm: otherwise their rounding errors
     # would make the reflection less orthogonal.
     length = out.new(f"{norm} * tl.abs({head})")
-    if _plain():
+    if _no_inline_ptx():
         scale = f"1.0 / {length}"
     else:
         guess = _approximate(out, "rcp", out.new(f"tl.abs({top}) * {inverse} + 1.0"))
@@ -170,7 +173,34 @@ def reflection(out: Source, top: str, square: str, inverse: str) -> tuple[str, s
     return head, scale, out.new(f"-{sign} * {inverse}")
 
 
-def together(out: Source, sums: dict[str, str], most: str = "") -> None:
+def reflect_rows(out: Source, pivot: str, dots: str, here: str) -> tuple[str, str, str]:
+    """`reflection` of a pivot row, given the products of column `here` with all columns."""
+    square = out.new(f"{pivot} * {pivot} + (tl.gather({dots}, {here}, 0) + 1e-300)")
+    return reflection(out, pivot, square, inverse_root(out, square))
+
+
+def central_weight(out: Source, w: str, H: str, R: int) -> str:
+    """`w H^(R-2)`."""
+    if R == 1:
+        return out.new(f"{w} / {H}")
+    for _ in range(R - 2):
+        w = out.new(f"{w} * {H}")
+    return w
+
+
+def poison(out: Source) -> None:
+    """Set `poison`, which fills the solution of a singular sequence with NaN."""
+    out(f"poison = tl.where(ratio > {SMALLEST_PIVOT}, 0.0, float('nan')).to(tl.float64)")
+
+
+def status_code(out: Source) -> None:
+    """Set `code` from `finite`, `ratio` and `bad_step`."""
+    singular = f"tl.where(ratio > {SMALLEST_PIVOT}, 0, 3)"
+    out(f"code = tl.where(finite | (ratio <= {SMALLEST_PIVOT}), {singular}, 2)")
+    out("code = tl.where(bad_step, 1, code)")
+
+
+def reduce_rows(out: Source, sums: dict[str, str], most: str = "") -> None:
     """Sum each value over the rows of a tile, and take the maximum of `most`, in one reduction."""
     values = sums | ({"most": most} if most else {})
     # The interpreter does not combine several tensors at once.
@@ -193,13 +223,13 @@ def total(out: Source, values: list[str]) -> str:
     return found
 
 
-def far_load(where: str, mask: str, other: float = 0.0) -> str:
+def prefetching_load(where: str, mask: str, other: float = 0.0) -> str:
     """Load a number and prefetch the 128 bytes around it into the L2 cache.
 
     For loads with a large stride between lanes: one long memory request is faster than many short
     ones.
     """
-    if _plain():
+    if _no_inline_ptx():
         return f"tl.load({where}, mask={mask}, other={other!r})"
     bits = struct.pack(">d", other).hex()
     assembly = (
@@ -293,6 +323,6 @@ class Triangle:
             for i, column, name in self._names()
         ]
         # Through temporaries: a value may still carry the name that another one is about to take.
-        held = [(name, out.new(value) if value != "zero" else value) for name, value in values]
-        for name, value in held:
+        fresh = [(name, out.new(value) if value != "zero" else value) for name, value in values]
+        for name, value in fresh:
             out(f"{name} = {value}")

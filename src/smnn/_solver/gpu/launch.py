@@ -48,10 +48,10 @@ def _with_layout(text: str) -> str:
     return text
 
 
-_COMBINED = re.compile(r"\badd(\d+)(?:max(\d+))?\)")
+_COMBINE_NAMES = re.compile(r"\badd(\d+)(?:max(\d+))?\)")
 
 
-def _combining(adds: str, largest: str) -> str:
+def _combine_function(adds: str, largest: str) -> str:
     """Source of a combine function for `tl.reduce`: a number of sums, then maxima."""
     plus, most = int(adds), int(largest or 0)
     first, second = ([f"{letter}{i}" for i in range(plus + most)] for letter in "ab")
@@ -74,15 +74,7 @@ def slots_of(*names: str) -> dict[str, int | Slot]:
     return {f"{name}_ptr": Slot(name) for name in names}
 
 
-LOOP_BOUNDS = {
-    "L",
-    "T_init",
-    "low",
-    "high",
-    "stop",
-    "few",
-    *(f"stop{i}" for i in range(8)),
-}
+LOOP_BOUNDS = {"L", "T_init", "low", "high", "stop", "few", *(f"stop{i}" for i in range(8))}
 """Arguments that must be constants in the interpreter."""
 INTEGERS = ("weakest_ptr", "weakest_below_ptr", "status_ptr")
 
@@ -103,7 +95,9 @@ class Kernel:
         parameters = [a if a.endswith("_ptr") else f"{a}: {kinds[a]}" for a in arguments]
         free = [a for a in arguments if a not in fixed]
         text = source.function(name, free, [*parameters, "LANES: tl.constexpr"])
-        text = "".join(_combining(*x) for x in sorted(set(_COMBINED.findall(text)))) + text
+        text = (
+            "".join(_combine_function(*x) for x in sorted(set(_COMBINE_NAMES.findall(text)))) + text
+        )
         if gluon is not None and not interpreted():
             text = _with_layout(text)
         file = f"<smnn {name} {abs(hash(text)):x}>"

@@ -6,28 +6,27 @@ import functools
 import itertools
 import math
 
-from smnn._solver.diagnostics import SMALLEST_PIVOT
-from smnn._solver.gpu.emit import Source
+from smnn._solver.gpu.emit import Source, poison, status_code
 from smnn._solver.gpu.lane.chain import chain_body
-from smnn._solver.gpu.lane.clock import Clock
-from smnn._solver.gpu.lane.eliminate import Spec, eliminate_body, verdict
+from smnn._solver.gpu.lane.eliminate import Spec, eliminate_body, store_pivot_ratio
+from smnn._solver.gpu.lane.fused import FusedRowGradients
 from smnn._solver.gpu.lane.row_gradients import TENSORS, TILE, rows_body, variables_body
 from smnn._solver.gpu.lane.substitute import back_body, forward_body
-from smnn._solver.gpu.lane.together import Together
+from smnn._solver.gpu.lane.time_index import TimeIndex
 from smnn._solver.gpu.launch import Kernel, Launch, Program, Slot, slots_of
 from smnn._solver.gpu.strategy import (
-    FEWEST_LEVELS,
     GRADIENTS,
     INPUT_ARGUMENTS,
     INPUTS,
     LARGEST_ROW_IN_A_LANE,
+    MIN_LEVELS,
     SIZE_ARGUMENTS,
     VARYING_ARGUMENTS,
     Level,
     Scratch,
-    numbers,
+    fused_backward,
+    stride_arguments,
     strides_of,
-    together,
 )
 from smnn._solver.gpu.team.eliminate import solve_body as wide_solve_body
 from smnn._solver.gpu.team.substitute import adjoint_body as wide_adjoint_body
@@ -39,23 +38,22 @@ from smnn._solver.gpu.tile.substitute import adjoint_body as large_adjoint_body
 
 # ---------------------------------------------------------------- kernels
 
-_OF_ROWS = [
+_ROW_ARGUMENTS = [
     "y_ptr", *(a for a in INPUT_ARGUMENTS if not a.startswith(("scale", "wt"))),
     "ws_ptr", *strides_of("ws", "btvr"), *(f"g{name}_ptr" for name in TENSORS),
 ]  # fmt: skip
 """Arguments of the row gradients besides sizes and the adjoint solution."""
 
+_STATUS_ARGUMENTS = ["rcond_ptr", "weakest_ptr", "status_ptr"]
 
-def _finish(clock: Clock) -> None:
+
+def _store_status(index: TimeIndex) -> None:
     """Store the status of a whole sequence: bad step, singular, or not finite at either end."""
-    out = clock.out
+    out = index.out
     out("finite = tl.abs(y0) < float('inf')")
-    if clock.orders:
-        out(f"finite = finite & ({clock.other(out.new('finite.to(tl.int32)'))} > 0)")
-    out(
-        f"code = tl.where(finite | (ratio <= {SMALLEST_PIVOT}), tl.where(ratio > {SMALLEST_PIVOT}, 0, 3), 2)"
-    )
-    out("code = tl.where(bad_step, 1, code)")
+    if index.orders:
+        out(f"finite = finite & ({index.partner(out.new('finite.to(tl.int32)'))} > 0)")
+    status_code(out)
     out("tl.store(status_ptr + b, code.to(tl.int64), mask=first)")
 
 
@@ -63,9 +61,9 @@ def _finish(clock: Clock) -> None:
 def solve_kernel(spec: Spec) -> Kernel:
     """Elimination of pieces, or of whole sequences followed by substitution."""
     out = Source()
-    clock = Clock(out, spec.orders)
-    eliminate_body(clock, spec)
-    verdict(clock)
+    index = TimeIndex(out, spec.orders)
+    eliminate_body(index, spec)
+    store_pivot_ratio(index)
     arguments = [
         *SIZE_ARGUMENTS,
         *INPUT_ARGUMENTS,
@@ -77,22 +75,20 @@ def solve_kernel(spec: Spec) -> Kernel:
         return Kernel(
             "eliminate_pieces", out, [*arguments, "coupling_ptr", "rcond_ptr", "weakest_ptr"]
         )
-    out(f"poison = tl.where(ratio > {SMALLEST_PIVOT}, 0.0, float('nan')).to(tl.float64)")
+    poison(out)
     out("tl.debug_barrier()")
-    back_body(clock, spec.n, spec.reach, 0)
-    _finish(clock)
-    return Kernel(
-        "solve_whole", out, [*arguments, "y_ptr", "rcond_ptr", "weakest_ptr", "status_ptr"]
-    )
+    back_body(index, spec.n, spec.reach, 0)
+    _store_status(index)
+    return Kernel("solve_whole", out, [*arguments, "y_ptr", *_STATUS_ARGUMENTS])
 
 
 @functools.cache
 def chain_kernel(k: int, left: bool, depth: int) -> Kernel:
     """Elimination of a chain of separators: of pieces, or whole followed by substitution."""
     out = Source()
-    clock = Clock(out)
+    index = TimeIndex(out)
     chain_body(out, k, left=left, depth=depth)
-    verdict(clock)
+    store_pivot_ratio(index)
     levels = [f"{letter}{i}" for i in range(depth) for letter in "NP"]
     arguments = [
         *SIZE_ARGUMENTS,
@@ -110,45 +106,45 @@ def chain_kernel(k: int, left: bool, depth: int) -> Kernel:
         return Kernel("chain_pieces", out, [*arguments, "coupling_ptr"])
     out("poison = zero")
     out("tl.debug_barrier()")
-    back_body(clock, k, 1, 0)
+    back_body(index, k, 1, 0)
     return Kernel("chain_whole", out, [*arguments, "y_ptr"])
 
 
 @functools.cache
-def back_kernel(n: int, reach: int, k: int, judge: bool) -> Kernel:
+def back_kernel(n: int, reach: int, k: int, report: bool) -> Kernel:
     """Back substitution in pieces; with `report`, also NaN and status of failed sequences."""
     out = Source()
-    clock = Clock(out)
+    index = TimeIndex(out)
     arguments = [*SIZE_ARGUMENTS, "factor_ptr", "z_ptr", "sep_ptr", "y_ptr"]
-    if judge:
+    if report:
         out("ratio = tl.load(rcond_ptr + b)")
         out("bad_step = ratio < 0.0")
-        out(f"poison = tl.where(ratio > {SMALLEST_PIVOT}, 0.0, float('nan')).to(tl.float64)")
+        poison(out)
         arguments += ["rcond_ptr", "status_ptr"]
     else:
         out("poison = zero")
-    back_body(clock, n, reach, k)
-    if judge:
+    back_body(index, n, reach, k)
+    if report:
         out("first = valid & (p == 0)")
-        _finish(clock)
+        _store_status(index)
     return Kernel("back_pieces", out, arguments)
 
 
 @functools.cache
 def adjoint_kernel(
-    n: int, reach: int, k: int, paired: bool, orders: int, held: bool = False
+    n: int, reach: int, k: int, paired: bool, orders: int, in_place: bool = False
 ) -> Kernel:
-    """`R^T z = g`, followed by `R y = z` for whole sequences; with `held`, in place of `z`."""
+    """`R^T z = g`, followed by `R y = z` for whole sequences; with `in_place`, over `z`."""
     out = Source()
-    clock = Clock(out, orders)
-    forward_body(clock, n, reach, k, paired=paired)
+    index = TimeIndex(out, orders)
+    forward_body(index, n, reach, k, paired=paired)
     arguments = [*SIZE_ARGUMENTS, "factor_ptr", "z_ptr", "g_ptr"]
     if k:
         return Kernel("forward_pieces", out, [*arguments, "sep_ptr"])
     out("poison = zero")
     out("tl.debug_barrier()")
-    back_body(clock, n, reach, 0, held=held)
-    if held:
+    back_body(index, n, reach, 0, in_place=in_place)
+    if in_place:
         return Kernel("adjoint_held", out, arguments)
     return Kernel("adjoint_whole", out, [*arguments, "y_ptr"])
 
@@ -159,13 +155,13 @@ def backward_kernel(
 ) -> Kernel:
     """`adjoint_kernel` of whole sequences fused with `rows_kernel`."""
     out = Source()
-    clock = Clock(out, orders)
-    forward_body(clock, V * m, 1, 0, paired=False)
+    index = TimeIndex(out, orders)
+    forward_body(index, V * m, 1, 0, paired=False)
     out("poison = zero")
     out("tl.debug_barrier()")
-    back_body(clock, V * m, 1, 0, Together(clock, V, m, Q, m_init, scheme, wanted))
+    back_body(index, V * m, 1, 0, FusedRowGradients(index, V, m, Q, m_init, scheme, wanted))
     return Kernel(
-        "backward_whole", out, [*SIZE_ARGUMENTS, "factor_ptr", "z_ptr", "g_ptr", *_OF_ROWS]
+        "backward_whole", out, [*SIZE_ARGUMENTS, "factor_ptr", "z_ptr", "g_ptr", *_ROW_ARGUMENTS]
     )
 
 
@@ -183,7 +179,7 @@ def wide_solve_kernel(spec: Spec, team: int) -> Kernel:
         "factor_ptr",
         "y_ptr",
     ]
-    return Kernel("solve_wide", out, [*arguments, "rcond_ptr", "weakest_ptr", "status_ptr"])
+    return Kernel("solve_wide", out, [*arguments, *_STATUS_ARGUMENTS])
 
 
 @functools.cache
@@ -192,7 +188,7 @@ def large_solve_kernel(spec: Spec) -> Kernel:
     out = Source()
     large_solve_body(out, spec, tiles.shape(spec.n))
     arguments = ["T", "L", *INPUT_ARGUMENTS, *VARYING_ARGUMENTS, "factor_ptr", "y_ptr"]
-    return Kernel("solve_large", out, [*arguments, "rcond_ptr", "weakest_ptr", "status_ptr"])
+    return Kernel("solve_large", out, [*arguments, *_STATUS_ARGUMENTS])
 
 
 @functools.cache
@@ -201,7 +197,7 @@ def panel_solve_kernel(spec: Spec) -> Kernel:
     out = Source()
     panel_solve_body(out, spec)
     arguments = ["T", "L", *INPUT_ARGUMENTS, *VARYING_ARGUMENTS, "factor_ptr", "z_ptr", "y_ptr"]
-    return Kernel("solve_panels", out, [*arguments, "rcond_ptr", "weakest_ptr", "status_ptr"])
+    return Kernel("solve_panels", out, [*arguments, *_STATUS_ARGUMENTS])
 
 
 @functools.cache
@@ -222,11 +218,17 @@ def wide_adjoint_kernel(n: int, reach: int, team: int, orders: int) -> Kernel:
 
 @functools.cache
 def rows_kernel(
-    V: int, m: int, Q: int, m_init: int, scheme: str, wanted: tuple[bool, ...], held: int = 0
+    V: int,
+    m: int,
+    Q: int,
+    m_init: int,
+    scheme: str,
+    wanted: tuple[bool, ...],
+    adjoint_lanes: int = 0,
 ) -> Kernel:
-    """All gradients; `held` is the number of lanes per sequence in the layout of `lam`."""
+    """All gradients; `adjoint_lanes` is the number of lanes per sequence in the layout of `lam`."""
     out = Source()
-    rows_body(out, V, m, Q, m_init, scheme, wanted, held)
+    rows_body(out, V, m, Q, m_init, scheme, wanted, adjoint_lanes)
     return _rows_kernel("row_gradients", out)
 
 
@@ -247,7 +249,7 @@ def equations_kernel(V: int, m: int, Q: int, wanted: tuple[bool, ...]) -> Kernel
 
 
 def _rows_kernel(name: str, out: Source) -> Kernel:
-    return Kernel(name, out, ["B", "T", "lam_ptr", *_OF_ROWS])
+    return Kernel(name, out, ["B", "T", "lam_ptr", *_ROW_ARGUMENTS])
 
 
 # ---------------------------------------------------------------- launches
@@ -263,7 +265,7 @@ def solve_program(levels, spec, strides):  # type: ignore[no-untyped-def]
     first, scratch = levels[0], Scratch()
     factor_at = _offsets([level.factor_size for level in levels])
     ratio_at = _offsets([level.P for level in levels])
-    inputs = slots_of(*(name for name, _ in INPUTS)) | numbers(strides)
+    inputs = slots_of(*(name for name, _ in INPUTS)) | stride_arguments(strides)
     z = [scratch.take(level.z_size) for level in levels]
 
     def common(depth: int) -> dict[str, int | Slot]:
@@ -289,7 +291,7 @@ def solve_program(levels, spec, strides):  # type: ignore[no-untyped-def]
     coupling = scratch.take(first.coupling_size)
     values = common(0) | inputs | {"coupling_ptr": Slot("scratch", coupling)}
     launches = [Launch(solve_kernel(spec), first.lanes, first.width, values)]
-    known = max(len(levels) - 1, FEWEST_LEVELS)
+    known = max(len(levels) - 1, MIN_LEVELS)
     # Unused levels have one node per node of the level above.
     cuts = {"n0": first.n} | {f"{letter}{i}": 1 for i in range(known) for letter in "NP"}
     for depth, level in enumerate(levels[1:], 1):
@@ -307,14 +309,14 @@ def solve_program(levels, spec, strides):  # type: ignore[no-untyped-def]
             values["y_ptr"] = Slot("scratch", answer)
         kernel = chain_kernel(level.n, level.P > 1, known)
         launches.append(Launch(kernel, level.lanes, level.width, values))
-    verdict = Slot("rcond", first.B * ratio_at[-2])
+    ratio = Slot("rcond", first.B * ratio_at[-2])
     for depth in range(len(levels) - 2, -1, -1):
         level = levels[depth]
         target = Slot("y")
         if depth:
             target = Slot("scratch", scratch.take(level.B * level.N * level.n))
         values = common(depth) | {"sep_ptr": Slot("scratch", answer), "y_ptr": target}
-        values |= {"rcond_ptr": verdict, "status_ptr": Slot("status")}
+        values |= {"rcond_ptr": ratio, "status_ptr": Slot("status")}
         kernel = back_kernel(level.n, level.reach, level.k, depth == 0)
         launches.append(Launch(kernel, level.lanes, level.width, values))
         answer = target.offset
@@ -322,10 +324,10 @@ def solve_program(levels, spec, strides):  # type: ignore[no-untyped-def]
 
 
 @functools.lru_cache(maxsize=256)
-def adjoint_program(levels, held=False):  # type: ignore[no-untyped-def]
+def adjoint_program(levels, in_place=False):  # type: ignore[no-untyped-def]
     """Launches of an adjoint solve, and the length of their scratch memory.
 
-    With `held`, the solution is at the start of the scratch memory.
+    With `in_place`, the solution is at the start of the scratch memory.
     """
     scratch = Scratch()
     factor_at = _offsets([level.factor_size for level in levels])
@@ -353,7 +355,9 @@ def adjoint_program(levels, held=False):  # type: ignore[no-untyped-def]
         elif level.team:
             kernel = wide_adjoint_kernel(level.n, level.reach, level.team, level.orders)
         else:
-            kernel = adjoint_kernel(level.n, level.reach, level.k, depth > 0, level.orders, held)
+            kernel = adjoint_kernel(
+                level.n, level.reach, level.k, depth > 0, level.orders, in_place
+            )
         launches.append(Launch(kernel, level.lanes, level.program, values))
     for depth in range(len(levels) - 2, -1, -1):
         level = levels[depth]
@@ -369,7 +373,7 @@ def adjoint_program(levels, held=False):  # type: ignore[no-untyped-def]
 
 def backward_scratch(levels: tuple[Level, ...]) -> int:
     """Length of the scratch memory of a backward pass."""
-    scratch: int = levels[0].z_size if together(levels) else adjoint_program(levels)[1]
+    scratch: int = levels[0].z_size if fused_backward(levels) else adjoint_program(levels)[1]
     return scratch
 
 
@@ -377,26 +381,26 @@ def backward_scratch(levels: tuple[Level, ...]) -> int:
 def backward_program(levels, spec, strides, wanted):  # type: ignore[no-untyped-def]
     """Fused launch of adjoint solve and row gradients, and its scratch memory."""
     level = levels[0]
-    values = _of_rows(strides) | level.sizes() | {"g_ptr": Slot("g")}
+    values = _row_arguments(strides) | level.sizes() | {"g_ptr": Slot("g")}
     values |= {"factor_ptr": Slot("factor"), "z_ptr": Slot("scratch")}
     V, m, Q, m_init, scheme = spec[:5]
     kernel = backward_kernel(V, m, Q, m_init, scheme, level.orders, wanted)
     return Program([Launch(kernel, level.lanes, level.width, values)]), backward_scratch(levels)
 
 
-def _of_rows(strides):  # type: ignore[no-untyped-def]
+def _row_arguments(strides):  # type: ignore[no-untyped-def]
     """Arguments of the row gradients besides sizes and the adjoint solution."""
-    return numbers(strides) | slots_of(*(name for name, _ in INPUTS), "y", *GRADIENTS)
+    return stride_arguments(strides) | slots_of(*(name for name, _ in INPUTS), "y", *GRADIENTS)
 
 
 @functools.lru_cache(maxsize=256)
-def rows_program(shape, spec, strides, wanted, held=0):  # type: ignore[no-untyped-def]
-    """Launches of the row gradients; `held` as in `rows_kernel`."""
+def rows_program(shape, spec, strides, wanted, adjoint_lanes=0):  # type: ignore[no-untyped-def]
+    """Launches of the row gradients; `adjoint_lanes` as in `rows_kernel`."""
     B, T, V, m = shape
-    values = _of_rows(strides) | {"B": B, "T": T, "lam_ptr": Slot("lam")}
+    values = _row_arguments(strides) | {"B": B, "T": T, "lam_ptr": Slot("lam")}
     if V * m <= LARGEST_ROW_IN_A_LANE:
-        kernel = rows_kernel(V, m, spec.Q, spec.m_init, spec.scheme, wanted, held)
-        lanes = -(-B // TILE[0]) * -(-T // TILE[1]) * math.prod(TILE) if held else B * T
+        kernel = rows_kernel(V, m, spec.Q, spec.m_init, spec.scheme, wanted, adjoint_lanes)
+        lanes = -(-B // TILE[0]) * -(-T // TILE[1]) * math.prod(TILE) if adjoint_lanes else B * T
         return Program([Launch(kernel, lanes, 128, values)])
     c, d, u, s, wg, wi, ws = wanted
     launches = []

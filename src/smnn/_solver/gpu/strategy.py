@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import NamedTuple
 
-from smnn._solver.gpu.lane.clock import WARP
+from smnn._solver.gpu.lane.time_index import WARP
 
 LARGEST_IN_A_WARP = 15
 """Largest block (unknowns per time) whose triangles fit into the registers of a warp."""
@@ -17,11 +17,11 @@ LONG_PIECE = 40
 """Minimum number of times per piece if a sequence is cut into hundreds."""
 LARGEST_ROW_IN_A_LANE = 16
 """Largest block for which one lane computes all gradients of a time."""
-LARGEST_TOGETHER = 5
+LARGEST_FUSED = 5
 """Largest block for which adjoint solve and row gradients are fused into one kernel."""
-MOST_TOGETHER = 2**20
+MOST_FUSED = 2**20
 """Unknowns in total up to which launch overhead dominates, so that fusion pays off."""
-FEWEST_LEVELS = 4
+MIN_LEVELS = 4
 """Minimum number of levels passed to chain kernels, so that all chains share one kernel."""
 WARPS_FOR_TEAMS = 2048
 """Number of warps (one per sequence or half) from which several sequences share a warp."""
@@ -67,7 +67,7 @@ class Level(NamedTuple):
     """Orders per variable if a sequence is processed from both ends, else 0."""
 
     @property
-    def twin(self) -> bool:
+    def bidirectional(self) -> bool:
         """Whether each sequence is processed from both ends, by two lanes or two teams."""
         return self.orders > 0
 
@@ -89,12 +89,12 @@ class Level(NamedTuple):
     @property
     def L(self) -> int:
         """Maximum number of steps of a lane."""
-        return self.N // 2 + 1 if self.twin else -(-self.N // self.P)
+        return self.N // 2 + 1 if self.bidirectional else -(-self.N // self.P)
 
     @property
     def lanes(self) -> int:
         """Number of lanes: one or a team per piece, or two per sequence."""
-        return self.B * (self.team or self.P) * (2 if self.twin else 1)
+        return self.B * (self.team or self.P) * (2 if self.bidirectional else 1)
 
     @property
     def width(self) -> int:
@@ -104,7 +104,7 @@ class Level(NamedTuple):
     @property
     def program(self) -> int:
         """Lanes per program: one warp, or two that exchange data where the halves meet."""
-        return 2 * self.width if self.team and self.twin else self.width
+        return 2 * self.width if self.team and self.bidirectional else self.width
 
     @property
     def padded(self) -> int:
@@ -136,7 +136,7 @@ class Level(NamedTuple):
         return {"B": self.B, "T": self.N, "P": self.P, "L": self.L}
 
 
-def verdicts(levels: tuple[Level, ...]) -> int:
+def ratio_count(levels: tuple[Level, ...]) -> int:
     """Pivot ratios per sequence: one per piece and level; the last one is the overall ratio."""
     return sum(level.P for level in levels)
 
@@ -180,7 +180,7 @@ class Scratch:
         return start
 
 
-def numbers(strides):  # type: ignore[no-untyped-def]
+def stride_arguments(strides):  # type: ignore[no-untyped-def]
     """Stride arguments of all inputs."""
     T_init, *each = strides
     values = {"T_init": T_init}
@@ -190,23 +190,23 @@ def numbers(strides):  # type: ignore[no-untyped-def]
     return values
 
 
-def together(levels: tuple[Level, ...]) -> bool:
+def fused_backward(levels: tuple[Level, ...]) -> bool:
     """Whether the backward pass is one fused launch: small blocks, whole sequences.
 
     With many sequences, memory bandwidth is used better with one lane per time.
     """
     first = levels[0]
     alone = len(levels) == 1 and not first.team and first.reach == 1
-    return alone and first.n <= LARGEST_TOGETHER and first.B * first.N * first.n <= MOST_TOGETHER
+    return alone and first.n <= LARGEST_FUSED and first.B * first.N * first.n <= MOST_FUSED
 
 
-def held(levels: tuple[Level, ...]) -> int:
+def adjoint_lanes(levels: tuple[Level, ...]) -> int:
     """Lanes per sequence that leave its adjoint solution in scratch memory, in the layout of `z`.
 
     The row gradients read it from there, which saves strided stores into the layout of a solution.
     Zero: the adjoint solution has the layout of a solution.
     """
     first = levels[0]
-    if len(levels) > 1 or first.team or together(levels):
+    if len(levels) > 1 or first.team or fused_backward(levels):
         return 0
-    return 2 if first.twin else 1
+    return 2 if first.bidirectional else 1

@@ -8,7 +8,13 @@ cut into pieces themselves, whose separators form the next chain.
 from __future__ import annotations
 
 from smnn._solver.gpu.emit import Row, Source, Triangle, insert, rotate
-from smnn._solver.gpu.lane.eliminate import coupling_cells, hand_over, keep_row, keep_rows, names
+from smnn._solver.gpu.lane.eliminate import (
+    coupling_cells,
+    names,
+    store_coupling,
+    store_row,
+    store_rows,
+)
 from smnn._solver.gpu.lane.norms import Norms
 
 
@@ -54,7 +60,7 @@ def _unknown(depth: int) -> str:
     return f"(({node} + 1) * (N0 // P0) + tl.minimum({node} + 1, N0 % P0)) * n0 - {{k}}"
 
 
-def _fold(out: Source) -> None:
+def _merge_ratio_below(out: Source) -> None:
     """Merge the pivot ratio of the piece below into the worst one of the chain."""
     out("place = tl.maximum(t, 0) * B + b")
     out("ratio_below = tl.load(rcond_below_ptr + place, mask=here, other=1.0)")
@@ -82,7 +88,7 @@ def chain_body(out: Source, k: int, *, left: bool, depth: int) -> None:
         out("here = t >= t0")
         out("inner = t > t0")
         out("node = b * T + tl.maximum(t, 0)")
-        _fold(out)
+        _merge_ratio_below(out)
         own, old, own_norms, old_norms = _read(out, k)
         rows, left_rows = last.rows(), left_triangle.rows()
         for row in old:
@@ -104,7 +110,7 @@ def chain_body(out: Source, k: int, *, left: bool, depth: int) -> None:
             for i in range(k - 1, -1, -1):
                 inverse = rotate(out, rows[j], new[i], b[j]) or inverse
             norms.add_row(out, j, rows[j], [*b, *c], _unknown(depth).format(k=k))
-            keep_row(out, j, k, rows[j], [*b, *c], len(L), "step - 1", inverse, "known")
+            store_row(out, j, k, rows[j], [*b, *c], len(L), "step - 1", inverse, "known")
         norms.move_on(out)
         for i in range(k):
             out(f"norm_{i} = norm_{i} + {own_norms[i]}")
@@ -113,11 +119,11 @@ def chain_body(out: Source, k: int, *, left: bool, depth: int) -> None:
             left_triangle.carry(out, left_rows)
     rows = last.rows()
     if left:
-        hand_over(out, [(rows, b)], left_triangle.rows(), norms, k)
+        store_coupling(out, [(rows, b)], left_triangle.rows(), norms, k)
     else:
         out("t = zero.to(tl.int64) + L")
         norms.add(out, rows, [*b, *["-"] * k], _unknown(depth).format(k=k))
-        keep_rows(out, rows, [*b, *["-"] * k], 0, "L - 1", [None] * k)
+        store_rows(out, rows, [*b, *["-"] * k], 0, "L - 1", [None] * k)
     out("below = worst * worst * least_of < least")  # false for NaN, which must be kept
     out("below = below | (worst != worst)")
     out("least = tl.where(below, worst * worst, least)")

@@ -11,14 +11,23 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from smnn._solver.gpu.emit import Row, Source, Triangle, far_load, fill, insert, rotate
-from smnn._solver.gpu.lane.clock import Clock
+from smnn._solver.gpu.emit import (
+    Row,
+    Source,
+    Triangle,
+    central_weight,
+    fill,
+    insert,
+    prefetching_load,
+    rotate,
+)
 from smnn._solver.gpu.lane.norms import Norms
+from smnn._solver.gpu.lane.time_index import TimeIndex
 from smnn._solver.rows import unit_link
 
 Blocks = list[tuple[list[Row], list[str]]]
 """Triangles with the columns of their diagonals."""
-MOST_EARLY = 16
+MOST_PREFETCHED = 16
 """Maximum number of coefficients per lane that are prefetched one step ahead."""
 
 
@@ -79,15 +88,15 @@ def store(out: Source, address: str, value: str, mask: str = "valid") -> None:
     out(f"tl.store({address}, {value}, mask={mask})")
 
 
-def keep_rows(
+def store_rows(
     out: Source, rows: list[Row], columns: list[str], k: int, step: str, inverse: list[str | None]
 ) -> None:
     """Store finished rows: reciprocal pivot, own, later and left columns, right-hand side."""
     for j, row in enumerate(rows):
-        keep_row(out, j, len(rows), row, columns, k, step, inverse[j])
+        store_row(out, j, len(rows), row, columns, k, step, inverse[j])
 
 
-def keep_row(
+def store_row(
     out: Source, j: int, n: int, row: Row, columns: list[str], k: int, step: str,
     inverse: str | None, mask: str = "valid",
 ) -> None:  # fmt: skip
@@ -101,13 +110,13 @@ def keep_row(
     store(out, at_step("z_ptr", step, n, j), row.get("r", "zero"), mask)
 
 
-def _ask_steps(clock: Clock, spec: Spec, step: str) -> None:
+def _prefetch_steps(index: TimeIndex, spec: Spec, step: str) -> None:
     """Prefetch step size and weight one step ahead."""
-    out = clock.out
-    clock.coming_link(step)
+    out = index.out
+    index.prefetch_link(step)
     for v in range(spec.V):
         where = f"s_ptr + b * s_sb + coming * s_st + {v} * s_sv"
-        out(f"s{v} = {far_load(where, 'wanted', 1.0)}")
+        out(f"s{v} = {prefetching_load(where, 'wanted', 1.0)}")
         where = f"b * scale_sb + coming * scale_st + {v} * scale_sv"
         out(f"w{v} = tl.load(scale_ptr + {where}, mask=wanted, other=0.0)")
 
@@ -115,11 +124,11 @@ def _ask_steps(clock: Clock, spec: Spec, step: str) -> None:
 class _Governing:
     """Loads of the equations and their weights; small ones are prefetched one step ahead."""
 
-    def __init__(self, clock: Clock, spec: Spec) -> None:
-        self._clock, self._out, self._spec = clock, clock.out, spec
-        self._early = spec.Q * (spec.n + 2) <= MOST_EARLY
+    def __init__(self, index: TimeIndex, spec: Spec) -> None:
+        self._index, self._out, self._spec = index, index.out, spec
+        self._early = spec.Q * (spec.n + 2) <= MOST_PREFETCHED
         if self._early:
-            self.ask("0")
+            self.prefetch("0")
 
     def _loads(self, t: str, mask: str) -> list[list[str]]:
         n, rows = self._spec.n, []
@@ -128,15 +137,15 @@ class _Governing:
             where = [f"c_ptr + b * c_sb + {t} * c_st + {q * n + i}" for i in range(n)]
             where += [f"d_ptr + b * d_sb + {t} * d_st + {q}"]
             rows.append([f"tl.load({weight}, mask={mask}, other=0.0)"])
-            rows[-1] += [far_load(x, mask) for x in where]
+            rows[-1] += [prefetching_load(x, mask) for x in where]
         return rows
 
-    def ask(self, step: str) -> None:
+    def prefetch(self, step: str) -> None:
         """Prefetch the equations of a later step."""
         if not self._early:
             return
         out = self._out
-        self._clock.coming_time(step)
+        self._index.prefetch_time(step)
         for q, row in enumerate(self._loads("coming", "wanted")):
             for i, x in enumerate(row):
                 out(f"gov{q}_{i} = {x}")
@@ -191,13 +200,13 @@ def _link_rows(out: Source, spec: Spec) -> list[Row]:
 
 
 def _local_rows(
-    clock: Clock, spec: Spec, triangle: list[Row], left: list[Row], loads: list[list[str]]
+    index: TimeIndex, spec: Spec, triangle: list[Row], left: list[Row], loads: list[list[str]]
 ) -> None:
     """Rotate the governing rows, then the initial rows, into the new triangle."""
-    out, V, m, n = clock.out, spec.V, spec.m, spec.n
+    out, V, m, n = index.out, spec.V, spec.m, spec.n
     columns, k = names("c", n), spec.reach * n if spec.left else 0
     for w, *entries, right in loads:
-        row = {f"c{i}": out.new(clock.turned(f"{w} * {x}", i)) for i, x in enumerate(entries)}
+        row = {f"c{i}": out.new(index.directed(f"{w} * {x}", i)) for i, x in enumerate(entries)}
         row["r"] = out.new(f"{w} * {right}")
         insert(out, triangle, columns, row)
         insert(out, left, names("L", k), row)
@@ -210,7 +219,7 @@ def _local_rows(
     if spec.left:
         left_state = Triangle("left", names("L", k), ["r"])
         left_state.carry(out, left)
-    with out.block(f"if {clock.early()}:"):
+    with out.block(f"if {index.may_be_initial()}:"):
         inside, inside_left = state.rows(), left_state.rows() if spec.left else []
         out("early = own & (t < T_init)")
         for v in range(V):
@@ -219,7 +228,7 @@ def _local_rows(
                 w = out.new(f"tl.load(wi_ptr + {where}, mask=early, other=0.0)")
                 where = f"b * u_sb + now * u_st + {v * spec.m_init + r}"
                 x = out.new(f"tl.load(u_ptr + {where}, mask=early, other=0.0)")
-                turned = out.new(clock.turned(w, r))
+                turned = out.new(index.directed(w, r))
                 row = {f"c{v * m + r}": turned, "r": out.new(f"{w} * {x}")}
                 insert(out, inside, columns, row)
                 insert(out, inside_left, names("L", k), row)
@@ -247,10 +256,7 @@ def _central_rows(out: Source, spec: Spec, blocks: Blocks, left: list[Row]) -> N
             f"tl.load(wt_ptr + b * wt_sb + (now - 2) * wt_st + {v} * wt_sv, mask=central, other=0.0)"
         )
         H = out.new(f"{first} + {second}")
-        if R == 1:
-            w = out.new(f"{w} / {H}")
-        for _ in range(R - 2):
-            w = out.new(f"{w} * {H}")
+        w = central_weight(out, w, H, R)
         early, middle = out.new(f"-{w}"), out.new(f"-{w} * {H}")
         i = v * m + R - 1
         row = {f"a{i}": early, f"b{i + 1}": middle, f"c{i}": w}
@@ -265,9 +271,9 @@ def _central_rows(out: Source, spec: Spec, blocks: Blocks, left: list[Row]) -> N
         insert(out, left, names("L", k), row)
 
 
-def eliminate_body(clock: Clock, spec: Spec) -> None:
+def eliminate_body(index: TimeIndex, spec: Spec) -> None:
     """Loop over the times of a lane."""
-    out, n, reach = clock.out, spec.n, spec.reach
+    out, n, reach = index.out, spec.n, spec.reach
     k = reach * n if spec.left else 0
     tail = [*names("L", k), "r"]
     a, b, c = names("a", n), names("b", n), names("c", n)
@@ -281,15 +287,15 @@ def eliminate_body(clock: Clock, spec: Spec) -> None:
     left.start(out, unit=False, unlike=unlike)
     norms.start(out)
     out("bad_step = lane < 0")
-    _ask_steps(clock, spec, "0")
-    governing = _Governing(clock, spec)
+    _prefetch_steps(index, spec, "0")
+    governing = _Governing(index, spec)
     with out.block("for step in range(0, L):"):
-        clock.read("step")
+        index.set_time("step")
         loads = governing.take()
         rows, left_rows = last.rows(), left.rows()
         new = _link_rows(out, spec)
-        _ask_steps(clock, spec, "step + 1")
-        governing.ask("step + 1")
+        _prefetch_steps(index, spec, "step + 1")
+        governing.prefetch("step + 1")
         out("known = valid & (step > 0)")
         # Column by column, so that finished rows are stored early, and from the bottom up, so that
         # the remaining link rows form the new triangle.
@@ -299,16 +305,16 @@ def eliminate_body(clock: Clock, spec: Spec) -> None:
                 inverse = rotate(out, rows[j], new[i], b[j]) or inverse
             if reach == 1:
                 norms.add_row(out, j, rows[j], [*b, *c], f"prior * {n}")
-                keep_row(out, j, n, rows[j], [*b, *c], k, "step - 1", inverse, "known")
+                store_row(out, j, n, rows[j], [*b, *c], k, "step - 1", inverse, "known")
         if reach == 1:
             norms.move_on(out)
-        _local_rows(clock, spec, new, left_rows, loads)
+        _local_rows(index, spec, new, left_rows, loads)
         if reach == 2:
             prior = before_last.rows()
             _central_rows(out, spec, [(prior, a), (rows, b), (new, c)], left_rows)
             norms.add(out, prior, [*a, *b, *c], f"(t - 2) * {n}")
             with out.block("if step > 1:"):
-                keep_rows(out, prior, [*a, *b, *c], k, "step - 2", [None] * n)
+                store_rows(out, prior, [*a, *b, *c], k, "step - 2", [None] * n)
             before_last.carry(out, rows, dict(zip([*b, *c], [*a, *b], strict=True)))
         last.carry(out, new, dict(zip(c, b, strict=True)))
         if spec.left:
@@ -316,9 +322,9 @@ def eliminate_body(clock: Clock, spec: Spec) -> None:
     rows, left_rows = last.rows(), left.rows()
     blocks = [(before_last.rows(), [*a, *b]), (rows, b)] if reach == 2 else [(rows, b)]
     if spec.orders:
-        _meet(clock, rows, b, norms)
+        _meet(index, rows, b, norms)
         norms.add(out, rows, [*b, *["-"] * n], f"T // 2 * {n}")
-        keep_rows(out, rows, [*b, *["-"] * n], 0, "L - 1", [None] * n)
+        store_rows(out, rows, [*b, *["-"] * n], 0, "L - 1", [None] * n)
         return
     if not spec.left:
         for back, (block, columns) in enumerate(blocks):
@@ -326,23 +332,23 @@ def eliminate_body(clock: Clock, spec: Spec) -> None:
             columns = [*columns, *["-"] * ((reach + 1) * n - len(columns))]
             norms.add(out, block, columns, f"(L - {1 + shift}) * {n}")
             with out.block(f"if L > {shift}:"):
-                keep_rows(out, block, columns, 0, f"L - {1 + shift}", [None] * n)
+                store_rows(out, block, columns, 0, f"L - {1 + shift}", [None] * n)
         return
-    hand_over(out, blocks, left_rows, norms, k)
+    store_coupling(out, blocks, left_rows, norms, k)
 
 
-def _meet(clock: Clock, rows: list[Row], columns: list[str], norms: Norms) -> None:
+def _meet(index: TimeIndex, rows: list[Row], columns: list[str], norms: Norms) -> None:
     """Combine the rows of both lanes of a pair at the time where they meet."""
-    out = clock.out
-    for row in [clock.other_row(row, columns[0][0]) for row in rows]:
+    out = index.out
+    for row in [index.partner_row(row, columns[0][0]) for row in rows]:
         insert(out, rows, columns, row)
     for name in norms.own[: len(columns)]:
-        out(f"{name} = {name} + {clock.other(name)}")
-    clock.share_verdict()
-    out(f"bad_step = bad_step | ({clock.other(out.new('bad_step.to(tl.int32)'))} > 0)")
+        out(f"{name} = {name} + {index.partner(name)}")
+    index.merge_pivots()
+    out(f"bad_step = bad_step | ({index.partner(out.new('bad_step.to(tl.int32)'))} > 0)")
 
 
-def hand_over(out: Source, blocks: Blocks, left: list[Row], norms: Norms, k: int) -> None:
+def store_coupling(out: Source, blocks: Blocks, left: list[Row], norms: Norms, k: int) -> None:
     """Store the coupling rows of a piece over its own and its left separator, and norms."""
     total = coupling_cells(k)
     own = blocks[0][1][:k] if len(blocks) > 1 else blocks[0][1]
@@ -360,11 +366,11 @@ def hand_over(out: Source, blocks: Blocks, left: list[Row], norms: Norms, k: int
         cell += 1
 
 
-def verdict(clock: Clock) -> None:
+def store_pivot_ratio(index: TimeIndex) -> None:
     """Store the smallest pivot ratio (negative for a bad step) and its index, `[piece][b]`."""
-    out = clock.out
+    out = index.out
     out("ratio = tl.sqrt(least / least_of)")
     out("ratio = tl.where(bad_step, -1.0, ratio)")
-    place = "b" if clock.orders else "p * B + b"
+    place = "b" if index.orders else "p * B + b"
     out(f"tl.store(rcond_ptr + {place}, ratio, mask=first)")
     out(f"tl.store(weakest_ptr + {place}, weakest, mask=first)")

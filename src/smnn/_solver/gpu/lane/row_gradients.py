@@ -10,14 +10,14 @@ import math
 from typing import NamedTuple
 
 from smnn._solver.gpu.emit import Source
-from smnn._solver.gpu.lane.clock import WARP, holder
+from smnn._solver.gpu.lane.time_index import WARP, scratch_place
 
 TILE = 16, 8
 """Sequences and times per program if `lam` is in the layout of `z`."""
 TENSORS = ("c", "d", "u", "s", "wg", "wi", "ws")
 
 
-class Spot(NamedTuple):
+class Location(NamedTuple):
     """Variable names for the location of a lane: time `t` of sequence `b`."""
 
     row: str = "lane"
@@ -57,15 +57,20 @@ class RowGradients:
         m_init: Orders with initial values.
         scheme: Smoothness scheme.
         wanted: Which gradients to compute, in the order of `TENSORS`.
-        spot: Location of the lane.
-        held: Lanes per sequence if `lam` is in the layout of `z`; 0 for the layout of a solution.
+        location: Location of the lane.
+        adjoint_lanes: Lanes per sequence if `lam` is in the layout of `z`; 0 for the layout of a solution.
     """
 
     def __init__(
         self, out: Source, V: int, m: int, Q: int, m_init: int, scheme: str,
-        wanted: tuple[bool, ...], spot: Spot, held: int = 0,
+        wanted: tuple[bool, ...], location: Location, adjoint_lanes: int = 0,
     ) -> None:  # fmt: skip
-        self.out, self.spot, self.scheme, self._held = out, spot, scheme, held
+        self.out, self.location, self.scheme, self._adjoint_lanes = (
+            out,
+            location,
+            scheme,
+            adjoint_lanes,
+        )
         self._lines: dict[int, tuple[str, str]] = {}
         self.V, self.m, self.n, self.Q, self.m_init = V, m, V * m, Q, m_init
         self.want = dict(zip(TENSORS, wanted, strict=True))
@@ -82,7 +87,7 @@ class RowGradients:
 
     def equation(self, q: int, c: list[str], d: str, y: list[str], lam: list[str]) -> None:
         """Gradients of an equation and its weight."""
-        out, n, Q, (row, here, _, _) = self.out, self.n, self.Q, self.spot
+        out, n, Q, (row, here, _, _) = self.out, self.n, self.Q, self.location
         w = out.new(
             f"tl.load(wg_ptr + b * wg_sb + t * wg_st + {q} * wg_sq, mask={here}, other=0.0)"
         )
@@ -103,7 +108,7 @@ class RowGradients:
         out, m_init = self.out, self.m_init
         if not (self.want["u"] or self.want["wi"]) or not m_init:
             return
-        early = out.new(f"{self.spot.here} & (t < T_init)")
+        early = out.new(f"{self.location.here} & (t < T_init)")
         at = out.new(f"(b * T_init + t) * {self.V * m_init} + {v} * {m_init}")
         for r in range(m_init):
             where = f"b * wi_sb + t * wi_st + {v} * wi_sv + {r} * wi_sr"
@@ -118,7 +123,7 @@ class RowGradients:
 
     def step(self, v: str, s: str, ends: Ends) -> None:
         """Gradients of a step and the weights of its rows."""
-        out, V, m, (_, _, link, linked) = self.out, self.V, self.m, self.spot
+        out, V, m, (_, _, link, linked) = self.out, self.V, self.m, self.location
         top = m - 1 if self.scheme == "central" else m
         powers = ["1.0"]
         for _ in range(1, m):
@@ -157,7 +162,7 @@ class RowGradients:
         """Add the two central rows that contain step `t`: around times `t + 1` and `t`."""
         out, V, m, R = self.out, self.V, self.m, self.m - 1
         for shift in (0, 1):
-            known = out.new(f"{self.spot.linked} & (t >= {shift}) & (t - {shift} + 2 < T)")
+            known = out.new(f"{self.location.linked} & (t >= {shift}) & (t - {shift} + 2 < T)")
             steps = [
                 f"tl.load(s_ptr + b * s_sb + (t - {shift} + {i}) * s_st + {v} * s_sv,"
                 f" mask={known}, other=1.0)"
@@ -186,14 +191,14 @@ class RowGradients:
             if shift == 0 and self.want["ws"]:
                 where = f"((b * (T - 1) + t) * {V} + {v}) * {m} + {R}"
                 value = f"tl.where({known}, -2.0 * {w} * {a} * {rho}, 0.0)"
-                out(f"tl.store(gws_ptr + {where}, {value}, mask={self.spot.linked})")
+                out(f"tl.store(gws_ptr + {where}, {value}, mask={self.location.linked})")
         return total
 
     def variable(self, v: str, y: list[str], lam: list[str]) -> None:
         """Gradients of a variable's initial values and step."""
         self.initial(v, y, lam)
         if self.of_steps:
-            out, linked = self.out, self.spot.linked
+            out, linked = self.out, self.location.linked
             where = f"s_ptr + b * s_sb + t * s_st + {v} * s_sv"
             s = out.new(f"tl.load({where}, mask={linked}, other=1.0)")
             after = [self.loaded(x, v, 1, linked) for x in ("y", "lam")]
@@ -206,10 +211,10 @@ class RowGradients:
 
     def _at(self, x: str, later: int, column: str) -> str:
         """Address of an unknown of the (adjoint) solution, `later` times later."""
-        if x == "y" or not self._held:
-            return f"{x}_ptr + ({self.spot.row} + {later}) * {self.n} + {column}"
+        if x == "y" or not self._adjoint_lanes:
+            return f"{x}_ptr + ({self.location.row} + {later}) * {self.n} + {column}"
         if later not in self._lines:
-            lane, line = holder(self.out, f"t + {later}", self._held)
+            lane, line = scratch_place(self.out, f"t + {later}", self._adjoint_lanes)
             self._lines[later] = f"({line}) * {self.n}", f"{lane} % {WARP}"
         line, lane = self._lines[later]
         return f"lam_ptr + ({line} + {column}) * {WARP} + {lane}"
@@ -217,15 +222,15 @@ class RowGradients:
 
 def rows_body(
     out: Source, V: int, m: int, Q: int, m_init: int, scheme: str, wanted: tuple[bool, ...],
-    held: int,
+    adjoint_lanes: int,
 ) -> None:  # fmt: skip
     """All gradients, one lane per (sequence, time).
 
-    Times are adjacent in the layout of a solution, sequences in that of `z`; with `held`, a program
+    Times are adjacent in the layout of a solution, sequences in that of `z`; with `adjoint_lanes`, a program
     therefore processes a tile of both.
     """
-    n, rows = V * m, RowGradients(out, V, m, Q, m_init, scheme, wanted, Spot(), held)
-    if held:
+    n, rows = V * m, RowGradients(out, V, m, Q, m_init, scheme, wanted, Location(), adjoint_lanes)
+    if adjoint_lanes:
         sequences, times = TILE
         out("program = tl.program_id(0).to(tl.int64)")
         out("thread = tl.arange(0, LANES)")
@@ -262,7 +267,7 @@ def variables_body(
     out(f"lane = which // {V}")
     out(f"v = which % {V}")
     _where(out)
-    rows = RowGradients(out, V, m, 0, m_init, scheme, wanted, Spot())
+    rows = RowGradients(out, V, m, 0, m_init, scheme, wanted, Location())
     rows.variable("v", *(rows.loaded(x, "v", 0, "valid") for x in ("y", "lam")))
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from smnn._solver.gpu.emit import Source, far_load
-from smnn._solver.gpu.lane.clock import Clock
+from smnn._solver.gpu.emit import Source, prefetching_load
 from smnn._solver.gpu.lane.eliminate import at_step, factor_cells, names, store
-from smnn._solver.gpu.lane.together import Together
+from smnn._solver.gpu.lane.fused import FusedRowGradients
+from smnn._solver.gpu.lane.time_index import TimeIndex
 
 AHEAD = 64
 """Numbers per lane that are prefetched."""
@@ -19,7 +19,7 @@ def _cell(pointer: str, cells: int, cell: int) -> str:
     return f"tl.load({at_step(pointer, 'STEP', cells, cell)})"
 
 
-class _Ahead:
+class _Prefetch:
     """Prefetches factor rows and right-hand sides of the next steps into registers.
 
     Small blocks are prefetched several steps ahead, so that few lanes keep the memory busy. Of
@@ -69,15 +69,15 @@ class _Ahead:
 
 
 def back_body(
-    clock: Clock, n: int, reach: int, k: int, together: Together | None = None, *,
-    held: bool = False,
+    index: TimeIndex, n: int, reach: int, k: int, fused: FusedRowGradients | None = None, *,
+    in_place: bool = False,
 ) -> None:  # fmt: skip
     """Solve `R y = z` from the last time to the first, with known separators.
 
     `poison` is NaN or 0. The solution is stored, or used for row gradients (`together`), or
-    replaces `z` (`held`).
+    replaces `z` (`in_place`).
     """
-    out = clock.out
+    out = index.out
     cells = factor_cells(n, reach, k)
     window = names("y", (reach + 1) * n)
     for i, name in enumerate(window):
@@ -91,18 +91,18 @@ def back_body(
     for i in range(k):
         out(f"left{i} = tl.load(sep_ptr + (safe - 1) * {k} + {i}, mask=p > 0, other=0.0)")
     end = f"L - {reach}" if k else "L"
-    ahead = _Ahead(
+    ahead = _Prefetch(
         out,
         cells,
         lambda i: f"tl.maximum({end} - {1 + i}, 0)" if i else f"{end} - 1",
-        [*(_cell("z_ptr", n, j) for j in range(n)), *(together.reads() if together else [])],
+        [*(_cell("z_ptr", n, j) for j in range(n)), *(fused.reads() if fused else [])],
         backwards=True,
     )
-    if together:
-        together.start()
+    if fused:
+        fused.start()
     with out.block(f"for turn in range(0, {end}):"):
         out(f"step = {end} - 1 - turn")
-        clock.read("step")
+        index.set_time("step")
         factor, right = ahead.take(out, "step", f"tl.maximum(step - {ahead.depth}, 0)")
         for i in range((reach + 1) * n - 1, n - 1, -1):
             out(f"y{i} = y{i - n}")
@@ -115,38 +115,40 @@ def back_body(
             for i, other in [*others[n - 1 - j :], *reversed(others[: n - 1 - j])]:
                 total = out.new(f"{total} - {factor[i]} * {other}")
             out(f"y{j} = {total} * {factor[at]}")
-        if together:
-            together.write(right[n:])
-        for j in range(0 if together else n):
-            value = clock.turned(f"y{j}", j)
-            if held:
+        if fused:
+            fused.write(right[n:])
+        for j in range(0 if fused else n):
+            value = index.directed(f"y{j}", j)
+            if in_place:
                 store(out, at_step("z_ptr", "step", n, j), value)
             else:
                 store(out, f"y_ptr + (b * T + t) * {n} + {j}", value, "valid & own")
 
 
-def forward_body(clock: Clock, n: int, reach: int, k: int, *, paired: bool) -> None:
+def forward_body(index: TimeIndex, n: int, reach: int, k: int, *, paired: bool) -> None:
     """Solve `R^T z = g` from the first time to the last; the remainder goes to the separators.
 
     With `paired`, the right-hand side of a chain's node is `g[node, 0] + g[node + 1, 1]`.
     """
-    out = clock.out
+    out = index.out
     cells = factor_cells(n, reach, k)
     window = names("g", (reach + 1) * n)
     for name in [*window, *names("gl", k)]:
         out(f"{name} = zero")
-    end = f"L - {reach}" if k or clock.orders else "L"
+    end = f"L - {reach}" if k or index.orders else "L"
 
     def load(j: int, step: str, only: str = "") -> str:
-        where, there = clock.when(step)
+        where, there = index.time_of(step)
         there += only
         if not paired:
-            return clock.turned(far_load(f"g_ptr + (b * T + {where}) * {n} + {j}", there), j)
+            return index.directed(
+                prefetching_load(f"g_ptr + (b * T + {where}) * {n} + {j}", there), j
+            )
         own = f"tl.load(g_ptr + (b * T + {where}) * {2 * n} + {j}, mask={there}, other=0.0)"
         spill = f"(b * T + {where} + 1) * {2 * n} + {n + j}"
         return f"{own} + tl.load(g_ptr + {spill}, mask={there} & ({where} + 1 < T), other=0.0)"
 
-    ahead = _Ahead(
+    ahead = _Prefetch(
         out,
         cells,
         lambda i: f"tl.maximum(tl.minimum({i}, {end} - 1), 0)" if i else "0",
@@ -174,9 +176,9 @@ def forward_body(clock: Clock, n: int, reach: int, k: int, *, paired: bool) -> N
         own = out.new(f"g{i} + {load(i % n, f'L - {reach - i // n}')}")
         out(f"tl.store(sep_ptr + safe * {2 * k} + {i}, {own}, mask=valid)")
         out(f"tl.store(sep_ptr + safe * {2 * k} + {k + i}, gl{i}, mask=valid)")
-    if clock.orders:
+    if index.orders:
         sums = [out.new(f"g{j} + {load(j, 'L - 1', ' & (p == 0)')}") for j in range(n)]
-        sums = [out.new(f"{x} + {clock.other(x, j)}") for j, x in enumerate(sums)]
+        sums = [out.new(f"{x} + {index.partner(x, j)}") for j, x in enumerate(sums)]
         at = 0
         for j in range(n):
             z = out.new(f"{sums[j]} * {_at_meeting(cells, at)}")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from smnn._solver.gpu.emit import Source, inverse_root, reflection, together, total
+from smnn._solver.gpu.emit import Source, reduce_rows, reflect_rows, total
 from smnn._solver.gpu.reduction.blocks import LANES, tile
 
 SHARE = 2
@@ -104,8 +104,8 @@ def row_chunk(out: Source) -> None:
     out("beside = tl.where(before[:, None], (part == 1)[None, :], (part == 2)[None, :])")
     out("there = first | right[None, :] | beside")
     for name in ("link", "outer"):
-        held = "known" if name == "link" else "beyond"
-        mask = f"mask={held}[:, None] & there, other=0.0"
+        valid = "known" if name == "link" else "beyond"
+        mask = f"mask={valid}[:, None] & there, other=0.0"
         out(f"{name}_x = tl.load({name}_ptr + {name}_at[:, None] + source, {mask})")
     out("source = tl.where(right, M, k)")
     mask = "mask=inner[:, None] & (first | right[None, :]), other=0.0"
@@ -115,7 +115,7 @@ def row_chunk(out: Source) -> None:
 
 def _sizes(out: Source, name: str, which: str) -> None:
     """Load the magnitudes of rows; negative for missing rows."""
-    with out.apart(name):
+    with out.subroutine(name):
         sources(out, which)
         behind = {"link": ("known", "2 * M + 1"), "outer": ("beyond", "2 * M + 1")}
         for place, (mask, at) in (behind | {"local": ("inner", "M + 1")}).items():
@@ -217,10 +217,9 @@ def _reflect(out: Source, form: Form, at: int) -> None:
     sums = {f"top{c}": found[c] for c in reached}
     for c in reached:
         sums[f"dots{c}"] = total(out, [f"tip{g} * tile{g}_{c}" for g in groups])
-    together(out, sums)
+    reduce_rows(out, sums)
     out(f"pivot = tl.gather(top{at}, inside, 0)")
-    square = out.new(f"pivot * pivot + (tl.gather(dots{at}, inside, 0) + 1e-300)")
-    head, scale, _ = reflection(out, "pivot", square, inverse_root(out, square))
+    head, scale, _ = reflect_rows(out, "pivot", f"dots{at}", "inside")
     for c in reached:
         out(f"along = ({head} * top{c} + dots{c}) * {scale}")
         out(f"top{c} = top{c} - along * {head}")

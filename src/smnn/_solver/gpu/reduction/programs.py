@@ -13,7 +13,7 @@ from smnn._solver.gpu.reduction import level as matrices
 from smnn._solver.gpu.reduction import substitute as source
 from smnn._solver.gpu.reduction.blocks import LANES
 from smnn._solver.gpu.reduction.levels import Level, Shape, Sizes, levels
-from smnn._solver.gpu.strategy import INPUT_ARGUMENTS, VARYING_ARGUMENTS, Scratch, numbers
+from smnn._solver.gpu.strategy import INPUT_ARGUMENTS, VARYING_ARGUMENTS, Scratch, stride_arguments
 
 LARGEST_OF_A_WARP = 64
 """Largest block that one warp substitutes."""
@@ -25,11 +25,7 @@ Place = Callable[[str], Slot]
 
 
 def _kernel(
-    name: str,
-    arguments: list[str],
-    write: Callable[..., None],
-    *what: object,
-    fused: bool = True,
+    name: str, arguments: list[str], write: Callable[..., None], *what: object, fused: bool = True
 ) -> Kernel:
     out = Source()
     write(out, *what)
@@ -101,11 +97,11 @@ def residual_kernel() -> Kernel:
 
 
 @functools.cache
-def verdict_kernels() -> tuple[Kernel, Kernel, Kernel]:
+def status_kernels() -> tuple[Kernel, Kernel, Kernel]:
     """Smallest pivot ratio per block; status per sequence; refined solution."""
     return (
         _kernel("reduction_ratios", refine.RATIO_ARGUMENTS, refine.ratio_body),
-        _kernel("reduction_judge", refine.JUDGE_ARGUMENTS, refine.judge_body),
+        _kernel("reduction_judge", refine.STATUS_ARGUMENTS, refine.status_body),
         _kernel("reduction_final", refine.FINAL_ARGUMENTS, refine.final_body),
     )
 
@@ -120,7 +116,9 @@ def _parts(x: int, size: int = LANES) -> int:
 def _block_launches(sizes: Sizes, strides: Any, place: Place) -> list[Launch]:
 
     B, N, M, _ = sizes.shape
-    values = numbers(strides) | slots_of("c", "d", "u", "s", "wg", "wi", "scale", "wt", "K", "KF")
+    values = stride_arguments(strides) | slots_of(
+        "c", "d", "u", "s", "wg", "wi", "scale", "wt", "K", "KF"
+    )
     values |= {"B": B, "N": N, "T": sizes.T, "Q": sizes.Q, "per": sizes.per, "own": sizes.own}
     values |= {"extra": sizes.extra, "start": int(sizes.T_init == 1)}
     values |= {"local_ptr": place("local"), "link_ptr": place("link")}
@@ -213,7 +211,7 @@ def _refinement(sizes: Sizes, strides: Any, place: Place) -> list[Launch]:
     shape = sizes.shape
     B, N, M, wanted = shape
     y, better, g = (place(name) for name in ("y", "better", "residual"))
-    values = numbers(strides) | {
+    values = stride_arguments(strides) | {
         "B": B, "N": N, "M": M, "wanted": wanted, "slots": sizes.slots, "own": sizes.own,
         "high": _parts(M), "few": _parts(sizes.slots), "stop": _parts(sizes.own), "T": sizes.T,
         "V": sizes.V, "reach": sizes.reach, "y_ptr": y, "g_ptr": g, "better_ptr": better,
@@ -223,7 +221,7 @@ def _refinement(sizes: Sizes, strides: Any, place: Place) -> list[Launch]:
         values[f"{name}_ptr"] = place(name)
     values |= slots_of("s")
     n = wanted // sizes.T
-    ratios, judge, final = verdict_kernels()
+    ratios, status, final = status_kernels()
     lanes = 128 if N <= 1024 else 1024  # one program per sequence
     per_sequence = values | {"n": n, "few": _parts(N, lanes), "high": _parts(n, lanes)}
     return [
@@ -231,7 +229,7 @@ def _refinement(sizes: Sizes, strides: Any, place: Place) -> list[Launch]:
         Launch(residual_kernel(), 128 * B * N, 128, values),
         *_substitution(shape, place, better, g),
         Launch(ratios, 128 * B * N, 128, values),
-        Launch(judge, lanes * B, lanes, per_sequence),
+        Launch(status, lanes * B, lanes, per_sequence),
         Launch(final, B * wanted, 128, values),
     ]
 
@@ -262,7 +260,7 @@ def _layout(sizes: Sizes) -> tuple[Place, int, bool]:
     links, later = (at["link"], scratch.size), Scratch(scratch.size)
     rests = _rests(sizes, links)
     at |= {f"rest{i}": low for i, (low, _) in enumerate(rests)}
-    for name, size in finishing(shape).items():  # may overlap the remainders
+    for name, size in final_sizes(shape).items():  # may overlap the remainders
         at[name] = later.take(size)
 
     def place(name: str) -> Slot:
@@ -272,7 +270,7 @@ def _layout(sizes: Sizes) -> tuple[Place, int, bool]:
     return place, most, any(low < min(links[1], high) for low, high in rests)
 
 
-def finishing(shape: Shape) -> dict[str, int]:
+def final_sizes(shape: Shape) -> dict[str, int]:
     """Words required after the last level, by name."""
     B, N, M, wanted = shape
     each = {"better": wanted, "residual": wanted, "spill": 2 * N * M, "ratio": N, "where": N}

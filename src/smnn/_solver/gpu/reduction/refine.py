@@ -15,7 +15,7 @@ RATIO_ARGUMENTS = [
     *_ROWS, "T", "V", "reach", "s_ptr", "s_sb", "s_st", "s_sv",
     "factor_ptr", "ratio_ptr", "where_ptr",
 ]  # fmt: skip
-JUDGE_ARGUMENTS = [
+STATUS_ARGUMENTS = [
     "N", "n", "wanted", "high", "few", "ratio_ptr", "where_ptr", "y_ptr", "better_ptr",
     "rcond_ptr", "weakest_ptr", "status_ptr",
 ]  # fmt: skip
@@ -138,7 +138,7 @@ def _corrected(out: Source, where: str, mask: str) -> None:
     out(f"x = tl.load(y_ptr + {where}, mask={mask}, other=0.0) + better")
 
 
-def judge_body(out: Source) -> None:
+def status_body(out: Source) -> None:
     """Store smallest ratio, its index, and the status of a sequence."""
     out("b = tl.program_id(0).to(tl.int64)")
     out("thread = tl.arange(0, LANES)")

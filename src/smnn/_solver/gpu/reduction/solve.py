@@ -18,7 +18,7 @@ from smnn._solver.gpu.reduction.levels import Sizes, shape_of, sizes_of
 from smnn._solver.gpu.reduction.programs import (
     adjoint_program,
     blocks_program,
-    finishing,
+    final_sizes,
     kept,
     refine_program,
     rows_program,
@@ -88,7 +88,7 @@ def solve(problem: Problem, tensors: dict[str, Tensor], strides: Any) -> Solved:
         tensors |= {"link": link, "local": new(sizes.shape.N, B, sizes.own, M + 2)}
         blocks_program(sizes, strides).run(tensors)
         tensors["z"] = _reduce(sizes, tensors)
-        tensors |= {name: new(size) for name, size in finishing(sizes.shape).items()}
+        tensors |= {name: new(size) for name, size in final_sizes(sizes.shape).items()}
         refine_program(sizes, strides).run(tensors)
     return Solved(y, factor, Diagnostics(status, rcond, weakest))
 

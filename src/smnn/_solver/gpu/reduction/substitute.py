@@ -73,7 +73,7 @@ def _block(out: Source, rows: int) -> None:
     out("z = z_ptr + here_at * M")
 
 
-def _take_off(out: Source, values: str, entries: str) -> None:
+def _subtract_tile(out: Source, values: str, entries: str) -> None:
     """Subtract a tile of entries times known values, with mask `there`."""
     out(f"v = tl.load({values}, mask=there, other=0.0)")
     mask = "there[:, None] & (line < M)[None, :]"
@@ -81,12 +81,12 @@ def _take_off(out: Source, values: str, entries: str) -> None:
     out("w = w - tl.sum(tile * v[:, None], axis=0)")
 
 
-def _one(out: Source, value: str, j: int) -> str:
+def _broadcast(out: Source, value: str, j: int) -> str:
     """Broadcast the value of lane `j`."""
     return out.new(f"tl.gather({value}, lane * 0 + {j}, 0)")
 
 
-def _ask_diagonal(out: Source, *, transposed: bool) -> list[str]:
+def _load_diagonal(out: Source, *, transposed: bool) -> list[str]:
     """Load the columns (or rows, if `transposed`) of a 32 x 32 triangle on the diagonal."""
     out("pivot = tl.load(own + line * (3 * M + 1), mask=line < M, other=1.0)")
     found = []
@@ -102,7 +102,7 @@ def _solve_diagonal(out: Source, entries: list[str], *, transposed: bool) -> Non
     """Solve with that triangle or its transpose."""
     out("inverse = 1.0 / pivot")
     for j in range(LANES) if transposed else range(LANES - 1, -1, -1):
-        out(f"w = w - {entries[j]} * {_one(out, out.new('w * inverse'), j)}")
+        out(f"w = w - {entries[j]} * {_broadcast(out, out.new('w * inverse'), j)}")
     out("w = w * inverse")
 
 
@@ -114,7 +114,7 @@ def back_body(out: Source, warps: int) -> None:
         out("p = high - 1 - turn + program * 0")
         out("line = lane + p * 32")
         out("w = tl.load(z + line, mask=line < M, other=0.0)")
-        triangle = _ask_diagonal(out, transposed=False)
+        triangle = _load_diagonal(out, transposed=False)
         with out.block("for item in range(0, 3 * few):"):
             out("part = item // few + program * 0")
             out("other = block + tl.where(part == 0, 0, tl.where(part == 1, -step, step))")
@@ -124,13 +124,13 @@ def back_body(out: Source, warps: int) -> None:
             out("after = (row * 0 + part > 0) | (k >= p * 32 + 32)")
             out("there = (k < M) & (across >= 0) & (other * M + k < wanted) & after")
             entries = "own + line[None, :] * 3 * M + part * M + k[:, None]"
-            _take_off(out, "y + other * M + k", entries)
+            _subtract_tile(out, "y + other * M + k", entries)
         _solve_diagonal(out, triangle, transposed=False)
         out("tl.store(y + block * M + line, w, mask=(line < M) & (block * M + line < wanted))")
         out("tl.debug_barrier()")
 
 
-def _take_off_spills(out: Source, rows: int) -> None:
+def _subtract_spills(out: Source, rows: int) -> None:
     """Subtract the spills of the levels below from columns `line` of this block."""
     with out.block("for part in range(0, stop):"):
         out(f"item = (row + part * {rows}).to(tl.int64)")
@@ -157,12 +157,12 @@ def forward_body(out: Source, warps: int) -> None:
         out("line = lane + p * 32")
         mask = "mask=(line < M) & (block * M + line < wanted), other=0.0"
         out(f"w = tl.load(g_ptr + b * wanted + block * M + line, {mask})")
-        triangle = _ask_diagonal(out, transposed=True)
-        _take_off_spills(out, LANES * warps)
+        triangle = _load_diagonal(out, transposed=True)
+        _subtract_spills(out, LANES * warps)
         with out.block("for c in range(0, few):"):
             out(f"k = row + c * {LANES * warps}")
             out("there = (k < M) & (k < p * 32)")
-            _take_off(out, "z + k", "own + k[:, None] * 3 * M + line[None, :]")
+            _subtract_tile(out, "z + k", "own + k[:, None] * 3 * M + line[None, :]")
         _solve_diagonal(out, triangle, transposed=True)
         out("tl.store(z + line, w, mask=line < M)")
         out("tl.debug_barrier()")
@@ -173,7 +173,9 @@ def forward_body(out: Source, warps: int) -> None:
         with out.block("for c in range(0, few):"):
             out(f"k = row + c * {LANES * warps}")
             out("there = k < M")
-            _take_off(out, "z + k", "own + (k * 3 * M)[:, None] + ((1 + side) * M + line)[None, :]")
+            _subtract_tile(
+                out, "z + k", "own + (k * 3 * M)[:, None] + ((1 + side) * M + line)[None, :]"
+            )
         out("tl.store(spill_ptr + (here_at * 2 + side) * M + line, -w, mask=line < M)")
 
 
@@ -208,9 +210,9 @@ def small_back_body(out: Source, M: int) -> None:
     above = [_column(out, f"lane * {3 * M} + {j}", f"lane < {j}") for j in range(M)]
     for known, columns in beside:
         for k, column in enumerate(columns):
-            out(f"w = w - {column} * {_one(out, known, k)}")
+            out(f"w = w - {column} * {_broadcast(out, known, k)}")
     for j in range(M - 1, 0, -1):
-        out(f"w = w - {above[j]} * {_one(out, out.new('w * inverse'), j)}")
+        out(f"w = w - {above[j]} * {_broadcast(out, out.new('w * inverse'), j)}")
     out("mask = inside & (block * M + lane < wanted)")
     out("tl.store(y + block * M + lane, w * inverse, mask=mask)")
 
@@ -222,10 +224,10 @@ def small_forward_body(out: Source, M: int) -> None:
     out(f"w = tl.load(g_ptr + b * wanted + block * M + lane, {mask})")
     behind = [_column(out, f"{j * 3 * M} + lane", f"inside & (lane > {j})") for j in range(M)]
     beside = [[_column(out, f"{j * 3 * M + part * M} + lane") for j in range(M)] for part in (1, 2)]
-    _take_off_spills(out, SMALL_ROWS)
+    _subtract_spills(out, SMALL_ROWS)
     spills = [out.new("lane.to(tl.float64) * 0.0") for _ in beside]
     for j in range(M):
-        found = _one(out, out.new("w * inverse"), j)
+        found = _broadcast(out, out.new("w * inverse"), j)
         out(f"w = w - {behind[j]} * {found}")
         spills = [
             out.new(f"{spill} + {columns[j]} * {found}")

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from smnn._solver.gpu.emit import Source, inverse_root, reflection, together, total
+from smnn._solver.gpu.emit import Source, reduce_rows, reflect_rows, total
 
 BLOCK = 32
 """Columns per block if the same kernel updates the trailing columns."""
@@ -134,7 +134,7 @@ def _place(g: int) -> str:
 
 
 def _apply(out: Source, form: Form, groups: range) -> None:
-    def ask(j: str, some: str = "") -> None:
+    def prefetch(j: str, some: str = "") -> None:
         out(f"slot = {j} % kept")
         for g in groups:
             # Only the last group may extend beyond the last row.
@@ -146,12 +146,12 @@ def _apply(out: Source, form: Form, groups: range) -> None:
         out(f"next_scale = tl.load(w_ptr + (b * kept + slot) + lane * 0{mask})")
 
     # Not from `high` on: another program may be writing those.
-    ask("low", "low < high")
+    prefetch("low", "low < high")
     with out.block("for j in range(low, high):"):
         for g in groups:
             out(f"normal{g} = next{g}")
         out("scale = next_scale")
-        ask("tl.minimum(j + 1, high - 1)")
+        prefetch("tl.minimum(j + 1, high - 1)")
         dots = total(out, [f"normal{g}[:, None] * tile{g}" for g in groups])
         out(f"along = tl.sum({dots}, axis=0) * scale")
         for g in groups:
@@ -171,10 +171,9 @@ def _reflect(out: Source, form: Form, groups: range) -> None:
             out(f"tile{g} = tl.where(own{g}, 0.0, tile{g})")
             out(f"tip{g} = tl.gather(tile{g}, inner, 1)")
         dots = total(out, [f"tip{g} * tile{g}" for g in groups])
-        together(out, {"top": found, "dots": dots})
+        reduce_rows(out, {"top": found, "dots": dots})
         out("pivot = tl.gather(top, here, 0)")
-        square = out.new("pivot * pivot + (tl.gather(dots, here, 0) + 1e-300)")
-        head, scale, _ = reflection(out, "pivot", square, inverse_root(out, square))
+        head, scale, _ = reflect_rows(out, "pivot", "dots", "here")
         out(f"along = ({head} * top + dots) * {scale}")
         out(f"top = tl.where(lane < here, 0.0, top - along * {head})")
         out("tl.store(matrix + j * width, top, mask=known)")

@@ -17,13 +17,13 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from smnn._solver.gpu.emit import Source, inverse_root, reflection
-from smnn._solver.gpu.lane.clock import ENDS, Clock
+from smnn._solver.gpu.lane.time_index import ENDS, TimeIndex
 
 LANES = 32
 """Lanes per warp."""
 
 
-class Walk(Clock):
+class TeamIndex(TimeIndex):
     """Index arithmetic of a team.
 
     Args:
@@ -41,7 +41,7 @@ class Walk(Clock):
         """Axis of the lanes."""
         return 1 if self.orders else 0
 
-    def begin(self) -> None:
+    def write_header(self) -> None:
         out, team = self.out, self.team
         out("program = tl.program_id(0).to(tl.int64)")
         if self.orders:
@@ -64,11 +64,11 @@ class Walk(Clock):
         for line in ENDS if self.orders else ():
             out(line)
 
-    def read(self, step: str) -> None:
+    def set_time(self, step: str) -> None:
         """Set `t`, the time before it (`prior`), and the mask `linked`."""
         out = self.out
         if self.orders:
-            super().read(step)
+            super().set_time(step)
             return
         out(f"t = {step} + program * 0")
         out("times = lane * 0 + t")  # per lane: the interpreter cannot combine scalar conditions
@@ -76,16 +76,16 @@ class Walk(Clock):
         for line in ("prior = t - 1", "now = t", "before = tl.maximum(t - 1, 0)"):
             out(line)
 
-    def coming_link(self, step: str) -> None:
+    def prefetch_link(self, step: str) -> None:
         """Set the index of the link to a later step's time (`coming`), and its mask (`wanted`)."""
         if self.orders:
-            super().coming_link(step)
+            super().prefetch_link(step)
             return
         self.out(f"ends = lane * 0 + {step}")
         self.out("wanted = (ends > 0) & (ends < T)")
         self.out(f"coming = tl.maximum({step} - 1, 0)")
 
-    def mine(self, mask: str = "") -> str:
+    def masked(self, mask: str = "") -> str:
         """Mask arguments of a load; the meeting time belongs to the first end."""
         masks = [x for x in ("own" if self.orders else "", mask) if x]
         return f", mask={' & '.join(masks)}, other=0.0" if masks else ""
@@ -94,22 +94,22 @@ class Walk(Clock):
         """Time of a step, clamped to the sequence."""
         if not self.orders:
             return f"({step})"
-        return f"tl.minimum(tl.maximum({self.when(f'({step})')[0]}, 0), T - 1)"
+        return f"tl.minimum(tl.maximum({self.time_of(f'({step})')[0]}, 0), T - 1)"
 
     def sign(self, order: str) -> str:
         """Per lane: -1 for odd derivatives under time reversal, else 1."""
         return self.out.new(f"tl.where(({order}) % 2 == 1, flip, zero + 1.0)")
 
-    def early(self) -> str:
+    def may_be_initial(self) -> str:
         """Condition under which a team may be at a time with initial values."""
-        return super().early() if self.orders else "t < T_init"
+        return super().may_be_initial() if self.orders else "t < T_init"
 
     @contextmanager
     def times(self, end: str = "L", *, backwards: bool = False) -> Iterator[None]:
         """Loop over the steps."""
         with self.out.block(f"for turn in range(0, {end}):"):
             self.out("step = L - 1 - turn" if backwards else "step = turn")
-            self.read("step")
+            self.set_time("step")
             yield
 
 
@@ -126,13 +126,13 @@ class Columns:
     Columns are identified by position: chunk by chunk, lane by lane.
 
     Args:
-        walk: Index arithmetic; teams have more than `n` lanes.
+        index: Index arithmetic; teams have more than `n` lanes.
         n: Unknowns per time.
         blocks: Number of times.
     """
 
-    def __init__(self, walk: Walk, n: int, blocks: int) -> None:
-        self.walk, self.out, self.n, self.team = walk, walk.out, n, walk.team
+    def __init__(self, index: TeamIndex, n: int, blocks: int) -> None:
+        self.index, self.out, self.n, self.team = index, index.out, n, index.team
         out, team = self.out, self.team
         self.pitch = n if team == LANES else team
         self.newest = (blocks - 1) * self.pitch
@@ -157,13 +157,13 @@ class Columns:
 
     def entry(self, row: Row, column: int) -> str:
         """Entry of a row, broadcast to the team."""
-        return broadcast(self.walk, row.chunks[column // self.team], column % self.team)
+        return broadcast(self.index, row.chunks[column // self.team], column % self.team)
 
     def all(self, values: str, join: str) -> str:
         """All-reduce over the team with `join(A, B)`."""
         distance = self.team // 2
         while distance:
-            other = self.out.new(f"tl.gather({values}, thread ^ {distance}, {self.walk.axis})")
+            other = self.out.new(f"tl.gather({values}, thread ^ {distance}, {self.index.axis})")
             values = self.out.new(join.replace("A", values).replace("B", other))
             distance //= 2
         return values
@@ -183,7 +183,7 @@ class Columns:
             if turn:
                 index = out.new(f"start + (lane + {turn}) % {team}")
                 near, far = (
-                    x if x == "zero" else f"tl.gather({x}, {index}, {self.walk.axis})"
+                    x if x == "zero" else f"tl.gather({x}, {index}, {self.index.axis})"
                     for x in parts
                 )
                 shifted = out.new(f"tl.where(lane + {turn} < {team}, {near}, {far})")
@@ -194,9 +194,9 @@ class Columns:
         return moved
 
 
-def broadcast(walk: Walk, vector: str, lane: int) -> str:
+def broadcast(index: TeamIndex, vector: str, lane: int) -> str:
     """Broadcast the value of one lane to its team."""
-    return walk.out.new(f"tl.gather({vector}, start + {lane}, {walk.axis})")
+    return index.out.new(f"tl.gather({vector}, start + {lane}, {index.axis})")
 
 
 def _sum(out: Source, products: list[str], chains: int, start: str) -> str:
@@ -248,7 +248,7 @@ def _norm(columns: Columns, rows: list[Row], column: int) -> tuple[str, str]:
     entries = [row.chunks[chunk] for row in rows]
     square = _sum(out, [f"{x} * {x}" for x in entries], 4, "(zero + 1e-300)")
     inverse = inverse_root(out, square)
-    return broadcast(columns.walk, square, lane), broadcast(columns.walk, inverse, lane)
+    return broadcast(columns.index, square, lane), broadcast(columns.index, inverse, lane)
 
 
 def reflect(columns: Columns, pivot: Row, others: list[Row], column: int) -> str | None:
@@ -292,8 +292,8 @@ class Rows:
         """Assign the rows for the next iteration."""
         # Through temporaries: a value may still carry the name that another is about to take.
         out = self._columns.out
-        held = [[out.new(x) for x in row] for row in rows]
-        for names, values in zip(self._names, held, strict=True):
+        fresh = [[out.new(x) for x in row] for row in rows]
+        for names, values in zip(self._names, fresh, strict=True):
             for name, value in zip(names, values, strict=True):
                 out(f"{name} = {value}")
 

@@ -7,10 +7,9 @@ start from both ends, each stores its rows in its own direction of time.
 
 from __future__ import annotations
 
-from smnn._solver.diagnostics import SMALLEST_PIVOT
-from smnn._solver.gpu.emit import Source
+from smnn._solver.gpu.emit import Source, central_weight, poison, status_code
 from smnn._solver.gpu.lane.eliminate import Spec, factor_cells
-from smnn._solver.gpu.team.columns import Columns, Row, Rows, Walk, reflect
+from smnn._solver.gpu.team.columns import Columns, Row, Rows, TeamIndex, reflect
 from smnn._solver.gpu.team.substitute import back_body
 from smnn._solver.rows import unit_link
 
@@ -33,14 +32,14 @@ def _per_lane(columns: Columns, spec: Spec) -> None:
                 entry = f"tl.where(new{i}, zero + {K[r][order]!r}, zero + {-KF[r][order]!r})"
                 value = out.new(f"tl.where(order{i} == {order}, {entry}, {value})")
             out(f"link{i}_{r} = tl.where(old{i} | new{i}, {value}, 0.0)")
-        if columns.walk.orders:
-            out(f"turned{i} = {columns.walk.sign(f'order{i}')}")
+        if columns.index.orders:
+            out(f"turned{i} = {columns.index.sign(f'order{i}')}")
 
 
-def _ask_steps(columns: Columns, step: str) -> None:
+def _prefetch_steps(columns: Columns, step: str) -> None:
     """Prefetch step sizes and weights of a later step."""
     out = columns.out
-    columns.walk.coming_link(step)
+    columns.index.prefetch_link(step)
     for i in range(columns.count):
         mask = f"mask=(old{i} | new{i}) & wanted"
         where = f"b * s_sb + coming * s_st + var{i} * s_sv"
@@ -51,10 +50,10 @@ def _ask_steps(columns: Columns, step: str) -> None:
 
 def _governing(columns: Columns, spec: Spec, which: range) -> list[Row]:
     """Some of the equations at time `t`."""
-    walk, out, n, right = columns.walk, columns.out, spec.n, columns.right
+    index, out, n, right = columns.index, columns.out, spec.n, columns.right
     first, rows = columns.newest, []
     for q in which:
-        w = out.new(f"tl.load(wg_ptr + b * wg_sb + now * wg_st + {q} * wg_sq{walk.mine()})")
+        w = out.new(f"tl.load(wg_ptr + b * wg_sb + now * wg_st + {q} * wg_sq{index.masked()})")
         chunks = []
         for i in range(columns.count):
             if (i + 1) * columns.team <= first:
@@ -62,12 +61,12 @@ def _governing(columns: Columns, spec: Spec, which: range) -> list[Row]:
                 continue
             where = f"c_ptr + b * c_sb + now * c_st + {q * n} + (col{i} - {first})"
             mask = f"(col{i} >= {first}) & (col{i} < {right})"
-            value = out.new(f"tl.load({where}{walk.mine(mask)})")
+            value = out.new(f"tl.load({where}{index.masked(mask)})")
             if i == right // columns.team:
                 where = f"d_ptr + b * d_sb + now * d_st + {q} + lane * 0"
-                d = out.new(f"tl.load({where}{walk.mine(f'(col{i} == {right})')})")
+                d = out.new(f"tl.load({where}{index.masked(f'(col{i} == {right})')})")
                 value = out.new(f"{value} + {d}")
-            turned = f" * turned{i}" if walk.orders else ""
+            turned = f" * turned{i}" if index.orders else ""
             chunks.append(out.new(f"{value} * {w}{turned}"))
         rows.append(Row(chunks, set(range(first, right + 1))))
     return rows
@@ -106,15 +105,15 @@ def _links(columns: Columns, spec: Spec) -> list[Row]:
 
 def _initial(columns: Columns, spec: Spec) -> list[Row]:
     """Initial-value rows."""
-    walk, out, right = columns.walk, columns.out, columns.right
-    rows, masked = [], walk.mine("(t < T_init)") if walk.orders else ""
+    index, out, right = columns.index, columns.out, columns.right
+    rows, masked = [], index.masked("(t < T_init)") if index.orders else ""
     for v in range(spec.V):
         for r in range(spec.m_init):
             column = columns.newest + v * spec.m + r
             where = f"wi_ptr + b * wi_sb + now * wi_st + {v} * wi_sv + {r} * wi_sr"
             w = out.new(f"tl.load({where}{masked})")
             u = out.new(f"tl.load(u_ptr + b * u_sb + now * u_st + {v * spec.m_init + r}{masked})")
-            turned = walk.turned(w, r)
+            turned = index.directed(w, r)
             chunks = columns.each(
                 f"tl.where(COL == {column}, zero + {turned}, 0.0) + "
                 f"tl.where(COL == {right}, zero + {w} * {u}, 0.0)"
@@ -136,9 +135,7 @@ def _central(columns: Columns, spec: Spec) -> list[Row]:
         where = f"wt_ptr + b * wt_sb + far * wt_st + {v} * wt_sv + lane * 0"
         w = out.new(f"tl.load({where}, mask=times > 1, other=0.0)")
         H = out.new(f"{first} + {second}")
-        w = out.new(f"{w} / {H}") if R == 1 else w
-        for _ in range(R - 2):
-            w = out.new(f"{w} * {H}")
+        w = central_weight(out, w, H, R)
         i = spec.m * v + R - 1
         places = {oldest[i]: f"(-{w})", last[i + 1]: f"(-{w} * {H})", new[i]: w}
         parts = (f"tl.where(COL == {c}, zero + {x}, 0.0)" for c, x in places.items())
@@ -146,7 +143,7 @@ def _central(columns: Columns, spec: Spec) -> list[Row]:
     return rows
 
 
-class _Judge:
+class _PivotCheck:
     """Squared norms of the columns, and the smallest relative pivot per lane."""
 
     def __init__(self, columns: Columns) -> None:
@@ -181,19 +178,19 @@ class _Judge:
 
     def meet(self) -> None:
         """Combine both halves; the norms are those of the time where they meet."""
-        walk, out = self._columns.walk, self._columns.out
+        index, out = self._columns.index, self._columns.out
         for i in range(self._columns.count):
-            out(f"norm{i} = norm{i} + {walk.other(f'norm{i}')}")
-            bad = walk.other(out.new(f"bad{i}.to(tl.int32)"))
+            out(f"norm{i} = norm{i} + {index.partner(f'norm{i}')}")
+            bad = index.partner(out.new(f"bad{i}.to(tl.int32)"))
             out(f"bad{i} = bad{i} | ({bad} > 0)")
-        walk.share_verdict()
+        index.merge_pivots()
 
-    def conclude(self) -> None:
+    def store(self) -> None:
         """Store the smallest pivot ratio of all lanes (negative for a bad step) and its index."""
-        walk, out = self._columns.walk, self._columns.out
+        index, out = self._columns.index, self._columns.out
         ratios = out.new("tl.sqrt(least / least_of)")
-        if walk.orders:  # rounded as the first end has it, so that both mean the same
-            ratios = out.new(f"tl.where(back, {walk.other(ratios)}, {ratios})")
+        if index.orders:  # rounded as the first end has it, so that both mean the same
+            ratios = out.new(f"tl.where(back, {index.partner(ratios)}, {ratios})")
         out(f"ratio = {self._columns.all(ratios, 'tl.minimum(A, B)')}")
         far = "9223372036854775807"
         where = out.new(f"tl.where({ratios} == ratio, weakest, {far})")
@@ -202,12 +199,12 @@ class _Judge:
         bad = self._columns.all(out.new(f"({bad}).to(tl.int32)"), "A | B")
         out(f"bad_step = {bad} > 0")
         out("ratio = tl.where(bad_step, -1.0, ratio)")
-        out(f"first = (lane == 0){' & (p == 0)' if walk.orders else ''}")
+        out(f"first = (lane == 0){' & (p == 0)' if index.orders else ''}")
         out("tl.store(rcond_ptr + b + lane * 0, ratio, mask=first)")
         out(f"tl.store(weakest_ptr + b + lane * 0, {where}, mask=first)")
 
 
-def _keep(
+def _store(
     columns: Columns, blocks: int, rows: list[Row], inverse: list[str | None], time: str, mask: str
 ) -> None:
     """Store the finished rows of a time: factor with reciprocal pivots, and right-hand sides."""
@@ -249,7 +246,7 @@ def _meet(columns: Columns, m: int, rows: list[Row]) -> list[str | None]:
     others = [
         Row(
             [
-                out.new(f"{columns.walk.other(x)} * {o}")
+                out.new(f"{columns.index.partner(x)} * {o}")
                 for x, o in zip(row.chunks, odd, strict=True)
             ],
             set(support),
@@ -262,36 +259,36 @@ def _meet(columns: Columns, m: int, rows: list[Row]) -> list[str | None]:
 def solve_body(out: Source, spec: Spec, team: int) -> None:
     """Elimination from the first to the last time, or from both ends; then substitution."""
     n, reach, blocks = spec.n, spec.reach, spec.reach + 1
-    walk = Walk(out, team, spec.orders)
-    columns = Columns(walk, n, blocks)
+    index = TeamIndex(out, team, spec.orders)
+    columns = Columns(index, n, blocks)
     right, old_block = columns.right, columns.block(reach - 1)
     _per_lane(columns, spec)
     last, prior = Rows(columns, "last", n), Rows(columns, "prior", n if reach == 2 else 0)
     for begun, k in ((last, 1), (prior, 0)) if reach == 2 else ((last, 0),):
         unit = [columns.each(f"tl.where(COL == {j}, zero + 1.0, 0.0)") for j in columns.block(k)]
         begun.carry(unit)
-    judge = _Judge(columns)
+    pivots = _PivotCheck(columns)
     for i in range(columns.count):
         out(f"bad{i} = lane < 0")
         out(f"s{i} = zero + 1.0")  # no link ends at the first time
         out(f"w{i} = zero")
-    with walk.times():
+    with index.times():
         first, *more = [range(q, min(q + n, spec.Q)) for q in range(0, max(spec.Q, 1), n)]
         governing = _governing(columns, spec, first)
         old = last.rows({*old_block, right})
         new = _links(columns, spec)
-        _ask_steps(columns, "(step + 1)")
+        _prefetch_steps(columns, "(step + 1)")
         inverse = [reflect(columns, old[j], new, old_block[j]) for j in range(n)]
         if reach == 1:  # before the rest, to overlap the stores
-            judge.take(old, "prior", "linked")
-            _keep(columns, blocks, old, inverse, "prior", "linked")
+            pivots.take(old, "prior", "linked")
+            _store(columns, blocks, old, inverse, "prior", "linked")
         new = _triangle(columns, [*new, *governing])
         for some in more:  # at most as many equations at a time as unknowns
             _insert(columns, new, _governing(columns, spec, some))
         if spec.m_init:
             early = Rows(columns, "early", n)
             early.carry([row.chunks for row in new])
-            with out.block(f"if {walk.early()}:"):
+            with out.block(f"if {index.may_be_initial()}:"):
                 inside = early.rows({*range(columns.newest, right + 1)})
                 _insert(columns, inside, _initial(columns, spec))
                 early.carry([row.chunks for row in inside])
@@ -303,16 +300,16 @@ def solve_body(out: Source, spec: Spec, team: int) -> None:
             for k, rows in ((1, old), (2, new)):
                 for row, column in zip(rows, columns.block(k), strict=True):
                     reflect(columns, row, central, column)
-            judge.take(oldest, "(t - 2)", "(times > 1)")
-            _keep(columns, blocks, oldest, inverse, "(t - 2)", "(times > 1)")
+            pivots.take(oldest, "(t - 2)", "(times > 1)")
+            _store(columns, blocks, oldest, inverse, "(t - 2)", "(times > 1)")
             prior.carry([columns.moved(row.chunks) for row in old])
         last.carry([columns.moved(row.chunks) for row in new])
-    if walk.orders:
+    if index.orders:
         rows = last.rows({*old_block, right})
         inverse = _meet(columns, spec.m, rows)
-        judge.meet()
-        judge.take(rows, "(T // 2)", "(lane >= 0)")
-        _keep(columns, blocks, rows, inverse, "(T // 2)", "(p == 0)")
+        pivots.meet()
+        pivots.take(rows, "(T // 2)", "(lane >= 0)")
+        _store(columns, blocks, rows, inverse, "(T // 2)", "(p == 0)")
     else:
         rest = [last.rows(set())] if reach == 1 else [prior.rows(set()), last.rows(set())]
         for back, rows in enumerate(rest):
@@ -320,19 +317,16 @@ def solve_body(out: Source, spec: Spec, team: int) -> None:
                 rows = [Row(columns.moved(row.chunks), set()) for row in rows]
             time = f"(L - {len(rest) - back})"
             there = f"(lane * 0 + {time} >= 0)"
-            judge.take(rows, time, there)
-            _keep(columns, blocks, rows, [None] * n, time, there)
-    judge.conclude()
-    out(f"poison = tl.where(ratio > {SMALLEST_PIVOT}, 0.0, float('nan')).to(tl.float64)")
+            pivots.take(rows, time, there)
+            _store(columns, blocks, rows, [None] * n, time, there)
+    pivots.store()
+    poison(out)
     out("tl.debug_barrier()")
-    back_body(walk, n, reach, "y_ptr")
+    back_body(index, n, reach, "y_ptr")
     out(f"infinite = (lane < {n}) & ~(tl.abs(y0) < float('inf'))")
     infinite = columns.all(out.new("infinite.to(tl.int32)"), "A | B")
     out(f"finite = {infinite} == 0")
-    if walk.orders:
-        out(f"finite = finite & ({walk.other(infinite)} == 0)")
-    out(
-        f"code = tl.where(finite | (ratio <= {SMALLEST_PIVOT}), tl.where(ratio > {SMALLEST_PIVOT}, 0, 3), 2)"
-    )
-    out("code = tl.where(bad_step, 1, code)")
+    if index.orders:
+        out(f"finite = finite & ({index.partner(infinite)} == 0)")
+    status_code(out)
     out("tl.store(status_ptr + b + lane * 0, code.to(tl.int64), mask=first)")

@@ -11,15 +11,14 @@ time before last, `b` for the last time and `c` for the new one. An iteration ad
 
 from __future__ import annotations
 
-from smnn._solver.diagnostics import SMALLEST_PIVOT
-from smnn._solver.gpu.emit import Source
+from smnn._solver.gpu.emit import Source, poison, status_code
 from smnn._solver.gpu.lane.eliminate import Spec
 from smnn._solver.gpu.tile.rows import central_rows, governing_rows, initial_rows, link_rows
 from smnn._solver.gpu.tile.substitute import back_body
 from smnn._solver.gpu.tile.tiles import LANES, Chunk, Shape, Tile, Tiles
 
 
-class _Tops:
+class _TriangleRows:
     """Rows of a time's triangle, prefetched one row ahead."""
 
     def __init__(self, tiles: Tiles, time: str, mask: str, blocks: str) -> None:
@@ -50,7 +49,9 @@ class _Tops:
         return self._tiles.top(self._blocks)
 
 
-def _keep(tiles: Tiles, blocks: str, time: str, mask: str, inverse: str | None, first: int) -> None:
+def _store(
+    tiles: Tiles, blocks: str, time: str, mask: str, inverse: str | None, first: int
+) -> None:
     """Store row `j` of a time over these blocks, with the reciprocal of its pivot if finished.
 
     Of its own block, only the chunks from `first` on.
@@ -69,7 +70,7 @@ def _keep(tiles: Tiles, blocks: str, time: str, mask: str, inverse: str | None, 
     out(f"tl.store({where}, {top['c', k]}, mask=(col{k} == {n}) & {mask})")
 
 
-class Judge:
+class PivotCheck:
     """Squared norms of the columns, and the smallest relative pivot per lane."""
 
     def __init__(self, tiles: Tiles, blocks: str) -> None:
@@ -110,7 +111,7 @@ class Judge:
                 out(f"norm_{here}{k} = norm_{there}{k}")
             out(f"norm_{self._blocks[-1]}{k} = zero")
 
-    def conclude(self) -> None:
+    def store(self) -> None:
         """Store the smallest pivot ratio of all columns (negative for a bad step) and its index."""
         out, own = self._tiles.out, [k for _, k in self._tiles.own]
         ratios = [out.new(f"tl.sqrt(least{k} / least_of{k})") for k in own]
@@ -142,23 +143,29 @@ def _segments(n: int, width: int) -> list[tuple[int, int]]:
 
 def _triangle(tiles: Tiles, rows: list[Tile], *, further: bool = False) -> None:
     """Reduce these rows to the triangle of time `t`; with `further`, add them to it."""
-    tops = _Tops(tiles, "t", "(lane >= 0)", "c") if further else None
+    tops = _TriangleRows(tiles, "t", "(lane >= 0)", "c") if further else None
     for low, high in _segments(tiles.n, LANES):
         at = "c", low // LANES
         reached = [key for key in tiles.block("c") if key >= at]
         with tiles.columns(str(low), str(high), str(at[1] * LANES)):
             tiles.reflect(tops.take() if tops else None, rows, at, reached)
-            _keep(tiles, "c", "t", "(lane >= 0)", None, at[1])
+            _store(tiles, "c", "t", "(lane >= 0)", None, at[1])
 
 
 def _eliminate(
-    tiles: Tiles, rows: list[Tile], links: list[Tile], judge: Judge, blocks: str, *, final: bool
+    tiles: Tiles,
+    rows: list[Tile],
+    links: list[Tile],
+    pivots: PivotCheck,
+    blocks: str,
+    *,
+    final: bool,
 ) -> None:
     """Reflect rows into the triangle of an earlier time, that of the first block."""
     first = blocks[0]
     time = f"(t - {len(blocks) - 1})"
     mask = f"(lane * 0 + {time} >= 0) & (lane * 0 + {time} < L)"
-    tops = _Tops(tiles, time, mask, blocks)
+    tops = _TriangleRows(tiles, time, mask, blocks)
     for low, high in _segments(tiles.n, 16):
         at = first, low // LANES
         reached: list[Chunk] = [key for key in tiles.block(first) if key >= at]
@@ -169,17 +176,17 @@ def _eliminate(
             top = tops.take()
             inverse = tiles.reflect(top, some, at, reached)
             if final:
-                judge.take(top)
-            _keep(tiles, blocks, time, mask, inverse if final else None, at[1])
+                pivots.take(top)
+            _store(tiles, blocks, time, mask, inverse if final else None, at[1])
     if final:
-        judge.move_on(time)
+        pivots.move_on(time)
 
 
 def solve_body(out: Source, spec: Spec, form: Shape) -> None:
     """Elimination from the first time to the last, then substitution."""
     central = spec.reach == 2
     tiles = Tiles(out, spec, form)
-    judge = Judge(tiles, "abc" if central else "bc")
+    pivots = PivotCheck(tiles, "abc" if central else "bc")
     out("bad = lane < 0")
     most = 4 * form.rows  # equations that fit into the registers
     with out.block(f"for turn in range(0, L + {spec.reach}):"):
@@ -187,9 +194,9 @@ def solve_body(out: Source, spec: Spec, form: Shape) -> None:
         rows: list[Tile] = []
         if central:
             rows = list(central_rows(tiles))
-            _eliminate(tiles, rows, [], judge, "abc", final=True)
+            _eliminate(tiles, rows, [], pivots, "abc", final=True)
         links = list(link_rows(tiles))
-        _eliminate(tiles, rows, links, judge, "bc", final=not central)
+        _eliminate(tiles, rows, links, pivots, "bc", final=not central)
         with out.block("if turn < L:"):
             _triangle(tiles, [*links, *rows, *governing_rows(tiles, "0", min(most, spec.Q))])
             if most < spec.Q:
@@ -201,20 +208,17 @@ def solve_body(out: Source, spec: Spec, form: Shape) -> None:
                     out("tl.debug_barrier()")
                     _triangle(tiles, list(initial_rows(tiles)), further=True)
         out("tl.debug_barrier()")
-    judge.conclude()
+    pivots.store()
     substitute(tiles)
 
 
 def substitute(tiles: Tiles) -> None:
     """Store the pivot ratios, substitute back, and store the status."""
     out, n = tiles.out, tiles.n
-    out(f"poison = tl.where(ratio > {SMALLEST_PIVOT}, 0.0, float('nan')).to(tl.float64)")
+    poison(out)
     out("tl.debug_barrier()")
     back_body(out, n, tiles.spec.reach, tiles.form.warps)
     wrong = " | ".join(f"((col{k} < {n}) & ~(tl.abs(y0_{k}) < float('inf')))" for _, k in tiles.own)
     out(f"finite = tl.sum(({wrong}).to(tl.int32), axis=0) == 0")
-    out(
-        f"code = tl.where(finite | (ratio <= {SMALLEST_PIVOT}), tl.where(ratio > {SMALLEST_PIVOT}, 0, 3), 2)"
-    )
-    out("code = tl.where(bad_step, 1, code)")
+    status_code(out)
     out("tl.store(status_ptr + b, code.to(tl.int64))")

@@ -9,16 +9,16 @@ from collections.abc import Iterable
 
 from smnn._solver.gpu.emit import Source
 from smnn._solver.gpu.lane.eliminate import Spec
-from smnn._solver.gpu.tile.eliminate import Judge, substitute
+from smnn._solver.gpu.tile.eliminate import PivotCheck, substitute
 from smnn._solver.gpu.tile.panels import ROWS, Panels, Stage
 from smnn._solver.gpu.tile.rows import central_rows, governing_rows, initial_rows, link_rows
 from smnn._solver.gpu.tile.tiles import Tile
 
 
-class _LateJudge(Judge):
+class _StoredPivotCheck(PivotCheck):
     """Pivot check on the stored rows of a finished time."""
 
-    def look(self, time: str) -> None:
+    def add_time(self, time: str) -> None:
         """Add all rows of a time."""
         panels, n = self._tiles, self._tiles.n
         out = panels.out
@@ -55,30 +55,30 @@ def solve_body(out: Source, spec: Spec) -> None:
     panels, central = Panels(out, spec), spec.reach == 2
     count = len(panels.own)
     links, ties = list(range(count)), list(range(count, panels.area.groups))
-    judge = _LateJudge(panels, panels.before)
+    pivots = _StoredPivotCheck(panels, panels.before)
     out("bad = lane < 0")
     with out.block(f"for turn in range(0, L + {spec.reach}):"):
         out("t = turn + b * 0")
         if central:
             _write(panels, central_rows(panels), count)
             with out.block("if turn > 1:"):
-                panels.take_in(Stage("abc", "(t - 2)", [ties] * count, final=True))
-                judge.look("(t - 2)")
+                panels.reduce_into(Stage("abc", "(t - 2)", [ties] * count, final=True))
+                pivots.add_time("(t - 2)")
         _write(panels, link_rows(panels))
         with out.block(f"if (turn > 0) & (turn < L + {1 if central else 2}):"):
             # Link rows are zero before their own column.
             some = [links[: p + 1] + ties for p in links]
-            panels.take_in(Stage("bc", "(t - 1)", some, final=not central))
+            panels.reduce_into(Stage("bc", "(t - 1)", some, final=not central))
             if not central:
-                judge.look("(t - 1)")
+                pivots.add_time("(t - 1)")
         with out.block("if turn < L:"):
-            panels.take_in(Stage("c", "t", [links[p:] + ties for p in links], own=True))
+            panels.reduce_into(Stage("c", "t", [links[p:] + ties for p in links], own=True))
             _take_batches(panels, spec.Q)
             if spec.m_init:
                 with out.block("if turn < T_init:"):
                     _take_more(panels, initial_rows(panels))
         out("tl.debug_barrier()")
-    judge.conclude()
+    pivots.store()
     substitute(panels)
 
 
@@ -96,4 +96,4 @@ def _take_more(panels: Panels, rows: Iterable[Tile]) -> None:
     """Add further rows to the triangle of time `t`."""
     groups = list(range(_write(panels, rows)))
     panels.out("tl.debug_barrier()")
-    panels.take_in(Stage("c", "t", [groups] * len(panels.own)))
+    panels.reduce_into(Stage("c", "t", [groups] * len(panels.own)))

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from smnn._solver.gpu.emit import Source, inverse_root, reflection, together, total
+from smnn._solver.gpu.emit import Source, reduce_rows, reflect_rows, total
 from smnn._solver.gpu.lane.eliminate import Spec
 from smnn._solver.gpu.tile.tiles import LANES, Shape, Tile, Tiles
 
 ROWS = 32
 """Rows per group."""
-TOGETHER = range(2)
+TRAILING = range(2)
 """Chunks of trailing columns updated at a time; two halve the number of barriers."""
 
 
@@ -103,7 +103,7 @@ class Panels(Tiles):
         for (block, k), name in tile.items():
             self.out(f"tl.store({self.place(group, str(self.chunk(block, k)))}, {name})")
 
-    def take_in(self, stage: Stage) -> None:
+    def reduce_into(self, stage: Stage) -> None:
         """Reflect the rows of a stage into its triangle."""
         count, first = len(stage.groups), self.chunk(stage.blocks[0], 0)
         if count > 1 and not stage.own and all(x == stage.groups[0] for x in stage.groups):
@@ -111,24 +111,24 @@ class Panels(Tiles):
                 low = f"(p * {LANES})"  # the interpreter would turn a variable into a tensor
                 last = f"p // {count - 1} * {count * LANES - self.n}"
                 panel = Panel("p", low, f"{low} + {LANES} - {last}", f"({first} + p)")
-                self._take_panel(stage, panel, stage.groups[0])
+                self._process_panel(stage, panel, stage.groups[0])
             return
         for p, groups in enumerate(stage.groups):
             high = min((p + 1) * LANES, self.n)
             panel = Panel(str(p), str(p * LANES), str(high), str(first + p))
-            self._take_panel(stage, panel, groups, followed=first + p + 1 < self.area.chunks)
+            self._process_panel(stage, panel, groups, followed=first + p + 1 < self.area.chunks)
 
-    def _take_panel(
+    def _process_panel(
         self, stage: Stage, panel: Panel, groups: list[int], *, followed: bool = True
     ) -> None:
         """Factor a panel and update the columns after it, if any."""
-        out, each = self.out, len(TOGETHER)
-        with out.apart(*(f"normal{g}" for g in groups), "heads", "scales", "swaps", "swapped"):
-            self._panel(stage, panel, groups)
+        out, each = self.out, len(TRAILING)
+        with out.subroutine(*(f"normal{g}" for g in groups), "heads", "scales", "swaps", "swapped"):
+            self._factor_panel(stage, panel, groups)
         if followed:
             loop = f"for chunk in range({panel.chunk} + 1, {self.area.chunks}, {each}):"
-            with out.apart(), out.block(loop):
-                self._pass_by(stage, panel, groups)
+            with out.subroutine(), out.block(loop):
+                self._update_trailing(stage, panel, groups)
 
     def _top(self, stage: Stage, i: int, j: str, *, panel: bool = False) -> str:
         """Load chunk `i` of row `j` of the triangle."""
@@ -146,7 +146,7 @@ class Panels(Tiles):
         self.out(f"top{i} = ahead{i}")
         self.out(f"ahead{i} = {self._top(stage, i, '(j + 1)', panel=panel)}")
 
-    def _keep(self, stage: Stage, i: int, value: str, mask: str) -> None:
+    def _store(self, stage: Stage, i: int, value: str, mask: str) -> None:
         """Store the updated row of the triangle."""
         where = f"{self.cells(stage.time)} + {self.start('j')} + offset{i}"
         self.out(f"tl.store({where}, {value}, mask={mask})")
@@ -175,7 +175,7 @@ class Panels(Tiles):
         """Products of the rows with the normal vector, not yet summed."""
         return total(self.out, [f"tip{g} * {rows}{g}" for g in groups])
 
-    def _panel(self, stage: Stage, panel: Panel, groups: list[int]) -> None:
+    def _factor_panel(self, stage: Stage, panel: Panel, groups: list[int]) -> None:
         """Factor a panel, and keep its reflections in registers."""
         out, chunk, p = self.out, panel.chunk, panel.number
         for g in groups:
@@ -186,7 +186,7 @@ class Panels(Tiles):
         self._where(stage, 0, chunk)
         out(f"ahead0 = {self._top(stage, 0, panel.low, panel=True)}")
         changed = [*(f"normal{g}" for g in groups), "heads", "scales", "swaps", "ahead0"]
-        with self.columns(panel.low, panel.high, panel.low), out.apart(*changed):
+        with self.columns(panel.low, panel.high, panel.low), out.subroutine(*changed):
             self._next(stage, 0, panel=True)
             if stage.own:
                 chosen = out.new("(row[:, None] == inside) & (lane[None, :] >= inside)")
@@ -196,23 +196,22 @@ class Panels(Tiles):
             tips = {g: f"tip{g}" for g in groups}
             sizes, most = self.sizes(tips)
             values = {"top0": top} if stage.own else {}
-            together(out, values | {"dots0": self._dots(groups, "normal")}, most)
+            reduce_rows(out, values | {"dots0": self._dots(groups, "normal")}, most)
             out("pivot = tl.gather(top0, here, 0)")
             out("swap = lane * 0 - 1")
             rows = {g: {("", 0): f"normal{g}"} for g in groups}
             # Earlier columns hold the normal vectors of previous reflections.
             ahead = "(lane[None, :] >= inside)"
-            with self.exchange(
+            with self.swap_rows(
                 {("", 0): "top0"}, rows, "pivot", tips, [("", 0)], sizes, "most", ahead
             ):
                 out(f"swap = most & {self.number}")
                 out(f"dots0 = tl.sum({self._dots(groups, 'normal')}, axis=0)")
-            square = out.new("pivot * pivot + (tl.gather(dots0, here, 0) + 1e-300)")
-            head, scale, new = reflection(out, "pivot", square, inverse_root(out, square))
+            head, scale, new = reflect_rows(out, "pivot", "dots0", "here")
             along = out.new(f"({head} * top0 + dots0) * {scale}")
             out(f"top0 = top0 - {along} * {head}")
             value = f"tl.where(lane == here, {new}, top0)" if stage.final else "top0"
-            self._keep(stage, 0, value, "kept0 & (lane >= here)")
+            self._store(stage, 0, value, "kept0 & (lane >= here)")
             spread = out.new(f"blank + tl.where(lane > here, {along}, 0.0)[None, :]")
             for g in groups:
                 out(f"normal{g} = normal{g} - {spread} * tip{g}")
@@ -220,47 +219,47 @@ class Panels(Tiles):
                 out(f"{name} = tl.where(lane == here, {x}, {name})")
         out("swapped = tl.sum(tl.where(swaps >= 0, (lane * 0 + 1) << lane, 0), axis=0)")
 
-    def _pass_by(self, stage: Stage, panel: Panel, groups: list[int]) -> None:
+    def _update_trailing(self, stage: Stage, panel: Panel, groups: list[int]) -> None:
         """Apply the reflections of a panel to trailing chunks, starting with number `chunk`."""
         out, p = self.out, panel.number
-        for i in TOGETHER:
+        for i in TRAILING:
             for g in groups:
                 out(f"tile{i}_{g} = tl.load({self.place(g, f'(chunk + {i})')})")
             self._where(stage, i, f"(chunk + {i})")
             out(f"ahead{i} = {self._top(stage, i, panel.low)}")
-        changed = [f"ahead{i}" for i in TOGETHER]
-        changed += [f"tile{i}_{g}" for i in TOGETHER for g in groups]
-        with self.columns(panel.low, panel.high, panel.low), out.apart(*changed):
+        changed = [f"ahead{i}" for i in TRAILING]
+        changed += [f"tile{i}_{g}" for i in TRAILING for g in groups]
+        with self.columns(panel.low, panel.high, panel.low), out.subroutine(*changed):
             self._tips(groups)
             values = {}
-            for i in TOGETHER:
+            for i in TRAILING:
                 self._next(stage, i)
                 if stage.own:
                     mine = f"tile{i}_{p}"
                     values[f"top{i}"] = out.new(f"tl.where(row[:, None] == inside, {mine}, 0.0)")
                     out(f"{mine} = tl.where(row[:, None] == inside, 0.0, {mine})")
                 values[f"dots{i}"] = self._dots(groups, f"tile{i}_")
-            together(out, values)
+            reduce_rows(out, values)
             with out.block(f"if ((swapped >> (j - {panel.low})) & 1) != 0:"):
-                self._exchange_too(groups)
+                self._swap_trailing(groups)
             head, scale = (out.new(f"tl.gather({x}, here, 0)") for x in ("heads", "scales"))
-            for i in TOGETHER:
+            for i in TRAILING:
                 along = out.new(f"({head} * top{i} + dots{i}) * {scale}")
                 out(f"top{i} = top{i} - {along} * {head}")
-                self._keep(stage, i, f"top{i}", f"kept{i}")
+                self._store(stage, i, f"top{i}", f"kept{i}")
                 spread = out.new(f"blank + {along}[None, :]")
                 for g in groups:
                     out(f"tile{i}_{g} = tile{i}_{g} - {spread} * tip{g}")
-        for i in TOGETHER:
+        for i in TRAILING:
             for g in groups:
                 out(f"tl.store({self.place(g, f'(chunk + {i})')}, tile{i}_{g})")
 
-    def _exchange_too(self, groups: list[int]) -> None:
+    def _swap_trailing(self, groups: list[int]) -> None:
         """Swap the rows that were swapped in the panel."""
         out = self.out
         out("swap = tl.gather(swaps, here, 0)")
         masks = {g: out.new(f"row[:, None] + {g * ROWS} == swap[None, :]") for g in groups}
-        for i in TOGETHER:
+        for i in TRAILING:
             found = total(self.out, [f"tl.where({masks[g]}, tile{i}_{g}, 0.0)" for g in groups])
             for g in groups:
                 out(f"tile{i}_{g} = tl.where({masks[g]}, blank + top{i}[None, :], tile{i}_{g})")

@@ -7,7 +7,7 @@ from smnn._solver.gpu.lane.eliminate import Spec, factor_cells
 from smnn._solver.gpu.tile.tiles import LANES, Shape, Tiles, chunks
 
 
-def _at_once(n: int) -> int:
+def _batch(n: int) -> int:
     """Columns or rows of the factor loaded per iteration.
 
     Measured optimum up to 64 unknowns; beyond, limited by the registers.
@@ -67,20 +67,20 @@ def _subtract(out: Source, own: list[int], column: list[str], x: str) -> None:
 
 def _coupled(out: Source, n: int, own: list[int], r: int, p: int) -> None:
     """Subtract the contribution of chunk `p` of the `r`-th later time."""
-    count, together = min(LANES, n - p * LANES), _at_once(n)
+    count, batch = min(LANES, n - p * LANES), _batch(n)
     out(f"later = y{r}_{p}")
     out(f"first = {r * n + p * LANES} + b * 0")
     with (
-        out.block(f"for group in range(0, {-(-count // together)}):"),
-        out.apart(*(f"z{k}" for k in own)),
+        out.block(f"for group in range(0, {-(-count // batch)}):"),
+        out.subroutine(*(f"z{k}" for k in own)),
     ):
-        out(f"at = group * {together}")
+        out(f"at = group * {batch}")
         columns = [
             _column(
                 out, own, f"(first + {i} + at)",
                 f"(ROW < {n}) & (lane * 0 + at + {i} < {count})",
             )
-            for i in range(together)
+            for i in range(batch)
         ]  # fmt: skip
         for i, column in enumerate(columns):
             _subtract(out, own, column, out.new(f"tl.gather(later, lane * 0 + (at + {i}), 0)"))
@@ -88,14 +88,11 @@ def _coupled(out: Source, n: int, own: list[int], r: int, p: int) -> None:
 
 def _triangle(out: Source, n: int, own: list[int], p: int) -> None:
     """Solve for the unknowns of chunk `p`, last to first."""
-    together = _at_once(n)
-    groups = -(-min(LANES, n - p * LANES) // together)
-    with (
-        out.block(f"for group in range(0, {groups}):"),
-        out.apart(*(f"z{k}" for k in own)),
-    ):
-        out(f"at = {groups * together - 1} - group * {together}")
-        which = [f"(at + {p * LANES - i})" for i in range(together)]
+    batch = _batch(n)
+    groups = -(-min(LANES, n - p * LANES) // batch)
+    with out.block(f"for group in range(0, {groups}):"), out.subroutine(*(f"z{k}" for k in own)):
+        out(f"at = {groups * batch - 1} - group * {batch}")
+        which = [f"(at + {p * LANES - i})" for i in range(batch)]
         columns = [_column(out, own, j, f"(ROW < {j}) & (lane * 0 + {j} < {n})") for j in which]
         for i, column in enumerate(columns):
             x = out.new(f"z{p} * inverse{p}")
@@ -106,7 +103,7 @@ def adjoint_body(out: Source, n: int, reach: int) -> None:
     """Solve `R^T z = g`, then `R y = z`; one warp per sequence."""
     spec = Spec(n, 1, 0, 0, "central" if reach == 2 else "smnn", left=False, varying=False)
     tiles = Tiles(out, spec, Shape(1, 1))
-    own, together = [k for _, k in tiles.own], _at_once(n)
+    own, batch = [k for _, k in tiles.own], _batch(n)
     keys = [(r, k) for r in range(reach + 1) for k in own]
     for r, k in keys:
         out(f"load{r}_{k} = zero")
@@ -122,12 +119,12 @@ def adjoint_body(out: Source, n: int, reach: int) -> None:
             reached = [(r, k) for r, k in keys if r or k >= p]
             changed = [f"z{p}", *(f"load{r}_{k}" for r, k in reached)]
             with (
-                out.block(f"for group in range(0, {-(-count // together)}):"),
-                out.apart(*changed),
+                out.block(f"for group in range(0, {-(-count // batch)}):"),
+                out.subroutine(*changed),
             ):
                 rows = []
-                for i in range(together):
-                    out(f"j = group * {together} + {p * LANES + i} + b * 0")
+                for i in range(batch):
+                    out(f"j = group * {batch} + {p * LANES + i} + b * 0")
                     out(f"start = cells + {tiles.start('j')}")
                     row = []
                     for r, k in reached:
@@ -138,7 +135,7 @@ def adjoint_body(out: Source, n: int, reach: int) -> None:
                         )
                     rows.append(row)
                 for i, row in enumerate(rows):
-                    at = f"(lane * 0 + group * {together} + {i})"
+                    at = f"(lane * 0 + group * {batch} + {i})"
                     x = out.new(f"load0_{p} * {row[reached.index((0, p))]}")
                     x = out.new(f"tl.gather({x}, {at}, 0)")
                     out(f"z{p} = tl.where(lane == {at}, {x}, z{p})")

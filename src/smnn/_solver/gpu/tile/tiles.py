@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from smnn._solver.gpu.emit import Source, interpreted, inverse_root, reflection, together, total
+from smnn._solver.gpu.emit import Source, interpreted, reduce_rows, reflect_rows, total
 from smnn._solver.gpu.lane.eliminate import Spec, factor_cells
 
 LANES = 32
-MUCH = 8
+SWAP_RATIO = 8
 """Rows with an entry larger than the pivot by this factor are swapped with the pivot row."""
 Chunk = tuple[str, int]
 """A group of 32 columns: name of the block and index in it."""
@@ -101,7 +101,7 @@ class Tiles:
         if self.form.warps == 1 or len(values) == 1 or interpreted():
             return {key: self.out.new(f"tl.sum({x}, axis=0)") for key, x in values.items()}
         found = {key: f"sum_{key[0]}{key[1]}" for key in values}
-        together(self.out, {found[key]: x for key, x in values.items()})
+        reduce_rows(self.out, {found[key]: x for key, x in values.items()})
         return found
 
     @contextmanager
@@ -140,8 +140,7 @@ class Tiles:
             for tip, tile in zip(tips, rows, strict=True)
         ]
         dots = self._added(products)
-        square = out.new(f"{pivot} * {pivot} + (tl.gather({dots[at]}, here, 0) + 1e-300)")
-        head, scale, new = reflection(out, pivot, square, inverse_root(out, square))
+        head, scale, new = reflect_rows(out, pivot, dots[at], "here")
         for key in reached:
             along = out.new(f"({head} * {top[key]} + {dots[key]}) * {scale}")
             out(f"{top[key]} = {top[key]} - {along} * {head}")
@@ -162,7 +161,7 @@ class Tiles:
         numbered = dict(enumerate(tips))
         sizes, most = self.sizes(numbered)
         most = self.out.new(f"tl.max({most}, axis=0)")
-        with self.exchange(top, dict(enumerate(rows)), pivot, numbered, reached, sizes, most):
+        with self.swap_rows(top, dict(enumerate(rows)), pivot, numbered, reached, sizes, most):
             pass
 
     def sizes(self, tips: dict[int, str]) -> tuple[dict[int, str], str]:
@@ -180,7 +179,7 @@ class Tiles:
         return sizes, most
 
     @contextmanager
-    def exchange(
+    def swap_rows(
         self,
         top: Tile,
         rows: dict[int, Tile],
@@ -198,7 +197,7 @@ class Tiles:
         the columns. The block is executed only if rows are swapped.
         """
         out = self.out
-        own = out.new(f"({_upper(f'({MUCH} * {pivot})')} & 0x7FFFFFFF) | {self.number}")
+        own = out.new(f"({_upper(f'({SWAP_RATIO} * {pivot})')} & 0x7FFFFFFF) | {self.number}")
         with out.block(f"if tl.max(({most} > {own}).to(tl.int32), axis=0) > 0:"):
             largest = {g: out.new(f"{size} == {most}[None, :]") for g, size in sizes.items()}
             found = self._added(

@@ -6,19 +6,19 @@ whole sequences, where launch overhead dominates.
 
 from __future__ import annotations
 
-from smnn._solver.gpu.emit import far_load
-from smnn._solver.gpu.lane.clock import Clock
-from smnn._solver.gpu.lane.row_gradients import Ends, RowGradients, Spot
+from smnn._solver.gpu.emit import prefetching_load
+from smnn._solver.gpu.lane.row_gradients import Ends, Location, RowGradients
+from smnn._solver.gpu.lane.time_index import TimeIndex
 
 
-class Together:
+class FusedRowGradients:
     """Row gradients inside the loop of a back substitution (schemes with `reach` 1).
 
     A lane that starts from the end of a sequence sees reversed time: the rows of a step are the
     same, with the opposite sign of odd derivatives.
 
     Args:
-        clock: Index arithmetic.
+        index: Index arithmetic.
         V: Variables.
         m: Orders per variable.
         Q: Equations.
@@ -28,28 +28,28 @@ class Together:
     """
 
     def __init__(
-        self, clock: Clock, V: int, m: int, Q: int, m_init: int, scheme: str,
+        self, index: TimeIndex, V: int, m: int, Q: int, m_init: int, scheme: str,
         wanted: tuple[bool, ...],
     ) -> None:  # fmt: skip
-        self._clock, self._out = clock, clock.out
-        spot = Spot(row="spot", here="mine", link="link", linked="follows")
-        self._rows = RowGradients(clock.out, V, m, Q, m_init, scheme, wanted, spot)
+        self._index, self._out = index, index.out
+        location = Location(row="spot", here="mine", link="link", linked="follows")
+        self._rows = RowGradients(index.out, V, m, Q, m_init, scheme, wanted, location)
 
     def reads(self) -> list[str]:
         """Loads of the solution and the inputs for a step (placeholder `STEP`)."""
         rows, n = self._rows, self._rows.n
-        t, here = self._clock.when("STEP")
-        found = [far_load(f"y_ptr + (b * T + {t}) * {n} + {j}", here) for j in range(n)]
+        t, here = self._index.time_of("STEP")
+        found = [prefetching_load(f"y_ptr + (b * T + {t}) * {n} + {j}", here) for j in range(n)]
         if rows.of_equations:
             for i in range(rows.Q * n):
-                found.append(far_load(f"c_ptr + b * c_sb + {t} * c_st + {i}", here))
+                found.append(prefetching_load(f"c_ptr + b * c_sb + {t} * c_st + {i}", here))
             for q in range(rows.Q):
-                found.append(far_load(f"d_ptr + b * d_sb + {t} * d_st + {q}", here))
+                found.append(prefetching_load(f"d_ptr + b * d_sb + {t} * d_st + {q}", here))
         if rows.of_steps:
-            link = f"({t} - p)" if self._clock.orders else t
+            link = f"({t} - p)" if self._index.orders else t
             for v in range(rows.V):
                 where = f"s_ptr + b * s_sb + {link} * s_st + {v} * s_sv"
-                found.append(far_load(where, f"({here} & (lane * 0 + STEP < L - 1))", 1.0))
+                found.append(prefetching_load(where, f"({here} & (lane * 0 + STEP < L - 1))", 1.0))
         return found
 
     def start(self) -> None:
@@ -59,11 +59,11 @@ class Together:
 
     def write(self, read: list[str]) -> None:
         """Store the gradients of a step; `y0...` is its adjoint solution and that of the next time."""
-        clock, out, rows = self._clock, self._out, self._rows
+        index, out, rows = self._index, self._out, self._rows
         n, m, Q = rows.n, rows.m, rows.Q
         out("spot = b * T + now")
         out("mine = valid & own")
-        y, lam = read[:n], [out.new(clock.turned(f"y{j}", j)) for j in range(n)]
+        y, lam = read[:n], [out.new(index.directed(f"y{j}", j)) for j in range(n)]
         if rows.of_equations:
             c, d = read[n : n + Q * n], read[n + Q * n :]
             for q in range(Q):
@@ -73,9 +73,9 @@ class Together:
             rows.initial(str(v), y[own], lam[own])
         if not rows.of_steps:
             return
-        out(f"link = {'t - p' if clock.orders else 't'}")
+        out(f"link = {'t - p' if index.orders else 't'}")
         out("follows = valid & here & (lane * 0 + step < L - 1)")
-        y = [out.new(clock.turned(x, j)) for j, x in enumerate(y)]
+        y = [out.new(index.directed(x, j)) for j, x in enumerate(y)]
         for v in range(rows.V):
             columns = range(v * m, v * m + m)
             solution = [y[j] for j in columns], [f"next{j}" for j in columns]

@@ -48,7 +48,7 @@ flip = tl.where(back, zero - 1.0, 1.0)
 """.strip().splitlines()
 
 
-def holder(out: Source, time: str, lanes: int) -> tuple[str, str]:
+def scratch_place(out: Source, time: str, lanes: int) -> tuple[str, str]:
     """Lane that has processed a time of sequence `b`, and the line of its step in scratch memory.
 
     Args:
@@ -64,7 +64,7 @@ def holder(out: Source, time: str, lanes: int) -> tuple[str, str]:
     return lane, out.new(f"{lane} // {WARP} * (T // 2 + 1) + {step}")
 
 
-class Clock:
+class TimeIndex:
     """Writes the index arithmetic of a lane.
 
     Args:
@@ -74,13 +74,13 @@ class Clock:
 
     def __init__(self, out: Source, orders: int = 0) -> None:
         self.out, self.orders = out, orders
-        self.begin()
+        self.write_header()
 
-    def begin(self) -> None:
+    def write_header(self) -> None:
         for line in [*ALL, *([*PAIRS, *ENDS] if self.orders else PIECES)]:
             self.out(line)
 
-    def read(self, step: str) -> None:
+    def set_time(self, step: str) -> None:
         """Set `t`, the time before it in the lane's direction (`prior`), and their masks."""
         out = self.out
         if not self.orders:
@@ -99,18 +99,18 @@ class Clock:
                 out(line)
         out("now = tl.maximum(t, 0)")
 
-    def when(self, step: str) -> tuple[str, str]:
+    def time_of(self, step: str) -> tuple[str, str]:
         """Expressions for the time of a step, and for its mask."""
         if not self.orders:
             return f"(t0 + {step} - pad)", f"({step} >= pad)"
         return f"tl.where(back, T - 1 - {step} + pad, {step} - pad)", f"({step} >= pad)"
 
-    def coming_time(self, step: str) -> None:
+    def prefetch_time(self, step: str) -> None:
         """Set the time of a later step (`coming`), and its mask (`wanted`)."""
         self._coming(step, "(at >= 0) & (at < L - pad - p)", "(coming >= t0) & (coming < T)")
         self.out("coming = tl.maximum(coming, 0)")
 
-    def coming_link(self, step: str) -> None:
+    def prefetch_link(self, step: str) -> None:
         """Set the index of the link to a later step's time (`coming`), and its mask (`wanted`)."""
         inside = "(coming > 0) & (coming >= t0) & (coming < T)"
         self._coming(step, "(at > 0) & (at < L - pad)", inside)
@@ -126,27 +126,27 @@ class Clock:
             out(f"coming = t0 + ({step}) - pad")
         out(f"wanted = {pairs if self.orders else pieces}")
 
-    def early(self) -> str:
+    def may_be_initial(self) -> str:
         """Condition under which a lane may be at a time with initial values."""
         alone = "step <= T_init"
         return f"({alone}) | (T - 1 - step < T_init)" if self.orders else alone
 
-    def turned(self, value: str, column: int) -> str:
+    def directed(self, value: str, column: int) -> str:
         """Value of an unknown in the lane's direction of time: odd orders change sign."""
         return f"({value}) * flip" if self.orders and column % self.orders % 2 else value
 
-    def other(self, value: str, column: int = 0) -> str:
+    def partner(self, value: str, column: int = 0) -> str:
         """Value of the partner lane, in this lane's direction of time."""
         sign = "-" if column % self.orders % 2 else ""
         return self.out.new(f"{sign}tl.gather({value}, partner, 0)")
 
-    def share_verdict(self) -> None:
+    def merge_pivots(self) -> None:
         """Combine the smallest pivots of both partners."""
-        least, least_of, weakest = (self.other(x) for x in ("least", "least_of", "weakest"))
+        least, least_of, weakest = (self.partner(x) for x in ("least", "least_of", "weakest"))
         less = self.out.new(f"{least} * least_of < least * {least_of}")
         for name, value in (("least", least), ("least_of", least_of), ("weakest", weakest)):
             self.out(f"{name} = tl.where({less}, {value}, {name})")
 
-    def other_row(self, row: Row, letter: str) -> Row:
+    def partner_row(self, row: Row, letter: str) -> Row:
         """Row of the partner lane over columns `letter` and the right-hand side."""
-        return {c: self.other(x, int(c[1:]) if c[0] == letter else 0) for c, x in row.items()}
+        return {c: self.partner(x, int(c[1:]) if c[0] == letter else 0) for c, x in row.items()}
