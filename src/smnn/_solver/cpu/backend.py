@@ -22,12 +22,9 @@ from smnn._solver.problem import Problem
 from smnn._solver.rows import link_rows, smoothness_top, taylor
 from smnn._solver.tracing import constant
 
-SHORTEST_PIECE = 24
-"""Times per piece below which cutting costs more than it gains."""
-HUGE = 2**22
-"""Bytes from which NumPy asks for huge pages, where PyTorch does not."""
-LEAST_WORK = 4e4
-"""Operations below which threads cost more than they gain."""
+SHORTEST_PIECE = 24  # Times per piece below which cutting costs more than it gains
+HUGE = 2**22  # Bytes from which NumPy asks for huge pages, where PyTorch does not
+LEAST_WORK = 4e4  # Operations below which threads cost more than they gain
 
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-W = 16
-"""Lanes per group: two AVX-512 registers, enough independent work to hide most latencies."""
+W = 16  # Lanes per group: two AVX-512 registers, enough independent work to hide most latencies
 
 
 class Sizes:
@@ -15,12 +14,9 @@ class Sizes:
         B, T, V, m = y_shape
         n = V * m
         self.B, self.T, self.P, self.n = B, T, pieces, n
-        self.reach = reach
-        """How many later times a row of the factor refers to."""
-        self.k = self.reach * n if pieces > 1 else 0
-        """Unknowns of a separator."""
-        self.L = -(-T // pieces)
-        """Times of the longest piece."""
+        self.reach = reach  # How many later times a row of the factor refers to
+        self.k = self.reach * n if pieces > 1 else 0  # Unknowns of a separator
+        self.L = -(-T // pieces)  # Times of the longest piece
         self.groups = -(-B * pieces // W)
         self.z_size = self.groups * self.L * n * W
         cells = n * (n + 1) // 2 + n * (self.reach * n + self.k)
@@ -70,10 +66,8 @@ NOTES = SIZES + 12 * RECORD
 ELIMINATE, CHAIN, SUBSTITUTE, JUDGE, LOOK = 1, 2, 4, 8, 16
 """Phases of a solve; the last looks for a lack of initial values."""
 SOLVE = ELIMINATE | CHAIN | SUBSTITUTE | JUDGE | LOOK
-FINE, STARTED = 1, 2
-"""What a solve finds: all is well beyond doubt; no lack of initial values."""
-LOAD, SEPARATE, ADJOINT, ROWS, CENTRAL = 1, 2, 4, 8, 16
-"""Phases of its derivative."""
+FINE, STARTED = 1, 2  # What a solve finds: all is well beyond doubt; no lack of initial values
+LOAD, SEPARATE, ADJOINT, ROWS, CENTRAL = 1, 2, 4, 8, 16  # Phases of its derivative
 
 
 def record(shape: Sequence[int], strides: Sequence[int], address: int = 0) -> list[int]:

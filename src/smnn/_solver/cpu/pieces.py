@@ -27,8 +27,7 @@ FILES = (
     "layout", "lanes", "pieces", "eliminate", "substitute", "row_gradients", "separators",
     "kernels",
 )  # fmt: skip
-AHEAD = 8
-"""Steps between asking for a number and using it: some microseconds."""
+AHEAD = 8  # Steps between asking for a number and using it: some microseconds
 
 
 def strided(ndim: int) -> nb.types.Array:
@@ -65,8 +64,7 @@ def sources() -> int:
 
 
 small = nb.njit(inline="always", error_model="numpy")
-part = nb.njit(nogil=True, error_model="numpy")
-"""A kernel that others call, compiled with them."""
+part = nb.njit(nogil=True, error_model="numpy")  # A kernel that others call, compiled with them
 
 
 @intrinsic

@@ -27,19 +27,15 @@ LANES_WANTED = 32768
 """Number of lanes that keep a large GPU busy; below, sequences are cut into pieces."""
 LARGEST_BLOCK = 256
 """Largest block (unknowns per time) whose active rows fit into the registers of eight warps."""
-SMALL_BLOCK = 6
-"""Largest block for which cutting a sequence pays off even for a single sequence."""
-LARGEST_IN_A_LANE = 12
-"""Largest block that fits into the registers of one lane."""
+SMALL_BLOCK = 6  # Largest block for which cutting a sequence pays off even for a single sequence
+LARGEST_IN_A_LANE = 12  # Largest block that fits into the registers of one lane
 LARGEST_SEPARATOR = 6
 """Largest separator whose unrolled kernels compile in seconds.
 
 A separator of 9 unknowns takes a minute, 12 take several, and the registers spill.
 """
-OLDEST = 7, 5
-"""Minimum compute capability that supports the inline PTX of the kernels."""
-REDUCED = -1
-"""Value of `pieces` that selects odd-even reduction (`reduction/solve.py`)."""
+OLDEST = 7, 5  # Minimum compute capability that supports the inline PTX of the kernels
+REDUCED = -1  # Value of `pieces` that selects odd-even reduction (`reduction/solve.py`)
 
 
 class GpuPlan(Plan):

@@ -9,14 +9,10 @@ from smnn._solver.gpu.lane.time_index import WARP
 
 LARGEST_IN_A_WARP = 15
 """Largest block (unknowns per time) whose triangles fit into the registers of a warp."""
-LARGEST_IN_REGISTERS = 64
-"""Largest block whose active rows fit into the registers of a few warps."""
-SHORTEST_PIECE = 24
-"""Minimum number of times per piece; below, the overhead exceeds the gain."""
-LONG_PIECE = 40
-"""Minimum number of times per piece if a sequence is cut into hundreds."""
-LARGEST_ROW_IN_A_LANE = 16
-"""Largest block for which one lane computes all gradients of a time."""
+LARGEST_IN_REGISTERS = 64  # Largest block whose active rows fit into the registers of a few warps
+SHORTEST_PIECE = 24  # Minimum number of times per piece; below, the overhead exceeds the gain
+LONG_PIECE = 40  # Minimum number of times per piece if a sequence is cut into hundreds
+LARGEST_ROW_IN_A_LANE = 16  # Largest block for which one lane computes all gradients of a time
 LARGEST_FUSED = 5
 """Largest block for which adjoint solve and row gradients are fused into one kernel."""
 MOST_FUSED = 2**20
@@ -55,16 +51,12 @@ class Level(NamedTuple):
     """The sequences (level 0) or the chain of separators of the level below, and its partition."""
 
     B: int
-    N: int
-    """Times, or nodes of the chain."""
+    N: int  # Times, or nodes of the chain
     P: int
-    n: int
-    """Unknowns per time or node."""
+    n: int  # Unknowns per time or node
     reach: int
-    team: int = 0
-    """Lanes per sequence (`team/columns.py`); 0: one lane per piece."""
-    orders: int = 0
-    """Orders per variable if a sequence is processed from both ends, else 0."""
+    team: int = 0  # Lanes per sequence (`team/columns.py`); 0: one lane per piece
+    orders: int = 0  # Orders per variable if a sequence is processed from both ends, else 0
 
     @property
     def bidirectional(self) -> bool:

@@ -25,10 +25,8 @@ from smnn._solver.gpu.lane.norms import Norms
 from smnn._solver.gpu.lane.time_index import TimeIndex
 from smnn._solver.rows import unit_link
 
-Blocks = list[tuple[list[Row], list[str]]]
-"""Triangles with the columns of their diagonals."""
-MOST_PREFETCHED = 16
-"""Maximum number of coefficients per lane that are prefetched one step ahead."""
+Blocks = list[tuple[list[Row], list[str]]]  # Triangles with the columns of their diagonals
+MOST_PREFETCHED = 16  # Maximum number of coefficients per lane that are prefetched one step ahead
 
 
 class Spec(NamedTuple):
@@ -39,12 +37,9 @@ class Spec(NamedTuple):
     Q: int
     m_init: int
     scheme: str
-    left: bool
-    """Whether sequences are cut into pieces."""
-    varying: bool
-    """Whether `K` differs between steps (weights that depend on the order)."""
-    pairs: bool = False
-    """Whether two lanes process a sequence from both ends."""
+    left: bool  # Whether sequences are cut into pieces
+    varying: bool  # Whether `K` differs between steps (weights that depend on the order)
+    pairs: bool = False  # Whether two lanes process a sequence from both ends
 
     @property
     def n(self) -> int:

@@ -12,22 +12,17 @@ from typing import NamedTuple
 from smnn._solver.gpu.emit import Source
 from smnn._solver.gpu.lane.time_index import WARP, scratch_place
 
-TILE = 16, 8
-"""Sequences and times per program if `lam` is in the layout of `z`."""
+TILE = 16, 8  # Sequences and times per program if `lam` is in the layout of `z`
 TENSORS = ("c", "d", "u", "s", "wg", "wi", "ws")
 
 
 class Location(NamedTuple):
     """Variable names for the location of a lane: time `t` of sequence `b`."""
 
-    row: str = "lane"
-    """`b * T + t`"""
-    here: str = "valid"
-    """Mask: the time exists, and this lane stores its gradients."""
-    link: str = "t"
-    """Index of the step at this time."""
-    linked: str = "linked"
-    """Mask: the step exists."""
+    row: str = "lane"  # `b * T + t`
+    here: str = "valid"  # Mask: the time exists, and this lane stores its gradients
+    link: str = "t"  # Index of the step at this time
+    linked: str = "linked"  # Mask: the step exists
 
 
 class Ends(NamedTuple):

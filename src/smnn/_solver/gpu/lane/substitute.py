@@ -9,10 +9,8 @@ from smnn._solver.gpu.lane.eliminate import at_step, factor_cells, names, store
 from smnn._solver.gpu.lane.fused import FusedRowGradients
 from smnn._solver.gpu.lane.time_index import TimeIndex
 
-AHEAD = 64
-"""Numbers per lane that are prefetched."""
-DEEPEST = 3
-"""Maximum prefetch distance in steps."""
+AHEAD = 64  # Numbers per lane that are prefetched
+DEEPEST = 3  # Maximum prefetch distance in steps
 
 
 def _cell(pointer: str, cells: int, cell: int) -> str:

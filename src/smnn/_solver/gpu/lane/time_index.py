@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from smnn._solver.gpu.emit import Row, Source
 
-WARP = 32
-"""Lanes whose numbers of a step are adjacent in memory."""
+WARP = 32  # Lanes whose numbers of a step are adjacent in memory
 
 ALL = """
 program = tl.program_id(0).to(tl.int64)

@@ -25,8 +25,7 @@ PLACES = (
     "g", "lam", "gc", "gd", "gu", "gs",
 )  # fmt: skip
 """Tensors in the order of `enum Place` in `launcher.cpp`."""
-ADJOINT = 16
-"""Index of the adjoint solve; smaller ones are bit masks of row gradients."""
+ADJOINT = 16  # Index of the adjoint solve; smaller ones are bit masks of row gradients
 
 _extension = Extension(NAME, SOURCE)
 compiled_file, compile_command = _extension.compiled_file, _extension.compile_command

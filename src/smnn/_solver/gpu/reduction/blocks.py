@@ -25,8 +25,7 @@ class Kind(NamedTuple):
     m: int
     m_init: int
     reach: int
-    varying: bool = False
-    """Whether `K` differs between steps (weights that depend on the order)."""
+    varying: bool = False  # Whether `K` differs between steps (weights that depend on the order)
 
     @property
     def n(self) -> int:

@@ -15,8 +15,7 @@ from typing import NamedTuple
 from smnn._solver.gpu.emit import Source, reduce_rows, reflect_rows, total
 from smnn._solver.gpu.reduction.blocks import LANES, tile
 
-SHARE = 2
-"""Rows of a tile per warp."""
+SHARE = 2  # Rows of a tile per warp
 FEW, MOST = 128, 320
 """Largest matrix, in rows times chunks of columns, for four warps and for eight."""
 PLACES = [
@@ -30,11 +29,9 @@ PLACES = [
 class Form(NamedTuple):
     """Layout of a matrix in registers: tiles of some rows by 32 columns, one column per lane."""
 
-    M: int
-    """Unknowns per block."""
+    M: int  # Unknowns per block
     warps: int
-    groups: int
-    """Number of tiles in a column."""
+    groups: int  # Number of tiles in a column
 
     @property
     def rows(self) -> int:

@@ -14,12 +14,9 @@ class Shape(NamedTuple):
     """Chain of blocks of all sequences."""
 
     B: int
-    N: int
-    """Blocks per sequence."""
-    M: int
-    """Unknowns per block."""
-    wanted: int
-    """Unknowns per sequence; a last block of two times may have more."""
+    N: int  # Blocks per sequence
+    M: int  # Unknowns per block
+    wanted: int  # Unknowns per sequence; a last block of two times may have more
 
     @property
     def factor_size(self) -> int:
@@ -44,8 +41,7 @@ class Sizes(NamedTuple):
     T_init: int
     m_init: int
     reach: int
-    varying: bool = False
-    """Whether the weights of the steps depend on the order."""
+    varying: bool = False  # Whether the weights of the steps depend on the order
 
     @property
     def kind(self) -> Kind:
@@ -100,21 +96,14 @@ def sizes_of(problem: Problem) -> Sizes:
 class Level(NamedTuple):
     """Blocks that are eliminated in parallel, and the origin of their rows."""
 
-    step: int
-    """Distance between remaining blocks."""
+    step: int  # Distance between remaining blocks
     left: int
-    blocks: int
-    """Number of blocks to eliminate."""
-    links: int
-    """Links stored by the previous level; one more may be stored separately."""
-    slots: int
-    """Rows per link."""
-    apart: int
-    """Rows of the separate link."""
-    height: int
-    """Rows of the matrices of the previous level."""
-    own: int
-    """Rows over one block."""
+    blocks: int  # Number of blocks to eliminate
+    links: int  # Links stored by the previous level; one more may be stored separately
+    slots: int  # Rows per link
+    apart: int  # Rows of the separate link
+    height: int  # Rows of the matrices of the previous level
+    own: int  # Rows over one block
     M: int
 
     @property

@@ -15,10 +15,8 @@ from smnn._solver.gpu.reduction.blocks import LANES
 from smnn._solver.gpu.reduction.levels import Level, Shape, Sizes, levels
 from smnn._solver.gpu.strategy import INPUT_ARGUMENTS, VARYING_ARGUMENTS, Scratch, stride_arguments
 
-LARGEST_OF_A_WARP = 64
-"""Largest block that one warp substitutes."""
-Place = Callable[[str], Slot]
-"""Location of a tensor by name."""
+LARGEST_OF_A_WARP = 64  # Largest block that one warp substitutes
+Place = Callable[[str], Slot]  # Location of a tensor by name
 
 
 # ---------------------------------------------------------------- kernels

@@ -31,10 +31,8 @@ from smnn._solver.problem import Problem
 
 MANY = 3_000_000
 """Total number of matrix entries from which matrix products are faster than our own kernel."""
-ROOM = 1 << 25
-"""Words for stored reflections; larger batches of matrices are split."""
-AT_ONCE = 1 << 15
-"""Maximum number of matrices per library call (a grid axis has at most 65,535)."""
+ROOM = 1 << 25  # Words for stored reflections; larger batches of matrices are split
+AT_ONCE = 1 << 15  # Maximum number of matrices per library call (a grid axis has at most 65,535)
 
 
 def to_triangles(a: Tensor, columns: int) -> None:

@@ -14,8 +14,7 @@ from smnn._solver.gpu.reduction.blocks import LANES, tile
 from smnn._solver.gpu.reduction.level import PLACES, row_chunk, sources
 
 ROW_ARGUMENTS = [*PLACES, "M", "high", "stop", "count", "width", "sizes_ptr"]
-SMALL_ROWS = 16
-"""Spills that are loaded per iteration: those of eight levels."""
+SMALL_ROWS = 16  # Spills that are loaded per iteration: those of eight levels
 _BLOCK = ["B", "N", "wanted", "step", "first", "factor_ptr", "z_ptr"]
 _FORWARD = ["below", "stop", "g_ptr", "spill_ptr"]
 BACK_ARGUMENTS = [*_BLOCK, "M", "high", "few", "y_ptr"]

@@ -16,12 +16,9 @@ from typing import NamedTuple
 
 from smnn._solver.gpu.emit import Source, reduce_rows, reflect_rows, total
 
-BLOCK = 32
-"""Columns per block if the same kernel updates the trailing columns."""
-WIDE_BLOCK = 64
-"""Columns per block if the trailing columns are updated by matrix products."""
-SHARE = 4
-"""Entries per thread in a group of rows, which limits the length of sequential sums."""
+BLOCK = 32  # Columns per block if the same kernel updates the trailing columns
+WIDE_BLOCK = 64  # Columns per block if the trailing columns are updated by matrix products
+SHARE = 4  # Entries per thread in a group of rows, which limits the length of sequential sums
 LANES = 32
 
 
@@ -54,16 +51,11 @@ class Turn(NamedTuple):
     """Arguments of one launch."""
 
     form: Form
-    base: int
-    """First row to process."""
-    low: int
-    """First reflection to apply."""
-    high: int
-    """End of the reflections to apply, and first column to eliminate."""
-    stop: int
-    """End of the columns to eliminate."""
-    chunk: int
-    """First chunk to process."""
+    base: int  # First row to process
+    low: int  # First reflection to apply
+    high: int  # End of the reflections to apply, and first column to eliminate
+    stop: int  # End of the columns to eliminate
+    chunk: int  # First chunk to process
     chunks: int
 
 

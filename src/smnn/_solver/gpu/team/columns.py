@@ -19,8 +19,7 @@ from typing import NamedTuple
 from smnn._solver.gpu.emit import Source, inverse_root, reflection
 from smnn._solver.gpu.lane.time_index import ENDS, TimeIndex
 
-LANES = 32
-"""Lanes per warp."""
+LANES = 32  # Lanes per warp
 
 
 class TeamIndex(TimeIndex):

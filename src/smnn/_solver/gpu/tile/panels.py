@@ -16,8 +16,7 @@ from smnn._solver.gpu.emit import Source, reduce_rows, reflect_rows, total
 from smnn._solver.gpu.lane.eliminate import Spec
 from smnn._solver.gpu.tile.tiles import LANES, Shape, Tile, Tiles
 
-ROWS = 32
-"""Rows per group."""
+ROWS = 32  # Rows per group
 TRAILING = range(2)
 """Chunks of trailing columns updated at a time; two halve the number of barriers."""
 
@@ -53,14 +52,10 @@ def area(n: int, V: int, reach: int) -> Area:
 class Stage(NamedTuple):
     """Rows to be reflected into a triangle."""
 
-    blocks: str
-    """Blocks of columns of the rows, that of the triangle first."""
-    time: str
-    """Time of the triangle."""
-    groups: list[list[int]]
-    """Nonzero groups of rows for each panel."""
-    own: bool = False
-    """Whether the triangle is new: row `j` of the rows becomes its row `j`."""
+    blocks: str  # Blocks of columns of the rows, that of the triangle first
+    time: str  # Time of the triangle
+    groups: list[list[int]]  # Nonzero groups of rows for each panel
+    own: bool = False  # Whether the triangle is new: row `j` of the rows becomes its row `j`
     final: bool = False
     """Whether the rows of the triangle are finished; they then store reciprocal pivots."""
 
@@ -69,12 +64,9 @@ class Panel(NamedTuple):
     """Columns of a triangle, as numbers or names of variables."""
 
     number: str
-    low: str
-    """First column."""
-    high: str
-    """End of the columns."""
-    chunk: str
-    """Chunk in working memory."""
+    low: str  # First column
+    high: str  # End of the columns
+    chunk: str  # Chunk in working memory
 
 
 class Panels(Tiles):
@@ -85,8 +77,7 @@ class Panels(Tiles):
     def __init__(self, out: Source, spec: Spec) -> None:
         super().__init__(out, spec, form(spec.n))
         self.area = area(spec.n, spec.V, spec.reach)
-        self.before = "abc"[3 - self.blocks :]
-        """Blocks in their order in memory."""
+        self.before = "abc"[3 - self.blocks :]  # Blocks in their order in memory
         out(f"work = z_ptr + b * {self.area.words}")
 
     def chunk(self, block: str, k: int) -> int:

@@ -7,8 +7,7 @@ from smnn._solver.gpu.lane.eliminate import Spec
 from smnn._solver.gpu.lane.row_gradients import TENSORS
 from smnn._solver.gpu.tile.tiles import Shape, Tiles
 
-ROWS = 8
-"""Equations per tile."""
+ROWS = 8  # Equations per tile
 
 
 def equations_body(out: Source, V: int, m: int, Q: int, wanted: tuple[bool, ...]) -> None:

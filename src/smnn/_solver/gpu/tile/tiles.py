@@ -19,18 +19,15 @@ from smnn._solver.gpu.lane.eliminate import Spec, factor_cells
 LANES = 32
 SWAP_RATIO = 8
 """Rows with an entry larger than the pivot by this factor are swapped with the pivot row."""
-Chunk = tuple[str, int]
-"""A group of 32 columns: name of the block and index in it."""
-Tile = dict[Chunk, str]
-"""Variables of a group of rows, or of one row, by chunk."""
+Chunk = tuple[str, int]  # A group of 32 columns: name of the block and index in it
+Tile = dict[Chunk, str]  # Variables of a group of rows, or of one row, by chunk
 
 
 class Shape(NamedTuple):
     """Distribution of the rows."""
 
     warps: int
-    rows: int
-    """Rows per tile; a multiple of the number of warps."""
+    rows: int  # Rows per tile; a multiple of the number of warps
 
 
 def shape(n: int) -> Shape:
@@ -55,14 +52,12 @@ def chunks(block: str, count: int) -> list[Chunk]:
 class Tiles:
     """Names shared by all tile kernels: rows and columns of a tile."""
 
-    number = 255
-    """Bit mask of the row number in a pivot key."""
+    number = 255  # Bit mask of the row number in a pivot key
 
     def __init__(self, out: Source, spec: Spec, form: Shape) -> None:
         self.out, self.spec, self.form, self.n = out, spec, form, spec.n
         self.blocks = spec.reach + 1
-        self.own = chunks("", spec.n)
-        """Chunks of an unnamed block."""
+        self.own = chunks("", spec.n)  # Chunks of an unnamed block
         self.right = spec.n // LANES
         """Chunk of the right-hand side, which follows the columns of the newest time."""
         out("b = tl.program_id(0).to(tl.int64)")
