@@ -131,22 +131,9 @@ def solve_ex(
     """Like `solve`, but returns diagnostics instead of raising, and does not synchronize.
 
     Failed samples are NaN in `y` and have a non-zero `info.status`; the others are not affected.
-
-    Args:
-        c: As in `solve`.
-        d: As in `solve`.
-        u: As in `solve`.
-        s: As in `solve`.
-        w_gov: As in `solve`.
-        w_init: As in `solve`.
-        w_smooth: As in `solve`.
-        order: As in `solve`.
-        scheme: As in `solve`.
-        n_steps: As in `solve`.
-        backend: As in `solve`.
-        condition: Estimate the condition number of each sample for `info.condition`, and count
-            one above 1e15 as singular. Takes some ten times as long as the solution.
-        keep_factor: As in `solve`.
+    Arguments are those of `solve`, except that `check` is replaced by `condition`: estimate the
+    condition number of each sample for `info.condition`, and count one above 1e15 as singular. This
+    takes about ten times as long as the solution.
     """
     options = Options(w_gov, w_init, w_smooth, scheme, n_steps, backend, keep_factor)
     found = _solve((with_orders(c, order), d, u, s), options, condition=condition)
@@ -402,25 +389,11 @@ def factorize(
     """Factor a left-hand side once, to solve it for many right-hand sides.
 
     The factor belongs to the returned object: nothing is cached elsewhere, and changing `c`
-    afterwards changes nothing.
-
-    Args:
-        c: As in `solve`.
-        s: As in `solve`.
-        init_shape: `(T_init, R_init+1)` of the initial values that `solve(d, u)` will be given.
-        w_gov: As in `solve`.
-        w_init: As in `solve`.
-        w_smooth: As in `solve`.
-        order: As in `solve`.
-        scheme: As in `solve`.
-        n_steps: As in `solve`.
-        backend: As in `solve`.
-        check: As in `solve`.
+    afterwards has no effect. `init_shape` is `(T_init, R_init+1)`, the shape of the initial values
+    that will be passed to `Factorization.solve`. All other arguments are those of `solve`.
     """
-    c, s = (
-        with_orders(c, order).clone(),
-        s.clone(),
-    )  # what is factored must not change with the caller's tensors
+    # Later changes of the caller's tensors must not affect the factorization.
+    c, s = with_orders(c, order).clone(), s.clone()
     w_gov, w_init, w_smooth = (
         w.clone() if isinstance(w, Tensor) else w for w in (w_gov, w_init, w_smooth)
     )

@@ -19,7 +19,7 @@ from torch.nn.functional import pad
 from smnn._solver.diagnostics import diagnosed, nothing, relative_pivots
 from smnn._solver.plan import Backend, Plan, Solved
 from smnn._solver.problem import Problem
-from smnn._solver.rows import link_rows, normal_residual
+from smnn._solver.rows import central_steps, link_rows, normal_residual
 
 
 def _local_rows(problem: Problem) -> Tensor:
@@ -54,8 +54,8 @@ def _central_rows(problem: Problem) -> Tensor:
     s, w_smooth = problem.s, problem.w_smooth
     B, T, V, m = problem.y_shape
     R = m - 1
-    H = s[:, :-1] + s[:, 1:]
-    w = w_smooth[:, :-1, :, R] * H ** (R - 2)
+    H, scale = central_steps(s, R)
+    w = w_smooth[:, :-1, :, R] * scale
     out = s.new_zeros(B, T - 2, V, 3, V, m)
     for v in range(V):
         out[:, :, v, 0, v, R - 1] = -w[..., v]
