@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import linecache
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -162,6 +162,19 @@ class Kernel:
                 ) from error
             self._compiled[key] = kernel
         return self._compiled[key]
+
+
+def kernel_from(
+    name: str,
+    arguments: list[str],
+    write: Callable[..., None],
+    *parameters: object,
+    **options: bool,
+) -> Kernel:
+    """A kernel whose source `write` generates from the parameters."""
+    out = Source()
+    write(out, *parameters)
+    return Kernel(name, out, arguments, **options)
 
 
 class Launch:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections.abc import Callable
 
 from smnn._solver.gpu.emit import Source, poison, status_code
 from smnn._solver.gpu.lane.chain import chain_body
@@ -13,7 +14,7 @@ from smnn._solver.gpu.lane.fused import FusedRowGradients
 from smnn._solver.gpu.lane.row_gradients import TENSORS, TILE, rows_body, variables_body
 from smnn._solver.gpu.lane.substitute import back_body, forward_body
 from smnn._solver.gpu.lane.time_index import TimeIndex
-from smnn._solver.gpu.launch import Kernel, Launch, Program, Slot, slots_of
+from smnn._solver.gpu.launch import Kernel, Launch, Program, Slot, kernel_from, slots_of
 from smnn._solver.gpu.strategy import (
     GRADIENTS,
     INPUT_ARGUMENTS,
@@ -57,6 +58,10 @@ def _store_status(index: TimeIndex) -> None:
     out("tl.store(status_ptr + b, code.to(tl.int64), mask=first)")
 
 
+def _inputs(varying: bool) -> list[str]:
+    return [*INPUT_ARGUMENTS, *(VARYING_ARGUMENTS if varying else [])]
+
+
 @functools.cache
 def solve_kernel(spec: Spec) -> Kernel:
     """Elimination of pieces, or of whole sequences followed by substitution."""
@@ -64,17 +69,9 @@ def solve_kernel(spec: Spec) -> Kernel:
     index = TimeIndex(out, spec.orders)
     eliminate_body(index, spec)
     store_pivot_ratio(index)
-    arguments = [
-        *SIZE_ARGUMENTS,
-        *INPUT_ARGUMENTS,
-        *(VARYING_ARGUMENTS if spec.varying else []),
-        "factor_ptr",
-        "z_ptr",
-    ]
+    arguments = [*SIZE_ARGUMENTS, *_inputs(spec.varying), "factor_ptr", "z_ptr"]
     if spec.left:
-        return Kernel(
-            "eliminate_pieces", out, [*arguments, "coupling_ptr", "rcond_ptr", "weakest_ptr"]
-        )
+        return Kernel("eliminate_pieces", out, [*arguments, "coupling_ptr", *_STATUS_ARGUMENTS[:2]])
     poison(out)
     out("tl.debug_barrier()")
     back_body(index, spec.n, spec.reach, 0)
@@ -89,19 +86,10 @@ def chain_kernel(k: int, left: bool, depth: int) -> Kernel:
     index = TimeIndex(out)
     chain_body(out, k, left=left, depth=depth)
     store_pivot_ratio(index)
-    levels = [f"{letter}{i}" for i in range(depth) for letter in "NP"]
     arguments = [
-        *SIZE_ARGUMENTS,
-        "in_ptr",
-        "n0",
-        *levels,
-        "factor_ptr",
-        "z_ptr",
-        "rcond_ptr",
-        "weakest_ptr",
-        "rcond_below_ptr",
-        "weakest_below_ptr",
-    ]
+        *SIZE_ARGUMENTS, "in_ptr", "n0", *(f"{x}{i}" for i in range(depth) for x in "NP"),
+        "factor_ptr", "z_ptr", "rcond_ptr", "weakest_ptr", "rcond_below_ptr", "weakest_below_ptr",
+    ]  # fmt: skip
     if left:
         return Kernel("chain_pieces", out, [*arguments, "coupling_ptr"])
     out("poison = zero")
@@ -160,136 +148,135 @@ def backward_kernel(
     out("poison = zero")
     out("tl.debug_barrier()")
     back_body(index, V * m, 1, 0, FusedRowGradients(index, V, m, Q, m_init, scheme, wanted))
-    return Kernel(
-        "backward_whole", out, [*SIZE_ARGUMENTS, "factor_ptr", "z_ptr", "g_ptr", *_ROW_ARGUMENTS]
-    )
+    arguments = [*SIZE_ARGUMENTS, "factor_ptr", "z_ptr", "g_ptr", *_ROW_ARGUMENTS]
+    return Kernel("backward_whole", out, arguments)
 
 
 @functools.cache
 def wide_solve_kernel(spec: Spec, team: int) -> Kernel:
     """Elimination and substitution with a team of lanes per sequence or half."""
-    out = Source()
-    wide_solve_body(out, spec, team)
-    arguments = [
-        "B",
-        "T",
-        "L",
-        *INPUT_ARGUMENTS,
-        *(VARYING_ARGUMENTS if spec.varying else []),
-        "factor_ptr",
-        "y_ptr",
-    ]
-    return Kernel("solve_wide", out, [*arguments, *_STATUS_ARGUMENTS])
+    arguments = ["B", "T", "L", *_inputs(spec.varying), "factor_ptr", "y_ptr", *_STATUS_ARGUMENTS]
+    return kernel_from("solve_wide", arguments, wide_solve_body, spec, team)
 
 
 @functools.cache
 def large_solve_kernel(spec: Spec) -> Kernel:
     """Elimination and substitution with one or several warps per sequence."""
-    out = Source()
-    large_solve_body(out, spec, tiles.shape(spec.n))
-    arguments = ["T", "L", *INPUT_ARGUMENTS, *VARYING_ARGUMENTS, "factor_ptr", "y_ptr"]
-    return Kernel("solve_large", out, [*arguments, *_STATUS_ARGUMENTS])
+    arguments = ["T", "L", *_inputs(True), "factor_ptr", "y_ptr", *_STATUS_ARGUMENTS]
+    return kernel_from("solve_large", arguments, large_solve_body, spec, tiles.shape(spec.n))
 
 
 @functools.cache
 def panel_solve_kernel(spec: Spec) -> Kernel:
     """As `large_solve_kernel`, with the rows in memory."""
-    out = Source()
-    panel_solve_body(out, spec)
-    arguments = ["T", "L", *INPUT_ARGUMENTS, *VARYING_ARGUMENTS, "factor_ptr", "z_ptr", "y_ptr"]
-    return Kernel("solve_panels", out, [*arguments, *_STATUS_ARGUMENTS])
+    arguments = ["T", "L", *_inputs(True), "factor_ptr", "z_ptr", "y_ptr", *_STATUS_ARGUMENTS]
+    return kernel_from("solve_panels", arguments, panel_solve_body, spec)
 
 
 @functools.cache
 def large_adjoint_kernel(n: int, reach: int) -> Kernel:
     """`R^T z = g`, then `R y = z`, one warp per sequence."""
-    out = Source()
-    large_adjoint_body(out, n, reach)
-    return Kernel("adjoint_large", out, ["T", "L", "factor_ptr", "g_ptr", "y_ptr"])
+    arguments = ["T", "L", "factor_ptr", "g_ptr", "y_ptr"]
+    return kernel_from("adjoint_large", arguments, large_adjoint_body, n, reach)
 
 
 @functools.cache
 def wide_adjoint_kernel(n: int, reach: int, team: int, orders: int) -> Kernel:
     """`R^T z = g`, then `R y = z`, a team of lanes per sequence or half."""
-    out = Source()
-    wide_adjoint_body(out, n, reach, team, orders)
-    return Kernel("adjoint_wide", out, ["B", "T", "L", "factor_ptr", "g_ptr", "y_ptr"])
+    arguments = ["B", "T", "L", "factor_ptr", "g_ptr", "y_ptr"]
+    return kernel_from("adjoint_wide", arguments, wide_adjoint_body, n, reach, team, orders)
+
+
+def _rows_kernel(name: str, write: Callable[..., None], *parameters: object) -> Kernel:
+    return kernel_from(name, ["B", "T", "lam_ptr", *_ROW_ARGUMENTS], write, *parameters)
 
 
 @functools.cache
 def rows_kernel(
-    V: int,
-    m: int,
-    Q: int,
-    m_init: int,
-    scheme: str,
-    wanted: tuple[bool, ...],
-    adjoint_lanes: int = 0,
+    V: int, m: int, Q: int, m_init: int, scheme: str, wanted: tuple[bool, ...], lanes: int = 0
 ) -> Kernel:
-    """All gradients; `adjoint_lanes` is the number of lanes per sequence in the layout of `lam`."""
-    out = Source()
-    rows_body(out, V, m, Q, m_init, scheme, wanted, adjoint_lanes)
-    return _rows_kernel("row_gradients", out)
+    """All gradients; with `lanes` per sequence, `lam` is in the layout of `z`."""
+    return _rows_kernel("row_gradients", rows_body, V, m, Q, m_init, scheme, wanted, lanes)
 
 
 @functools.cache
 def variables_kernel(V: int, m: int, m_init: int, scheme: str, wanted: tuple[bool, ...]) -> Kernel:
     """Gradients of everything except the equations."""
-    out = Source()
-    variables_body(out, V, m, m_init, scheme, wanted)
-    return _rows_kernel("variable_gradients", out)
+    return _rows_kernel("variable_gradients", variables_body, V, m, m_init, scheme, wanted)
 
 
 @functools.cache
 def equations_kernel(V: int, m: int, Q: int, wanted: tuple[bool, ...]) -> Kernel:
     """Gradients of the equations."""
-    out = Source()
-    equations_body(out, V, m, Q, wanted)
-    return _rows_kernel("equation_gradients", out)
-
-
-def _rows_kernel(name: str, out: Source) -> Kernel:
-    return Kernel(name, out, ["B", "T", "lam_ptr", *_ROW_ARGUMENTS])
+    return _rows_kernel("equation_gradients", equations_body, V, m, Q, wanted)
 
 
 # ---------------------------------------------------------------- launches
 
 
-def _offsets(sizes: list[int]) -> list[int]:
-    return list(itertools.accumulate(sizes, initial=0))
+class _Memory:
+    """Memory of all levels: their factors, one after the other, and the scratch memory."""
+
+    def __init__(self, levels: tuple[Level, ...]) -> None:
+        self._levels, self.scratch = levels, Scratch()
+        self._factors = [*itertools.accumulate((x.factor_size for x in levels), initial=0)]
+        self._ratios = [*itertools.accumulate((x.P for x in levels), initial=0)]
+        self._z = [self.take(level.z_size) for level in levels]
+
+    def take(self, words: int) -> Slot:
+        return Slot("scratch", self.scratch.take(words))
+
+    def arguments(self, depth: int) -> dict[str, int | Slot]:
+        """Arguments of all kernels of a level."""
+        factor = Slot("factor", self._factors[depth])
+        return self._levels[depth].sizes() | {"factor_ptr": factor, "z_ptr": self._z[depth]}
+
+    def ratios(self, depth: int, name: str = "") -> dict[str, int | Slot]:
+        """Arguments for the pivot ratios of a level."""
+        offset = self._levels[0].B * self._ratios[depth]
+        return {f"{x}{name}_ptr": Slot(x, offset) for x in ("rcond", "weakest")}
+
+    def solution(self, depth: int) -> Slot:
+        level = self._levels[depth]
+        return self.take(level.B * level.N * level.n) if depth else Slot("y")
+
+    def back(self, answer: Slot, status: dict[str, int | Slot]) -> list[Launch]:
+        """Back substitution from the last but one level, given the solution of the last."""
+        launches = []
+        for depth in range(len(self._levels) - 2, -1, -1):
+            level, target = self._levels[depth], self.solution(depth)
+            values = self.arguments(depth) | status | {"sep_ptr": answer, "y_ptr": target}
+            kernel = back_kernel(level.n, level.reach, level.k, depth == 0 and bool(status))
+            launches.append(Launch(kernel, level.lanes, level.width, values))
+            answer = target
+        return launches
+
+
+def _whole_solve(
+    level: Level, spec: Spec, memory: _Memory, inputs: dict[str, int | Slot]
+) -> Launch:
+    values = memory.arguments(0) | memory.ratios(0) | inputs | slots_of("y", "status")
+    if not level.large:
+        kernel = wide_solve_kernel(spec, level.team) if level.team else solve_kernel(spec)
+        return Launch(kernel, level.lanes, level.program, values)
+    if level.panels:
+        kernel, form = panel_solve_kernel(spec), panels.form(level.n)
+        memory.take(level.B * panels.area(level.n, spec.V, level.reach).words)
+    else:
+        kernel, form = large_solve_kernel(spec), tiles.shape(level.n)
+    width = level.width * form.warps
+    return Launch(kernel, level.B * width, width, values)
 
 
 @functools.lru_cache(maxsize=256)
 def solve_program(levels, spec, strides):  # type: ignore[no-untyped-def]
     """Launches of a solve, and the length of their scratch memory."""
-    first, scratch = levels[0], Scratch()
-    factor_at = _offsets([level.factor_size for level in levels])
-    ratio_at = _offsets([level.P for level in levels])
+    first, memory = levels[0], _Memory(levels)
     inputs = slots_of(*(name for name, _ in INPUTS)) | stride_arguments(strides)
-    z = [scratch.take(level.z_size) for level in levels]
-
-    def common(depth: int) -> dict[str, int | Slot]:
-        return levels[depth].sizes() | {
-            "factor_ptr": Slot("factor", factor_at[depth]),
-            "z_ptr": Slot("scratch", z[depth]),
-            "rcond_ptr": Slot("rcond", first.B * ratio_at[depth]),
-            "weakest_ptr": Slot("weakest", first.B * ratio_at[depth]),
-        }
-
     if first.P == 1:
-        values = common(0) | inputs | {"y_ptr": Slot("y"), "status_ptr": Slot("status")}
-        if first.large:
-            if first.panels:
-                made, form = panel_solve_kernel(spec), panels.form(first.n)
-                scratch.take(first.B * panels.area(first.n, spec.V, first.reach).words)
-            else:
-                made, form = large_solve_kernel(spec), tiles.shape(first.n)
-            width = first.width * form.warps
-            return Program([Launch(made, first.B * width, width, values)]), scratch.size
-        kernel = wide_solve_kernel(spec, first.team) if first.team else solve_kernel(spec)
-        return Program([Launch(kernel, first.lanes, first.program, values)]), scratch.size
-    coupling = scratch.take(first.coupling_size)
-    values = common(0) | inputs | {"coupling_ptr": Slot("scratch", coupling)}
+        return Program([_whole_solve(first, spec, memory, inputs)]), memory.scratch.size
+    coupling = memory.take(first.coupling_size)
+    values = memory.arguments(0) | memory.ratios(0) | inputs | {"coupling_ptr": coupling}
     launches = [Launch(solve_kernel(spec), first.lanes, first.width, values)]
     known = max(len(levels) - 1, MIN_LEVELS)
     # Unused levels have one node per node of the level above.
@@ -297,30 +284,16 @@ def solve_program(levels, spec, strides):  # type: ignore[no-untyped-def]
     for depth, level in enumerate(levels[1:], 1):
         below = levels[depth - 1]
         cuts |= {f"N{depth - 1}": below.N, f"P{depth - 1}": below.P}
-        values = common(depth) | cuts
-        values["in_ptr"] = Slot("scratch", coupling)
-        for name in ("rcond", "weakest"):
-            values[f"{name}_below_ptr"] = Slot(name, first.B * ratio_at[depth - 1])
+        values = memory.arguments(depth) | memory.ratios(depth) | cuts | {"in_ptr": coupling}
+        values |= memory.ratios(depth - 1, "_below")
         if level.P > 1:
-            coupling = scratch.take(level.coupling_size)
-            values["coupling_ptr"] = Slot("scratch", coupling)
+            values["coupling_ptr"] = coupling = memory.take(level.coupling_size)
         else:
-            answer = scratch.take(level.B * level.N * level.n)
-            values["y_ptr"] = Slot("scratch", answer)
+            values["y_ptr"] = answer = memory.solution(depth)
         kernel = chain_kernel(level.n, level.P > 1, known)
         launches.append(Launch(kernel, level.lanes, level.width, values))
-    ratio = Slot("rcond", first.B * ratio_at[-2])
-    for depth in range(len(levels) - 2, -1, -1):
-        level = levels[depth]
-        target = Slot("y")
-        if depth:
-            target = Slot("scratch", scratch.take(level.B * level.N * level.n))
-        values = common(depth) | {"sep_ptr": Slot("scratch", answer), "y_ptr": target}
-        values |= {"rcond_ptr": ratio, "status_ptr": Slot("status")}
-        kernel = back_kernel(level.n, level.reach, level.k, depth == 0)
-        launches.append(Launch(kernel, level.lanes, level.width, values))
-        answer = target.offset
-    return Program(launches), scratch.size
+    status = memory.ratios(len(levels) - 1) | slots_of("status")
+    return Program([*launches, *memory.back(answer, status)]), memory.scratch.size
 
 
 @functools.lru_cache(maxsize=256)
@@ -329,46 +302,22 @@ def adjoint_program(levels, in_place=False):  # type: ignore[no-untyped-def]
 
     With `in_place`, the solution is at the start of the scratch memory.
     """
-    scratch = Scratch()
-    factor_at = _offsets([level.factor_size for level in levels])
-    z = [scratch.take(level.z_size) for level in levels]
-    launches, load = [], Slot("g")
-
-    def common(depth: int) -> dict[str, int | Slot]:
-        return levels[depth].sizes() | {
-            "factor_ptr": Slot("factor", factor_at[depth]),
-            "z_ptr": Slot("scratch", z[depth]),
-        }
-
-    answer = Slot("y")
+    memory, launches, load = _Memory(levels), [], Slot("g")
     for depth, level in enumerate(levels):
-        values = common(depth) | {"g_ptr": load}
+        values = memory.arguments(depth) | {"g_ptr": load}
         if level.P > 1:
-            load = Slot("scratch", scratch.take(level.lanes * 2 * level.k))
-            values["sep_ptr"] = load
+            values["sep_ptr"] = load = memory.take(level.lanes * 2 * level.k)
         else:
-            if depth:
-                answer = Slot("scratch", scratch.take(level.B * level.N * level.n))
-            values["y_ptr"] = answer
+            values["y_ptr"] = answer = memory.solution(depth)
+        n, reach, orders = level.n, level.reach, level.orders
         if level.large:
-            kernel = large_adjoint_kernel(level.n, level.reach)
+            kernel = large_adjoint_kernel(n, reach)
         elif level.team:
-            kernel = wide_adjoint_kernel(level.n, level.reach, level.team, level.orders)
+            kernel = wide_adjoint_kernel(n, reach, level.team, orders)
         else:
-            kernel = adjoint_kernel(
-                level.n, level.reach, level.k, depth > 0, level.orders, in_place
-            )
+            kernel = adjoint_kernel(n, reach, level.k, depth > 0, orders, in_place)
         launches.append(Launch(kernel, level.lanes, level.program, values))
-    for depth in range(len(levels) - 2, -1, -1):
-        level = levels[depth]
-        target = Slot("y")
-        if depth:
-            target = Slot("scratch", scratch.take(level.B * level.N * level.n))
-        values = common(depth) | {"sep_ptr": answer, "y_ptr": target}
-        kernel = back_kernel(level.n, level.reach, level.k, False)
-        launches.append(Launch(kernel, level.lanes, level.width, values))
-        answer = target
-    return Program(launches), scratch.size
+    return Program([*launches, *memory.back(answer, {})]), memory.scratch.size
 
 
 def backward_scratch(levels: tuple[Level, ...]) -> int:
@@ -395,7 +344,7 @@ def _row_arguments(strides):  # type: ignore[no-untyped-def]
 
 @functools.lru_cache(maxsize=256)
 def rows_program(shape, spec, strides, wanted, adjoint_lanes=0):  # type: ignore[no-untyped-def]
-    """Launches of the row gradients; `adjoint_lanes` as in `rows_kernel`."""
+    """Launches of the row gradients; `adjoint_lanes`: see `strategy.adjoint_lanes`."""
     B, T, V, m = shape
     values = _row_arguments(strides) | {"B": B, "T": T, "lam_ptr": Slot("lam")}
     if V * m <= LARGEST_ROW_IN_A_LANE:

@@ -6,8 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from smnn._solver.gpu.emit import Source
-from smnn._solver.gpu.launch import Kernel, Launch, Program, Slot, slots_of
+from smnn._solver.gpu.launch import Kernel, Launch, Program, Slot, kernel_from, slots_of
 from smnn._solver.gpu.reduction import blocks, refine, triangle
 from smnn._solver.gpu.reduction import level as matrices
 from smnn._solver.gpu.reduction import substitute as source
@@ -22,41 +21,29 @@ Place = Callable[[str], Slot]  # Location of a tensor by name
 # ---------------------------------------------------------------- kernels
 
 
-def _kernel(
-    name: str, arguments: list[str], write: Callable[..., None], *what: object, fused: bool = True
-) -> Kernel:
-    out = Source()
-    write(out, *what)
-    return Kernel(name, out, arguments, fused=fused)
-
-
 @functools.cache
 def block_kernels(kind: blocks.Kind) -> tuple[Kernel, Kernel]:
     """Rows of blocks, and of the links between them."""
     given = [*INPUT_ARGUMENTS, *(VARYING_ARGUMENTS if kind.varying else [])]
     return (
-        _kernel("block_rows", [*blocks.LOCAL_ARGUMENTS, *given], blocks.local_body, kind),
-        _kernel("link_rows", [*blocks.LINK_ARGUMENTS, *given], blocks.link_body, kind),
+        kernel_from("block_rows", [*blocks.LOCAL_ARGUMENTS, *given], blocks.local_body, kind),
+        kernel_from("link_rows", [*blocks.LINK_ARGUMENTS, *given], blocks.link_body, kind),
     )
 
 
 @functools.cache
 def level_kernel(form: matrices.Form) -> Kernel:
     """A level whose matrices fit into registers."""
-    return _kernel("reduction_level", matrices.arguments(form), matrices.level_body, form)
+    return kernel_from("reduction_level", matrices.arguments(form), matrices.level_body, form)
 
 
 @functools.cache
 def row_kernels() -> tuple[Kernel, Kernel]:
     """Magnitudes of the rows; and the sorted rows."""
-    arguments, write = source.ROW_ARGUMENTS, functools.partial(source.rows_body, ordered=False)
+    arguments = source.ROW_ARGUMENTS
     return (
-        _kernel("reduction_sizes", arguments, write),
-        _kernel(
-            "reduction_rows",
-            [*arguments, "a_ptr"],
-            functools.partial(source.rows_body, ordered=True),
-        ),
+        kernel_from("reduction_sizes", arguments, source.rows_body, False),
+        kernel_from("reduction_rows", [*arguments, "a_ptr"], source.rows_body, True),
     )
 
 
@@ -64,8 +51,8 @@ def row_kernels() -> tuple[Kernel, Kernel]:
 def substitution_kernels(warps: int) -> tuple[Kernel, Kernel]:
     """Forward and back substitution of a level."""
     return (
-        _kernel("reduction_forward", source.FORWARD_ARGUMENTS, source.forward_body, warps),
-        _kernel("reduction_back", source.BACK_ARGUMENTS, source.back_body, warps),
+        kernel_from("reduction_forward", source.FORWARD_ARGUMENTS, source.forward_body, warps),
+        kernel_from("reduction_back", source.BACK_ARGUMENTS, source.back_body, warps),
     )
 
 
@@ -73,15 +60,15 @@ def substitution_kernels(warps: int) -> tuple[Kernel, Kernel]:
 def small_substitution_kernels(M: int) -> tuple[Kernel, Kernel]:
     """The same for at most 32 unknowns, one lane each."""
     return (
-        _kernel("small_forward", source.SMALL_FORWARD_ARGUMENTS, source.small_forward_body, M),
-        _kernel("small_back", source.SMALL_BACK_ARGUMENTS, source.small_back_body, M),
+        kernel_from("small_forward", source.SMALL_FORWARD_ARGUMENTS, source.small_forward_body, M),
+        kernel_from("small_back", source.SMALL_BACK_ARGUMENTS, source.small_back_body, M),
     )
 
 
 @functools.cache
 def triangle_kernel(form: triangle.Form) -> Kernel:
     """Reflections of some columns, on chunks of that form."""
-    return _kernel("triangle", triangle.ARGUMENTS, triangle.triangle_body, form)
+    return kernel_from("triangle", triangle.ARGUMENTS, triangle.triangle_body, form)
 
 
 @functools.cache
@@ -91,16 +78,16 @@ def residual_kernel() -> Kernel:
     Without fused multiply-adds: terms that cancel do so only if all products are rounded alike.
     """
     arguments, write = refine.RESIDUAL_ARGUMENTS, refine.residual_body
-    return _kernel("reduction_residual", arguments, write, fused=False)
+    return kernel_from("reduction_residual", arguments, write, fused=False)
 
 
 @functools.cache
 def status_kernels() -> tuple[Kernel, Kernel, Kernel]:
     """Smallest pivot ratio per block; status per sequence; refined solution."""
     return (
-        _kernel("reduction_ratios", refine.RATIO_ARGUMENTS, refine.ratio_body),
-        _kernel("reduction_judge", refine.STATUS_ARGUMENTS, refine.status_body),
-        _kernel("reduction_final", refine.FINAL_ARGUMENTS, refine.final_body),
+        kernel_from("reduction_ratios", refine.RATIO_ARGUMENTS, refine.ratio_body),
+        kernel_from("reduction_judge", refine.STATUS_ARGUMENTS, refine.status_body),
+        kernel_from("reduction_final", refine.FINAL_ARGUMENTS, refine.final_body),
     )
 
 

@@ -23,7 +23,7 @@ SMALL_BACK_ARGUMENTS = [*_BLOCK, "y_ptr"]
 SMALL_FORWARD_ARGUMENTS = [*_BLOCK, *_FORWARD]
 
 
-def rows_body(out: Source, *, ordered: bool) -> None:
+def rows_body(out: Source, ordered: bool) -> None:
     """Rows of a level's matrices: their magnitudes, or the rows in that order (`ordered`).
 
     A program has 32 rows of a matrix.
