@@ -213,7 +213,6 @@ def _solve_by_operators(
 def _adjoint_operator(
     problem: Problem, engine: Backend, pieces: int, factor: Tensor
 ) -> Callable[[Tensor], Tensor]:
-    """`M^-1 g` as a registered operator."""
     c, _, _, s, *weights, scheme = problem
     left = c, s, *weights, scheme, engine.name, pieces
     return lambda g: ops.adjoint(g, factor, *left)
@@ -264,7 +263,6 @@ def _examine(
 
 
 def _with_batch(x: Tensor, batch: tuple[int, ...]) -> Tensor:
-    """Restore the caller's batch axes."""
     return x if len(batch) == 1 else x.view(batch + x.shape[1:])
 
 

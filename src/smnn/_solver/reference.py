@@ -63,7 +63,6 @@ def dense_rows(problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _twice(R: Tensor, g: Tensor) -> Tensor:
-    """Solve `R^T R x = g`."""
     z = torch.linalg.solve_triangular(R.mT, g, upper=False)
     return torch.linalg.solve_triangular(R, z, upper=True)
 
@@ -94,7 +93,6 @@ class DensePlan(Plan):
         return diagnosed(self, problem, y, R.reshape(-1), rcond, weakest)
 
     def adjoint(self, factor: Tensor, g: Tensor) -> Tensor:
-        """Two dense triangular solves."""
         if not g.numel():
             return torch.empty_like(g)
         N = g[0].numel()
@@ -113,11 +111,9 @@ class ReferenceBackend(Backend):
         return None
 
     def factor_size(self, problem: Problem, pieces: int) -> int:
-        """One dense triangle per sample."""
         del pieces
         B, T, V, m = problem.y_shape
         return B * (T * V * m) ** 2
 
     def plan(self, problem: Problem, pieces: int | None = None) -> DensePlan:
-        """Nothing is worked out beforehand."""
         return DensePlan(self, problem, pieces or 1)

@@ -186,7 +186,6 @@ def _parts(plan: Plan, tensors: Sequence[Tensor]) -> Iterator[tuple[slice, Plan,
 
 
 def _solve_in_parts(plan: Plan, tensors: Sequence[Tensor], check: bool) -> Solved:
-    """As `plan.solve`, but without a factor."""
     whole: Tensor | None = None
     every = []
     for part, own, views in _parts(plan, tensors):

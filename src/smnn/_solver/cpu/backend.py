@@ -51,7 +51,6 @@ def _in_threads(kernel: Callable[..., Any], which: int, count: int, work: float)
 
 
 def _allocate(shape: Any) -> Tensor:
-    """Allocate by NumPy, which requests huge pages."""
     return torch.from_numpy(np.empty(shape))
 
 
@@ -99,7 +98,6 @@ class CpuPlan(Plan):
         return self._both.ctypes.data, smoothness_top(R, self.problem.scheme)
 
     def solve(self, tensors: Sequence[Tensor] = ()) -> Solved:
-        """Eliminate, solve the chain of separators, substitute back, and check the pivots."""
         c, d, u, s, *_ = tensors or self.problem.tensors
         sizes, B = self._sizes, self._shape[0]
         y, factor, scratch = (
@@ -185,7 +183,6 @@ class CpuPlan(Plan):
         self, phases: int, inputs: Sequence[int], factor: Tensor | None, g: Tensor,
         lam: Tensor | None, grads: Sequence[int],
     ) -> None:  # fmt: skip
-        """Run phases of the backward kernel; inputs and gradients are addresses."""
         if g.is_neg() or is_zero_tensor(g):
             g = in_memory(g)
         if type(g) is not Tensor or g.dtype is not torch.float64:

@@ -29,7 +29,6 @@ class Emit:
         self.kinds, self.values = kinds, values
 
     def data(self, index):
-        """First element of the array argument `index`."""
         array = self.context.make_array(self.kinds[index])
         return array(self.context, self.b, self.values[index]).data
 
@@ -61,7 +60,6 @@ class Emit:
         return place
 
     def add_to(self, total, a, b) -> None:
-        """`total += a b`."""
         self.b.store(self.fma(a, b, self.b.load(total)), total)
 
     def spread(self, number):
@@ -100,7 +98,6 @@ class Emit:
         return parts[0]
 
     def prefetch(self, address) -> None:
-        """Prefetch the cache line at an address."""
         byte = ir.IntType(8).as_pointer()
         kind = ir.FunctionType(ir.VoidType(), [byte, _I32, _I32, _I32])
         function = cgutils.get_or_insert_function(self.b.module, kind, "llvm.prefetch.p0")
@@ -119,12 +116,10 @@ class Emit:
 
 
 def splat(number: float):
-    """Constant vector."""
     return ir.Constant(VEC, [number] * W)
 
 
 def nth(index: int):
-    """Index of a lane."""
     return ir.Constant(_I32, index)
 
 

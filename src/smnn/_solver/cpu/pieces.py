@@ -107,7 +107,6 @@ def cells(sizes):
 
 @small
 def lane_integers(count):
-    """`count` integers per lane."""
     return np.empty(count * W, np.int64)
 
 
@@ -168,7 +167,6 @@ def find_pieces(group, B, T, P, lane_b, lane_p, lane_t0, lane_end):
 
 @small
 def set_times(lane_t, lane_end, L, step):
-    """The time of every lane at a step."""
     for l in range(W):
         lane_t[l] = lane_end[l] - L + step
 
@@ -241,7 +239,6 @@ def back_step(window, factor, z, separators, lane_b, lane_p, step, base, end, n,
 
 
 def _array(context, builder, kind, address, shape, strides):
-    """Array view without an owner; strides in bytes."""
     array = context.make_array(kind)(context, builder)
     cell = context.get_data_type(kind.dtype)
     populate_array(

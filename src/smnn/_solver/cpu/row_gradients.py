@@ -96,7 +96,6 @@ def smoothness(
 
 @small
 def initial(b, t, x, mu, l, m, u, w_init, gu, gw):
-    """Gradients of the initial values of one time and their weights."""
     for v in range(u.shape[2]):
         for r in range(u.shape[3]):
             w, a = w_init[b, t, v, r], mu[(v * m + r) * W + l]

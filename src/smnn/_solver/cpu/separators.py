@@ -138,7 +138,6 @@ def solve_chain(factor, g, y, first, last):
 
 @inner
 def all_positive(s):
-    """Whether every step is positive and finite."""
     least, noise = np.inf, 0.0
     for b in range(own(s, 0)):
         for v in range(own(s, 2)):

@@ -94,13 +94,11 @@ class GpuPlan(Plan):
         return Solved(y, factor, Diagnostics(status, ratios[-1], wheres[-1]))
 
     def _inputs(self, problem: Problem) -> dict[str, Tensor]:
-        """Input tensors of the kernels, by name."""
         refuse_zeros(problem.tensors[:4])
         own = {name: _packed(x, 2) for name, x in zip("cdu", problem.tensors)}
         return own | {"s": problem.s} | self._constants
 
     def adjoint(self, factor: Tensor, g: Tensor) -> Tensor:
-        """Forward substitution up the levels, back substitution down."""
         if not self._levels:
             return self._reduction.adjoint(self.problem, factor, g)
         out = factor.new_empty(self.problem.y_shape)
@@ -200,7 +198,6 @@ class GpuPlan(Plan):
         return bool(self._levels) or sizes_of(problem).at_once
 
     def _description(self, differentiable: Callable[..., Any]) -> dict[str, Any]:
-        """Description of the plan for `launcher.cpp`."""
         device = self.given[0].device if self.given[0].is_cuda else self.problem.w_gov.device
         fixed = {name: x.data_ptr() for name, x in self._constants.items()}
         levels = self._levels
@@ -312,7 +309,6 @@ class GpuBackend(Backend):
         return 2048 if n <= strategy.LARGEST_IN_A_WARP else 512
 
     def factor_size(self, problem: Problem, pieces: int) -> int:
-        """Total length of the factors of all levels."""
         if pieces == REDUCED:
             return shape_of(problem).factor_size
         B, T, V, m = problem.y_shape

@@ -113,7 +113,6 @@ class _FreeVariables(ast.NodeVisitor):
 
 
 def _free_variables(body: str) -> list[str]:
-    """Free variables of indented lines, sorted."""
     visitor = _FreeVariables()
     visitor.visit(ast.parse(textwrap.dedent(body)))
     return sorted(visitor.found)
@@ -180,7 +179,6 @@ def reflect_rows(out: Source, pivot: str, dots: str, here: str) -> tuple[str, st
 
 
 def central_weight(out: Source, w: str, H: str, R: int) -> str:
-    """`w H^(R-2)`."""
     if R == 1:
         return out.new(f"{w} / {H}")
     for _ in range(R - 2):
@@ -216,7 +214,6 @@ def reduce_rows(out: Source, sums: dict[str, str], most: str = "") -> None:
 
 
 def total(out: Source, values: list[str]) -> str:
-    """Sum of expressions."""
     found = out.new(values[0])
     for x in values[1:]:
         found = out.new(f"{x} + {found}")

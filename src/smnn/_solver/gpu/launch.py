@@ -70,7 +70,6 @@ class Slot(NamedTuple):
 
 
 def slots_of(*names: str) -> dict[str, int | Slot]:
-    """Pointer arguments for tensors."""
     return {f"{name}_ptr": Slot(name) for name in names}
 
 
@@ -211,7 +210,6 @@ class Launch:
         )  # fmt: skip
 
     def interpret(self, tensors: dict[str, Tensor]) -> None:
-        """Run in Triton's interpreter, on the CPU."""
         arguments: list[Any] = self.template.copy()
         for i, tensor, offset in self.slots:
             x = tensors[tensor]
@@ -240,7 +238,6 @@ class Program:
         self.launch(tensors, next(iter(tensors.values())).device.index)
 
     def bound(self, fixed: dict[str, int]) -> Program:
-        """The same launches with some addresses filled in."""
         return Program([launch.bound(fixed) for launch in self.launches])
 
     def launch(self, bases: Mapping[str, Tensor | int], device: int) -> None:

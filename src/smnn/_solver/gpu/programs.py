@@ -207,7 +207,6 @@ def variables_kernel(V: int, m: int, m_init: int, scheme: str, wanted: tuple[boo
 
 @functools.cache
 def equations_kernel(V: int, m: int, Q: int, wanted: tuple[bool, ...]) -> Kernel:
-    """Gradients of the equations."""
     return _rows_kernel("equation_gradients", equations_body, V, m, Q, wanted)
 
 
@@ -338,7 +337,6 @@ def backward_program(levels, spec, strides, wanted):  # type: ignore[no-untyped-
 
 
 def _row_arguments(strides):  # type: ignore[no-untyped-def]
-    """Arguments of the row gradients besides sizes and the adjoint solution."""
     return stride_arguments(strides) | slots_of(*(name for name, _ in INPUTS), "y", *GRADIENTS)
 
 

@@ -90,7 +90,6 @@ class Level(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Lanes per warp."""
         return WARP
 
     @property
@@ -107,7 +106,6 @@ class Level(NamedTuple):
 
     @property
     def factor_size(self) -> int:
-        """Length of the stored factor."""
         n, times = self.n, self.N if self.team else self.L
         return times * (n * (n + 1) // 2 + n * (self.reach * n + self.k)) * self.padded
 
@@ -124,7 +122,6 @@ class Level(NamedTuple):
         return (self.k * (self.k + 1) + self.k**2 + 4 * self.k) * self.padded
 
     def sizes(self) -> dict[str, int]:
-        """Size arguments of every kernel."""
         return {"B": self.B, "T": self.N, "P": self.P, "L": self.L}
 
 
@@ -173,7 +170,6 @@ class Scratch:
 
 
 def stride_arguments(strides):  # type: ignore[no-untyped-def]
-    """Stride arguments of all inputs."""
     T_init, *each = strides
     values = {"T_init": T_init}
     for (name, axes), numbers in zip(INPUTS, each, strict=True):

@@ -72,7 +72,6 @@ def _merge_ratio_below(out: Source) -> None:
 
 
 def chain_body(out: Source, k: int, *, left: bool, depth: int) -> None:
-    """Loop over the nodes of a piece of the chain."""
     b, c = names("b", k), names("c", k)
     L = names("L", k) if left else []
     last, left_triangle = Triangle("last", b, [*L, "r"]), Triangle("left", L, ["r"])

@@ -136,7 +136,6 @@ class _Governing:
         return rows
 
     def prefetch(self, step: str) -> None:
-        """Prefetch the equations of a later step."""
         if not self._early:
             return
         out = self._out
@@ -146,7 +145,6 @@ class _Governing:
                 out(f"gov{q}_{i} = {x}")
 
     def take(self) -> list[list[str]]:
-        """Equations of this step."""
         rows = self._loads("now", "own")
         if self._early:
             rows = [[f"gov{q}_{i}" for i in range(len(row))] for q, row in enumerate(rows)]
@@ -267,7 +265,6 @@ def _central_rows(out: Source, spec: Spec, blocks: Blocks, left: list[Row]) -> N
 
 
 def eliminate_body(index: TimeIndex, spec: Spec) -> None:
-    """Loop over the times of a lane."""
     out, n, reach = index.out, spec.n, spec.reach
     k = reach * n if spec.left else 0
     tail = [*names("L", k), "r"]

@@ -43,6 +43,5 @@ class Norms:
         out(f"weakest = tl.where({less}, {base} + {j}, weakest)")
 
     def move_on(self, out: Source) -> None:
-        """Shift to the next time."""
         for i, name in enumerate(self.own):
             out(f"{name} = {self.own[i + self.n] if i + self.n < len(self.own) else 'zero'}")

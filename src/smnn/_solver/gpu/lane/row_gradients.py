@@ -81,7 +81,6 @@ class RowGradients:
         return self.want["s"] or self.want["ws"]
 
     def equation(self, q: int, c: list[str], d: str, y: list[str], lam: list[str]) -> None:
-        """Gradients of an equation and its weight."""
         out, n, Q, (row, here, _, _) = self.out, self.n, self.Q, self.location
         w = out.new(
             f"tl.load(wg_ptr + b * wg_sb + t * wg_st + {q} * wg_sq, mask={here}, other=0.0)"
@@ -117,7 +116,6 @@ class RowGradients:
                 out(f"tl.store(gwi_ptr + {at} + {r}, {value}, mask={early})")
 
     def step(self, v: str, s: str, ends: Ends) -> None:
-        """Gradients of a step and the weights of its rows."""
         out, V, m, (_, _, link, linked) = self.out, self.V, self.m, self.location
         top = m - 1 if self.scheme == "central" else m
         powers = ["1.0"]

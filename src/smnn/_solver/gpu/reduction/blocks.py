@@ -43,7 +43,6 @@ class Kind(NamedTuple):
 
 
 def tile(out: Source, rows: int = LANES) -> None:
-    """Write the row and column indices of a tile."""
     out("program = tl.program_id(0).to(tl.int64)")
     out(f"ROWS: tl.constexpr = {rows}")
     out(f"COLUMNS: tl.constexpr = {LANES}")
@@ -141,7 +140,6 @@ class _Steps:
 
 
 def _columns(out: Source, n: int) -> None:
-    """Columns of a chunk: unknown `k` of the block's time `h`."""
     out("column = (lane + chunk * 32).to(tl.int32)")
     out(f"h = column // {n}")
     out(f"k = column - h * {n}")

@@ -65,7 +65,6 @@ def stops(form: Form, columns: int) -> dict[str, int]:
 
 
 def arguments(form: Form) -> list[str]:
-    """Arguments of a level's kernel."""
     made = ["count", "made_rows", "kept_rows", *stops(form, 0)]
     return [*PLACES, *made, "factor_ptr", "z_ptr", "rest_ptr", "here"]
 

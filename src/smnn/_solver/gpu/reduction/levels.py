@@ -68,7 +68,6 @@ class Sizes(NamedTuple):
 
     @property
     def own(self) -> int:
-        """Rows per block."""
         return self.reach * self.per + (self.reach - 1) * self.V * self.m
 
     @property
@@ -118,7 +117,6 @@ class Level(NamedTuple):
 
     @property
     def last(self) -> bool:
-        """Whether this is the last level."""
         return self.left == 1
 
     @property

@@ -33,7 +33,6 @@ def block_kernels(kind: blocks.Kind) -> tuple[Kernel, Kernel]:
 
 @functools.cache
 def level_kernel(form: matrices.Form) -> Kernel:
-    """A level whose matrices fit into registers."""
     return kernel_from("reduction_level", matrices.arguments(form), matrices.level_body, form)
 
 
@@ -67,7 +66,6 @@ def small_substitution_kernels(M: int) -> tuple[Kernel, Kernel]:
 
 @functools.cache
 def triangle_kernel(form: triangle.Form) -> Kernel:
-    """Reflections of some columns, on chunks of that form."""
     return kernel_from("triangle", triangle.ARGUMENTS, triangle.triangle_body, form)
 
 
@@ -120,7 +118,6 @@ def _block_launches(sizes: Sizes, strides: Any, place: Place) -> list[Launch]:
 
 
 def _sources(shape: Shape, level: Level, local: Slot) -> dict[str, int | Slot]:
-    """Arguments that locate the rows of a level."""
     line = shape.M + 2
     per_block = shape.B * level.own * line
     return {
@@ -132,7 +129,6 @@ def _sources(shape: Shape, level: Level, local: Slot) -> dict[str, int | Slot]:
 
 
 def _level_launches(sizes: Sizes, place: Place) -> list[Launch]:
-    """Launches of all levels."""
     shape, every = sizes.shape, sizes.levels
     B, _, M, _ = shape
     line, here, out = 2 * M + 2, 0, []
@@ -162,7 +158,6 @@ def _level_launches(sizes: Sizes, place: Place) -> list[Launch]:
 
 
 def _rest_size(shape: Shape, level: Level) -> int:
-    """Words that a level passes to the next."""
     return 0 if level.last else level.blocks * shape.B * level.rest * (2 * shape.M + 2)
 
 
@@ -275,13 +270,11 @@ def solve_program(sizes: Sizes, strides: Any) -> tuple[Program, int]:
 
 @functools.lru_cache(maxsize=256)
 def blocks_program(sizes: Sizes, strides: Any) -> Program:
-    """Launches that write the rows of blocks and links."""
     return Program(_block_launches(sizes, strides, Slot))
 
 
 @functools.lru_cache(maxsize=256)
 def refine_program(sizes: Sizes, strides: Any) -> Program:
-    """Launches after the last level."""
     return Program(_refinement(sizes, strides, Slot))
 
 

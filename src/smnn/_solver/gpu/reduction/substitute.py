@@ -81,7 +81,6 @@ def _subtract_tile(out: Source, values: str, entries: str) -> None:
 
 
 def _broadcast(out: Source, value: str, j: int) -> str:
-    """Broadcast the value of lane `j`."""
     return out.new(f"tl.gather({value}, lane * 0 + {j}, 0)")
 
 
@@ -191,7 +190,6 @@ def _small_block(out: Source, M: int) -> None:
 
 
 def _column(out: Source, where: str, mask: str = "inside") -> str:
-    """Load one number per lane, ahead of its use."""
     return out.new(f"tl.load(own + {where}, mask={mask}, other=0.0)")
 
 

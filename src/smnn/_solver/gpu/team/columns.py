@@ -37,7 +37,6 @@ class TeamIndex(TimeIndex):
 
     @property
     def axis(self) -> int:
-        """Axis of the lanes."""
         return 1 if self.orders else 0
 
     def write_header(self) -> None:
@@ -64,7 +63,6 @@ class TeamIndex(TimeIndex):
             out(line)
 
     def set_time(self, step: str) -> None:
-        """Set `t`, the time before it (`prior`), and the mask `linked`."""
         out = self.out
         if self.orders:
             super().set_time(step)
@@ -76,7 +74,6 @@ class TeamIndex(TimeIndex):
             out(line)
 
     def prefetch_link(self, step: str) -> None:
-        """Set the index of the link to a later step's time (`coming`), and its mask (`wanted`)."""
         if self.orders:
             super().prefetch_link(step)
             return
@@ -100,12 +97,10 @@ class TeamIndex(TimeIndex):
         return self.out.new(f"tl.where(({order}) % 2 == 1, flip, zero + 1.0)")
 
     def may_be_initial(self) -> str:
-        """Condition under which a team may be at a time with initial values."""
         return super().may_be_initial() if self.orders else "t < T_init"
 
     @contextmanager
     def times(self, end: str = "L", *, backwards: bool = False) -> Iterator[None]:
-        """Loop over the steps."""
         with self.out.block(f"for turn in range(0, {end}):"):
             self.out("step = L - 1 - turn" if backwards else "step = turn")
             self.set_time("step")
@@ -155,7 +150,6 @@ class Columns:
         return f"(lane + {i * self.n})", f"(lane < {self.n})"
 
     def entry(self, row: Row, column: int) -> str:
-        """Entry of a row, broadcast to the team."""
         return broadcast(self.index, row.chunks[column // self.team], column % self.team)
 
     def all(self, values: str, join: str) -> str:
@@ -194,7 +188,6 @@ class Columns:
 
 
 def broadcast(index: TeamIndex, vector: str, lane: int) -> str:
-    """Broadcast the value of one lane to its team."""
     return index.out.new(f"tl.gather({vector}, start + {lane}, {index.axis})")
 
 
@@ -288,7 +281,6 @@ class Rows:
         self._names = [[f"{name}_{i}_{j}" for j in range(columns.count)] for i in range(count)]
 
     def carry(self, rows: list[list[str]]) -> None:
-        """Assign the rows for the next iteration."""
         # Through temporaries: a value may still carry the name that another is about to take.
         out = self._columns.out
         fresh = [[out.new(x) for x in row] for row in rows]

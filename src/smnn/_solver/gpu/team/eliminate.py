@@ -37,7 +37,6 @@ def _per_lane(columns: Columns, spec: Spec) -> None:
 
 
 def _prefetch_steps(columns: Columns, step: str) -> None:
-    """Prefetch step sizes and weights of a later step."""
     out = columns.out
     columns.index.prefetch_link(step)
     for i in range(columns.count):
@@ -104,7 +103,6 @@ def _links(columns: Columns, spec: Spec) -> list[Row]:
 
 
 def _initial(columns: Columns, spec: Spec) -> list[Row]:
-    """Initial-value rows."""
     index, out, right = columns.index, columns.out, columns.right
     rows, masked = [], index.masked("(t < T_init)") if index.orders else ""
     for v in range(spec.V):
@@ -155,7 +153,6 @@ class _PivotCheck:
         out("weakest = lane.to(tl.int64) * 0")
 
     def take(self, rows: list[Row], time: str, there: str) -> None:
-        """Add the finished rows of a time."""
         columns, out, n = self._columns, self._columns.out, self._columns.n
         pivot = "zero"
         for j, row in enumerate(rows):

@@ -20,7 +20,6 @@ class _Prefetch:
         return f"tl.load({where.replace('TIME', f'(b * T + {time})')}, mask={mask}, other=0.0)"
 
     def last(self) -> list[str]:
-        """Prefetched numbers, in the order of their places."""
         return [self._out.new(f"f{k}") for k in range(len(self._places))]
 
     def take(self, following: str) -> list[str]:
@@ -33,7 +32,6 @@ class _Prefetch:
 
 
 def _sign(index: TeamIndex) -> str:
-    """Sign of each lane's unknown under time reversal."""
     return index.sign(f"lane % {index.orders}")
 
 

@@ -41,7 +41,6 @@ class _TriangleRows:
         return " + ".join(parts) or "zero"
 
     def take(self) -> Tile:
-        """Row `j`."""
         for i, block in enumerate(self._blocks):
             for _, k in self._tiles.block(block):
                 self._tiles.out(f"top_{block}{k} = next_{block}{k}")
@@ -84,7 +83,6 @@ class PivotCheck:
             out(f"pivot{k} = zero")
 
     def take(self, top: Tile) -> None:
-        """Add the finished row `j`."""
         out = self._tiles.out
         for block in self._blocks:
             for _, k in self._tiles.own:
@@ -129,7 +127,6 @@ class PivotCheck:
 
 
 def _folded(function: str, values: list[str]) -> str:
-    """Fold values with a binary function."""
     first, *rest = values
     for x in rest:
         first = f"{function}({first}, {x})"
@@ -183,7 +180,6 @@ def _eliminate(
 
 
 def solve_body(out: Source, spec: Spec, form: Shape) -> None:
-    """Elimination from the first time to the last, then substitution."""
     central = spec.reach == 2
     tiles = Tiles(out, spec, form)
     pivots = PivotCheck(tiles, "abc" if central else "bc")

@@ -19,7 +19,6 @@ class _StoredPivotCheck(PivotCheck):
     """Pivot check on the stored rows of a finished time."""
 
     def add_time(self, time: str) -> None:
-        """Add all rows of a time."""
         panels, n = self._tiles, self._tiles.n
         out = panels.out
         out("tl.debug_barrier()")
@@ -51,7 +50,6 @@ def _write(panels: Panels, rows: Iterable[Tile], first: int = 0) -> int:
 
 
 def solve_body(out: Source, spec: Spec) -> None:
-    """Elimination from the first time to the last, then substitution."""
     panels, central = Panels(out, spec), spec.reach == 2
     count = len(panels.own)
     links, ties = list(range(count)), list(range(count, panels.area.groups))
@@ -93,7 +91,6 @@ def _take_batches(panels: Panels, Q: int) -> None:
 
 
 def _take_more(panels: Panels, rows: Iterable[Tile]) -> None:
-    """Add further rows to the triangle of time `t`."""
     groups = list(range(_write(panels, rows)))
     panels.out("tl.debug_barrier()")
     panels.reduce_into(Stage("c", "t", [groups] * len(panels.own)))

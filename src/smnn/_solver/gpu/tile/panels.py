@@ -39,7 +39,6 @@ class Area(NamedTuple):
 
     @property
     def words(self) -> int:
-        """Size in words."""
         return self.groups * ROWS * self.width
 
 
@@ -85,12 +84,10 @@ class Panels(Tiles):
         return len(self.own) * self.before.index(block) + k
 
     def place(self, group: int, chunk: str) -> str:
-        """Address of a tile."""
         rows = f"(row[:, None] + {group * ROWS}) * {self.area.width}"
         return f"work + {rows} + ({chunk} * {LANES} + lane)[None, :]"
 
     def put(self, group: int, tile: Tile) -> None:
-        """Store a tile in working memory."""
         for (block, k), name in tile.items():
             self.out(f"tl.store({self.place(group, str(self.chunk(block, k)))}, {name})")
 
@@ -112,7 +109,6 @@ class Panels(Tiles):
     def _process_panel(
         self, stage: Stage, panel: Panel, groups: list[int], *, followed: bool = True
     ) -> None:
-        """Factor a panel and update the columns after it, if any."""
         out, each = self.out, len(TRAILING)
         with out.subroutine(*(f"normal{g}" for g in groups), "heads", "scales", "swaps", "swapped"):
             self._factor_panel(stage, panel, groups)
@@ -138,7 +134,6 @@ class Panels(Tiles):
         self.out(f"ahead{i} = {self._top(stage, i, '(j + 1)', panel=panel)}")
 
     def _store(self, stage: Stage, i: int, value: str, mask: str) -> None:
-        """Store the updated row of the triangle."""
         where = f"{self.cells(stage.time)} + {self.start('j')} + offset{i}"
         self.out(f"tl.store({where}, {value}, mask={mask})")
         where = f"y_ptr + (b * T + {stage.time}) * {self.n} + j + lane * 0"
@@ -246,7 +241,6 @@ class Panels(Tiles):
                 out(f"tl.store({self.place(g, f'(chunk + {i})')}, tile{i}_{g})")
 
     def _swap_trailing(self, groups: list[int]) -> None:
-        """Swap the rows that were swapped in the panel."""
         out = self.out
         out("swap = tl.gather(swaps, here, 0)")
         masks = {g: out.new(f"row[:, None] + {g * ROWS} == swap[None, :]") for g in groups}

@@ -88,7 +88,6 @@ def governing_rows(tiles: Tiles, first: str, count: int) -> Iterator[Tile]:
 
 
 def initial_rows(tiles: Tiles) -> Iterator[Tile]:
-    """Initial-value rows over `c`."""
     out, spec = tiles.out, tiles.spec
     count = spec.V * spec.m_init
     for g in range(tiles.groups(count)):

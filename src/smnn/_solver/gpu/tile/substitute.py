@@ -50,7 +50,6 @@ def back_body(out: Source, n: int, reach: int, warps: int) -> None:
 
 
 def _column(out: Source, own: list[int], column: str, mask: str) -> list[str]:
-    """Load a column of the factor by chunks of rows; `ROW` in the mask is the row number."""
     return [
         out.new(
             f"tl.load(cells + start{k} + {column}, mask={mask.replace('ROW', f'col{k}')}, other=0.0)"
@@ -60,7 +59,6 @@ def _column(out: Source, own: list[int], column: str, mask: str) -> list[str]:
 
 
 def _subtract(out: Source, own: list[int], column: list[str], x: str) -> None:
-    """Subtract the contribution of an unknown from the right-hand sides."""
     for k, f in zip(own, column, strict=True):
         out(f"z{k} = z{k} - {f} * {x}")
 

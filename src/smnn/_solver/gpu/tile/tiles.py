@@ -45,7 +45,6 @@ def _upper(x: str) -> str:
 
 
 def chunks(block: str, count: int) -> list[Chunk]:
-    """Chunks of a block of `count` columns."""
     return [(block, i) for i in range(-(-count // LANES))]
 
 
@@ -76,11 +75,9 @@ class Tiles:
         return chunks(name, self.n + (name == "c"))
 
     def top(self, blocks: str) -> Tile:
-        """Variables of the pivot row."""
         return {(x, k): f"top_{x}{k}" for block in blocks for x, k in self.block(block)}
 
     def groups(self, count: int) -> int:
-        """Number of tiles for `count` rows."""
         return -(-count // self.form.rows)
 
     def cells(self, time: str) -> str:
@@ -92,7 +89,6 @@ class Tiles:
         return f"({j} * {self.blocks * self.n - 1} - {j} * ({j} - 1) // 2)"
 
     def sums(self, values: dict[Chunk, str]) -> dict[Chunk, str]:
-        """Sums over the rows of a tile."""
         if self.form.warps == 1 or len(values) == 1 or interpreted():
             return {key: self.out.new(f"tl.sum({x}, axis=0)") for key, x in values.items()}
         found = {key: f"sum_{key[0]}{key[1]}" for key in values}
@@ -145,14 +141,12 @@ class Tiles:
         return new
 
     def _added(self, parts: list[Tile]) -> Tile:
-        """Sums over the rows of all tiles."""
         totals = {key: total(self.out, [part[key] for part in parts]) for key in parts[0]}
         return self.sums(totals)
 
     def _largest_first(
         self, top: Tile, rows: list[Tile], pivot: str, tips: list[str], reached: list[Chunk]
     ) -> None:
-        """Swap the top row with the row of the largest entry, if its own is much smaller."""
         numbered = dict(enumerate(tips))
         sizes, most = self.sizes(numbered)
         most = self.out.new(f"tl.max({most}, axis=0)")
