@@ -73,14 +73,9 @@ class Plan(ABC):
         """Solve `M x = g` with a factor, where `M` is the normal matrix."""
 
     def gradients(
-        self,
-        tensors: Sequence[Tensor],
-        y: Tensor,
-        factor: Tensor,
-        gy: Tensor,
-        wanted: Sequence[bool],
-        into: Sequence[Tensor | None] = (),
-    ) -> list[Tensor | None]:
+        self, tensors: Sequence[Tensor], y: Tensor, factor: Tensor, gy: Tensor,
+        wanted: Sequence[bool], into: Sequence[Tensor | None] = (),
+    ) -> list[Tensor | None]:  # fmt: skip
         """Gradients by `c, d, u, s`, and by the weights if `wanted` has seven entries.
 
         Args:

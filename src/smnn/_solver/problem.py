@@ -329,13 +329,9 @@ def make_problem(
         u = _without_noise(u, w_init)
     s = s[..., : T - 1, :] if T == 1 else s
     problem = Problem(
-        c=_flatten(c, batch, (T, Q, V, m)),
-        d=_flatten(d, batch, rows_gov),
-        u=_flatten(u, batch, rows_init),
-        s=_flatten(s, batch, (T - 1, V)),
-        w_gov=_flatten(w_gov, batch, rows_gov),
-        w_init=_flatten(w_init, batch, rows_init),
-        w_smooth=_flatten(w_smooth, batch, rows_smooth),
-        scheme=scheme,
-    )
+        c=_flatten(c, batch, (T, Q, V, m)), d=_flatten(d, batch, rows_gov),
+        u=_flatten(u, batch, rows_init), s=_flatten(s, batch, (T - 1, V)),
+        w_gov=_flatten(w_gov, batch, rows_gov), w_init=_flatten(w_init, batch, rows_init),
+        w_smooth=_flatten(w_smooth, batch, rows_smooth), scheme=scheme,
+    )  # fmt: skip
     return problem, batch

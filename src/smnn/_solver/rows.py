@@ -244,12 +244,9 @@ def residual_tangent(problem: Problem, tangents: Sequence[Tensor | None], y: Ten
 
 
 def row_gradients_tangent(
-    problem: Problem,
-    lam: Tensor,
-    y: Tensor,
-    tangents: Sequence[Tensor | None],
+    problem: Problem, lam: Tensor, y: Tensor, tangents: Sequence[Tensor | None],
     wanted: Sequence[bool],
-) -> tuple[Tensor, ...]:
+) -> tuple[Tensor, ...]:  # fmt: skip
     """How the `row_gradients` that are wanted change along tangents of `lam`, `y` and the seven.
 
     The transpose of the transpose, because forward mode cannot be entered a second time.

@@ -268,12 +268,9 @@ def _vmap_row_gradients(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tupl
 
 
 def _differentiable(
-    op: Any,
-    save: Callable[..., None],
-    backward: Callable[..., Any],
-    jvp: Callable[..., Any],
+    op: Any, save: Callable[..., None], backward: Callable[..., Any], jvp: Callable[..., Any],
     vmap: Callable[..., Any],
-) -> Callable[..., Any]:
+) -> Callable[..., Any]:  # fmt: skip
     """An operator with its derivative, for `torch.compile` and for `torch.func` alike.
 
     The derivative that an operator registers serves ordinary autograd and `torch.compile`, but not

@@ -287,46 +287,43 @@ def subtract_multiple(typingctx, out, o, a, i, b, j, columns):
     return instruction([out, o, a, i, b, j, columns], body)
 
 
-@intrinsic
-def add_product(typingctx, out, o, a, i, b, j):
-    """`out[o] += a[i] b[j]`."""
+def _cellwise(combine):
+    """Intrinsic for `out[o] = combine(a[i], b[j])`."""
 
-    def body(e, out, o, a, i, b, j):
-        e.store(e.fma(e.load(e.at(2)), e.load(e.at(4)), e.load(e.at(0))), e.at(0))
+    @intrinsic
+    def operation(typingctx, out, o, a, i, b, j):
+        def body(e, out, o, a, i, b, j):
+            e.store(combine(e, e.load(e.at(2)), e.load(e.at(4))), e.at(0))
 
-    return instruction([out, o, a, i, b, j], body)
+        return instruction([out, o, a, i, b, j], body)
 
-
-@intrinsic
-def product(typingctx, out, o, a, i, b, j):
-    """`out[o] = a[i] b[j]`."""
-
-    def body(e, out, o, a, i, b, j):
-        e.store(e.b.fmul(e.load(e.at(2)), e.load(e.at(4))), e.at(0))
-
-    return instruction([out, o, a, i, b, j], body)
+    return operation
 
 
-@intrinsic
-def quotient(typingctx, out, o, a, i, b, j):
-    """`out[o] = a[i] / b[j]`."""
-
-    def body(e, out, o, a, i, b, j):
-        e.store(e.b.fdiv(e.load(e.at(2)), e.load(e.at(4))), e.at(0))
-
-    return instruction([out, o, a, i, b, j], body)
+product = _cellwise(lambda e, a, b: e.b.fmul(a, b))
+quotient = _cellwise(lambda e, a, b: e.b.fdiv(a, b))
+add_product = _cellwise(lambda e, a, b: e.fma(a, b, e.load(e.at(0))))
 
 
-@intrinsic
-def copy(typingctx, out, o, a, i, columns):
-    """`out[o + k] = a[i + k]`, from the first column on."""
+def _columnwise(combine):
+    """Intrinsic for `out[o + k] = combine(a[i + k], out[o + k])`, from the first column on."""
 
-    def body(e, out, o, a, i, columns):
-        target, p = e.at(0), e.at(2)
-        with e.each(columns) as loop:
-            e.store(e.load(e.on(p, loop.index)), e.on(target, loop.index))
+    @intrinsic
+    def operation(typingctx, out, o, a, i, columns):
+        def body(e, out, o, a, i, columns):
+            target, p = e.at(0), e.at(2)
+            with e.each(columns) as loop:
+                x, here = e.load(e.on(p, loop.index)), e.on(target, loop.index)
+                e.store(combine(e, x, here), here)
 
-    return instruction([out, o, a, i, columns], body)
+        return instruction([out, o, a, i, columns], body)
+
+    return operation
+
+
+copy = _columnwise(lambda e, x, here: x)
+add = _columnwise(lambda e, x, here: e.b.fadd(e.load(here), x))
+add_squares = _columnwise(lambda e, x, here: e.fma(x, x, e.load(here)))
 
 
 @intrinsic
@@ -339,32 +336,6 @@ def clear(typingctx, out, o, columns):
             e.store(splat(0.0), e.on(target, loop.index))
 
     return instruction([out, o, columns], body)
-
-
-@intrinsic
-def add(typingctx, out, o, a, i, columns):
-    """`out[o + k] += a[i + k]`."""
-
-    def body(e, out, o, a, i, columns):
-        target, p = e.at(0), e.at(2)
-        with e.each(columns) as loop:
-            here = e.on(target, loop.index)
-            e.store(e.b.fadd(e.load(here), e.load(e.on(p, loop.index))), here)
-
-    return instruction([out, o, a, i, columns], body)
-
-
-@intrinsic
-def add_squares(typingctx, out, o, a, i, columns):
-    """`out[o + k] += a[i + k]^2`."""
-
-    def body(e, out, o, a, i, columns):
-        target, p = e.at(0), e.at(2)
-        with e.each(columns) as loop:
-            x, here = e.load(e.on(p, loop.index)), e.on(target, loop.index)
-            e.store(e.fma(x, x, e.load(here)), here)
-
-    return instruction([out, o, a, i, columns], body)
 
 
 @intrinsic

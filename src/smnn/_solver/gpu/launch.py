@@ -101,13 +101,8 @@ class Kernel:
             text = _with_layout(text)
         file = f"<smnn {name} {abs(hash(text)):x}>"
         linecache.cache[file] = (len(text), None, text.splitlines(True), file)
-        scope: dict[str, Any] = {
-            "triton": triton,
-            "tl": tl,
-            "gluon": gluon,
-            "gl": gl,
-            "__name__": __name__,
-        }
+        scope: dict[str, Any] = {"triton": triton, "tl": tl, "gluon": gluon, "gl": gl}
+        scope["__name__"] = __name__
         exec(compile(text, file, "exec"), scope)
         self.name, self.text, self.arguments, self.jit = name, text, arguments, scope[name]
         self._compiled: dict[tuple[int, int], Any] = {}

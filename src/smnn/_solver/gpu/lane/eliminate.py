@@ -168,17 +168,14 @@ def _link_rows(out: Source, spec: Spec) -> list[Row]:
             for j in range(i, m):
                 if spec.varying:
                     where = f"b * k_sb + before * k_st + {v} * k_sv + {i * m + j}"
-                    new = out.new(f"{powers[j]} * tl.load(K_ptr + {where}, mask=linked, other=0.0)")
-                    old = out.new(
-                        f"-{powers[j]} * tl.load(KF_ptr + {where}, mask=linked, other=0.0)"
-                    )
+                    where += ", mask=linked, other=0.0"
+                    new = out.new(f"{powers[j]} * tl.load(K_ptr + {where})")
+                    old = out.new(f"-{powers[j]} * tl.load(KF_ptr + {where})")
                 else:
                     if K[i][j] == 0.0 and KF[i][j] == 0.0:
                         continue
-                    new, old = (
-                        out.new(f"{powers[j]} * {K[i][j]!r}"),
-                        out.new(f"{powers[j]} * {-KF[i][j]!r}"),
-                    )
+                    new = out.new(f"{powers[j]} * {K[i][j]!r}")
+                    old = out.new(f"{powers[j]} * {-KF[i][j]!r}")
                 column = v * m + j
                 if spec.left:
                     row[f"b{column}"] = out.new(f"tl.where(inner, {old}, 0.0)")
@@ -239,15 +236,10 @@ def _central_rows(out: Source, spec: Spec, blocks: Blocks, left: list[Row]) -> N
     k = 2 * n if spec.left else 0
     for v in range(V):
         out("central = here & (t > 1)")
-        first = out.new(
-            f"tl.load(s_ptr + b * s_sb + (now - 2) * s_st + {v} * s_sv, mask=central, other=1.0)"
-        )
-        second = out.new(
-            f"tl.load(s_ptr + b * s_sb + (now - 1) * s_st + {v} * s_sv, mask=central, other=1.0)"
-        )
-        w = out.new(
-            f"tl.load(wt_ptr + b * wt_sb + (now - 2) * wt_st + {v} * wt_sv, mask=central, other=0.0)"
-        )
+        steps = (f"s_ptr + b * s_sb + (now - {ago}) * s_st + {v} * s_sv" for ago in (2, 1))
+        first, second = (out.new(f"tl.load({x}, mask=central, other=1.0)") for x in steps)
+        where = f"wt_ptr + b * wt_sb + (now - 2) * wt_st + {v} * wt_sv"
+        w = out.new(f"tl.load({where}, mask=central, other=0.0)")
         H = out.new(f"{first} + {second}")
         w = central_weight(out, w, H, R)
         early, middle = out.new(f"-{w}"), out.new(f"-{w} * {H}")

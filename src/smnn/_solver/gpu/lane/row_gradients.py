@@ -82,9 +82,8 @@ class RowGradients:
 
     def equation(self, q: int, c: list[str], d: str, y: list[str], lam: list[str]) -> None:
         out, n, Q, (row, here, _, _) = self.out, self.n, self.Q, self.location
-        w = out.new(
-            f"tl.load(wg_ptr + b * wg_sb + t * wg_st + {q} * wg_sq, mask={here}, other=0.0)"
-        )
+        where = f"wg_ptr + b * wg_sb + t * wg_st + {q} * wg_sq"
+        w = out.new(f"tl.load({where}, mask={here}, other=0.0)")
         a = out.new(" + ".join(f"{x} * {z}" for x, z in zip(c, lam, strict=True)))
         rho = out.new(" + ".join(f"{x} * {z}" for x, z in zip(c, y, strict=True)) + f" - {d}")
         wa, wr = out.new(f"{w} * {w} * {a}"), out.new(f"{w} * {w} * {rho}")

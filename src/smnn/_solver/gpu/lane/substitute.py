@@ -81,9 +81,8 @@ def back_body(
     for i, name in enumerate(window):
         if k and i < k:
             out(f"{name} = tl.load(sep_ptr + safe * {k} + {i}) + poison")
-            out(
-                f"tl.store(y_ptr + (b * T + t0 + L - pad - {reach - i // n}) * {n} + {i % n}, {name}, mask=valid)"
-            )
+            where = f"y_ptr + (b * T + t0 + L - pad - {reach - i // n}) * {n} + {i % n}"
+            store(out, where, name)
         else:
             out(f"{name} = zero + poison")
     for i in range(k):

@@ -133,9 +133,8 @@ class _Steps:
             for j in range(i, m):
                 here = out.new(f"({self._order} == {i})[:, None] & (j == {j})[None, :]")
                 for x, sign, mask in ((K, 1.0, new), (KF, -1.0, old)):
-                    found = out.new(
-                        f"tl.where({here} & {mask}, {sign * float(x[i][j])!r}, {found})"
-                    )
+                    value = sign * float(x[i][j])
+                    found = out.new(f"tl.where({here} & {mask}, {value!r}, {found})")
         return found
 
 

@@ -228,9 +228,8 @@ def _reflect(out: Source, form: Form, at: int) -> None:
         out(f"column = lane + {c * LANES}")
         if factor:
             mine = f"(lane * 0 + j < {M})"
-            out(
-                f"tl.store(own_rows + j * {3 * M} + column, top{c}, mask={mine} & (column < {3 * M}))"
-            )
+            mask = f"{mine} & (column < {3 * M})"
+            out(f"tl.store(own_rows + j * {3 * M} + column, top{c}, mask={mask})")
             if c == form.chunks - 1:
                 out(f"tl.store(own_z + j + lane * 0, top{c}, mask={mine} & (column == {3 * M}))")
         if rest:

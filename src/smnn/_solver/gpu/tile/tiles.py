@@ -169,16 +169,9 @@ class Tiles:
 
     @contextmanager
     def swap_rows(
-        self,
-        top: Tile,
-        rows: dict[int, Tile],
-        pivot: str,
-        tips: dict[int, str],
-        reached: list[Chunk],
-        sizes: dict[int, str],
-        most: str,
-        within: str = "",
-    ) -> Iterator[None]:
+        self, top: Tile, rows: dict[int, Tile], pivot: str, tips: dict[int, str],
+        reached: list[Chunk], sizes: dict[int, str], most: str, within: str = "",
+    ) -> Iterator[None]:  # fmt: skip
         """Swap the top row with the row of the largest entry, if its own is much smaller.
 
         The reason is given in `team/columns.py`; smaller rows lose at most the factor `MUCH` in
