@@ -113,19 +113,16 @@ class GpuPlan(Plan):
         wanted: Sequence[bool], into: Sequence[Tensor | None] = (),
     ) -> list[Tensor | None]:  # fmt: skip
         """Gradients in one fused launch where that is faster."""
-        levels = self._levels
-        if (
-            not (levels and (strategy.adjoint_lanes(levels) or strategy.fused_backward(levels)))
-            or not y.shape[0]
-        ):
+        levels, lanes = self._levels, strategy.adjoint_lanes(self._levels)
+        if not (lanes or strategy.fused_backward(levels)) or not y.shape[0]:
             lam = self.adjoint(factor, gy)
             return self.row_gradients(tensors, y, lam, wanted, into)
         scratch = factor.new_empty(self._programs.backward_scratch(levels))
         known = {"g": in_memory(gy), "factor": factor, "scratch": scratch}
-        if strategy.adjoint_lanes(levels):
+        if lanes:
             self._programs.adjoint_program(levels, True)[0].run(known)
             known = {"lam": scratch}
-        return self._rows(self.fit(tensors), y, wanted, into, known, strategy.adjoint_lanes(levels))
+        return self._rows(self.fit(tensors), y, wanted, into, known, lanes)
 
     def row_gradients(
         self, tensors: Sequence[Tensor], y: Tensor, lam: Tensor, wanted: Sequence[bool],
@@ -138,26 +135,20 @@ class GpuPlan(Plan):
         known: dict[str, Tensor], adjoint_lanes: int = 0,
     ) -> list[Tensor | None]:  # fmt: skip
         every = (*wanted, *(7 - len(wanted)) * (False,))
-        none, shapes = y.new_empty(0), [x.shape for x in problem.tensors]
+        shapes = [x.shape for x in problem.tensors]
         room = [*(into or (y.new_empty(x) if w else None for x, w in zip(shapes, wanted)))]
-        out = {
-            name: none.view((0,) * len(shape)) if g is None else g
-            for name, shape, g in zip(
-                strategy.GRADIENTS, shapes, [*room, *[None] * (7 - len(room))], strict=True
-            )
-        }
+        out = {name: y.new_empty((0,) * len(x)) for name, x in zip(strategy.GRADIENTS, shapes)}
+        out |= {name: g for name, g in zip(strategy.GRADIENTS, room) if g is not None}
         if y.shape[0]:
             program = self._row_program(every, adjoint_lanes, alone="lam" in known)
             program.run(self._inputs(problem) | known | out | {"y": y.contiguous()})
         return room
 
     def _row_program(self, wanted: tuple[bool, ...], adjoint_lanes: int, *, alone: bool) -> Any:
+        programs, known = self._programs, (self._spec, self._strides, wanted)
         if alone:
-            shape = self.problem.y_shape
-            return self._programs.rows_program(
-                shape, self._spec, self._strides, wanted, adjoint_lanes
-            )
-        return self._programs.backward_program(self._levels, self._spec, self._strides, wanted)[0]
+            return programs.rows_program(self.problem.y_shape, *known, adjoint_lanes)
+        return programs.backward_program(self._levels, *known)[0]
 
     def out_of_memory(self) -> BackendError:
         """Error with the amount of memory required and the number of samples that fit."""
@@ -200,20 +191,16 @@ class GpuPlan(Plan):
     def _description(self, differentiable: Callable[..., Any]) -> dict[str, Any]:
         device = self.given[0].device if self.given[0].is_cuda else self.problem.w_gov.device
         fixed = {name: x.data_ptr() for name, x in self._constants.items()}
-        levels = self._levels
+        levels, lanes = self._levels, strategy.adjoint_lanes(self._levels)
+        fused = strategy.fused_backward(levels)
         if levels:
             solve, scratch = self._programs.solve_program(levels, self._spec, self._strides)
-            adjoint_lanes, fused = strategy.adjoint_lanes(levels), strategy.fused_backward(levels)
-            adjoint, _ = self._programs.adjoint_program(levels, adjoint_lanes > 0)
-            adjoint_scratch, count = (
-                self._programs.backward_scratch(levels),
-                strategy.ratio_count(levels),
-            )
+            adjoint, _ = self._programs.adjoint_program(levels, lanes > 0)
+            adjoint_scratch = self._programs.backward_scratch(levels)
         else:
             sizes = sizes_of(self.problem)
             solve, scratch = self._reduction.solve_program(sizes, self._strides)
             adjoint, adjoint_scratch = self._reduction.adjoint_program(sizes.shape)
-            adjoint_lanes, fused, count = 0, False, 1
 
         def numbers(program: Any, own: dict[str, str] | None = None) -> list[Any]:
             with torch.cuda.device(device.index):
@@ -224,7 +211,7 @@ class GpuPlan(Plan):
             if which == launcher.ADJOINT:
                 return numbers(adjoint, {"y": "lam"})
             wanted = *(bool(which >> i & 1) for i in range(4)), False, False, False
-            program = self._row_program(wanted, adjoint_lanes, alone=not fused)
+            program = self._row_program(wanted, lanes, alone=not fused)
             unwanted = {g: 0 for g, w in zip(strategy.GRADIENTS, wanted) if not w}
             return numbers(program.bound(fixed | unwanted))
 
@@ -246,8 +233,8 @@ class GpuPlan(Plan):
             "scratch_size": scratch,
             "adjoint_scratch": adjoint_scratch,
             "together": fused,
-            "held": adjoint_lanes > 0,
-            "verdicts": count,
+            "held": lanes > 0,
+            "verdicts": strategy.ratio_count(levels) or 1,
             "program_for": program_for,
             "differentiable": twice,
         }

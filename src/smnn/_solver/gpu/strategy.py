@@ -183,9 +183,10 @@ def fused_backward(levels: tuple[Level, ...]) -> bool:
 
     With many sequences, memory bandwidth is used better with one lane per time.
     """
+    if len(levels) != 1 or levels[0].team or levels[0].reach > 1:
+        return False
     first = levels[0]
-    alone = len(levels) == 1 and not first.team and first.reach == 1
-    return alone and first.n <= LARGEST_FUSED and first.B * first.N * first.n <= MOST_FUSED
+    return first.n <= LARGEST_FUSED and first.B * first.N * first.n <= MOST_FUSED
 
 
 def adjoint_lanes(levels: tuple[Level, ...]) -> int:
@@ -194,7 +195,6 @@ def adjoint_lanes(levels: tuple[Level, ...]) -> int:
     The row gradients read it from there, which saves strided stores into the layout of a solution.
     Zero: the adjoint solution has the layout of a solution.
     """
-    first = levels[0]
-    if len(levels) > 1 or first.team or fused_backward(levels):
+    if len(levels) != 1 or levels[0].team or fused_backward(levels):
         return 0
-    return 2 if first.bidirectional else 1
+    return 2 if levels[0].bidirectional else 1

@@ -305,20 +305,27 @@ def eliminate_body(index: TimeIndex, spec: Spec) -> None:
             left.carry(out, left_rows)
     rows, left_rows = last.rows(), left.rows()
     blocks = [(before_last.rows(), [*a, *b]), (rows, b)] if reach == 2 else [(rows, b)]
+    if spec.left:
+        store_coupling(out, blocks, left_rows, norms, k)
+    else:
+        _store_last_rows(index, spec, blocks, norms)
+
+
+def _store_last_rows(index: TimeIndex, spec: Spec, blocks: Blocks, norms: Norms) -> None:
+    """Finish a whole sequence: at its last times, or where both halves meet."""
+    out, n, reach = index.out, spec.n, spec.reach
     if spec.orders:
+        ((rows, b),) = blocks
         _meet(index, rows, b, norms)
         norms.add(out, rows, [*b, *["-"] * n], f"T // 2 * {n}")
         store_rows(out, rows, [*b, *["-"] * n], 0, "L - 1", [None] * n)
         return
-    if not spec.left:
-        for back, (block, columns) in enumerate(blocks):
-            shift = reach - 1 - back
-            columns = [*columns, *["-"] * ((reach + 1) * n - len(columns))]
-            norms.add(out, block, columns, f"(L - {1 + shift}) * {n}")
-            with out.block(f"if L > {shift}:"):
-                store_rows(out, block, columns, 0, f"L - {1 + shift}", [None] * n)
-        return
-    store_coupling(out, blocks, left_rows, norms, k)
+    for back, (block, columns) in enumerate(blocks):
+        shift = reach - 1 - back
+        columns = [*columns, *["-"] * ((reach + 1) * n - len(columns))]
+        norms.add(out, block, columns, f"(L - {1 + shift}) * {n}")
+        with out.block(f"if L > {shift}:"):
+            store_rows(out, block, columns, 0, f"L - {1 + shift}", [None] * n)
 
 
 def _meet(index: TimeIndex, rows: list[Row], columns: list[str], norms: Norms) -> None:

@@ -253,6 +253,39 @@ def _meet(columns: Columns, m: int, rows: list[Row]) -> list[str | None]:
     return [reflect(columns, rows[j], others, j) for j in range(columns.n)]
 
 
+def _insert_initial(columns: Columns, spec: Spec, rows: list[Row]) -> list[Row]:
+    """Add the initial-value rows to the triangle over the new time."""
+    early, support = Rows(columns, "early", spec.n), {*range(columns.newest, columns.right + 1)}
+    early.carry([row.chunks for row in rows])
+    with columns.out.block(f"if {columns.index.may_be_initial()}:"):
+        inside = early.rows(support)
+        _insert(columns, inside, _initial(columns, spec))
+        early.carry([row.chunks for row in inside])
+    return early.rows(support)
+
+
+def _store_last_rows(
+    columns: Columns, spec: Spec, last: Rows, prior: Rows, pivots: _PivotCheck
+) -> None:
+    """Finish a sequence: at its last times, or where both halves meet."""
+    n, reach, blocks = spec.n, spec.reach, spec.reach + 1
+    if columns.index.orders:
+        rows = last.rows({*columns.block(reach - 1), columns.right})
+        inverse = _meet(columns, spec.m, rows)
+        pivots.meet()
+        pivots.take(rows, "(T // 2)", "(lane >= 0)")
+        _store(columns, blocks, rows, inverse, "(T // 2)", "(p == 0)")
+    else:
+        rest = [last.rows(set())] if reach == 1 else [prior.rows(set()), last.rows(set())]
+        for back, rows in enumerate(rest):
+            if back:  # its columns are those of the second block
+                rows = [Row(columns.moved(row.chunks), set()) for row in rows]
+            time = f"(L - {len(rest) - back})"
+            there = f"(lane * 0 + {time} >= 0)"
+            pivots.take(rows, time, there)
+            _store(columns, blocks, rows, [None] * n, time, there)
+
+
 def solve_body(out: Source, spec: Spec, team: int) -> None:
     """Elimination from the first to the last time, or from both ends; then substitution."""
     n, reach, blocks = spec.n, spec.reach, spec.reach + 1
@@ -283,13 +316,7 @@ def solve_body(out: Source, spec: Spec, team: int) -> None:
         for some in more:  # at most as many equations at a time as unknowns
             _insert(columns, new, _governing(columns, spec, some))
         if spec.m_init:
-            early = Rows(columns, "early", n)
-            early.carry([row.chunks for row in new])
-            with out.block(f"if {index.may_be_initial()}:"):
-                inside = early.rows({*range(columns.newest, right + 1)})
-                _insert(columns, inside, _initial(columns, spec))
-                early.carry([row.chunks for row in inside])
-            new = early.rows({*range(columns.newest, right + 1)})
+            new = _insert_initial(columns, spec, new)
         if reach == 2:
             oldest = prior.rows({*columns.block(0), *columns.block(1), right})
             central = _central(columns, spec)
@@ -301,21 +328,7 @@ def solve_body(out: Source, spec: Spec, team: int) -> None:
             _store(columns, blocks, oldest, inverse, "(t - 2)", "(times > 1)")
             prior.carry([columns.moved(row.chunks) for row in old])
         last.carry([columns.moved(row.chunks) for row in new])
-    if index.orders:
-        rows = last.rows({*old_block, right})
-        inverse = _meet(columns, spec.m, rows)
-        pivots.meet()
-        pivots.take(rows, "(T // 2)", "(lane >= 0)")
-        _store(columns, blocks, rows, inverse, "(T // 2)", "(p == 0)")
-    else:
-        rest = [last.rows(set())] if reach == 1 else [prior.rows(set()), last.rows(set())]
-        for back, rows in enumerate(rest):
-            if back:  # its columns are those of the second block
-                rows = [Row(columns.moved(row.chunks), set()) for row in rows]
-            time = f"(L - {len(rest) - back})"
-            there = f"(lane * 0 + {time} >= 0)"
-            pivots.take(rows, time, there)
-            _store(columns, blocks, rows, [None] * n, time, there)
+    _store_last_rows(columns, spec, last, prior, pivots)
     pivots.store()
     poison(out)
     out("tl.debug_barrier()")
