@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from smnn._solver.diagnostics import Diagnostics
 
 LARGEST_CACHE = 512
-ORDINARY = (Tensor, torch.nn.Parameter)
-"""Types of tensors whose memory holds their values."""
+ORDINARY = (Tensor, torch.nn.Parameter)  # Types of tensors whose memory holds their values
 
 
 class Solved(NamedTuple):
@@ -234,12 +233,9 @@ _plans: OrderedDict[Layout, Plan | None] = OrderedDict()
 
 
 def plan_for(
-    tensors: Sequence[Tensor],
-    weights: tuple[Weight, Weight, Weight],
-    scheme: str,
-    n_steps: int | None,
-    backend: str,
-) -> Plan | None:
+    tensors: Sequence[Tensor], weights: tuple[Weight, Weight, Weight], scheme: str,
+    n_steps: int | None, backend: str,
+) -> Plan | None:  # fmt: skip
     """The plan for tensors of this layout, made on the first call; `None` if there can be none.
 
     Tensors that have to be converted or rearranged first, and weights that are tensors, go without.

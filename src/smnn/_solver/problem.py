@@ -164,15 +164,9 @@ def _without_noise(x: Tensor, w: Tensor) -> Tensor:
 
 
 def fit(
-    name: str,
-    x: Tensor,
-    batch: tuple[int, ...],
-    tail: tuple[int, ...],
-    dtype: torch.dtype,
-    device: torch.device,
-    *,
-    time: int,
-) -> Tensor:
+    name: str, x: Tensor, batch: tuple[int, ...], tail: tuple[int, ...], dtype: torch.dtype,
+    device: torch.device, *, time: int,
+) -> Tensor:  # fmt: skip
     """Check a right-hand side against a known problem and bring it to its form.
 
     Args:

@@ -7,6 +7,7 @@ import itertools
 import math
 from collections.abc import Callable
 
+from smnn._solver.gpu import strategy
 from smnn._solver.gpu.emit import Source, poison, status_code
 from smnn._solver.gpu.lane.chain import chain_body
 from smnn._solver.gpu.lane.eliminate import Spec, eliminate_body, store_pivot_ratio
@@ -15,20 +16,7 @@ from smnn._solver.gpu.lane.row_gradients import TENSORS, TILE, rows_body, variab
 from smnn._solver.gpu.lane.substitute import back_body, forward_body
 from smnn._solver.gpu.lane.time_index import TimeIndex
 from smnn._solver.gpu.launch import Kernel, Launch, Program, Slot, kernel_from, slots_of
-from smnn._solver.gpu.strategy import (
-    GRADIENTS,
-    INPUT_ARGUMENTS,
-    INPUTS,
-    LARGEST_ROW_IN_A_LANE,
-    MIN_LEVELS,
-    SIZE_ARGUMENTS,
-    VARYING_ARGUMENTS,
-    Level,
-    Scratch,
-    fused_backward,
-    stride_arguments,
-    strides_of,
-)
+from smnn._solver.gpu.strategy import Level, Scratch, stride_arguments
 from smnn._solver.gpu.team.eliminate import solve_body as wide_solve_body
 from smnn._solver.gpu.team.substitute import adjoint_body as wide_adjoint_body
 from smnn._solver.gpu.tile import panels, tiles
@@ -40,8 +28,8 @@ from smnn._solver.gpu.tile.substitute import adjoint_body as large_adjoint_body
 # ---------------------------------------------------------------- kernels
 
 _ROW_ARGUMENTS = [
-    "y_ptr", *(a for a in INPUT_ARGUMENTS if not a.startswith(("scale", "wt"))),
-    "ws_ptr", *strides_of("ws", "btvr"), *(f"g{name}_ptr" for name in TENSORS),
+    "y_ptr", *(a for a in strategy.INPUT_ARGUMENTS if not a.startswith(("scale", "wt"))),
+    "ws_ptr", *strategy.strides_of("ws", "btvr"), *(f"g{name}_ptr" for name in TENSORS),
 ]  # fmt: skip
 """Arguments of the row gradients besides sizes and the adjoint solution."""
 
@@ -59,7 +47,7 @@ def _store_status(index: TimeIndex) -> None:
 
 
 def _inputs(varying: bool) -> list[str]:
-    return [*INPUT_ARGUMENTS, *(VARYING_ARGUMENTS if varying else [])]
+    return [*strategy.INPUT_ARGUMENTS, *(strategy.VARYING_ARGUMENTS if varying else [])]
 
 
 @functools.cache
@@ -69,7 +57,7 @@ def solve_kernel(spec: Spec) -> Kernel:
     index = TimeIndex(out, spec.orders)
     eliminate_body(index, spec)
     store_pivot_ratio(index)
-    arguments = [*SIZE_ARGUMENTS, *_inputs(spec.varying), "factor_ptr", "z_ptr"]
+    arguments = [*strategy.SIZE_ARGUMENTS, *_inputs(spec.varying), "factor_ptr", "z_ptr"]
     if spec.left:
         return Kernel("eliminate_pieces", out, [*arguments, "coupling_ptr", *_STATUS_ARGUMENTS[:2]])
     poison(out)
@@ -87,7 +75,7 @@ def chain_kernel(k: int, left: bool, depth: int) -> Kernel:
     chain_body(out, k, left=left, depth=depth)
     store_pivot_ratio(index)
     arguments = [
-        *SIZE_ARGUMENTS, "in_ptr", "n0", *(f"{x}{i}" for i in range(depth) for x in "NP"),
+        *strategy.SIZE_ARGUMENTS, "in_ptr", "n0", *(f"{x}{i}" for i in range(depth) for x in "NP"),
         "factor_ptr", "z_ptr", "rcond_ptr", "weakest_ptr", "rcond_below_ptr", "weakest_below_ptr",
     ]  # fmt: skip
     if left:
@@ -103,7 +91,7 @@ def back_kernel(n: int, reach: int, k: int, report: bool) -> Kernel:
     """Back substitution in pieces; with `report`, also NaN and status of failed sequences."""
     out = Source()
     index = TimeIndex(out)
-    arguments = [*SIZE_ARGUMENTS, "factor_ptr", "z_ptr", "sep_ptr", "y_ptr"]
+    arguments = [*strategy.SIZE_ARGUMENTS, "factor_ptr", "z_ptr", "sep_ptr", "y_ptr"]
     if report:
         out("ratio = tl.load(rcond_ptr + b)")
         out("bad_step = ratio < 0.0")
@@ -126,7 +114,7 @@ def adjoint_kernel(
     out = Source()
     index = TimeIndex(out, orders)
     forward_body(index, n, reach, k, paired=paired)
-    arguments = [*SIZE_ARGUMENTS, "factor_ptr", "z_ptr", "g_ptr"]
+    arguments = [*strategy.SIZE_ARGUMENTS, "factor_ptr", "z_ptr", "g_ptr"]
     if k:
         return Kernel("forward_pieces", out, [*arguments, "sep_ptr"])
     out("poison = zero")
@@ -148,7 +136,7 @@ def backward_kernel(
     out("poison = zero")
     out("tl.debug_barrier()")
     back_body(index, V * m, 1, 0, FusedRowGradients(index, V, m, Q, m_init, scheme, wanted))
-    arguments = [*SIZE_ARGUMENTS, "factor_ptr", "z_ptr", "g_ptr", *_ROW_ARGUMENTS]
+    arguments = [*strategy.SIZE_ARGUMENTS, "factor_ptr", "z_ptr", "g_ptr", *_ROW_ARGUMENTS]
     return Kernel("backward_whole", out, arguments)
 
 
@@ -271,13 +259,13 @@ def _whole_solve(
 def solve_program(levels, spec, strides):  # type: ignore[no-untyped-def]
     """Launches of a solve, and the length of their scratch memory."""
     first, memory = levels[0], _Memory(levels)
-    inputs = slots_of(*(name for name, _ in INPUTS)) | stride_arguments(strides)
+    inputs = slots_of(*(name for name, _ in strategy.INPUTS)) | stride_arguments(strides)
     if first.P == 1:
         return Program([_whole_solve(first, spec, memory, inputs)]), memory.scratch.size
     coupling = memory.take(first.coupling_size)
     values = memory.arguments(0) | memory.ratios(0) | inputs | {"coupling_ptr": coupling}
     launches = [Launch(solve_kernel(spec), first.lanes, first.width, values)]
-    known = max(len(levels) - 1, MIN_LEVELS)
+    known = max(len(levels) - 1, strategy.MIN_LEVELS)
     # Unused levels have one node per node of the level above.
     cuts = {"n0": first.n} | {f"{letter}{i}": 1 for i in range(known) for letter in "NP"}
     for depth, level in enumerate(levels[1:], 1):
@@ -321,7 +309,9 @@ def adjoint_program(levels, in_place=False):  # type: ignore[no-untyped-def]
 
 def backward_scratch(levels: tuple[Level, ...]) -> int:
     """Length of the scratch memory of a backward pass."""
-    scratch: int = levels[0].z_size if fused_backward(levels) else adjoint_program(levels)[1]
+    scratch: int = (
+        levels[0].z_size if strategy.fused_backward(levels) else adjoint_program(levels)[1]
+    )
     return scratch
 
 
@@ -337,7 +327,9 @@ def backward_program(levels, spec, strides, wanted):  # type: ignore[no-untyped-
 
 
 def _row_arguments(strides):  # type: ignore[no-untyped-def]
-    return stride_arguments(strides) | slots_of(*(name for name, _ in INPUTS), "y", *GRADIENTS)
+    return stride_arguments(strides) | slots_of(
+        *(name for name, _ in strategy.INPUTS), "y", *strategy.GRADIENTS
+    )
 
 
 @functools.lru_cache(maxsize=256)
@@ -345,7 +337,7 @@ def rows_program(shape, spec, strides, wanted, adjoint_lanes=0):  # type: ignore
     """Launches of the row gradients; `adjoint_lanes`: see `strategy.adjoint_lanes`."""
     B, T, V, m = shape
     values = _row_arguments(strides) | {"B": B, "T": T, "lam_ptr": Slot("lam")}
-    if V * m <= LARGEST_ROW_IN_A_LANE:
+    if V * m <= strategy.LARGEST_ROW_IN_A_LANE:
         kernel = rows_kernel(V, m, spec.Q, spec.m_init, spec.scheme, wanted, adjoint_lanes)
         lanes = -(-B // TILE[0]) * -(-T // TILE[1]) * math.prod(TILE) if adjoint_lanes else B * T
         return Program([Launch(kernel, lanes, 128, values)])

@@ -150,14 +150,9 @@ def _triangle(tiles: Tiles, rows: list[Tile], *, further: bool = False) -> None:
 
 
 def _eliminate(
-    tiles: Tiles,
-    rows: list[Tile],
-    links: list[Tile],
-    pivots: PivotCheck,
-    blocks: str,
-    *,
+    tiles: Tiles, rows: list[Tile], links: list[Tile], pivots: PivotCheck, blocks: str, *,
     final: bool,
-) -> None:
+) -> None:  # fmt: skip
     """Reflect rows into the triangle of an earlier time, that of the first block."""
     first = blocks[0]
     time = f"(t - {len(blocks) - 1})"

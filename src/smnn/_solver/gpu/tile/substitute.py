@@ -50,11 +50,10 @@ def back_body(out: Source, n: int, reach: int, warps: int) -> None:
 
 
 def _column(out: Source, own: list[int], column: str, mask: str) -> list[str]:
+    masks = {k: mask.replace("ROW", f"col{k}") for k in own}
     return [
-        out.new(
-            f"tl.load(cells + start{k} + {column}, mask={mask.replace('ROW', f'col{k}')}, other=0.0)"
-        )
-        for k in own
+        out.new(f"tl.load(cells + start{k} + {column}, mask={x}, other=0.0)")
+        for k, x in masks.items()
     ]
 
 
@@ -116,10 +115,8 @@ def adjoint_body(out: Source, n: int, reach: int) -> None:
             count = min(LANES, n - p * LANES)
             reached = [(r, k) for r, k in keys if r or k >= p]
             changed = [f"z{p}", *(f"load{r}_{k}" for r, k in reached)]
-            with (
-                out.block(f"for group in range(0, {-(-count // batch)}):"),
-                out.subroutine(*changed),
-            ):
+            groups = -(-count // batch)
+            with out.block(f"for group in range(0, {groups}):"), out.subroutine(*changed):
                 rows = []
                 for i in range(batch):
                     out(f"j = group * {batch} + {p * LANES + i} + b * 0")
@@ -128,9 +125,8 @@ def adjoint_body(out: Source, n: int, reach: int) -> None:
                     for r, k in reached:
                         mask = f"(col{k} < {n}) & (lane * 0 + j < {n})"
                         mask += "" if r else f" & (col{k} >= j)"
-                        row.append(
-                            out.new(f"tl.load(start + {r * n} + col{k}, mask={mask}, other=0.0)")
-                        )
+                        where = f"start + {r * n} + col{k}"
+                        row.append(out.new(f"tl.load({where}, mask={mask}, other=0.0)"))
                     rows.append(row)
                 for i, row in enumerate(rows):
                     at = f"(lane * 0 + group * {batch} + {i})"
