@@ -84,17 +84,17 @@ def solve(
         n_steps: Number of times `T`, needed when `c`, `d` and `s` are all constant in time.
         backend: `"auto"` or a name in `available_backends()`.
         check: Raise if a sample has no unique finite solution. On a GPU this waits for the
-            device; use `solve_ex` to avoid it. Where there are fewer initial values than the
-            equations have derivatives, their condition number is looked at as well, which takes
-            a few times as long as the solution.
-        keep_factor: Keep the factor for the derivative. `False` computes it again there, for a part
-            of the batch at a time: less memory, more time.
+            device; use `solve_ex` to avoid it. If there are fewer initial values than derivatives
+            in the equations, the condition number is checked too, which takes a few times as
+            long as the solution.
+        keep_factor: Keep the factor for the derivative. `False` recomputes it in the backward
+            pass, for a part of the batch at a time: less memory, more time.
 
     Returns:
         `y (*B, T, V, R+1)`: the trajectories with their derivatives.
 
     Raises:
-        ShapeError: An argument does not fit; says what was got and what was expected.
+        ShapeError: An argument has the wrong shape; the message gives actual and expected shape.
         SolveError: A sample is singular or not finite; names it and the likely cause.
         BackendError: The backend cannot be used.
 
@@ -270,7 +270,7 @@ def _with_batch(x: Tensor, batch: tuple[int, ...]) -> Tensor:
 
 
 class Factorization:
-    """A left-hand side, factorized, to be solved for many right-hand sides. See `factorize`."""
+    """A factorized left-hand side, to be solved for many right-hand sides. See `factorize`."""
 
     def __init__(
         self,
@@ -333,7 +333,7 @@ class Factorization:
     def _many(self, d: Tensor, u: Tensor) -> tuple[tuple[int, ...] | None, Tensor, Tensor]:
         """The axes in front of the batch, merged into one in both; `None` if there are none."""
         if not (isinstance(d, Tensor) and isinstance(u, Tensor)):
-            return None, d, u  # `fit` says what is wrong
+            return None, d, u  # `fit` raises the error
         nb = len(self._batch)
         front_d = tuple(d.shape[: max(d.ndim - nb - 2, 0)])
         front_u = tuple(u.shape[: max(u.ndim - nb - 3, 0)])

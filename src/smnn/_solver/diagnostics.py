@@ -136,7 +136,7 @@ def diagnosed(
 def final_status(
     plan: Plan, problem: Problem, factor: Tensor, status: Tensor, rcond: Tensor, weakest: Tensor
 ) -> Tensor:
-    """The status with doubtful samples judged by their smallest singular value; synchronizes."""
+    """Status, with doubtful samples checked by their smallest singular value; synchronizes."""
     if plan.status_is_final:
         return status
     doubtful = (status == OK) & (rcond < DOUBTFUL_PIVOT)

@@ -132,7 +132,7 @@ class Backend(ABC):
         """Why the backend cannot be used, or `None`.
 
         Args:
-            device: Where the tensors are; `None` asks about this process only.
+            device: Where the tensors are; `None` checks this process only.
             n: Unknowns per time, `V (R+1)`.
         """
 
@@ -202,7 +202,7 @@ def choose_backend(name: str, device: torch.device, n: int) -> Backend:
     """The requested backend, or for `"auto"` the first that takes blocks of `n` unknowns.
 
     Raises:
-        BackendError: The backend cannot be used; gives the reason.
+        BackendError: The backend cannot be used; the message gives the reason.
     """
     candidates = list(_BACKENDS.values()) if name == "auto" else [backend_named(name)]
     reasons = []

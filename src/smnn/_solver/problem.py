@@ -219,7 +219,7 @@ def with_orders(c: Tensor, order: int | None) -> Tensor:
         TypeError: `order` is not an integer.
     """
     if order is None or not isinstance(c, Tensor) or c.ndim < 4:
-        return c  # `make_problem` reports what is wrong with `c`
+        return c  # `make_problem` reports errors in `c`
     if not isinstance(order, int):
         raise TypeError(f"order: got {order!r}; expected an integer, or None.")
     m = c.shape[-1]
@@ -246,7 +246,7 @@ def make_problem(
     """Check every argument and return the problem with its batch shape.
 
     Raises:
-        ShapeError: With what was got, what was expected and what to do.
+        ShapeError: An argument has the wrong shape; the message suggests a correction.
         TypeError: If an argument is not a tensor.
     """
     _require_tensors({"c": c, "d": d, "u": u, "s": s})

@@ -227,10 +227,10 @@ def row_gradients(problem: Problem, lam: Tensor, y: Tensor) -> tuple[Tensor, ...
 
 
 def residual_tangent(problem: Problem, tangents: Sequence[Tensor | None], y: Tensor) -> Tensor:
-    r"""How `normal_residual` at fixed `y` changes along tangents of the seven tensors.
+    r"""Tangent of `normal_residual` at fixed `y` from tangents of the seven tensors.
 
     It is $r$ in $J = -\lambda \cdot r$, and `row_gradients` is linear in $\lambda$: the gradient by
-    $\lambda$ of its product with the tangents is what is wanted. `None` is a tangent of zeros.
+    $\lambda$ of its product with the tangents is the result. `None` is a tangent of zeros.
     """
 
     def product(lam: Tensor) -> Tensor:
@@ -247,7 +247,7 @@ def row_gradients_tangent(
     problem: Problem, lam: Tensor, y: Tensor, tangents: Sequence[Tensor | None],
     wanted: Sequence[bool],
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """How the `row_gradients` that are wanted change along tangents of `lam`, `y` and the seven.
+    """Tangents of the requested `row_gradients` from tangents of `lam`, `y` and the seven tensors.
 
     The transpose of the transpose, because forward mode cannot be entered a second time.
     """

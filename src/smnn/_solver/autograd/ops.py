@@ -79,7 +79,7 @@ def row_gradients_op(
     lam: Tensor, y: Tensor, c: Tensor, d: Tensor, u: Tensor, s: Tensor, w_gov: Tensor,
     w_init: Tensor, w_smooth: Tensor, scheme: str, backend: str, wanted: Sequence[bool],
 ) -> Seven:  # fmt: skip
-    """`-dJ` by `c, d, u, s` and the weights; empty where not wanted."""
+    """`-dJ` by `c, d, u, s` and the weights; empty where not requested."""
     problem = Problem(c, d, u, s, w_gov, w_init, w_smooth, scheme)
     out = backend_named(backend).row_gradients(problem, lam, y, list(wanted))
     # Outputs must not share memory, not even empty ones.
@@ -264,7 +264,7 @@ def _vmap_row_gradients(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tupl
     return parts, tuple(0 if w else None for w in wanted)
 
 
-# ---------------------------------------------------------------- putting it together
+# ---------------------------------------------------------------- registration
 
 
 def _differentiable(

@@ -72,7 +72,7 @@ def back_body(
 ) -> None:  # fmt: skip
     """Solve `R y = z` from the last time to the first, with known separators.
 
-    `poison` is NaN or 0. The solution is stored, or used for row gradients (`together`), or
+    `poison` is NaN or 0. The solution is stored, or used for row gradients (`fused`), or
     replaces `z` (`in_place`).
     """
     out = index.out
