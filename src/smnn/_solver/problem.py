@@ -164,15 +164,9 @@ def _without_noise(x: Tensor, w: Tensor) -> Tensor:
 
 
 def fit(
-    name: str,
-    x: Tensor,
-    batch: tuple[int, ...],
-    tail: tuple[int, ...],
-    dtype: torch.dtype,
-    device: torch.device,
-    *,
-    time: int,
-) -> Tensor:
+    name: str, x: Tensor, batch: tuple[int, ...], tail: tuple[int, ...], dtype: torch.dtype,
+    device: torch.device, *, time: int,
+) -> Tensor:  # fmt: skip
     """Check a right-hand side against a known problem and bring it to its form.
 
     Args:
@@ -225,7 +219,7 @@ def with_orders(c: Tensor, order: int | None) -> Tensor:
         TypeError: `order` is not an integer.
     """
     if order is None or not isinstance(c, Tensor) or c.ndim < 4:
-        return c  # `make_problem` reports what is wrong with `c`
+        return c  # `make_problem` reports errors in `c`
     if not isinstance(order, int):
         raise TypeError(f"order: got {order!r}; expected an integer, or None.")
     m = c.shape[-1]
@@ -252,7 +246,7 @@ def make_problem(
     """Check every argument and return the problem with its batch shape.
 
     Raises:
-        ShapeError: With what was got, what was expected and what to do.
+        ShapeError: An argument has the wrong shape; the message suggests a correction.
         TypeError: If an argument is not a tensor.
     """
     _require_tensors({"c": c, "d": d, "u": u, "s": s})
@@ -329,13 +323,9 @@ def make_problem(
         u = _without_noise(u, w_init)
     s = s[..., : T - 1, :] if T == 1 else s
     problem = Problem(
-        c=_flatten(c, batch, (T, Q, V, m)),
-        d=_flatten(d, batch, rows_gov),
-        u=_flatten(u, batch, rows_init),
-        s=_flatten(s, batch, (T - 1, V)),
-        w_gov=_flatten(w_gov, batch, rows_gov),
-        w_init=_flatten(w_init, batch, rows_init),
-        w_smooth=_flatten(w_smooth, batch, rows_smooth),
-        scheme=scheme,
-    )
+        c=_flatten(c, batch, (T, Q, V, m)), d=_flatten(d, batch, rows_gov),
+        u=_flatten(u, batch, rows_init), s=_flatten(s, batch, (T - 1, V)),
+        w_gov=_flatten(w_gov, batch, rows_gov), w_init=_flatten(w_init, batch, rows_init),
+        w_smooth=_flatten(w_smooth, batch, rows_smooth), scheme=scheme,
+    )  # fmt: skip
     return problem, batch

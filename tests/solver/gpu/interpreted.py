@@ -98,7 +98,7 @@ def relative(a: Tensor, b: Tensor) -> float:
 def eliminated(levels: tuple[plans.Level, ...]) -> list[int]:
     """Times in the order in which they go: inside of pieces first, then what is between them."""
     first = levels[0]
-    if first.twin:
+    if first.bidirectional:
         T = first.N
         return [*range(T // 2), *range(T - 1, T // 2, -1), T // 2]
     nodes, order = [[t] for t in range(first.N)], []
@@ -164,7 +164,7 @@ def compare(scheme: str, case: tuple) -> dict[str, object]:
     mine = gpu.row_gradients(problem, z, theirs.y, wanted)
     other = judge.row_gradients(problem, z, theirs.y, wanted)
     both = mine
-    if pieces != gpu_backend.REDUCED and plans.together(levels_of(problem, pieces)):
+    if pieces != gpu_backend.REDUCED and plans.fused_backward(levels_of(problem, pieces)):
         both = gpu.plan(problem, pieces).gradients(problem.tensors, ours.y, ours.factor, g, wanted)
     found = ours.diagnostics.tensors()
     return {
@@ -309,7 +309,7 @@ def refined(name: str) -> list[float]:
     new, y = problem.c.new_empty, torch.randn(problem.y_shape, dtype=torch.float64)
     tensors |= {"link": new((N + 1) * B * sizes.slots * (2 * M + 2)), "y": y.clone()}
     tensors |= {"local": new(N * B * sizes.own * (M + 2)), "z": new(N * B * M)}
-    tensors |= {name: new(size) for name, size in reduction.finishing(sizes.shape).items()}
+    tensors |= {name: new(size) for name, size in reduction.final_sizes(sizes.shape).items()}
     names = "status", "rcond", "weakest"
     tensors |= {
         "factor": right.factor,

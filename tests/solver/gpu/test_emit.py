@@ -23,12 +23,12 @@ def ran(out: Source, **given: Any) -> dict[str, Any]:
 def test_lines_apart_are_given_what_they_use_and_give_what_is_asked_for() -> None:
     out = Source()
     out("total = start")
-    with out.block("for i in range(0, 4):"), out.apart("total", "last"):
+    with out.block("for i in range(0, 4):"), out.subroutine("total", "last"):
         out("step = i * factor")
         with out.block("if step > 3:"):
             out("total += step")
         out(f"last = {out.new('step + total')}")
-    with out.apart():
+    with out.subroutine():
         out("seen['total'] = total")
         out("seen['last'] = last")
     assert ran(out, start=5, factor=2) == {"total": 15, "last": 21}
@@ -37,9 +37,9 @@ def test_lines_apart_are_given_what_they_use_and_give_what_is_asked_for() -> Non
 def test_parts_within_parts() -> None:
     out = Source()
     x = out.new("start + 1")
-    with out.apart("y"):
+    with out.subroutine("y"):
         out(f"y = {out.new(f'{x} * 2')}")
-        with out.apart("y"):
+        with out.subroutine("y"):
             out(f"y = {out.new(f'y + {x}')}")
     out("seen['y'] = y")
     assert ran(out, start=1) == {"y": 6}
@@ -50,9 +50,9 @@ def test_the_same_lines_elsewhere_are_the_same_function() -> None:
     out("y = start")
     for _ in range(2):
         out.new("y * 3")  # names outside do not matter
-        with out.apart("y"):
+        with out.subroutine("y"):
             out(f"y = {out.new('y * 2')}")
-    with out.apart("y"):
+    with out.subroutine("y"):
         out(f"y = {out.new('y * 5')}")
     out("seen['y'] = y")
     assert ran(out, start=1) == {"y": 20}

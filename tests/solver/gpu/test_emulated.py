@@ -66,7 +66,7 @@ def _small(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> I
     if name.startswith("panels"):
         monkeypatch.setattr(plans, "LARGEST_IN_REGISTERS", 32)
     if name.startswith("reduction"):
-        monkeypatch.setattr(gpu_backend, "_few", lambda *sizes: True)
+        monkeypatch.setattr(gpu_backend, "_reduction_is_faster", lambda *sizes: True)
     if name.endswith("products of matrices"):
         monkeypatch.setattr(reduction, "MANY", 0)
         monkeypatch.setattr(reduction, "ROOM", 1)

@@ -28,20 +28,9 @@ Seven = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 
 @torch.library.custom_op("smnn::solve", mutates_args=())
 def solve_op(
-    c: Tensor,
-    d: Tensor,
-    u: Tensor,
-    s: Tensor,
-    w_gov: Tensor,
-    w_init: Tensor,
-    w_smooth: Tensor,
-    scheme: str,
-    backend: str,
-    pieces: int,
-    size: int,
-    check: bool,
-    batch: Sequence[int],
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    c: Tensor, d: Tensor, u: Tensor, s: Tensor, w_gov: Tensor, w_init: Tensor, w_smooth: Tensor,
+    scheme: str, backend: str, pieces: int, size: int, check: bool, batch: Sequence[int],
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """`y`, the factor, `status`, `rcond` and `weakest` per sample.
 
     `size` is the length of the factor, 0 if it is not to be kept. It is an argument, though it
@@ -69,17 +58,9 @@ def _(c, d, u, s, w_gov, w_init, w_smooth, scheme, backend, pieces, size, check,
 
 @torch.library.custom_op("smnn::adjoint", mutates_args=())
 def adjoint_op(
-    g: Tensor,
-    factor: Tensor,
-    c: Tensor,
-    s: Tensor,
-    w_gov: Tensor,
-    w_init: Tensor,
-    w_smooth: Tensor,
-    scheme: str,
-    backend: str,
-    pieces: int,
-) -> Tensor:
+    g: Tensor, factor: Tensor, c: Tensor, s: Tensor, w_gov: Tensor, w_init: Tensor,
+    w_smooth: Tensor, scheme: str, backend: str, pieces: int,
+) -> Tensor:  # fmt: skip
     """Solve `M x = g`. An empty factor is computed again."""
     problem = _homogeneous(c, s, w_gov, w_init, w_smooth, scheme)
     plan = backend_named(backend).plan(problem, pieces)
@@ -95,20 +76,10 @@ def _(g, factor, c, s, w_gov, w_init, w_smooth, scheme, backend, pieces):  # typ
 
 @torch.library.custom_op("smnn::row_gradients", mutates_args=())
 def row_gradients_op(
-    lam: Tensor,
-    y: Tensor,
-    c: Tensor,
-    d: Tensor,
-    u: Tensor,
-    s: Tensor,
-    w_gov: Tensor,
-    w_init: Tensor,
-    w_smooth: Tensor,
-    scheme: str,
-    backend: str,
-    wanted: Sequence[bool],
-) -> Seven:
-    """`-dJ` by `c, d, u, s` and the weights; empty where not wanted."""
+    lam: Tensor, y: Tensor, c: Tensor, d: Tensor, u: Tensor, s: Tensor, w_gov: Tensor,
+    w_init: Tensor, w_smooth: Tensor, scheme: str, backend: str, wanted: Sequence[bool],
+) -> Seven:  # fmt: skip
+    """`-dJ` by `c, d, u, s` and the weights; empty where not requested."""
     problem = Problem(c, d, u, s, w_gov, w_init, w_smooth, scheme)
     out = backend_named(backend).row_gradients(problem, lam, y, list(wanted))
     # Outputs must not share memory, not even empty ones.
@@ -146,14 +117,9 @@ def _save_solve(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -
 
 
 def differentiable_backward(
-    gy: Tensor,
-    y: Tensor,
-    factor: Tensor,
-    problem: Problem,
-    backend: str,
-    pieces: int,
+    gy: Tensor, y: Tensor, factor: Tensor, problem: Problem, backend: str, pieces: int,
     wanted: list[bool],
-) -> Seven:
+) -> Seven:  # fmt: skip
     """Gradients by every tensor of the problem, through operators that have derivatives."""
     c, _, _, s, w_gov, w_init, w_smooth, scheme = problem
     lam = adjoint(gy, factor, c, s, w_gov, w_init, w_smooth, scheme, backend, pieces)
@@ -298,16 +264,13 @@ def _vmap_row_gradients(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tupl
     return parts, tuple(0 if w else None for w in wanted)
 
 
-# ---------------------------------------------------------------- putting it together
+# ---------------------------------------------------------------- registration
 
 
 def _differentiable(
-    op: Any,
-    save: Callable[..., None],
-    backward: Callable[..., Any],
-    jvp: Callable[..., Any],
+    op: Any, save: Callable[..., None], backward: Callable[..., Any], jvp: Callable[..., Any],
     vmap: Callable[..., Any],
-) -> Callable[..., Any]:
+) -> Callable[..., Any]:  # fmt: skip
     """An operator with its derivative, for `torch.compile` and for `torch.func` alike.
 
     The derivative that an operator registers serves ordinary autograd and `torch.compile`, but not
