@@ -283,5 +283,5 @@ def test_nan_in_the_data_of_a_fit() -> None:
     X = np.full((20, 1), np.inf)
     with pytest.raises(ValueError, match="infinite values; mark missing values as NaN"):
         Discovery().fit(X, t=0.1)
-    with pytest.raises(ValueError, match="no value at all"):
+    with pytest.raises(ValueError, match="x has no values"):
         Discovery().fit(X * np.nan, t=0.1)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from smnn._solver.autograd import ops
-from smnn._solver.diagnostics import Diagnostics, final_status
+from smnn._solver.diagnostics import OK, Diagnostics, final_status
 from smnn._solver.plan import ORDINARY, Plan, Solved
 from smnn._solver.tracing import in_forward_mode, transforms_active
 
@@ -79,6 +79,7 @@ class _Solve(torch.autograd.Function):
         )
         ctx.save_for_backward(*tensors, *((y, factor) if keep_factor else ()))
         ctx.plan = plan
+        ctx.failed = None if diagnostics.fine else diagnostics.tensors()[0] != OK
         ctx.set_materialize_grads(False)
         out += factor, diagnostics
         return y
@@ -101,6 +102,8 @@ class _Solve(torch.autograd.Function):
             grads = plan.gradients(tensors, kept[0], kept[1], gy, wanted)
         else:
             grads = _gradients_in_parts(plan, tensors, gy, wanted)
+        if ctx.failed is not None:
+            grads = [None if g is None else ops.without(ctx.failed, g) for g in grads]
         return (
             None, None, None, None,
             *[None if g is None else _summed(g, x, plan.batch) for g, x in zip(grads, tensors)],

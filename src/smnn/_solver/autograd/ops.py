@@ -133,7 +133,20 @@ def _solve_backward(ctx: Any, gy: Tensor | None, *_: Any) -> tuple[Tensor | None
         return (None,) * 13
     problem = Problem.of(tensors, ctx.scheme)
     grads = differentiable_backward(gy, y, factor, problem, ctx.backend, ctx.pieces, wanted)
-    return (*_chosen(grads, wanted), *(None,) * 6)
+    failed = y[:, 0].flatten(1).isnan().any(1)
+    found = [without(failed, g) if w else None for g, w in zip(grads, wanted, strict=True)]
+    return (*found, *(None,) * 6)
+
+
+def without(failed: Tensor, g: Tensor) -> Tensor:
+    """Set the gradients of failed samples to zero.
+
+    They are NaN, and would make the gradient of everything that samples share NaN.
+    """
+    mask = failed.view(-1, *(1,) * (g.ndim - 1)) if len(failed) == len(g) else None
+    if mask is None:  # several batch axes
+        return torch.where(failed.unsqueeze(1), 0.0, g.reshape(len(failed), -1)).view(g.shape)
+    return torch.where(mask, 0.0, g)
 
 
 def _chosen(grads: Sequence[Tensor], wanted: Sequence[bool]) -> list[Tensor | None]:
