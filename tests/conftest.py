@@ -25,7 +25,7 @@ import torch
 from hypothesis import HealthCheck, settings
 
 import smnn
-from smnn._solver.plan import backend_named
+from solver.internals import backend_named
 
 sys.path.insert(0, str(Path(__file__).parent))  # `from helpers import ...` in every test
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import smnn
-from smnn._solver.plan import backend_named
+from solver.internals import backend_named
 
 NAMES = ("c", "d", "u", "s", "w_gov", "w_init", "w_smooth")
 """Every differentiable argument, in the order of the operators."""

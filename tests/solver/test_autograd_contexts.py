@@ -17,8 +17,7 @@ from helpers import (
     same,
     solve_of,
 )
-from smnn._solver.plan import backend_named
-from smnn._solver.problem import make_problem
+from solver.internals import backend_named, make_problem
 
 # ---------------------------------------------------------------- torch.func
 

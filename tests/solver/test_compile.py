@@ -18,8 +18,7 @@ from helpers import (
     relative,
     same,
 )
-from smnn._solver.plan import backend_named
-from smnn._solver.problem import make_problem
+from solver.internals import backend_named, make_problem
 
 
 @pytest.fixture

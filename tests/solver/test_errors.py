@@ -7,9 +7,7 @@ import torch
 
 import smnn
 from helpers import Case, random_problem
-from smnn._solver import plan
-from smnn._solver.gpu import backend as gpu
-from smnn._solver.plan import backend_named, choose_backend
+from solver.internals import backend_named, choose_backend, gpu, plan
 
 
 def good(device: str = "cpu", **extra: Any) -> Case:

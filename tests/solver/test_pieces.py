@@ -5,9 +5,7 @@ import torch
 from torch import Tensor
 
 from helpers import SCHEMES, random_problem, relative
-from smnn._solver.plan import backend_named
-from smnn._solver.problem import Problem, make_problem
-from smnn._solver.rows import row_gradients
+from solver.internals import Problem, backend_named, make_problem, row_gradients
 
 PIECES = range(1, 9)
 

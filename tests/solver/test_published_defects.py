@@ -142,7 +142,7 @@ def test_5_nothing_is_kept_after_the_call(backend: str, device: str) -> None:
 
 def test_5_what_is_remembered_is_bounded_and_holds_no_data(device: str) -> None:
     """Shapes that were seen are remembered, 512 of them, without a tensor of the caller."""
-    from smnn._solver import plan
+    from solver.internals import plan
 
     case = random_problem(1, T=2, V=1, Q=2, R=1, R_init=1, limit=None, device=device)
     for size in range(1, 600):
@@ -261,8 +261,7 @@ def test_12_autograd_knows_what_is_saved(backend: str, device: str) -> None:
 
 def test_13_only_the_gradients_asked_for(backend: str, device: str) -> None:
     """It always forms the gradient of the whole matrix; ours asks the backend for `d` alone."""
-    from smnn._solver.plan import backend_named
-    from smnn._solver.problem import make_problem
+    from solver.internals import backend_named, make_problem
 
     asked = []
     kind = type(

@@ -10,9 +10,7 @@ from torch import Tensor
 
 import smnn
 from helpers import random_problem
-from smnn._solver.autograd import eager
-from smnn._solver.plan import Plan, backend_named
-from smnn._solver.problem import Problem, make_problem
+from solver.internals import Plan, Problem, backend_named, eager, make_problem
 
 SCHEMES = ("smnn", "central")
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import smnn
 from helpers import OPTIONS, SCHEMES, Case, option, random_problem, relative, same
-from smnn._solver import plan
+from solver.internals import plan
 
 PLAIN = [name for name, extra in OPTIONS.items() if "weights" not in extra]
 

@@ -5,7 +5,7 @@ from types import ModuleType
 import pytest
 
 from native_modules import compiled
-from smnn._solver.gpu.native import launcher as gpu_native
+from solver.internals import launcher as gpu_native
 
 
 @pytest.fixture(scope="session")

@@ -15,17 +15,20 @@ import torch
 from torch import Tensor
 
 import smnn
-import smnn._solver.gpu.backend as gpu_backend
-import smnn._solver.gpu.reduction.solve as reduction
-import smnn._solver.gpu.reduction.substitute as reduction_source
-import smnn._solver.gpu.reduction.triangle as triangle
-import smnn._solver.gpu.strategy as plans
-from smnn._solver.diagnostics import final_status
 from smnn._solver.gpu.reduction.levels import Sizes, sizes_of
-from smnn._solver.plan import backend_named
-from smnn._solver.problem import Problem, make_problem
-from smnn._solver.reference import dense_rows
-from smnn._solver.rows import normal_residual
+from solver.internals import (
+    Problem,
+    backend_named,
+    dense_rows,
+    final_status,
+    make_problem,
+    normal_residual,
+    reduction,
+)
+from solver.internals import gpu as gpu_backend
+from solver.internals import reduction_substitute as reduction_source
+from solver.internals import reduction_triangle as triangle
+from solver.internals import strategy as plans
 
 plans.SHORTEST_PIECE = 2  # so that short sequences have several levels of pieces
 plans.WARPS_FOR_TEAMS = WARPS = 5  # so that a few sequences share one

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from smnn._solver.gpu.native import launcher as gpu_native
+from solver.internals import launcher as gpu_native
 
 PLACES = {name: i for i, name in enumerate(gpu_native.PLACES)}
 SOLVE, ADJOINT, ROWS, BACKWARD = 1, 2, 3, 4

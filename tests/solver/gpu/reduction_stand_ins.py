@@ -15,8 +15,8 @@ from torch.nn.functional import pad
 
 from smnn._solver.cyclic import chain
 from smnn._solver.gpu.reduction.levels import Level, Shape, Sizes, levels
-from smnn._solver.problem import Problem
 from smnn._solver.rows import column_squares, normal_residual
+from solver.internals import Problem
 
 
 class Program:

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 from torch._dynamo import compiled_autograd
 
-from smnn._solver.gpu.native import launcher as gpu_native
 from solver.gpu import test_device as device
 from solver.gpu.pretended_driver import ADJOINT, ROWS, SOLVE, Machine, N, expected, tensors
+from solver.internals import launcher as gpu_native
 
 Solve = Callable[..., Tensor]
 

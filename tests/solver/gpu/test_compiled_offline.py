@@ -26,14 +26,13 @@ def compiled(kernel: Any, width: int, capability: int = 90) -> dict[str, Any]:
 
 
 def kernels() -> dict[str, tuple[Any, int]]:
-    from smnn._solver.gpu import programs as kernel_of
-    from smnn._solver.gpu.lane.eliminate import Spec
-    from smnn._solver.gpu.reduction import programs as reduction
-    from smnn._solver.gpu.reduction.blocks import Kind
     from smnn._solver.gpu.reduction.level import form_for as form_at_once
     from smnn._solver.gpu.reduction.triangle import form_for
     from smnn._solver.gpu.tile.panels import form
     from smnn._solver.gpu.tile.tiles import shape
+    from solver.internals import Kind, Spec
+    from solver.internals import programs as kernel_of
+    from solver.internals import reduction_programs as reduction
 
     def triangle(count: int) -> tuple[Any, int]:
         return reduction.triangle_kernel(form_for(count)), 32 * form_for(count).warps

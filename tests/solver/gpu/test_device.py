@@ -7,9 +7,7 @@ import torch
 from torch import Tensor
 
 import smnn
-from smnn._solver.gpu.backend import REDUCED
-from smnn._solver.gpu.native import launcher
-from smnn._solver.plan import backend_named
+from solver.internals import REDUCED, backend_named, launcher
 
 pytestmark = [
     pytest.mark.gpu,

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from smnn._solver.gpu.emit import Source
+from solver.internals import Source
 
 
 def ran(out: Source, **given: Any) -> dict[str, Any]:

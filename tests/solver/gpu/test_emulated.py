@@ -17,14 +17,19 @@ if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed", allow_module_level=True)
 pytest.importorskip("triton.experimental.gluon._runtime")
 
-from smnn._solver.gpu import backend as gpu_backend
-from smnn._solver.gpu import strategy as plans
-from smnn._solver.gpu.backend import REDUCED
-from smnn._solver.gpu.reduction import solve as reduction
-from smnn._solver.plan import Backend, Solved, backend_named
-from smnn._solver.problem import Problem, make_problem
 from solver.gpu.emulated.device import emulated
 from solver.gpu.emulated.driver import driven
+from solver.internals import (
+    REDUCED,
+    Backend,
+    Problem,
+    Solved,
+    backend_named,
+    make_problem,
+    reduction,
+)
+from solver.internals import gpu as gpu_backend
+from solver.internals import strategy as plans
 
 CASES = {  # scheme, B, T, V, R, pieces (0: several lanes for each), weights by order
     "two lanes": ("smnn", 5, 9, 1, 2, 1, False),

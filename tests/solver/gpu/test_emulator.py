@@ -15,12 +15,11 @@ if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed", allow_module_level=True)
 pytest.importorskip("triton.experimental.gluon._runtime")
 
-from smnn._solver.gpu.emit import Source
-from smnn._solver.gpu.launch import Kernel, Launch, Program, Slot
 from solver.gpu.emulated.code import Instruction, parsed
 from solver.gpu.emulated.device import Warp, emulated
 from solver.gpu.emulated.instructions import LANES, Registers, translated
 from solver.gpu.emulated.memory import Memory
+from solver.internals import Kernel, Launch, Program, Slot, Source
 
 FLAT = ["lane = tl.arange(0, LANES)", "start = tl.program_id(0) * LANES", "place = start + lane"]
 TILE = [

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from smnn._solver.diagnostics import OK, SINGULAR
 from solver.gpu.interpreter_runs import agrees, run
+from solver.internals import OK, SINGULAR
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="Triton is not installed"

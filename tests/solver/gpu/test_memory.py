@@ -7,8 +7,7 @@ import torch
 
 import smnn
 from helpers import random_problem
-from smnn._solver.gpu import backend as gpu
-from smnn._solver.problem import make_problem
+from solver.internals import gpu, make_problem
 
 
 @pytest.mark.parametrize(
@@ -60,7 +59,7 @@ def test_a_kernel_that_could_not_be_loaded_is_loaded_later(
     said: str, kind: type[Exception], message: str
 ) -> None:
     pytest.importorskip("triton")
-    from smnn._solver.gpu import launch
+    from solver.internals import launch
 
     source = launch.Source()
     source("pass")

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from smnn._solver.gpu.native import launcher as gpu_native
 from solver.gpu.pretended_driver import (
     ADJOINT,
     BACKWARD,
@@ -23,6 +22,7 @@ from solver.gpu.pretended_driver import (
     expected,
     tensors,
 )
+from solver.internals import launcher as gpu_native
 
 
 @pytest.fixture(scope="module")
@@ -300,7 +300,7 @@ class Loaded:
 
 def test_a_kernel_that_has_not_run_yet_can_be_described() -> None:
     pytest.importorskip("triton")
-    from smnn._solver.gpu.launch import Kernel, Launch, Slot
+    from solver.internals import Kernel, Launch, Slot
 
     kernel = Kernel.__new__(Kernel)
     kernel.arguments, kernel._compiled, kernel._options = ["B", "y_ptr"], {}, {}

@@ -11,16 +11,13 @@ import torch
 from torch import Tensor
 
 from helpers import random_problem
-from smnn._solver.gpu.reduction import solve as reduction
 from smnn._solver.gpu.reduction.level import LANES, Form
 from smnn._solver.gpu.reduction.level import form_for as form_at_once
 from smnn._solver.gpu.reduction.levels import Shape, Sizes, levels
 from smnn._solver.gpu.reduction.programs import solve_program
 from smnn._solver.gpu.reduction.triangle import form_for, turns
-from smnn._solver.gpu.strategy import INPUTS
-from smnn._solver.plan import Solved, backend_named
-from smnn._solver.problem import Problem, make_problem
 from solver.gpu import reduction_stand_ins
+from solver.internals import INPUTS, Problem, Solved, backend_named, make_problem, reduction
 
 NO_STRIDES = (1, *((0,) * len(axes) for _, axes in INPUTS))
 

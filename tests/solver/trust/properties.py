@@ -13,10 +13,7 @@ from torch import Tensor
 
 import smnn
 from helpers import NAMES, Case
-from smnn._solver.diagnostics import SINGULAR
-from smnn._solver.gpu.backend import LARGEST_IN_A_LANE
-from smnn._solver.plan import backend_named
-from smnn._solver.problem import make_problem
+from solver.internals import LARGEST_IN_A_LANE, SINGULAR, backend_named, make_problem
 from solver.trust import oracle
 from solver.trust.problems import Problems, on_device, solve_ex
 

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-import smnn._solver.gpu.strategy as plans
-from smnn._solver.gpu import backend as gpu
-from smnn._solver.gpu.backend import REDUCED, GpuBackend
+from solver.internals import REDUCED, GpuBackend, gpu
+from solver.internals import strategy as plans
 from solver.trust import sizes, ways
 from solver.trust.problems import Shape, draw
 

@@ -2,13 +2,9 @@
 
 from typing import Any
 
-import smnn._solver.gpu.strategy as plans
 from helpers import Case
-from smnn._solver.cpu.backend import CpuBackend
-from smnn._solver.gpu import backend as gpu
-from smnn._solver.gpu.emit import interpreted
-from smnn._solver.plan import backend_named
-from smnn._solver.problem import make_problem
+from solver.internals import CpuBackend, backend_named, gpu, interpreted, make_problem
+from solver.internals import strategy as plans
 
 WORDS = {
     "lane": "a lane for each sequence",

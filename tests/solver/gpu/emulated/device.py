@@ -19,10 +19,10 @@ from unittest import mock
 import numpy as np
 from torch import Tensor
 
-from smnn._solver.gpu.launch import Kernel, Program
 from solver.gpu.emulated.code import Code, parsed
 from solver.gpu.emulated.instructions import APART, BARRIER, END, LANES, Registers, Step, translated
 from solver.gpu.emulated.memory import Memory
+from solver.internals import Kernel, Program
 
 TURNS = 3, 40, 1 << 60
 """Instructions that a warp may do before another has its turn, unless there is a barrier."""

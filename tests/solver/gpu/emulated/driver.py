@@ -12,12 +12,10 @@ from unittest import mock
 import numpy as np
 from torch import Tensor
 
-from smnn._solver.gpu.backend import GpuBackend
-from smnn._solver.gpu.launch import Kernel
-from smnn._solver.gpu.native import launcher
 from solver.gpu.emulated.device import emulated, run
 from solver.gpu.emulated.memory import Memory
 from solver.gpu.pretended_driver import CONTEXT, CONTEXT_OF, LAUNCH, SET_CONTEXT, STREAM
+from solver.internals import GpuBackend, Kernel, launcher
 
 FAILED = 700
 CURRENT = 7
