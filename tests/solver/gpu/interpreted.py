@@ -8,14 +8,15 @@ from __future__ import annotations
 import json
 import os
 import sys
+from pathlib import Path
 
 os.environ["TRITON_INTERPRET"] = "1"
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import torch
 from torch import Tensor
 
 import smnn
-from smnn._solver.gpu.reduction.levels import Sizes, sizes_of
 from solver.internals import (
     Problem,
     backend_named,
@@ -24,14 +25,15 @@ from solver.internals import (
     make_problem,
     normal_residual,
     reduction,
+    reduction_levels,
+    reduction_substitute,
+    reduction_triangle,
+    strategy,
 )
 from solver.internals import gpu as gpu_backend
-from solver.internals import reduction_substitute as reduction_source
-from solver.internals import reduction_triangle as triangle
-from solver.internals import strategy as plans
 
-plans.SHORTEST_PIECE = 2  # so that short sequences have several levels of pieces
-plans.WARPS_FOR_TEAMS = WARPS = 5  # so that a few sequences share one
+strategy.SHORTEST_PIECE = 2  # so that short sequences have several levels of pieces
+strategy.WARPS_FOR_TEAMS = WARPS = 5  # so that a few sequences share one
 
 CASES = [  # B, T, Q, V, R, T_init, orders given, pieces (0: a team per sequence), weights
     (2, 7, 1, 1, 2, 1, 2, 1, "one"),
@@ -76,6 +78,7 @@ REDUCED = {  # odd-even reduction; lengths that leave one block over at several 
     "smnn, 1 time": (2, 1, 3, 1, 2, 1, 3, -1, "one"),
     "smnn, 7 times": (2, 7, 1, 1, 2, 1, 2, -1, "rows"),
     "smnn, 9 times": (2, 9, 2, 2, 1, 2, 2, -1, "orders"),
+    "smnn, no equation": (2, 7, 0, 2, 1, 1, 2, -1, "one"),
     "smnn, 12 unknowns": (1, 5, 4, 4, 2, 1, 2, -1, "rows"),
     "smnn, 18 unknowns": (1, 5, 20, 6, 2, 1, 2, -1, "one"),
     "smnn, 33 unknowns": (1, 3, 11, 11, 2, 1, 1, -1, "rows"),
@@ -98,7 +101,7 @@ def relative(a: Tensor, b: Tensor) -> float:
     return float((a - b).abs().max() / b.abs().max()) if b.numel() else 0.0
 
 
-def eliminated(levels: tuple[plans.Level, ...]) -> list[int]:
+def eliminated(levels: tuple[strategy.Level, ...]) -> list[int]:
     """Times in the order in which they go: inside of pieces first, then what is between them."""
     first = levels[0]
     if first.twin:
@@ -144,9 +147,9 @@ def problem_of(scheme: str, case: tuple) -> Problem:
     return make_problem(c, d, u, s, scheme=scheme, **weights)[0]
 
 
-def levels_of(problem: Problem, pieces: int) -> tuple[plans.Level, ...]:
+def levels_of(problem: Problem, pieces: int) -> tuple[strategy.Level, ...]:
     B, T, V, m = problem.y_shape
-    return plans.plan(B, T, pieces, V, m, problem.reach)
+    return strategy.plan(B, T, pieces, V, m, problem.reach)
 
 
 def compare(scheme: str, case: tuple) -> dict[str, object]:
@@ -167,7 +170,7 @@ def compare(scheme: str, case: tuple) -> dict[str, object]:
     mine = gpu.row_gradients(problem, z, theirs.y, wanted)
     other = judge.row_gradients(problem, z, theirs.y, wanted)
     both = mine
-    if pieces != gpu_backend.REDUCED and plans.together(levels_of(problem, pieces)):
+    if pieces != gpu_backend.REDUCED and strategy.together(levels_of(problem, pieces)):
         both = gpu.plan(problem, pieces).gradients(problem.tensors, ours.y, ours.factor, g, wanted)
     found = ours.diagnostics.tensors()
     return {
@@ -188,7 +191,7 @@ def failures(ways: list[str]) -> dict[str, object]:
     f64 = {"dtype": torch.float64}
     for name in ways:
         V, T, pieces = WAYS[name]
-        plans.WARPS_FOR_TEAMS = 99 if name == "warps" else WARPS
+        strategy.WARPS_FOR_TEAMS = 99 if name == "warps" else WARPS
         c = torch.eye(V, **f64)[:, :, None].repeat(4, T, 1, 1, 3)
         c[2, T // 2] = torch.nan
         c[3] = 0.0
@@ -217,7 +220,7 @@ def uneven(ways: list[str]) -> dict[str, float]:
     out: dict[str, float] = {}
     for way in ways:
         T, V, pieces = sizes[way]
-        plans.WARPS_FOR_TEAMS = 99 if way == "warps" else WARPS
+        strategy.WARPS_FOR_TEAMS = 99 if way == "warps" else WARPS
         c, d = torch.randn(4, T, V, V, 3, **f64), torch.randn(4, T, V, **f64)
         u, s = torch.randn(4, 1, V, 1, **f64), torch.full((4, T - 1), 0.01, **f64)
         problem, _ = make_problem(c, d, u, s, w_gov=w_gov, w_init=w_init, w_smooth=w_smooth)
@@ -295,7 +298,7 @@ def some_gradients() -> list[float]:
 
 def panels() -> dict[str, object]:
     """The same of rows that lie in memory."""
-    plans.LARGEST_IN_REGISTERS = 16
+    strategy.LARGEST_IN_REGISTERS = 16
     ways = ["panels"]
     cases = {name: compare(name.split(",")[0], case) for name, case in PANELS.items()}
     return {"cases": cases, "failures": failures(ways), "uneven": uneven(ways)}
@@ -307,7 +310,7 @@ def refined(name: str) -> list[float]:
     problem = problem_of(name.split(",")[0], REDUCED[name])
     right = backend_named("gpu").plan(problem, gpu_backend.REDUCED).solve()
     _, tensors, strides = gpu_backend._inputs(problem)
-    sizes = sizes_of(problem)
+    sizes = reduction_levels.sizes_of(problem)
     B, N, M, _ = sizes.shape
     new, y = problem.c.new_empty, torch.randn(problem.y_shape, dtype=torch.float64)
     tensors |= {"link": new((N + 1) * B * sizes.slots * (2 * M + 2)), "y": y.clone()}
@@ -332,14 +335,14 @@ def refined(name: str) -> list[float]:
 
 def reduced() -> dict[str, object]:
     """The same of odd-even reduction; and once more with products of matrices."""
-    reduction_source.SMALL_ROWS = 2  # so that what is gathered takes several turns
+    reduction_substitute.SMALL_ROWS = 2  # so that what is gathered takes several turns
     ways = ["reduced"]
     cases = {name: compare(name.split(",")[0], case) for name, case in REDUCED.items()}
     found = {"cases": cases, "failures": failures(ways), "uneven": uneven(ways)}
     found["refined"] = {name: refined(name) for name in BY_LAUNCHES}
-    Sizes.at_once = False
+    reduction_levels.Sizes.at_once = False
     found["launches"] = {x: compare(x.split(",")[0], REDUCED[x]) for x in BY_LAUNCHES}
-    reduction.MANY, reduction.ROOM, triangle.WIDE_BLOCK = 0, 1, 16
+    reduction.MANY, reduction.ROOM, reduction_triangle.WIDE_BLOCK = 0, 1, 16
     some = ["smnn, 18 unknowns", "central, 6 unknowns"]
     return found | {"products": {x: compare(x.split(",")[0], REDUCED[x]) for x in some}}
 
@@ -356,7 +359,7 @@ def others() -> dict[str, object]:
     }
     result |= {name: compare(name.split(",")[0], case) for name, case in LARGE.items()}
     ways = [way for way in WAYS if way not in PARTS]
-    found = {"shapes": CASES, "cases": result, "failures": failures(ways)}
+    found = {"cases": result, "failures": failures(ways)}
     found |= {"long": long_and_singular(), "uneven": uneven(ways), "short": short()}
     return found | {"odd gradients": odd_gradients(), "some gradients": some_gradients()}
 
