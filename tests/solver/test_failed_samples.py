@@ -181,11 +181,13 @@ def test_weakest_points_into_the_solution(backend: str, device: str) -> None:
 # ---------------------------------------------------------------- sizes at the edge
 
 
+@pytest.mark.parametrize("keep_factor", [True, False])
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_empty_batch(scheme: str, backend: str, device: str) -> None:
+def test_empty_batch(keep_factor: bool, scheme: str, backend: str, device: str) -> None:
     case = good(device, scheme=scheme)
     inputs = tuple(x[:0].detach().requires_grad_() for x in case.args)
-    y, info = smnn.solve_ex(*inputs, scheme=scheme, backend=backend)
+    options = {"scheme": scheme, "backend": backend, "keep_factor": keep_factor}
+    y, info = smnn.solve_ex(*inputs, **options)
     assert y.shape == (0, 6, 2, 3)
     assert info.status.shape == (0,)
     y.sum().backward()

@@ -1,7 +1,5 @@
 """The second call with the same shapes is as right as the first, whatever is remembered of it."""
 
-import gc
-import weakref
 from collections.abc import Callable
 
 import pytest
@@ -112,28 +110,6 @@ def test_errors_come_again(fast_backend: str, device: str) -> None:
         y, info = smnn.solve_ex(*case.replace(c=c).args, backend=fast_backend)
         assert info.status.tolist() == [0, 2]
         assert y[1].isnan().all()
-
-
-def test_info_of_every_call(fast_backend: str, device: str) -> None:
-    for shape in ((), (2,), (2, 3)):
-        case = random_problem(1, batch=shape, device=device)
-        for _ in range(3):
-            y, info = smnn.solve_ex(*case.args, backend=fast_backend)
-            assert y.shape[: len(shape)] == shape
-            assert {x.shape for x in info if x is not None} == {torch.Size(shape)}
-
-
-def test_no_tensor_of_the_caller_is_kept(fast_backend: str, device: str) -> None:
-    storages = []
-    for _ in range(2):
-        case = random_problem(1, batch=(13,), device=device)
-        inputs = [x.clone().requires_grad_() for x in case.args]
-        y = smnn.solve(*inputs, backend=fast_backend)
-        y.sum().backward()
-        storages += [weakref.ref(x) for x in (*inputs, y)]
-        del inputs, y, case
-    gc.collect()
-    assert [ref for ref in storages if ref() is not None] == []
 
 
 def test_hooks_may_repack_what_is_kept(fast_backend: str, device: str) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
+from torch._dynamo import compiled_autograd
 
 import smnn
 from solver.internals import REDUCED, backend_named, launcher
@@ -277,3 +281,65 @@ def test_failed_samples_of_a_reduction(scheme: str) -> None:
     assert y.isnan().flatten(1).all(1).tolist() == [False, True, True, True]
     expected = smnn.solve(*(t[:1].cpu() for t in (c, d, u, s)), scheme=scheme)
     torch.testing.assert_close(y[:1].cpu(), expected, rtol=1e-9, atol=1e-9)
+
+
+def compiled() -> Any:
+    """A context in which autograd itself is compiled."""
+    return compiled_autograd._enable(torch.compile(backend="eager"))
+
+
+def remembered(T: int, V: int) -> tuple[list[Tensor], Tensor, list[Tensor]]:
+    """Leaves, an incoming gradient, and the expected gradients; the plan launches from C++."""
+    if reason := launcher.wait():
+        pytest.skip(reason)
+    x = tensors(T=T, V=V)
+    g = torch.randn(40, T, V, 3, dtype=torch.float64, device="cuda")
+    for _ in range(3):
+        y = solve(*x)
+    assert "SolveOnGpu" in y.grad_fn.name()
+    return x, g, expected(x, g)
+
+
+@pytest.mark.parametrize(("T", "V"), [(30, 1), (400, 1), (20, 5), (10, 9)])
+def test_gradients_by_compiled_autograd(T: int, V: int) -> None:
+    x, g, theirs = remembered(T, V)
+    for _ in range(2):
+        with compiled():
+            ours = torch.autograd.grad(solve(*x), x, g)
+        close(list(ours), theirs)
+
+
+def test_compiled_autograd_of_several_shapes_in_turns() -> None:
+    cases = [remembered(30, 1), remembered(10, 9), remembered(400, 1)]
+    with compiled():
+        for x, g, theirs in cases * 2:
+            close(list(torch.autograd.grad(solve(*x), x, g)), theirs)
+
+
+def test_thread_without_a_context() -> None:
+    """A new thread solves with kernels that another one has loaded."""
+    x, found = tensors(), []
+    for _ in range(3):
+        y = solve(*x)
+    plain = [t.detach() for t in x]
+    thread = threading.Thread(target=lambda: found.append(solve(*plain)))
+    thread.start()
+    thread.join()
+    (other,) = found
+    assert torch.equal(other, y.detach())
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_compiled_autograd_as_a_setting_of_the_compiler(apart: bool) -> None:
+    """Between compiled code, by the C++ launcher; inside it, by the operator."""
+    x, g, _ = remembered(30, 1)
+    chosen = torch.compiler.disable(solve) if apart else solve
+    theirs = expected([2 * t.detach() for t in x], g)
+    with torch._dynamo.config.patch(compiled_autograd=True):
+        # Not `2 * t`: on a GPU, torch 2.11 cannot compile the derivative of that by itself.
+        step = torch.compile(lambda: (chosen(*(t + t for t in x)) * g).sum().backward())
+        for _ in range(2):
+            for t in x:
+                t.grad = None
+            step()
+            close([t.grad for t in x], [2 * t for t in theirs])

@@ -117,6 +117,9 @@ def test_not_asked_for_it_is_absent(scheme: str, backend: str, device: str) -> N
     assert smnn.solve_ex(*case.args, **case.kw, backend=backend)[1].condition is None
     _, info = smnn.solve_ex(*case.args, **case.kw, backend=backend, condition=True)
     assert info.condition.shape == (2, 3)
+    again = {"backend": backend, "condition": True, "keep_factor": False}
+    _, other = smnn.solve_ex(*case.args, **case.kw, **again)
+    assert relative(other.condition, info.condition) < 1e-9
     c, _, u, s = case.args
     kept = smnn.factorize(c, s, init_shape=(1, 1), **case.kw, backend=backend)
     assert relative(kept.condition(), info.condition) < 1e-9

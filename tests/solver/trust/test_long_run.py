@@ -4,7 +4,6 @@ import json
 import sys
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,7 @@ import pytest
 import torch
 
 from solver.internals import REDUCED, GpuBackend, gpu
-from solver.internals import strategy as plans
-from solver.trust import sizes, ways
+from solver.trust import sizes
 from solver.trust.problems import Shape, draw
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -61,37 +59,6 @@ def test_what_a_property_asks_for_is_added() -> None:
 
 
 @pytest.mark.parametrize(
-    ("B", "T", "V", "m", "scheme", "way"),
-    [
-        (512, 50, 2, 2, "central", "lane"),
-        (10**5, 50, 4, 3, "central", "lane"),
-        (512, 50, 2, 2, "smnn", "twin"),
-        (512, 3, 2, 2, "smnn", "twin"),
-        (512, 2, 2, 2, "smnn", "lane"),
-        (10**5, 50, 4, 3, "smnn", "twin"),
-        (1, 10**5, 1, 3, "smnn", "lane, pieces"),
-        (1, 10**5, 1, 3, "central", "lane, pieces"),
-        (100, 50, 3, 2, "central", "team of 32"),
-        (100, 50, 5, 3, "smnn", "twin, team of 32"),
-        (100, 2, 5, 3, "smnn", "team of 32"),
-        (512, 50, 3, 3, "smnn", "twin, team of 32"),
-        (1023, 50, 4, 3, "smnn", "twin, team of 32"),
-        (1024, 50, 4, 3, "smnn", "team of 16"),
-        (2000, 50, 3, 3, "smnn", "twin"),
-        (2048, 50, 2, 3, "central", "team of 8"),
-        (2048, 50, 4, 2, "central", "team of 16"),
-        (2048, 50, 8, 2, "smnn", "large"),
-        (1, 50, 25, 1, "smnn", "large"),
-        (4096, 50, 16, 4, "central", "large"),
-    ],
-)
-def test_ways_are_those_of_the_plan(B: int, T: int, V: int, m: int, scheme: str, way: str) -> None:
-    pieces = GpuBackend().pieces(B, T, V * m, 2 if scheme == "central" else 1)
-    problem = SimpleNamespace(y_shape=(B, T, V, m), scheme=scheme)
-    assert ways.named(gpu._levels(problem, pieces)[0]) == way  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
     ("B", "T", "n", "reduced"),
     [
         (1, 1000, 3, False),  # pieces of lanes
@@ -133,68 +100,6 @@ def test_what_would_not_fit_is_not_reduced(monkeypatch: pytest.MonkeyPatch) -> N
     assert GpuBackend().pieces(1, 1000, 24, 1) == REDUCED
     assert GpuBackend().pieces(1, 10_000, 24, 1) == 0
     assert GpuBackend().pieces(1, 10_000, 300, 1) == REDUCED  # there is no other way
-
-
-def test_a_new_way_is_counted_under_its_own_name() -> None:
-    class Level(plans.Level):
-        @property
-        def mirrored(self) -> bool:
-            return self.reach == 1
-
-    assert ways.named(Level(B=64, N=50, P=1, n=3, reach=1)) == "mirrored"
-    assert ways.named(Level(B=64, N=50, P=1, n=3, reach=2)) == "lane"
-    assert ways.in_words({"mirrored", "large"}) == {
-        "large": ways.WORDS["large"],
-        "mirrored": "mirrored",
-    }
-
-
-def record(seed: int, **taken: int) -> dict[str, Any]:
-    """As a run writes it, for two backends."""
-    tally = long_run.Tally()
-    tally.counts["problems"] = 100
-    tally.ways.update(taken)
-    other = long_run.Tally()
-    machine = {"gpu": "a device", "utc": "2026-01-01T00", "versions": {"torch": "2"}}
-    return {
-        "machine": machine, "commands": ["run"], "seed": seed, "shapes": 2, "seconds": 1.0,
-        "seen": {key: [seed] for key in long_run.SEEN},
-        "backends": {"gpu": tally.record(), "cpu": other.record()},
-    }  # fmt: skip
-
-
-def test_ways_add_up() -> None:
-    both = long_run.merged([record(1, lane=60, large=40), record(2, lane=30, new=1)])
-    assert both["backends"]["gpu"]["ways"] == {"lane": 90, "large": 40, "new": 1}
-    assert both["backends"]["cpu"]["ways"] == {}
-    again = long_run.merged([both, record(3, new=5)])
-    assert again["backends"]["gpu"]["ways"] == {"lane": 90, "large": 40, "new": 6}
-    assert again["backends"]["gpu"]["problems"] == 300
-    assert again["seed"] == again["seen"]["n"] == [1, 2, 3]
-
-
-def test_runs_that_did_not_count_ways() -> None:
-    old = json.loads(json.dumps(record(1)))
-    del old["seen"]["n"]
-    for x in old["backends"].values():
-        del x["ways"]
-    assert "solved by" not in long_run.table([old])
-    assert "2 shapes, seeds 1;" in long_run.table([old])
-    both = long_run.merged([old, record(2, large=7)])
-    assert both["backends"]["gpu"]["ways"] == {"large": 7}
-    assert both["backends"]["gpu"]["problems"] == 200
-    assert both["seen"]["n"] == [2]
-
-
-def test_table_of_ways() -> None:
-    lines = long_run.table([record(1, **{"team of 8": 1234, "large": 5, "odd": 6})]).split("\n")
-    assert "`gpu`, `cpu`: 2 shapes of 1 to 1 unknowns per time, seeds 1;" in " ".join(lines)
-    rows = [x for x in lines if x.startswith("| solved by")]
-    assert rows == [
-        "| solved by eight lanes for each sequence | 1,234 |  |",
-        "| solved by tiles of a warp or several | 5 |  |",
-        "| solved by odd | 6 |  |",
-    ]
 
 
 @pytest.mark.parametrize(
