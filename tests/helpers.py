@@ -1,6 +1,5 @@
 """Random problems with every option, and an oracle that shares no code with the package."""
 
-import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from torch import Tensor
 
 import smnn
 from solver.internals import backend_named
+from solver.trust.oracle import rows
 
 NAMES = ("c", "d", "u", "s", "w_gov", "w_init", "w_smooth")
 """Every differentiable argument, in the order of the operators."""
@@ -19,47 +19,6 @@ SCHEMES = ("smnn", "central")
 
 
 # ---------------------------------------------------------------- the oracle
-
-
-def oracle_rows(
-    c: np.ndarray, d: np.ndarray, u: np.ndarray, s: np.ndarray,
-    w_gov: np.ndarray, w_init: np.ndarray, w_smooth: np.ndarray, scheme: str,
-) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-    """Weighted rows `A, b` of one sample, written out from the equations of the paper.
-
-    Sizes: c (T,Q,V,R+1), d (T,Q), u (T_init,V,R_init+1), s (T-1,V) and weights like their rows.
-    """
-    T, Q, V, orders = c.shape
-    R = orders - 1
-    A: list[np.ndarray] = []
-    b: list[float] = []
-
-    def row(weight: float, right: float, *entries: tuple[int, int, int, float]) -> None:
-        a = np.zeros((T, V, orders))
-        for t, v, r, value in entries:
-            a[t, v, r] += weight * value
-        A.append(a.ravel())
-        b.append(weight * right)
-
-    every = list(itertools.product(range(V), range(orders)))
-    for t, q in itertools.product(range(T), range(Q)):
-        row(w_gov[t, q], d[t, q], *((t, v, r, c[t, q, v, r]) for v, r in every))
-    for t, v, r in np.ndindex(*u.shape):
-        row(w_init[t, v, r], u[t, v, r], (t, v, r, 1.0))
-    for t, v, r in itertools.product(range(T - 1), range(V), range(orders)):
-        if scheme == "central" and r == R:
-            continue
-        step, w = s[t, v], w_smooth[t, v, r] * s[t, v] ** r
-        higher = [(j, math.factorial(j - r)) for j in range(r, orders)]
-        row(w, 0.0, (t + 1, v, r, -1.0), *((t, v, j, step ** (j - r) / f) for j, f in higher))
-        row(w, 0.0, (t, v, r, -1.0), *((t + 1, v, j, (-step) ** (j - r) / f) for j, f in higher))
-    if scheme == "central":
-        for t, v in itertools.product(range(1, T - 1), range(V)):
-            span = s[t - 1, v] + s[t, v]
-            w = w_smooth[t - 1, v, R] * span ** (R - 1)
-            ends = (t + 1, v, R - 1, 1 / span), (t - 1, v, R - 1, -1 / span)
-            row(w, 0.0, *ends, (t, v, R, -1.0))
-    return np.array(A).reshape(len(A), -1), np.array(b)
 
 
 def expand(
@@ -88,30 +47,33 @@ def expand(
     return batch, full
 
 
+def rows_of(*args: Any, **kw: Any) -> tuple[tuple[int, ...], tuple[int, ...], Any, Any]:
+    """Batch shape, shape of a solution, and the weighted rows of every sample."""
+    batch, full = expand(*args, **kw)
+    T, _, V, orders = full[0].shape[-4:]
+    flat = [x.reshape(-1, *x.shape[len(batch) :]) for x in full]
+    return batch, (T, V, orders), *rows(*flat, kw.get("scheme", "smnn"))
+
+
 def oracle(*args: Any, **kw: Any) -> np.ndarray:
     """What `smnn.solve` with these arguments has to return: dense least squares by SVD."""
-    batch, full = expand(*args, **kw)
-    _, T, _, V, orders = (0, *full[0].shape[-4:])
-    y = np.zeros((*batch, T, V, orders))
-    for i in np.ndindex(*batch):
-        A, b = oracle_rows(*(x[i] for x in full), kw.get("scheme", "smnn"))
+    batch, shape, As, bs = rows_of(*args, **kw)
+    y = np.zeros((len(As), *shape))
+    for i, (A, b) in enumerate(zip(As, bs)):
         scale = np.linalg.norm(A, axis=0)
-        y[i] = (np.linalg.lstsq(A / scale, b, rcond=None)[0] / scale).reshape(T, V, orders)
-    return y
+        y[i] = (np.linalg.lstsq(A / scale, b, rcond=None)[0] / scale).reshape(shape)
+    return y.reshape(*batch, *shape)
 
 
 def condition(*args: Any, **kw: Any) -> float:
     """Largest condition number over the batch, columns scaled to one; infinite from 1e7 on."""
-    batch, full = expand(*args, **kw)
     worst = 0.0
-    for i in np.ndindex(*batch):
-        A, _ = oracle_rows(*(x[i] for x in full), kw.get("scheme", "smnn"))
+    for A in rows_of(*args, **kw)[2]:
         norms = np.linalg.norm(A, axis=0)
         if A.shape[0] < A.shape[1] or not norms.all():
             return math.inf
-        squares = np.linalg.eigvalsh(
-            (A / norms).T @ (A / norms)
-        )  # much faster than singular values
+        # Much faster than singular values.
+        squares = np.linalg.eigvalsh((A / norms).T @ (A / norms))
         if squares[0] < 1e-14 * squares[-1]:
             return math.inf
         worst = max(worst, math.sqrt(squares[-1] / squares[0]))

@@ -24,6 +24,7 @@ from typing import Any
 import torch
 from fuzz_targets import Target
 from hypothesis import HealthCheck, Phase, given, seed, settings
+from limits import ended, forked
 
 from smnn.data import _hdf5_probe, _netcdf
 
@@ -58,7 +59,7 @@ def _tried(path: Path) -> str | None:
             code = 0
         finally:
             os._exit(code)
-    code = _wait(child, SECONDS / 2)  # before the clock strikes
+    code = ended(child, SECONDS / 2)  # before the clock strikes
     return None if code in (0, 1) else f"the HDF5 library {'hangs' if code is None else 'dies'}"
 
 
@@ -144,38 +145,15 @@ def fuzz(target: Target, count: int, start: int) -> dict[str, Any]:
     """
     with tempfile.TemporaryDirectory(prefix="smnn-fuzz-") as folder:
         report, log = Path(folder) / "report", Path(folder) / "log"
-        sys.stdout.flush()
-        child = os.fork()
-        if child == 0:
-            code = 1
-            try:
-                handle = os.open(log, os.O_WRONLY | os.O_CREAT)
-                os.dup2(handle, 1)
-                os.dup2(handle, 2)
-                tempfile.tempdir = folder
-                _batch(target, count, start, report)
-                code = 0
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                sys.stderr.flush()
-                os._exit(code)
-        code = _wait(child, 60.0 + 2.0 * SECONDS + 0.5 * count)
+
+        def work() -> None:
+            tempfile.tempdir = folder
+            _batch(target, count, start, report)
+
+        code = ended(forked(work, log), 60.0 + 2.0 * SECONDS + 0.5 * count)
         if report.exists():
             return dict(json.loads(report.read_text()))
         how = "hung" if code is None else f"ended with {code}"
         bug = [f"the process {how}", "?", log.read_text()[-1500:] if log.exists() else ""]
         return {"inputs": 0, "accepted": 0, "slowest": 0.0, "growth_mib": 0.0, "bugs": [bug],
                 "acts": []}  # fmt: skip
-
-
-def _wait(child: int, timeout: float) -> int | None:
-    until = time.monotonic() + timeout
-    while time.monotonic() < until:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.01)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return None

@@ -18,15 +18,14 @@ import os
 import random
 import shutil
 import signal
-import sys
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from limits import ended, forked
 
 from smnn._util.files import UNFINISHED
 
@@ -69,46 +68,6 @@ class Tally:
         }  # fmt: skip
 
 
-# ---------------------------------------------------------------- processes
-
-
-def forked(work: Callable[[], None], log: Path) -> int:
-    """Start a copy of this process that does some work and ends; its number."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    child = os.fork()
-    if child:
-        return child
-    code = 1
-    try:
-        handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-        os.dup2(handle, 1)
-        os.dup2(handle, 2)
-        sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w", buffering=1)
-        work()
-        code = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        with contextlib.suppress(Exception):
-            sys.stdout.flush()
-        os._exit(code)  # nothing of the parent may be closed twice
-
-
-def ended(child: int, timeout: float = 120.0) -> int:
-    """Wait for a process; its exit code, negative for a signal."""
-    until = time.monotonic() + timeout
-    while True:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status)
-        if time.monotonic() > until:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            raise AssertionError("a process did not end")
-        time.sleep(0.002)
-
-
 class Trials:
     """Many trials of one scenario."""
 
@@ -148,7 +107,7 @@ class Trials:
         time.sleep(self.moments.uniform(0.0, 1.05 * self.seconds))
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
-        code = ended(child)
+        code = ended(child, 120.0)
         if code == -signal.SIGKILL:
             self.tally.kills += 1
         elif code == 0:
@@ -157,7 +116,7 @@ class Trials:
             raise AssertionError(f"ended with {code}: {self.log.read_text()[-600:]}")
 
     def _finish(self, out: Path) -> None:
-        code = ended(forked(lambda: self.scenario.work(out), self.log))
+        code = ended(forked(lambda: self.scenario.work(out), self.log), 120.0)
         if code != 0:
             raise AssertionError(f"ended with {code}: {self.log.read_text()[-600:]}")
 

@@ -36,18 +36,6 @@ def test_jacrev(name: str, backend: str, device: str) -> None:
     assert relative(torch.func.jacrev(f)(x), expected) < 1e-10
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_hessian_by_reverse_twice(name: str, backend: str, device: str) -> None:
-    case = differentiable(device=device, T=3, V=1)
-    f, x = solve_of(case, (name,), backend), case.tensors()[name]
-
-    def loss(x: Tensor) -> Tensor:
-        return f(x).square().sum()
-
-    expected = torch.autograd.functional.hessian(loss, x)
-    assert relative(torch.func.jacrev(torch.func.jacrev(loss))(x), expected) < 1e-9
-
-
 SUBSETS = [(name,) for name in NAMES] + [("c", "u"), ("d", "w_gov"), ("s", "w_smooth"), NAMES]
 
 
@@ -123,16 +111,6 @@ def test_solution_of_one_feeds_the_next(backend: str, device: str) -> None:
         return case.replace(d=y[..., 0]).solve(backend)
 
     assert torch.autograd.gradcheck(chained, (d,))
-
-
-def test_retain_graph(backend: str, device: str) -> None:
-    case = differentiable(device=device)
-    inputs = leaves(case)
-    loss = loss_of(case, backend)(*inputs)
-    once = torch.autograd.grad(loss, inputs, retain_graph=True)
-    again = torch.autograd.grad(loss, inputs)
-    assert same(again, once, 1e-15)
-    assert same(once, gradients(case, backend))
 
 
 def test_inference_mode(backend: str, device: str) -> None:

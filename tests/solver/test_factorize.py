@@ -90,13 +90,6 @@ def test_gradients_through_several_solves(fast_backend: str, device: str) -> Non
     assert relative(got, expected) < 1e-8
 
 
-def test_float32(fast_backend: str, device: str) -> None:
-    case = random_problem(4, batch=(2,), R_init=1, device=device).to(torch.float32)
-    y = factor(case, fast_backend).solve(*case.args[1:3])
-    assert y.dtype == torch.float32
-    assert relative(y, case.oracle()) < 1e-5
-
-
 def test_info_and_errors(fast_backend: str, device: str) -> None:
     case = random_problem(4, batch=(3,), R_init=1, device=device)
     assert factor(case, fast_backend).info.status.tolist() == [0, 0, 0]

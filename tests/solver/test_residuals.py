@@ -7,8 +7,9 @@ import pytest
 import torch
 
 import smnn
-from helpers import OPTIONS, SCHEMES, Case, expand, option, oracle_rows, random_problem
+from helpers import OPTIONS, SCHEMES, Case, expand, option, random_problem
 from odes import ODES
+from solver.trust.oracle import rows as weighted_rows
 
 
 def residuals(y: torch.Tensor, case: Case) -> smnn.Residuals:
@@ -20,22 +21,18 @@ def expected(y: torch.Tensor, case: Case) -> list[np.ndarray]:
     """From the rows of the oracle, without weights, leaving out those of weight zero."""
     scheme = case.kw.get("scheme", "smnn")
     batch, full = expand(*case.args, **case.kw)
-    solution = y.detach().cpu().double().numpy()
-    kinds: list[np.ndarray] = [np.zeros(batch) for _ in range(3)]
-    for i in np.ndindex(*batch):
-        *tensors, w_gov, w_init, w_smooth = (x[i] for x in full)
-        sizes = w_gov.size, w_init.size
-        present = [np.where(w != 0, 1.0, 0.0) for w in (w_gov, w_init, w_smooth)]
-        A, b = oracle_rows(*tensors, *present, scheme)
-        ones = (np.ones_like(w) for w in present)
-        there = np.abs(oracle_rows(*tensors, *present, scheme)[0]).sum(1) > 0
-        there |= np.abs(oracle_rows(*tensors, *ones, scheme)[0]).sum(1) == 0
-        rows = A @ solution[i].ravel() - b
-        cuts = np.split(np.arange(len(rows)), np.cumsum(sizes))
-        for kind, chosen in zip(kinds, cuts):
-            inside = rows[chosen][there[chosen]]
-            kind[i] = np.sqrt(np.mean(inside**2)) if inside.size else 0.0
-    return kinds
+    *tensors, w_gov, w_init, w_smooth = (x.reshape(-1, *x.shape[len(batch) :]) for x in full)
+    weights = w_gov, w_init, w_smooth
+    present = [np.where(w != 0, 1.0, 0.0) for w in weights]
+    A, b = weighted_rows(*tensors, *present, scheme)
+    complete, _ = weighted_rows(*tensors, *(np.ones_like(w) for w in weights), scheme)
+    there = (np.abs(A).sum(2) > 0) | (np.abs(complete).sum(2) == 0)
+    solution = y.detach().cpu().double().numpy().reshape(len(A), -1)
+    residual = (A @ solution[..., None])[..., 0] - b
+    cuts = np.cumsum([w_gov[0].size, w_init[0].size])
+    kinds = zip(np.split(residual, cuts, 1), np.split(there, cuts, 1))
+    squares = [np.sum(r * r * here, 1) / np.maximum(here.sum(1), 1) for r, here in kinds]
+    return [np.sqrt(x).reshape(batch) for x in squares]
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

@@ -22,6 +22,7 @@ def rows(
     """Weighted rows `A (N, rows, T V (R+1))` and `b (N, rows)`.
 
     Arrays or tensors, with one batch axis and every axis at its full size; differentiable.
+    Governing rows come first, then initial values, then smoothness.
     """
     N, T, Q, V, m = c.shape
     T_init, m_init = u.shape[1], u.shape[3]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 import smnn
-from helpers import SCHEMES, option, random_problem, relative
+from helpers import SCHEMES, option, random_problem, relative, rows_of
 from solver.trust.oracle import EPS
 
 F64 = {"dtype": torch.float64}
@@ -97,11 +97,7 @@ def test_estimate_and_error_grow_together(scale: float, fast_backend: str, devic
     w_smooth = 1e-4 * scale
     args = (c, *case.args[1:])
     y, info = smnn.solve_ex(*args, w_smooth=w_smooth, w_gov=w, backend=fast_backend, condition=True)
-    from helpers import expand, oracle_rows
-
-    _, full = expand(*args, w_gov=w, w_smooth=w_smooth)
-    for i in range(2):
-        A, _ = oracle_rows(*(x[i] for x in full), "smnn")
+    for i, A in enumerate(rows_of(*args, w_gov=w, w_smooth=w_smooth)[2]):
         values = np.linalg.svd(A / np.linalg.norm(A, axis=0), compute_uv=False)
         true = values[0] / values[-1]
         if true < 1e13:

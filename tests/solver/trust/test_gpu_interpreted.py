@@ -85,7 +85,7 @@ def test_random_problems(name: str, tmp_path: Path) -> None:
 def test_extremes() -> None:
     """Those that take seconds; a device runs all of them."""
     chosen = [
-        f"tests/trust/test_extremes.py::test_against_120_digits[{name}-gpu]"
+        f"tests/solver/trust/test_extremes.py::test_against_120_digits[{name}-gpu]"
         for name in (
             "steps from 1e-6 to 1e3, oscillator, R = 2, smnn",
             "no equation at a third of the times",

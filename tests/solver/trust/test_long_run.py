@@ -50,14 +50,6 @@ def test_large_shapes(fewest: int, most: int) -> None:
     assert most < 32 or any(x.Q > 32 for x in drawn)
 
 
-def test_what_a_property_asks_for_is_added() -> None:
-    """Not instead of the size: five samples at least, and as many as there were."""
-    for x in shapes(50, 40, 40, 64):
-        more = long_run.adapted(x, long_run.FIXED["order_of_samples"])
-        assert more.batch == (max(5, int(np.prod(x.batch, dtype=int))),)
-        assert (more.n, more.T, more.seed) == (x.n, x.T, x.seed)
-
-
 @pytest.mark.parametrize(
     ("B", "T", "n", "reduced"),
     [
@@ -100,29 +92,6 @@ def test_what_would_not_fit_is_not_reduced(monkeypatch: pytest.MonkeyPatch) -> N
     assert GpuBackend().pieces(1, 1000, 24, 1) == REDUCED
     assert GpuBackend().pieces(1, 10_000, 24, 1) == 0
     assert GpuBackend().pieces(1, 10_000, 300, 1) == REDUCED  # there is no other way
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (["--large", "64-25"], "expected a range like 25-64"),
-        (["--large", "many"], "invalid limits value"),
-        (["--large", "0-4"], "expected a range like 25-64"),
-        (["--large", "--small"], "exclude each other"),
-        (["--large", "6-13", "--cut"], "--cut is for at most 12 unknowns"),
-        (["--cut", "--teams"], "not allowed with"),
-    ],
-)
-def test_options_that_cannot_be(
-    given: list[str],
-    message: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["long_run.py", *given])
-    with pytest.raises(SystemExit):
-        long_run.main()
-    assert message in capsys.readouterr().err
 
 
 def test_a_run_of_large_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
