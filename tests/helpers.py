@@ -51,7 +51,7 @@ def rows_of(*args: Any, **kw: Any) -> tuple[tuple[int, ...], tuple[int, ...], An
     """Batch shape, shape of a solution, and the weighted rows of every sample."""
     batch, full = expand(*args, **kw)
     T, _, V, orders = full[0].shape[-4:]
-    flat = [x.reshape(-1, *x.shape[len(batch) :]) for x in full]
+    flat = (x.reshape(math.prod(batch), *x.shape[len(batch) :]) for x in full)
     return batch, (T, V, orders), *rows(*flat, kw.get("scheme", "smnn"))
 
 

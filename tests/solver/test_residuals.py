@@ -1,5 +1,6 @@
 """`residuals`: the root mean square of each kind of row, per sample."""
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -21,13 +22,14 @@ def expected(y: torch.Tensor, case: Case) -> list[np.ndarray]:
     """From the rows of the oracle, without weights, leaving out those of weight zero."""
     scheme = case.kw.get("scheme", "smnn")
     batch, full = expand(*case.args, **case.kw)
-    *tensors, w_gov, w_init, w_smooth = (x.reshape(-1, *x.shape[len(batch) :]) for x in full)
+    flat = (x.reshape(math.prod(batch), *x.shape[len(batch) :]) for x in full)
+    *tensors, w_gov, w_init, w_smooth = flat
     weights = w_gov, w_init, w_smooth
     present = [np.where(w != 0, 1.0, 0.0) for w in weights]
     A, b = weighted_rows(*tensors, *present, scheme)
     complete, _ = weighted_rows(*tensors, *(np.ones_like(w) for w in weights), scheme)
     there = (np.abs(A).sum(2) > 0) | (np.abs(complete).sum(2) == 0)
-    solution = y.detach().cpu().double().numpy().reshape(len(A), -1)
+    solution = y.detach().cpu().double().numpy().reshape(A.shape[0], A.shape[2])
     residual = (A @ solution[..., None])[..., 0] - b
     cuts = np.cumsum([w_gov[0].size, w_init[0].size])
     kinds = zip(np.split(residual, cuts, 1), np.split(there, cuts, 1))
