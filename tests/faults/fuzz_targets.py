@@ -276,8 +276,7 @@ def _arrays(suffix: str) -> Callable[[], st.SearchStrategy[Any]]:
 def _models() -> st.SearchStrategy[Any]:
     seed = inputs.model_record()
     return st.one_of(
-        inputs.spoiled_records(seed).map(inputs.as_json),
-        inputs.spoiled_bytes(inputs.as_json(seed)),
+        inputs.spoiled_records(seed).map(inputs.as_json), inputs.spoiled_bytes(inputs.as_json(seed))
     )
 
 

@@ -145,7 +145,7 @@ def test_solution(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("folder", ["[red]", "[/red]"])
 @pytest.mark.parametrize("command", ["solve", "discover", "forecast", "train", "reproduce"])
-def test_folders_are_told_as_they_are(tmp_path: Path, command: str, folder: str) -> None:
+def test_folder_names_are_printed_literally(tmp_path: Path, command: str, folder: str) -> None:
     """Brackets are marks to rich: a name in them vanished, or the command ended in its error."""
     (tmp_path / "x.ode").write_text(EQUATIONS)
     data = table(tmp_path / "x.csv", ["a"], rows=40)
@@ -160,7 +160,7 @@ def test_folders_are_told_as_they_are(tmp_path: Path, command: str, folder: str)
     assert out in run(command, *words, "--out", out).replace("\n", "")
 
 
-def test_a_missing_file_is_told_as_it_is(tmp_path: Path) -> None:
+def test_name_of_a_missing_file_is_printed_literally(tmp_path: Path) -> None:
     from smnn.cli._app import app
 
     name = str(tmp_path / "[/red]none")
@@ -170,7 +170,7 @@ def test_a_missing_file_is_told_as_it_is(tmp_path: Path) -> None:
         assert name in result.output.replace("\n", ""), result.output
 
 
-def test_the_check_sees_what_it_looks_for(tmp_path: Path) -> None:
+def test_page_check_detects_injections(tmp_path: Path) -> None:
     path = tmp_path / "x.html"
     for evil in (
         "<script>alert(1)</script>", "<img src=http://x>", "<p onclick=x>a</p>",

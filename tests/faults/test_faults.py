@@ -56,7 +56,7 @@ def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @without_gpu
-def test_training_without_the_gpu_that_was_asked_for(tmp_path: Path) -> None:
+def test_training_on_an_absent_gpu(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"this machine has no CUDA device\. Use 'cpu'"):
         fit(Damping(), oscillations(4), TrainConfig(max_steps=1, accelerator="cuda"), tmp_path)
     code, said = command(
@@ -68,7 +68,7 @@ def test_training_without_the_gpu_that_was_asked_for(tmp_path: Path) -> None:
 
 
 @without_gpu
-def test_the_solver_without_a_gpu() -> None:
+def test_solver_without_a_gpu() -> None:
     c, d = torch.ones(1, 1, 1, 2), torch.zeros(1, 1)
     u, s = torch.zeros(1, 1, 1), torch.ones(1)
     with pytest.raises(smnn.BackendError, match=r"gpu.*CUDA"):
@@ -77,7 +77,7 @@ def test_the_solver_without_a_gpu() -> None:
 
 @without_gpu
 @pytest.mark.parametrize("name", ["cuda", "cuda:1"])
-def test_commands_without_the_gpu_that_was_asked_for(name: str) -> None:
+def test_commands_on_an_absent_gpu(name: str) -> None:
     from smnn.cli._guard import WrongUseError, chosen_device
 
     with pytest.raises(WrongUseError, match=r"there is no CUDA device here; use cpu"):
@@ -137,7 +137,7 @@ def test_out_of_memory(tmp_path: Path, error: Exception) -> None:
         fit(Scripted(3, raises(error)), Numbers(), CONFIG, tmp_path, progress=False)
 
 
-def test_the_advice_for_lack_of_memory_holds(tmp_path: Path) -> None:
+def test_advice_after_out_of_memory_works(tmp_path: Path) -> None:
     """`accumulate` may be changed when resuming, and the curve stays what it was."""
     whole = Damping()
     config = CONFIG.replace(max_steps=6)
@@ -149,7 +149,7 @@ def test_the_advice_for_lack_of_memory_holds(tmp_path: Path) -> None:
         torch.testing.assert_close(task.state_dict()[name], x, rtol=1e-12, atol=1e-14)
 
 
-def test_nothing_is_left_to_save_with_single_samples() -> None:
+def test_out_of_memory_with_single_samples() -> None:
     task = Scripted(1, raises(torch.OutOfMemoryError("CUDA out of memory.")))
     config = CONFIG.replace(batch_size=1)
     with pytest.raises(TrainingError, match=r"one sample at a time is the least.*no checkpoint"):
@@ -165,7 +165,7 @@ def test_other_errors_of_a_task_pass_unchanged() -> None:
 # ---------------------------------------------------------------- processes
 
 
-def test_a_process_that_loads_data_dies(tmp_path: Path) -> None:
+def test_data_loader_dies(tmp_path: Path) -> None:
     """In a process of its own: PyTorch tells of the death by an exception at any point of it."""
     said = tmp_path / "said"
 
@@ -186,9 +186,7 @@ def test_a_process_that_loads_data_dies(tmp_path: Path) -> None:
     fit(Scripted(0, None), Numbers(), CONFIG, tmp_path / "run", resume=True, progress=False)
 
 
-def test_a_process_that_loads_data_dies_while_it_sends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_data_loader_dies_while_sending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other end of a pipe is gone before the signal of its death arrives."""
     from smnn.training import _sampling
 
@@ -203,7 +201,7 @@ def test_a_process_that_loads_data_dies_while_it_sends(
         fit(Scripted(0, None), Numbers(), config, tmp_path / "run", progress=False)
 
 
-def test_an_error_in_a_process_that_loads_data_is_not_its_death(tmp_path: Path) -> None:
+def test_error_in_a_data_loader_is_passed_on(tmp_path: Path) -> None:
     class Wrong(Numbers):
         def __getitem__(self, i: int) -> Tensor:
             raise RuntimeError("the file of sample 7 is empty")
@@ -253,7 +251,7 @@ def test_nan_in_the_data_names_the_samples(tmp_path: Path) -> None:
         fit(Scripted(0, None), data, CONFIG, tmp_path, progress=False)
 
 
-def test_nan_in_the_loss_keeps_the_weights_and_says_what_to_do(tmp_path: Path) -> None:
+def test_nan_in_the_loss_keeps_the_weights(tmp_path: Path) -> None:
     task = Scripted(3, lambda loss: loss * torch.nan)
     wanted = (
         r"not finite at step 3 .*data of that step are finite: lower lr, or set clip\. "

@@ -42,7 +42,7 @@ def taken(expected: Tensor) -> Tensor:
     return torch.empty(free - MOST, dtype=torch.uint8, device="cuda")
 
 
-def test_what_is_said_and_advised(tensors: list[Tensor], expected: Tensor, taken: Tensor) -> None:
+def test_out_of_memory_advice_works(tensors: list[Tensor], expected: Tensor, taken: Tensor) -> None:
     with pytest.raises(
         smnn.BackendError, match=r"not enough GPU memory for 20,000 samples"
     ) as said:

@@ -68,7 +68,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, nth: int) -> list[str]:
     return seen
 
 
-def test_every_call_of_a_run_may_fail(tmp_path: Path) -> None:
+def test_failure_of_each_system_call_of_a_run(tmp_path: Path) -> None:
     """Each call in turn finds the disk full: the error says so, and resuming is exact."""
     config = TrainConfig(max_steps=2, checkpoint_every=1, tensorboard=False, ema=0.5, log_every=1)
     data = oscillations(4)
@@ -106,7 +106,7 @@ def _check_words(error: OutputError) -> None:
     assert "No space left on device. Free some space or write elsewhere" in str(error)
 
 
-def test_every_call_of_an_atomic_write_may_fail(tmp_path: Path) -> None:
+def test_failure_of_each_system_call_of_an_atomic_write(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_text("old")
     for nth in (1, 2, 3):
@@ -120,7 +120,7 @@ def test_every_call_of_an_atomic_write_may_fail(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.EPERM])
-def test_a_folder_that_may_not_be_written_to(
+def test_folder_that_is_not_writable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
@@ -134,7 +134,7 @@ def test_a_folder_that_may_not_be_written_to(
         fit(Damping(), oscillations(4), TrainConfig(max_steps=1), tmp_path / "out", progress=False)
 
 
-def test_a_full_disk_is_found_before_computing(
+def test_full_disk_is_detected_before_computing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code, said = limited(lambda: prepare_output(tmp_path), file_size=0)
@@ -142,7 +142,7 @@ def test_a_full_disk_is_found_before_computing(
     assert said.startswith(f"OutputError: cannot write into {tmp_path}: File too large. Free some")
 
 
-def test_a_full_disk_ends_a_run_with_tensorboard_in_words(tmp_path: Path) -> None:
+def test_full_disk_ends_a_run_with_tensorboard_in_a_clear_error(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     config = TrainConfig(max_steps=200, log_every=1, tensorboard=True, checkpoint_every=500)
 
@@ -154,12 +154,12 @@ def test_a_full_disk_ends_a_run_with_tensorboard_in_words(tmp_path: Path) -> Non
     assert said.startswith("OutputError: cannot write "), said[-800:]
 
 
-def test_other_errors_are_not_taken_for_a_full_disk(tmp_path: Path) -> None:
+def test_other_errors_are_passed_on(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="other"), writing(tmp_path):
         raise ValueError("other")
 
 
-def test_a_checkpoint_of_a_run_that_failed_can_be_loaded(tmp_path: Path) -> None:
+def test_checkpoint_of_a_failed_run_can_be_loaded(tmp_path: Path) -> None:
     config = TrainConfig(max_steps=2, checkpoint_every=2, tensorboard=False)
     fit(Damping(), oscillations(8), config, tmp_path, progress=False)
     with pytest.MonkeyPatch.context() as patch:

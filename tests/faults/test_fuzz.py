@@ -14,7 +14,7 @@ EVERY = targets()
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_readers_refuse_in_words(name: str) -> None:
+def test_readers_refuse_damaged_input_with_a_message(name: str) -> None:
     found = fuzz(EVERY[name], 40, start=5)
     assert found["bugs"] == []
     assert found["acts"] == []
@@ -26,7 +26,7 @@ def fed(check: object) -> dict:
     return fuzz(Target("x", (KeyError,), lambda: st.integers(0, 9), check), 30, start=1)
 
 
-def test_the_fuzzer_finds_what_it_looks_for() -> None:
+def test_fuzzer_detects_every_kind_of_fault() -> None:
     """Undocumented errors, errors without words, memory, dead processes, acts."""
 
     def fails(value: int, folder: object) -> None:
@@ -60,7 +60,7 @@ def test_the_fuzzer_finds_what_it_looks_for() -> None:
     assert fed(acts)["acts"][0][0].startswith("exec <string>")
 
 
-def test_a_hang_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fuzzer_detects_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     import time
 
     import fuzzing

@@ -27,7 +27,7 @@ def test_killed_at_random_moments(every: dict, name: str, tmp_path: Path) -> Non
     assert trials.tally.kills + trials.tally.finished_first >= 2
 
 
-def test_a_finished_file_that_was_not_renamed_yet_is_taken_up(tmp_path: Path, every: dict) -> None:
+def test_finished_file_that_was_not_renamed_yet_is_used(tmp_path: Path, every: dict) -> None:
     """Killed between the last trajectory and the renaming: nothing is left to compute."""
     from smnn.datasets.kdv import _files as files
     from smnn.datasets.kdv import read_file
@@ -46,7 +46,7 @@ def test_a_finished_file_that_was_not_renamed_yet_is_taken_up(tmp_path: Path, ev
     assert os.listdir(tmp_path) == ["train.h5"]
 
 
-def test_what_a_killed_process_left_is_removed_later(tmp_path: Path) -> None:
+def test_leftovers_of_killed_processes_are_removed(tmp_path: Path) -> None:
     old, new = (tmp_path / f".report.html.{x}{UNFINISHED}" for x in "ab")
     for path in (old, new):
         path.write_text("half")

@@ -74,13 +74,13 @@ def dangers(tree: ast.AST) -> list[str]:
 @pytest.mark.parametrize(
     "path", sorted(SOURCE.rglob("*.py")), ids=lambda p: str(p.relative_to(SOURCE))
 )
-def test_the_source_has_no_way_from_data_to_code(path: Path) -> None:
+def test_source_executes_no_data(path: Path) -> None:
     place = path.relative_to(SOURCE).as_posix()
     found = dangers(ast.parse(path.read_text(encoding="utf-8")))
     assert [x for x in found if (place, x) not in ALLOWED] == []
 
 
-def test_the_scan_sees_what_it_looks_for() -> None:
+def test_source_scan_detects_dangerous_calls() -> None:
     text = (
         "import pickle\nfrom yaml import load\neval('1')\ntorch.load('x')\nnp.load('x')\n"
         "np.load('x', allow_pickle=True)\nexec('1')\nrequire('joblib', 'x')\nos.system('x')\n"
@@ -123,7 +123,7 @@ READERS: list[tuple[str, Callable[[Path], object], type[Exception]]] = [
 @pytest.mark.parametrize(
     ("name", "reader", "error"), READERS, ids=[f"{n} {e.__name__}" for n, _, e in READERS]
 )
-def test_a_pickle_in_disguise_is_not_run(
+def test_disguised_pickle_is_not_executed(
     tmp_path: Path, name: str, reader: Callable[[Path], object], error: type[Exception]
 ) -> None:
     trap = tmp_path / "sprung"
@@ -149,7 +149,7 @@ def test_a_pickle_in_disguise_is_not_run(
     assert trap.exists()  # the trap works
 
 
-def test_a_pickle_as_weights_is_not_run(tmp_path: Path) -> None:
+def test_pickle_in_place_of_weights_is_not_executed(tmp_path: Path) -> None:
     """With the digest that belongs to it, as a forger would write it."""
     import hashlib
     import shutil

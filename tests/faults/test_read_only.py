@@ -40,7 +40,7 @@ def locked(tmp_path: Path) -> Iterator[Path]:
     folder.chmod(0o755)
 
 
-def test_the_lock_holds(locked: Path) -> None:
+def test_locked_folder_refuses_writes(locked: Path) -> None:
     """Or the tests below would show nothing."""
 
     def write() -> None:
@@ -53,7 +53,7 @@ def test_the_lock_holds(locked: Path) -> None:
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_everything_that_writes_says_so(name: str, locked: Path) -> None:
+def test_writers_report_a_locked_folder(name: str, locked: Path) -> None:
     def work() -> None:
         obey_permissions()
         EVERY[name].work(locked)
@@ -79,7 +79,9 @@ def test_everything_that_writes_says_so(name: str, locked: Path) -> None:
     ],
     ids=lambda words: words[0],
 )
-def test_commands_say_so(words: list[str], locked: Path, tmp_path: Path) -> None:
+def test_commands_report_a_locked_folder_first(
+    words: list[str], locked: Path, tmp_path: Path
+) -> None:
     """Before they compute, and with the exit status of wrong use."""
     (tmp_path / "x.ode").write_text("y' + y = sin(t)\ny(0) = 1\nt = 0 .. 1 step 0.1\n")
     rows = "\n".join(f"{0.1 * i},{1 / (1 + i)}" for i in range(40))

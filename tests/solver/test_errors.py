@@ -120,7 +120,7 @@ def test_backend_on_the_wrong_device() -> None:
         backend_named("none")
 
 
-def test_a_gpu_that_is_too_old_is_left_to_tensor_operations(
+def test_old_gpus_use_tensor_operations(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The assembler would say so of every kernel, in words for those who write kernels."""
@@ -135,7 +135,7 @@ def test_a_gpu_that_is_too_old_is_left_to_tensor_operations(
 
 
 @pytest.mark.parametrize("name", [k for k, why in smnn.available_backends().items() if why])
-def test_unusable_backend_says_why(name: str) -> None:
+def test_unavailable_backend_gives_the_reason(name: str) -> None:
     reason = smnn.available_backends()[name]
     with pytest.raises(
         smnn.BackendError, match=f"(?s)backend '{name}' cannot be used.*{reason[:20]}"

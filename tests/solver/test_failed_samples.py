@@ -44,7 +44,7 @@ def test_not_finite(name: str, value: float, backend: str, device: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_singular_names_variable_and_order(scheme: str, backend: str, device: str) -> None:
+def test_singular_error_names_variable_and_order(scheme: str, backend: str, device: str) -> None:
     case = good(device, T_init=1, scheme=scheme)
     c = case.args[0].clone()
     c[1, :, :, 1] = 0.0  # sample 1: no equation speaks of variable 1
@@ -67,7 +67,7 @@ def test_singular_is_found_at_any_length(
         free.solve(fast_backend)
 
 
-def test_a_column_of_which_no_row_speaks(backend: str, device: str) -> None:
+def test_column_without_rows(backend: str, device: str) -> None:
     """Not a number divided by nothing, but singular at that very order."""
     case = random_problem(1, T=3, V=1, Q=1, R=2, T_init=1, R_init=0, batch=(2,), device=device)
     c = case.args[0].clone()
@@ -78,7 +78,7 @@ def test_a_column_of_which_no_row_speaks(backend: str, device: str) -> None:
     assert info.rcond[1] == 0
 
 
-def test_index_in_a_batch_of_two_axes(fast_backend: str, device: str) -> None:
+def test_error_names_an_index_of_two_batch_axes(fast_backend: str, device: str) -> None:
     case = good(device, batch=(2, 3), T_init=1)
     c = case.args[0].clone()
     c[1, 0] = 0.0
@@ -86,7 +86,7 @@ def test_index_in_a_batch_of_two_axes(fast_backend: str, device: str) -> None:
         case.replace(c=c).solve(fast_backend)
 
 
-def test_without_batch_no_index_is_named(backend: str, device: str) -> None:
+def test_error_names_no_index_without_a_batch(backend: str, device: str) -> None:
     case = good(device, batch=(), T_init=1)
     with pytest.raises(smnn.SolveError, match=r"1 of 1 samples") as error:
         case.replace(c=torch.zeros_like(case.args[0])).solve(backend)
@@ -123,7 +123,7 @@ FAILURES = {
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("failure", FAILURES)
 @pytest.mark.parametrize("T", [6, 130])
-def test_others_are_not_disturbed(
+def test_failed_samples_do_not_affect_others(
     T: int, failure: str, scheme: str, fast_backend: str, device: str
 ) -> None:
     """Also when each sequence is cut into pieces, and when several share vector registers."""
@@ -142,7 +142,7 @@ def test_others_are_not_disturbed(
         assert relative(y[b : b + 1], alone) < 1e-12
 
 
-def test_gradients_of_others_are_not_disturbed(fast_backend: str, device: str) -> None:
+def test_failed_samples_do_not_affect_gradients_of_others(fast_backend: str, device: str) -> None:
     case = good(device, batch=(3,))
     c = case.args[0].clone()
     c[1] = 0.0
@@ -166,7 +166,7 @@ def test_check_can_be_turned_off(backend: str, device: str) -> None:
     assert y[1].isfinite().all()
 
 
-def test_weakest_points_into_the_solution(backend: str, device: str) -> None:
+def test_weakest_is_an_index_of_the_solution(backend: str, device: str) -> None:
     case = good(device)
     c = case.args[0].clone()
     c[1, :, :, 1] = 0.0

@@ -51,7 +51,7 @@ def test_inverse_root_is_exact_to_rounding(processor: dict[str, str]) -> None:
     assert float(done.stdout) < 4e-16
 
 
-def test_the_cache_of_compiled_kernels_knows_every_file_they_are_made_of() -> None:
+def test_kernel_cache_depends_on_every_source_file() -> None:
     """Else a new version of the package would run what was compiled of the old one."""
     from smnn._solver.cpu import kernels, pieces
 

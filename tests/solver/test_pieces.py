@@ -71,7 +71,7 @@ def test_pieces_with_every_option(
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_a_singular_sequence_is_found_in_every_cut(
+def test_singular_sequence_is_detected_in_pieces(
     scheme: str, fast_backend: str, device: str
 ) -> None:
     problem = problem_of(scheme, 40, device, V=1, Q=1, batch=(3,))
@@ -139,7 +139,7 @@ def test_row_gradients_of_any_size(
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_automatic_number_of_pieces_fits(scheme: str, fast_backend: str, device: str) -> None:
+def test_automatic_number_of_pieces_is_valid(scheme: str, fast_backend: str, device: str) -> None:
     """Whatever the sizes, the number chosen leaves pieces longer than their separators."""
     del device
     for B in (0, 1, 2, 3, 7, 8, 100):

@@ -45,7 +45,7 @@ def test_1_singular_system_is_an_error(scheme: str, backend: str, device: str) -
 
 
 @pytest.mark.parametrize("scheme", ["smnn", "central"])
-def test_1_a_failure_in_the_last_block_is_seen(scheme: str, backend: str, device: str) -> None:
+def test_1_failure_in_the_last_block_is_detected(scheme: str, backend: str, device: str) -> None:
     """Its codes are overwritten by each block. Here no row speaks of the last time of sample 1."""
     case = random_problem(1, T=6, V=1, Q=3, R=2, batch=(2,), scheme=scheme, device=device)
     w_gov, w_smooth = torch.ones(2, 6, 3).to(case.args[0]), torch.ones(2, 5, 1, 3).to(case.args[0])
@@ -57,7 +57,7 @@ def test_1_a_failure_in_the_last_block_is_seen(scheme: str, backend: str, device
     assert y[0].isfinite().all()
 
 
-def test_1_too_few_initial_values_are_never_noise(fast_backend: str, device: str) -> None:
+def test_1_too_few_initial_values_are_an_error(fast_backend: str, device: str) -> None:
     """y' + y / 2 = d without a start: any multiple of exp(-t / 2) may be added."""
     c = torch.tensor([0.5, 1.0], dtype=torch.float64, device=device).view(1, 1, 1, 2)
     t = 0.01 * torch.arange(4000, dtype=torch.float64, device=device)
@@ -81,7 +81,7 @@ def test_2_state_is_not_shared_between_calls(backend: str, device: str) -> None:
     assert all_close(torch.autograd.grad(loss, a), expected)
 
 
-def test_3_one_factor_for_every_batch_size(fast_backend: str, device: str) -> None:
+def test_3_factor_of_another_batch_size(fast_backend: str, device: str) -> None:
     """Its frozen factor with another batch size: NaN. Ours belongs to one batch and says so."""
     case = random_problem(1, batch=(4,), R_init=1, device=device)
     c, d, u, s = case.args
@@ -92,7 +92,7 @@ def test_3_one_factor_for_every_batch_size(fast_backend: str, device: str) -> No
     assert relative(small.solve(d[:3], u[:3]), oracle(c[:3], d[:3], u[:3], s[:3])) < 1e-9
 
 
-def test_3_one_factor_for_one_length(fast_backend: str, device: str) -> None:
+def test_3_factor_of_another_length(fast_backend: str, device: str) -> None:
     """Its frozen factor with another number of times: IndexError."""
     case = random_problem(1, batch=(4,), R_init=1, device=device)
     c, d, u, s = case.args
@@ -101,7 +101,7 @@ def test_3_one_factor_for_one_length(fast_backend: str, device: str) -> None:
         kept.solve(d[:, :5], u)
 
 
-def test_4_a_new_left_hand_side_is_used_and_differentiated(fast_backend: str, device: str) -> None:
+def test_4_new_left_hand_side_is_used_and_differentiated(fast_backend: str, device: str) -> None:
     """Its frozen factor ignores changes of c, and loses gradients by c and s."""
     case = random_problem(1, R_init=1, device=device)
     inputs = leaves(case)
@@ -116,7 +116,7 @@ def test_4_a_new_left_hand_side_is_used_and_differentiated(fast_backend: str, de
             assert all(relative(a, b) < 1e-8 for a, b in zip(got, expected))
 
 
-def test_5_nothing_is_kept_after_the_call(backend: str, device: str) -> None:
+def test_5_no_tensor_outlives_the_call(backend: str, device: str) -> None:
     """Its graph cache has one entry for every batch size it ever saw, and never loses one."""
 
     class Watched(torch.Tensor):
@@ -140,7 +140,7 @@ def test_5_nothing_is_kept_after_the_call(backend: str, device: str) -> None:
     assert [ref for ref in kept if ref() is not None] == []
 
 
-def test_5_what_is_remembered_is_bounded_and_holds_no_data(device: str) -> None:
+def test_5_plan_cache_is_bounded_and_holds_no_data(device: str) -> None:
     """Shapes that were seen are remembered, 512 of them, without a tensor of the caller."""
     from solver.internals import plan
 
@@ -186,7 +186,7 @@ def test_8_torch_func(backend: str, device: str) -> None:
     assert relative(torch.func.grad(loss)(c), expected) < 1e-11
 
 
-def test_8_jacobians_and_what_is_absent(backend: str, device: str) -> None:
+def test_8_jacobians_and_hessians(backend: str, device: str) -> None:
     """Reverse mode to any order. Forward mode is not there, and says so."""
     case = random_problem(1, T=3, V=1, R=1, device=device)
     c, d, u, s = case.args
@@ -214,7 +214,7 @@ def test_9_compile_without_graph_breaks(fast_backend: str, device: str) -> None:
     assert relative(y, case.oracle()) < 1e-9
 
 
-def test_10_edges_have_words(fast_backend: str, device: str) -> None:
+def test_10_edge_cases_have_clear_errors(fast_backend: str, device: str) -> None:
     """One time: AssertionError. No sample: ZeroDivisionError. Many orders: IndexError."""
     case = random_problem(1, T=1, V=1, Q=2, R=1, R_init=1, device=device)
     assert relative(case.solve(fast_backend), case.oracle()) < 1e-12
@@ -234,13 +234,13 @@ def test_11_mixed_precision_is_never_silent(name: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.complex128, torch.int64])
-def test_11_other_number_types_have_words(dtype: torch.dtype) -> None:
+def test_11_other_dtypes_are_refused(dtype: torch.dtype) -> None:
     case = random_problem(1)
     with pytest.raises(smnn.ShapeError, match=r"c: got dtype .*; expected torch\.float64 or"):
         case.to(dtype).solve()
 
 
-def test_12_inputs_are_not_changed_by_either_pass(backend: str, device: str) -> None:
+def test_12_inputs_are_not_modified(backend: str, device: str) -> None:
     case = random_problem(1, batch=(2,), device=device)
     inputs = leaves(case)
     smnn.solve(*inputs, backend=backend).square().sum().backward()
@@ -248,7 +248,7 @@ def test_12_inputs_are_not_changed_by_either_pass(backend: str, device: str) -> 
     assert {x._version for x in inputs} == {0}
 
 
-def test_12_autograd_knows_what_is_saved(backend: str, device: str) -> None:
+def test_12_saved_tensors_are_visible_to_autograd(backend: str, device: str) -> None:
     """It keeps plain attributes on the context; ours can be offloaded, and is only needed once."""
     case = random_problem(1, batch=(2,), R_init=1, device=device)
     inputs = leaves(case)
@@ -259,7 +259,7 @@ def test_12_autograd_knows_what_is_saved(backend: str, device: str) -> None:
         loss.backward()
 
 
-def test_13_only_the_gradients_asked_for(backend: str, device: str) -> None:
+def test_13_only_requested_gradients_are_computed(backend: str, device: str) -> None:
     """It always forms the gradient of the whole matrix; ours asks the backend for `d` alone."""
     from solver.internals import backend_named, make_problem
 
@@ -283,12 +283,12 @@ def test_13_only_the_gradients_asked_for(backend: str, device: str) -> None:
 
 
 @pytest.mark.filterwarnings("error")
-def test_14_a_shared_left_hand_side_warns_of_nothing(backend: str, device: str) -> None:
+def test_14_shared_left_hand_side_gives_no_warning(backend: str, device: str) -> None:
     case = random_problem(1, batch=(3,), shared="cs", device=device)
     assert relative(case.solve(backend), case.oracle()) < 1e-9
 
 
-def test_15_the_reference_covers_the_default(device: str) -> None:
+def test_15_reference_implements_the_default_scheme(device: str) -> None:
     """Its reference implements another scheme than its default: they differ by 2.1."""
     case = random_problem(1, batch=(2,), weights="tensor", device=device)
     assert relative(case.solve("reference"), case.solve("auto")) < 1e-9
@@ -304,14 +304,14 @@ def test_16_steps_per_variable(backend: str, device: str) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
-def test_17_the_current_device_is_left_alone() -> None:
+def test_17_current_device_is_unchanged() -> None:
     case = random_problem(1, batch=(2,), device="cuda:1")
     with torch.cuda.device(0):
         case.solve()
         assert torch.cuda.current_device() == 0
 
 
-def test_17_no_device_is_made_current(backend: str, device: str) -> None:
+def test_17_current_device_is_never_set(backend: str, device: str) -> None:
     """With one device, or none: no call that could change it is made."""
     called = []
     with pytest.MonkeyPatch.context() as patch:

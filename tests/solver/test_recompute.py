@@ -71,7 +71,7 @@ def test_at_most_one_factor_exists(
 @pytest.mark.parametrize(
     ("B", "n", "size"), [(4096, 45, 512), (100, 45, 25), (100_000, 9, 2048), (4096, 3, 1)]
 )
-def test_parts_that_keep_a_device_busy(
+def test_parts_are_large_enough_for_the_device(
     B: int, n: int, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Smaller parts took 15 times as long: a large block takes as long alone as among hundreds."""

@@ -31,7 +31,9 @@ def as_if_first(case: Case, backend: str) -> list[Tensor]:
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("name", PLAIN)
-def test_every_layout(name: str, scheme: str, fast_backend: str, device: str) -> None:
+def test_second_call_for_every_option(
+    name: str, scheme: str, fast_backend: str, device: str
+) -> None:
     for seed in range(3):
         case = option(name, seed, scheme=scheme, device=device)
         got = solve_and_differentiate(case, fast_backend)
@@ -66,7 +68,7 @@ def test_views_of_the_caller(how: str, name: str, fast_backend: str, device: str
         assert same(got[0], got[1])
 
 
-def test_order_takes_the_fast_path() -> None:
+def test_order_shares_the_plan_of_padded_coefficients() -> None:
     """`order=` is padding, and shares the layout of coefficients that are padded beforehand."""
     case = random_problem(1, batch=(2,), R=2)
     padded = case.replace(c=torch.nn.functional.pad(case.args[0], (0, 2)))
@@ -85,7 +87,7 @@ def test_new_values_are_used(fast_backend: str, device: str) -> None:
         assert relative(case.solve(fast_backend), case.oracle()) < 1e-9
 
 
-def test_other_options_are_not_confused(fast_backend: str, device: str) -> None:
+def test_options_are_part_of_the_layout(fast_backend: str, device: str) -> None:
     """The same shapes with another scheme, weight, number of times or dtype."""
     case = random_problem(1, batch=(2,), T=6, constant="cds", device=device)
     for change in (
@@ -99,7 +101,7 @@ def test_other_options_are_not_confused(fast_backend: str, device: str) -> None:
     assert low.solve(fast_backend).dtype == torch.float32
 
 
-def test_errors_come_again(fast_backend: str, device: str) -> None:
+def test_errors_are_raised_on_every_call(fast_backend: str, device: str) -> None:
     case = random_problem(1, batch=(2,), device=device)
     case.solve(fast_backend)
     c = case.args[0].clone()
@@ -112,7 +114,7 @@ def test_errors_come_again(fast_backend: str, device: str) -> None:
         assert y[1].isnan().all()
 
 
-def test_hooks_may_repack_what_is_kept(fast_backend: str, device: str) -> None:
+def test_hooks_may_repack_saved_tensors(fast_backend: str, device: str) -> None:
     """Offloaded tensors come back contiguous; the kernels must not look for the old layout."""
     case = random_problem(1, T=6, V=2, Q=2, R=2, batch=(3,), device=device)
     inputs = [x.transpose(0, 1).contiguous().transpose(0, 1) for x in case.args]
@@ -133,7 +135,7 @@ def test_hooks_may_repack_what_is_kept(fast_backend: str, device: str) -> None:
 
 
 @pytest.mark.parametrize("weight", [1.0, torch.ones((), dtype=torch.float64)], ids=type)
-def test_hooks_must_not_change_the_type(weight: float | Tensor) -> None:
+def test_hooks_must_not_change_the_dtype(weight: float | Tensor) -> None:
     """The kernels would read past the end of a tensor in single precision."""
     case = random_problem(1, T=6, batch=(3,)).replace(w_gov=weight)
     for x in case.args:
@@ -156,7 +158,7 @@ def negative_view(x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("engine", ["cpu", "torch"])
 @pytest.mark.parametrize("names", ["c", "d", "u", "s", "cdus"])
-def test_views_that_mean_the_opposite(names: str, engine: str) -> None:
+def test_negative_views(names: str, engine: str) -> None:
     case = random_problem(1, batch=(2,))
     inputs = {k: x.detach().requires_grad_() for k, x in case.tensors().items()}
     y = case.replace(**inputs).solve(engine)
@@ -169,7 +171,7 @@ def test_views_that_mean_the_opposite(names: str, engine: str) -> None:
         assert same(got, want, 1e-12)
 
 
-def test_a_tensor_without_memory_is_refused() -> None:
+def test_tensor_without_memory_is_refused() -> None:
     """PyTorch keeps zeros in derivatives as a tensor that has none."""
     c, d, u, s = random_problem(1, batch=(2,)).args
     zero = torch._efficientzerotensor(d.shape, dtype=d.dtype)

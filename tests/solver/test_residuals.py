@@ -49,7 +49,7 @@ def test_against_the_rows_of_the_oracle(name: str, scheme: str, device: str) -> 
         assert value.cpu().numpy() == pytest.approx(want, rel=1e-9, abs=1e-12), kind
 
 
-def test_zero_where_every_row_can_hold(device: str) -> None:
+def test_residuals_of_an_exact_solution_are_zero(device: str) -> None:
     """A straight line: y' = 1, y(0) = 2."""
     c = torch.tensor([0.0, 1.0], dtype=torch.float64, device=device).view(1, 1, 1, 2)
     d, u = c.new_ones(1, 1), c.new_full((1, 1, 1), 2.0)
@@ -58,7 +58,7 @@ def test_zero_where_every_row_can_hold(device: str) -> None:
     assert all(float(x) < 1e-13 for x in smnn.residuals(y, c, d, u, s, order=3))
 
 
-def test_grow_where_rows_contradict_each_other(device: str) -> None:
+def test_contradicting_equations_increase_residuals(device: str) -> None:
     """Two equations that exclude each other: the governing rows say so, and only those."""
     case = random_problem(1, V=1, Q=2, R=1, T=8, device=device)
     c = case.args[0].clone()
@@ -69,7 +69,7 @@ def test_grow_where_rows_contradict_each_other(device: str) -> None:
     assert 0.9 < float(got.governing) < 2.0
 
 
-def test_smoothness_tells_of_a_step_too_long(device: str) -> None:
+def test_smoothness_residual_decreases_with_the_step(device: str) -> None:
     ode = ODES["harmonic"]
     smooth = []
     for s in (0.4, 0.2, 0.1):
@@ -79,7 +79,7 @@ def test_smoothness_tells_of_a_step_too_long(device: str) -> None:
     assert smooth[0] > 4 * smooth[1] > 16 * smooth[2] > 0
 
 
-def test_per_sample(device: str) -> None:
+def test_residuals_per_sample(device: str) -> None:
     case = random_problem(1, batch=(2, 3), device=device)
     y = case.solve()
     y[1, 2] += 1.0

@@ -79,7 +79,7 @@ def test_training_step_in_a_graph(T: int, V: int) -> None:
 
 
 @pytest.mark.parametrize(("T", "V"), [(30, 1), (130, 1), (10, 9), (130, 8)])
-def test_a_length_that_was_first_seen_in_a_graph(T: int, V: int) -> None:
+def test_length_first_used_in_a_graph(T: int, V: int) -> None:
     """What is captured there is not yet computed, and must not be kept for other calls."""
     x, y = (tensors(B=2, T=length, V=V, seed=3) for length in (T, T + 1))
     graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
@@ -101,7 +101,7 @@ def test_a_length_that_was_first_seen_in_a_graph(T: int, V: int) -> None:
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
 @pytest.mark.parametrize(("T", "V"), [(30, 1), (400, 1), (10, 9), (330, 3)])
-def test_a_device_that_is_not_the_current_one(T: int, V: int) -> None:
+def test_device_that_is_not_the_current_one(T: int, V: int) -> None:
     """Solved on the second while the first is current, before and after what is prepared."""
     x = [t.detach().to("cuda:1").requires_grad_() for t in tensors(B=4, T=T, V=V)]
     for _ in range(3):
@@ -125,7 +125,7 @@ def test_another_stream() -> None:
 
 
 @pytest.mark.parametrize(("T", "V"), [(33, 1), (133, 1), (13, 9), (133, 8)])
-def test_a_length_that_was_first_seen_on_a_busy_stream(T: int, V: int) -> None:
+def test_length_first_used_on_a_busy_stream(T: int, V: int) -> None:
     """What is kept of that call is read by the next one on another stream."""
     weights = {"w_gov": 1.37, "w_init": 2.11, "w_smooth": 0.73}
     x, y = (tensors(B=2, T=length, V=V, seed=4) for length in (T, T + 1))
@@ -152,7 +152,7 @@ def test_views_and_expanded_tensors() -> None:
     torch.testing.assert_close(solve(c[::2], d[::2], u[::2], s[::2]), y[::2])
 
 
-def test_a_factor_is_given_back_before_the_gradients_are_made() -> None:
+def test_factor_is_released_before_gradients_are_allocated() -> None:
     """Unless the graph is retained. Launched from C++: Python has no way to let go of it."""
     if reason := launcher.wait():
         pytest.skip(reason)
@@ -172,7 +172,7 @@ def test_a_factor_is_given_back_before_the_gradients_are_made() -> None:
     assert more[3] > 1 + 5 - 2  # the gradients came when the factor had gone
 
 
-def test_many_shapes_leave_no_memory_behind() -> None:
+def test_many_shapes_do_not_leak_memory() -> None:
     for T in range(5, 15):
         solve(*tensors(T=T))
     torch.cuda.synchronize()
@@ -213,14 +213,11 @@ def test_larger_blocks(V: int, R: int, scheme: str) -> None:
     z = smnn.solve(*other, scheme=scheme, backend="cpu")
     torch.testing.assert_close(y.cpu(), z, rtol=1e-9, atol=1e-9)
     g = torch.randn_like(z)
-    close(
-        list(torch.autograd.grad(y, x, g.cuda())),
-        list(torch.autograd.grad(z, other, g)),
-    )
+    close(list(torch.autograd.grad(y, x, g.cuda())), list(torch.autograd.grad(z, other, g)))
 
 
 @pytest.mark.parametrize("V", [9, 16, 22])
-def test_more_equations_than_the_registers_have_room_for(V: int) -> None:
+def test_more_equations_than_fit_into_registers(V: int) -> None:
     c, d, u, s = tensors(B=4, T=12, V=V)
     x = [torch.cat([c] * 8, dim=2)[:, :, :70], torch.randn_like(torch.cat([d] * 8, 2)[..., :70])]
     x = [t.detach().requires_grad_() for t in (*x, u, s)]

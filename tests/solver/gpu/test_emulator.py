@@ -61,7 +61,7 @@ def launched(lines: list[str], threads: int, blocks: int) -> tuple[dict[str, tor
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_orders_that_a_device_need_not_keep(name: str) -> None:
+def test_races_are_detected(name: str) -> None:
     lines, threads, blocks, wanted = KERNELS[name]
     _, memory = launched(lines, threads, blocks)
     assert sorted({said.split(": ")[1] for said in memory.races}) == wanted
@@ -79,12 +79,12 @@ def test_barriers_and_sums_of_warps() -> None:
 
 
 @pytest.mark.parametrize("place", ["place + 481", "place - 1"])
-def test_memory_that_no_tensor_has(place: str) -> None:
+def test_access_outside_of_tensors(place: str) -> None:
     with pytest.raises(AssertionError, match="memory that no tensor has"):
         launched([*FLAT, f"tl.store(x_ptr + ({place}), place.to(tl.float64))"], 32, 1)
 
 
-def test_masked_lanes_touch_nothing() -> None:
+def test_masked_lanes_access_no_memory() -> None:
     lines = [*FLAT, "tl.store(x_ptr + place * 99, place.to(tl.float64), mask=lane < 2)"]
     found, _ = launched(lines, 32, 1)
     assert found["x"].nonzero().tolist() == [[99]]
@@ -109,7 +109,7 @@ $done:
 """Each lane adds up its number, once or up to four times, and is told what lane 30 has."""
 
 
-def test_lanes_that_go_different_ways() -> None:
+def test_divergent_lanes() -> None:
     warp = Warp(parsed(LOOP.replace("{INSIDE}", "mov.b32 %r5, %r1;")), 0, SimpleNamespace())
     warp.start()
     while not warp.finished:
@@ -120,7 +120,7 @@ def test_lanes_that_go_different_ways() -> None:
 
 
 @pytest.mark.parametrize("inside", ["shfl.sync.idx.b32 %r5, %r3, 30, 31, -1;", "bar.sync 0;"])
-def test_not_all_lanes_come_to_what_they_do_together(inside: str) -> None:
+def test_divergent_lanes_at_a_warp_instruction(inside: str) -> None:
     warp = Warp(parsed(LOOP.replace("{INSIDE}", inside)), 0, SimpleNamespace())
     warp.start()
     warp.run(5)
@@ -197,12 +197,12 @@ def test_instructions(text: str, values: tuple[int, ...], wanted: int) -> None:
 
 
 @pytest.mark.parametrize("how", ["eq", "ne", "lt", "ge", "equ", "neu", "ltu", "num", "nan"])
-def test_comparisons_with_what_is_no_number(how: str) -> None:
+def test_comparisons_with_nan(how: str) -> None:
     wanted = how in ("equ", "neu", "ltu", "nan")
     assert computed(f"setp.{how}.f64 %p1, %rd2, %rd3", bits(float("nan")), 0) == wanted
 
 
-def test_turns_are_taken_at_random() -> None:
+def test_warps_run_in_random_order() -> None:
     """Without a barrier, what a warp reads of another depends on who comes first."""
     found = [launched([*FLAT, MINE, *OTHERS], 64, blocks)[0]["y"] for blocks in range(1, 9)]
     assert len({tuple(y[:64].tolist()) for y in found}) > 1

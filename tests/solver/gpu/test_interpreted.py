@@ -13,10 +13,7 @@ import pytest
 
 from solver.internals import OK, SINGULAR, TRITON
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not TRITON, reason="Triton is not installed"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not TRITON, reason="Triton is not installed")]
 REDUCED = [
     "smnn, 1 time", "smnn, 7 times", "smnn, 9 times", "smnn, no equation", "smnn, 12 unknowns",
     "smnn, 18 unknowns", "smnn, 33 unknowns", "smnn, 70 unknowns", "central, 2 times",

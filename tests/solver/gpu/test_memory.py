@@ -19,7 +19,7 @@ from solver.internals import gpu, make_problem
         (gpu.REDUCED, 40_000, "Not even one fits"),
     ],
 )
-def test_lack_of_memory_is_explained(
+def test_out_of_gpu_memory_error(
     monkeypatch: pytest.MonkeyPatch, pieces: int, free: int, advice: str
 ) -> None:
     def full(*args: object, **kw: object) -> None:
@@ -55,7 +55,7 @@ class Loaded:
         ("Triton Error [CUDA]: device kernel image is invalid", RuntimeError, "image is invalid"),
     ],
 )
-def test_a_kernel_that_could_not_be_loaded_is_loaded_later(
+def test_kernel_that_could_not_be_loaded_is_loaded_later(
     said: str, kind: type[Exception], message: str
 ) -> None:
     pytest.importorskip("triton")

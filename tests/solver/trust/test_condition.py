@@ -26,7 +26,7 @@ def forgotten_start(
     return tuple(x.to(device) for x in args), {"order": order}
 
 
-def test_a_forgotten_initial_value_is_found(fast_backend: str, device: str) -> None:
+def test_missing_initial_value_is_detected(fast_backend: str, device: str) -> None:
     """Every pivot is above 1e-5 of its column, and yet backends differed by a factor of 300."""
     args, kw = forgotten_start(8000, 0.01, 7, 0.5, device)
     _, info = smnn.solve_ex(*args, **kw, backend=fast_backend)
@@ -41,7 +41,7 @@ def test_a_forgotten_initial_value_is_found(fast_backend: str, device: str) -> N
     assert y.isnan().all()
 
 
-def test_it_is_found_again_in_the_second_call(fast_backend: str, device: str) -> None:
+def test_missing_initial_value_is_detected_on_every_call(fast_backend: str, device: str) -> None:
     """Whatever the solver remembers of the first."""
     (c, d, u, s), _ = forgotten_start(4000, 0.01, 7, 0.5, device)
     c = torch.nn.functional.pad(c, (0, 6))
@@ -56,7 +56,7 @@ def test_it_is_found_again_in_the_second_call(fast_backend: str, device: str) ->
 
 
 @pytest.mark.parametrize("how", ["weight zero", "weights of zeros", "in a batch", "factorize"])
-def test_however_it_was_forgotten(how: str, fast_backend: str, device: str) -> None:
+def test_every_kind_of_missing_initial_value(how: str, fast_backend: str, device: str) -> None:
     (c, d, _, s), kw = forgotten_start(4000, 0.01, 7, 0.5, device)
     u = c.new_zeros(1, 1, 1)
     if how == "weight zero":
@@ -108,7 +108,7 @@ def test_estimate_and_error_grow_together(scale: float, fast_backend: str, devic
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_not_asked_for_it_is_absent(scheme: str, backend: str, device: str) -> None:
+def test_condition_is_optional(scheme: str, backend: str, device: str) -> None:
     case = random_problem(1, batch=(2, 3), scheme=scheme, device=device)
     assert smnn.solve_ex(*case.args, **case.kw, backend=backend)[1].condition is None
     _, info = smnn.solve_ex(*case.args, **case.kw, backend=backend, condition=True)
@@ -189,7 +189,7 @@ def test_estimate_bounds_what_rounding_does(name: str, fast_backend: str, device
 
 
 @pytest.mark.parametrize("weight", [0.0, "a tensor without axes", "one row", "every row"])
-def test_absent_rows_may_hold_anything(weight: object, backend: str, device: str) -> None:
+def test_rows_of_weight_zero_may_hold_anything(weight: object, backend: str, device: str) -> None:
     """Also where there is one such row in all, or the weight is a number."""
     case = random_problem(1, T=3, V=1, Q=2, R=1, T_init=0, batch=(1,), device=device)
     c, d, _, s = case.args

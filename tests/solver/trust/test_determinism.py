@@ -83,7 +83,7 @@ def test_same_bits_on_the_gpu(tmp_path: Path) -> None:
     assert [k for k in first if first[k].tobytes() != second[k].tobytes()] == []
 
 
-def test_no_kernel_adds_in_any_order() -> None:
+def test_no_kernel_uses_atomic_additions() -> None:
     """Atomic additions end in whatever order threads arrive."""
     sources = sorted((Path(smnn.__file__).parent / "_solver" / "gpu").rglob("*.py"))
     assert len(sources) > 5

@@ -69,7 +69,7 @@ def test_dual_numbers(wanted: bool, keep_factor: bool, backend: str, device: str
         assert relative(tangent.detach(), expected) < 1e-11
 
 
-def test_one_dual_argument_and_numbers_as_weights(backend: str, device: str) -> None:
+def test_one_dual_argument(backend: str, device: str) -> None:
     """The short way of calls that are like an earlier one must not be taken."""
     (c, d, u, s, *_), (dc, *_) = setting("smnn", device)
     leaf = c.clone().requires_grad_()
@@ -115,10 +115,7 @@ def test_jacobian_and_hessian(scheme: str, fast_backend: str, device: str) -> No
     for ours, theirs in zip(func.jacfwd(f, both)(*at), func.jacrev(f, both)(*at)):
         assert relative(ours, theirs) < 1e-10
     expected = func.jacrev(func.jacrev(loss, both), both)(*at)
-    for found in (
-        func.hessian(loss, both)(*at),
-        func.jacrev(func.jacfwd(loss, both), both)(*at),
-    ):
+    for found in (func.hessian(loss, both)(*at), func.jacrev(func.jacfwd(loss, both), both)(*at)):
         for ours, theirs in zip(found, expected):
             assert all(relative(a, b) < 1e-9 for a, b in zip(ours, theirs))
 
@@ -134,7 +131,7 @@ def test_forward_mode_inside_forward_mode_is_refused(fast_backend: str, device: 
         torch.func.jacfwd(torch.func.jacfwd(loss))(c)
 
 
-def test_a_kept_factor(fast_backend: str, device: str) -> None:
+def test_jvp_through_a_factorization(fast_backend: str, device: str) -> None:
     (c, d, u, s, *_), (dc, dd, du, ds, *_) = setting("smnn", device)
 
     def through(c: Tensor, d: Tensor, u: Tensor, s: Tensor) -> Tensor:

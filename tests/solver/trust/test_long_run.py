@@ -70,7 +70,7 @@ def test_large_shapes(fewest: int, most: int) -> None:
         (1000, 2, 257, True),
     ],
 )
-def test_few_long_sequences_are_reduced(B: int, T: int, n: int, reduced: bool) -> None:
+def test_reduction_is_chosen_for_few_long_sequences(B: int, T: int, n: int, reduced: bool) -> None:
     for reach in (1, 2):
         assert (GpuBackend().pieces(B, T, n, reach) == REDUCED) == reduced
 
@@ -82,19 +82,21 @@ def test_few_long_sequences_are_reduced(B: int, T: int, n: int, reduced: bool) -
         (1, 3, 2, 256), (1, 4, 2, REDUCED), (49, 6, 2, REDUCED), (9000, 7, 2, 1),
     ],
 )  # fmt: skip
-def test_kernels_for_pieces_compile_in_time(B: int, n: int, reach: int, pieces: int) -> None:
+def test_pieces_are_chosen_only_for_kernels_that_compile_quickly(
+    B: int, n: int, reach: int, pieces: int
+) -> None:
     """Those of 9 unknowns take a minute, and the central scheme has two times between pieces."""
     assert GpuBackend().pieces(B, 10_000, n, reach) == pieces
 
 
-def test_what_would_not_fit_is_not_reduced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reduction_is_not_chosen_without_enough_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "_memory", lambda: 2**30)
     assert GpuBackend().pieces(1, 1000, 24, 1) == REDUCED
     assert GpuBackend().pieces(1, 10_000, 24, 1) == 0
     assert GpuBackend().pieces(1, 10_000, 300, 1) == REDUCED  # there is no other way
 
 
-def test_a_run_of_large_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_run_of_large_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "found.json"
     options = ["--backends", "reference,cpu", "--large", "25-64", "--samples", "4"]
     options += ["--problems", "60", "--out", str(out)]

@@ -63,7 +63,7 @@ def test_property(name: str, backends: tuple[str, ...]) -> None:
     assert tried[name] >= FEWEST / len(PROPERTIES)
 
 
-def test_the_oracle_itself() -> None:
+def test_oracle_against_rational_arithmetic() -> None:
     """Against rational arithmetic, where nothing is rounded."""
     shape = Shape(
         seed=3, batch=(2,), T=3, V=1, Q=1, R=2, order=None, T_init=1, m_init=2, scheme="central",
