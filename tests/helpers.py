@@ -56,7 +56,7 @@ def rows_of(*args: Any, **kw: Any) -> tuple[tuple[int, ...], tuple[int, ...], An
 
 
 def oracle(*args: Any, **kw: Any) -> np.ndarray:
-    """What `smnn.solve` with these arguments has to return: dense least squares by SVD."""
+    """Expected result of `smnn.solve`: dense least squares by SVD."""
     batch, shape, As, bs = rows_of(*args, **kw)
     y = np.zeros((len(As), *shape))
     for i, (A, b) in enumerate(zip(As, bs)):
@@ -264,12 +264,12 @@ def loss_of(case: Case, backend: str) -> Callable[..., Tensor]:
 
 
 def leaves(case: Case) -> tuple[Tensor, ...]:
-    """All seven arguments, ready to be differentiated by."""
+    """All seven arguments as leaves that require gradients."""
     return tuple(case.tensors()[name].detach().clone().requires_grad_() for name in NAMES)
 
 
 def gradients(case: Case, backend: str) -> tuple[Tensor, ...]:
-    """Of the sum of squares, by all seven."""
+    """Gradients of the sum of squares by all seven arguments."""
     inputs = leaves(case)
     return torch.autograd.grad(loss_of(case, backend)(*inputs), inputs)
 
@@ -291,9 +291,10 @@ def numbers_of(case: Case) -> tuple[float, float]:
 
 
 def send_numbers(sender: Any, case: Case) -> None:
-    """What a worker process does: once with several threads, then as a `DataLoader` worker does.
+    """Send numbers from a worker process, first with several threads, then with one.
 
-    PyTorch's own parallel loops hang in a forked process, hence one thread for the gradient.
+    PyTorch's own parallel loops hang in a forked process, hence one thread for the gradient, as in
+    a `DataLoader` worker.
     """
     sender.send(case.solve("cpu").sum().item())
     torch.set_num_threads(1)

@@ -1,10 +1,9 @@
-"""Many inputs for one reader, in a process that may neither grow, nor hang, nor execute anything.
+"""Many inputs for one reader in a process that must not grow, hang, or execute input.
 
-A batch of inputs runs in a forked copy of this process. There, memory is limited by the system, a
-clock interrupts an input that takes too long, and an audit hook (which cannot be removed) notes
-everything by which data could turn into action: code compiled from text, programs started, pickles
-resolved, sockets opened, files written outside the folder of the input. The parent waits, and kills
-a copy that does not come back.
+A batch of inputs runs in a forked copy of this process. There, the system limits memory, a timer
+interrupts inputs that take too long, and an audit hook (which cannot be removed) records every
+event by which data could be executed: compiled text, started programs, resolved pickles, opened
+sockets, files written outside the folder of the input. The parent kills a copy that hangs.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _FORBIDDEN = {
 
 
 def _of_pytorch(event: str, args: tuple[Any, ...]) -> bool:
-    """To see whether there are GPUs, if built for them; or to rename what `no_grad` wraps."""
+    """Whether PyTorch itself causes an event: looking for GPUs, or wrapping by `no_grad`."""
     if event == "ctypes.dlopen":
         return args == ("libnvidia-ml.so.1",)
     acting = sys._getframe(2).f_code.co_filename  # the name in `args` may be anything
@@ -48,8 +47,7 @@ def _of_pytorch(event: str, args: tuple[Any, ...]) -> bool:
 
 
 def _tried(path: Path) -> str | None:
-    """The trial of an HDF5 file in a forked copy: starting Python for each takes longer than all
-    the rest."""
+    """Probe an HDF5 file in a forked copy, which is much faster than starting Python."""
     child = os.fork()
     if child == 0:
         code = 1
@@ -64,7 +62,7 @@ def _tried(path: Path) -> str | None:
 
 
 class Watch:
-    """Notes what must not happen, by way of an audit hook."""
+    """Record forbidden events with an audit hook."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []
@@ -93,7 +91,7 @@ def _alarm(*_: object) -> None:
 
 
 def _batch(target: Target, count: int, start: int, report: Path) -> None:
-    """In the forked copy: feed inputs, and write down what happened."""
+    """Feed inputs and write a report; runs in the forked copy."""
     warnings.simplefilter("ignore")
     _netcdf.deadly = _tried
     found: dict[str, Any] = {"inputs": 0, "accepted": 0, "slowest": 0.0, "bugs": [], "acts": []}

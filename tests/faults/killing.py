@@ -1,10 +1,9 @@
-"""Processes killed at random moments while they write, and what they must leave behind.
+"""Processes killed at random moments while they write files.
 
-Each scenario is real work of the package with its computing replaced by something short, so that a
-random moment is likely to be a moment of writing. A trial forks a copy of this process, kills it
-with SIGKILL after a random time, looks at every file, and finishes the work in another copy: the
-files must then be those of a run that nobody interrupted. Used by the tests of this folder and by
-tools/kills.py.
+Each scenario is real work of the package with a short computation, so that a random moment is
+likely to be a moment of writing. A trial forks a copy of this process, kills it with SIGKILL after
+a random time, checks every file, and finishes the work in another copy. The files must then equal
+those of an uninterrupted run. Used by the tests of this folder and by tools/kills.py.
 """
 
 from __future__ import annotations
@@ -35,22 +34,22 @@ COUNT = 24
 
 @dataclass(frozen=True)
 class Scenario:
-    """Work that writes files, and can be done again after it was interrupted."""
+    """Work that writes files and can be resumed after an interruption."""
 
     name: str
     work: Callable[[Path], None]
-    """Does all of it, or what is left of it."""
+    """Do all of the work, or the remaining part."""
     check: Callable[[Path], int]
-    """Looks at every file that has its final name; how many there are."""
+    """Check every file that has its final name; returns their number."""
     content: Callable[[Path], dict[str, Any]]
-    """What must not depend on interruptions."""
+    """Contents that must not depend on interruptions."""
     leftover: Callable[[str], bool]
-    """Whether a file name is one that an interruption may leave, to be ignored or taken up."""
+    """Whether an interruption may leave a file of this name."""
 
 
 @dataclass
 class Tally:
-    """What happened in many trials."""
+    """Counts over many trials."""
 
     kills: int = 0
     finished_first: int = 0
@@ -85,7 +84,7 @@ class Trials:
         self.count = 0
 
     def trial(self) -> None:
-        """Kill, look, perhaps kill again, finish, compare."""
+        """Kill the work one to three times, finish it, and compare the result."""
         self.count += 1
         out = self.folder / f"trial-{self.count}"
         try:
@@ -136,7 +135,7 @@ class Trials:
 
 
 def _generate(out: Path) -> None:
-    """The writer of trajectories; the trajectories are made up, since solving takes a second."""
+    """Write random trajectories; solving for real ones takes a second."""
     from smnn.datasets.kdv import _files as files
     from smnn.datasets.kdv._easy import KEPT, POINTS, Trajectories
 
@@ -170,7 +169,7 @@ def _trajectories(out: Path) -> dict[str, Any]:
 
 
 def _command(words: list[str]) -> None:
-    """A command of the console script; ends as it would."""
+    """Run a command of the console script, with its exit status."""
     from smnn.cli._app import app
 
     if code := app(words, standalone_mode=False):
@@ -215,7 +214,7 @@ def _run_files(out: Path) -> dict[str, Any]:
 
 @functools.cache
 def _found() -> Any:
-    """What `smnn discover` finds in a small table; computed once, in the parent."""
+    """Result of `smnn discover` for a small table; computed once, in the parent."""
     import tempfile
 
     from smnn.cli._discover_run import run
@@ -232,7 +231,7 @@ def _found() -> Any:
 
 
 def _discover(out: Path) -> None:
-    """The files of `smnn discover`, written over themselves a few times."""
+    """Write the files of `smnn discover` several times over."""
     from smnn._util.files import prepare_output
     from smnn.cli import _discover_files as files
 
@@ -246,13 +245,13 @@ DISCOVERED = {
 
 
 def _same_files(reference: Callable[[], dict[str, bytes]]) -> Callable[[Path], int]:
-    """Every file with a final name has the bytes that it must have."""
+    """Check that every file with its final name has the expected contents."""
 
     def check(out: Path) -> int:
         wanted = reference()
         found = [p for p in out.iterdir() if not _temporary(p.name)]
         for path in found:
-            assert path.name in wanted, f"{path.name} is nobody's file"
+            assert path.name in wanted, f"{path.name} is unexpected"
             assert path.read_bytes() == wanted[path.name], f"{path.name} is not whole"
         return len(found)
 
@@ -279,7 +278,7 @@ def _discovered() -> dict[str, bytes]:
 
 @functools.cache
 def _sine() -> tuple[Any, dict[str, Any]]:
-    """What `smnn reproduce sine` computes, and its pictures; drawing takes longer than writing."""
+    """Result and pictures of `smnn reproduce sine`; drawing takes longer than writing."""
     from smnn.experiments.sine import view
     from smnn.experiments.sine.run import Config, run
 
@@ -288,7 +287,7 @@ def _sine() -> tuple[Any, dict[str, Any]]:
 
 
 def _reproduce(out: Path) -> None:
-    """`smnn reproduce sine` with its computing done before, a few times."""
+    """Run `smnn reproduce sine` several times with precomputed results."""
     from smnn.experiments.sine import run as sine
     from smnn.experiments.sine import view
 
@@ -303,7 +302,7 @@ def _reproduce(out: Path) -> None:
 
 
 def _parsed(out: Path) -> int:
-    """JSON that can be read, pictures and pages that end."""
+    """Check that JSON can be parsed and that pictures and pages are complete."""
     count = 0
     for path in out.iterdir():
         if _temporary(path.name):
@@ -318,14 +317,14 @@ def _parsed(out: Path) -> int:
 
 
 def _facts(out: Path) -> dict[str, Any]:
-    """Which files there are, and the pictures; commands and pages name the folder."""
+    """File names and pictures; other files contain the name of the folder."""
     kept = {"sine.png", "sine.gif"}
     return {p.name: p.read_bytes() if p.name in kept else None
             for p in out.iterdir() if not _temporary(p.name)}  # fmt: skip
 
 
 def scenarios() -> list[Scenario]:
-    """All of them; what they need is computed and compiled when they are made."""
+    """All scenarios; their inputs are computed and compiled here."""
     import smnn.cli._app
     import smnn.training  # noqa: F401
 

@@ -1,4 +1,4 @@
-"""Small files that ask for the impossible: refused in words, in bounded time and memory."""
+"""Small files that require huge resources: refused in bounded time and memory."""
 
 import gzip
 import io
@@ -28,7 +28,7 @@ MEMORY = 600 << 20
 
 
 def refused(call: Callable[[], object], error: str, words: str) -> None:
-    """The call ends with this error, within the memory."""
+    """Check that a call raises this error within the memory limit."""
     code, said = limited(call, memory=MEMORY)
     assert code == 1, said
     assert said.startswith(f"{error}: "), said
@@ -96,7 +96,7 @@ def test_one_series_per_row_takes_linear_time(tmp_path: Path) -> None:
 
 
 def huge_dataset(path: Path, name: str, shape: tuple[int, ...]) -> None:
-    """Declared, compressed, never written: some kilobytes."""
+    """A dataset that is declared and compressed but never written: some kilobytes."""
     with h5py.File(path, "a") as file:
         file.create_dataset(name, shape, "f8", chunks=(1,) * len(shape), compression="gzip")
 
@@ -140,7 +140,7 @@ def test_links_to_other_files_are_refused(tmp_path: Path) -> None:
 
 
 def test_devices_and_pipes_are_refused(tmp_path: Path) -> None:
-    """Reading them might never end."""
+    """Reading them might not terminate."""
     zero, pipe = tmp_path / "zero.json", tmp_path / "pipe.json"
     zero.symlink_to("/dev/zero")
     os.mkfifo(pipe)
@@ -189,7 +189,7 @@ def test_roots_of_numbers(text: str, value: float) -> None:
 
 
 def test_number_below_every_other_is_zero() -> None:
-    """Its exact fraction would have as many digits as the exponent says."""
+    """Its exact fraction would have as many digits as its exponent."""
     code, said = limited(lambda: parse_expression("1e-99999999 + x", ["x"]), memory=MEMORY)
     assert (code, said) == (0, "")
 
@@ -270,7 +270,7 @@ def test_budget_leaves_a_profiler_in_place() -> None:
 
 
 def test_file_that_hangs_the_hdf5_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Found by fuzzing: its loop is out of reach of signals, so another process tries it first."""
+    """Found by fuzzing: signals do not interrupt its loop, so another process probes files."""
     from smnn.data import _hdf5_probe
 
     monkeypatch.setattr(_hdf5_probe, "SECONDS", 5.0)
@@ -297,7 +297,7 @@ def test_file_that_crashes_the_hdf5_library(
 
 @pytest.mark.parametrize("column", ["id", "where"])
 def test_rows_without_a_series_label(tmp_path: Path, column: str) -> None:
-    """Found by fuzzing: times repeat, and a column that might tell series apart has gaps."""
+    """Found by fuzzing: times repeat, and the column that could label series has gaps."""
     path = tmp_path / "x.csv"
     path.write_text(f"t,{column},x\n0,a,1\n1,a,2\n2,a,3\n0,b,4\n1,,5\n2,b,6\n")
     with pytest.raises(TableError, match=r"3 of 6 rows .* another row; .* as series"):

@@ -1,4 +1,4 @@
-"""Pins, hashes and licences: what is installed is what was looked at."""
+"""Pins, hashes and licences of dependencies."""
 
 import hashlib
 import importlib.util
@@ -53,11 +53,11 @@ def test_documentation_lists_the_pins() -> None:
 
 
 TRITON_OF = {"2.13.0": "3.7.1"}
-"""By version of torch: what its builds for CUDA ask for, which most indexes have alone."""
+"""Version of Triton that the CUDA builds of each torch version require."""
 
 
 def test_pins_fit_every_build_of_torch() -> None:
-    """With another version of Triton, pip finds nothing to install there."""
+    """With another version of Triton, pip cannot install the CUDA builds."""
     pins = licences.pins()
     assert pins["triton"] == TRITON_OF[pins["torch"]]
 
@@ -90,7 +90,7 @@ def test_lock_file_round_trip(tmp_path: Path) -> None:
 
 
 class Pip:
-    """Notes what it is asked for; fails at the first call that mentions `fails`."""
+    """Records its calls; fails at calls that contain the word `fails`."""
 
     def __init__(self, fails: str = "", says: str = "") -> None:
         self.fails, self.says = fails, says
@@ -127,7 +127,7 @@ def test_installs_by_hash_only(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_wrong_hash_stops_the_installation(capsys: pytest.CaptureFixture[str]) -> None:
-    """Or the hashes would be there for nothing."""
+    """Otherwise the hashes would not protect anything."""
     pip = Pip("--require-hashes", "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM ...")
     assert install.install(pip, None) == 1
     assert pip.calls == list(install.LOCKED[:1])
@@ -157,7 +157,7 @@ def test_other_platforms_install_by_version(capsys: pytest.CaptureFixture[str]) 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="there is no make here")
 def test_make_test_uses_the_installer() -> None:
-    """The recipe, without running it; and nothing that `make test` needs installs otherwise."""
+    """The recipe of `make test` contains the installer and no other installation."""
     command = ["make", "--dry-run", "--always-make", "test", "LOCK=yes"]
     recipe = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert "python tools/install.py --lock yes" in recipe
@@ -165,7 +165,7 @@ def test_make_test_uses_the_installer() -> None:
 
 
 def test_wrong_hash_is_recognized_in_pip_output(tmp_path: Path) -> None:
-    """The words by which `tools/install.py` knows it, from the pip that is here."""
+    """`tools/install.py` recognizes the message of the installed pip."""
     wheel = tmp_path / "smnn_nothing-1.0-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         info = "smnn_nothing-1.0.dist-info"

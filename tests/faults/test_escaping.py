@@ -1,4 +1,4 @@
-"""Names from data are text in every report: on the terminal, in HTML, in SVG, in JSON."""
+"""Names from data are escaped in every report: terminal, HTML, SVG, JSON."""
 
 import json
 import math
@@ -51,7 +51,7 @@ class Page(HTMLParser):
 
 
 def checked(path: Path, names: list[str]) -> None:
-    """A page with the scripts of the package, no handlers, and the names as text."""
+    """Check that a page has only the package's scripts, no handlers, and the names as text."""
     from smnn.report import charts
 
     page = Page(path.read_text(encoding="utf-8"))
@@ -103,7 +103,7 @@ def test_discovery(tmp_path: Path, names: list[str]) -> None:
     assert "onerror=alert(1)&gt;.csv" in (out / "report.html").read_text()
     assert json.loads((out / "model.json").read_text())["variables"] == names
     for name in names:
-        if "\u202e" not in name:  # the terminal is told the brackets, not what they mean to rich
+        if "\u202e" not in name:
             assert name in said.replace("\n", "")
 
 
@@ -116,7 +116,7 @@ def test_forecast(tmp_path: Path, names: list[str]) -> None:
 
 
 def test_forecast_of_a_grid(tmp_path: Path) -> None:
-    """Name, unit and title of a NetCDF variable: as text, or not at all."""
+    """Name, unit and title of a NetCDF variable appear as text or not at all."""
     netcdf = pytest.importorskip("scipy.io").netcdf_file
     path, name = tmp_path / "x.nc", '"><img src=x onerror=alert(1)>'
     with netcdf(path, "w") as file:
@@ -146,7 +146,7 @@ def test_solution(tmp_path: Path) -> None:
 @pytest.mark.parametrize("folder", ["[red]", "[/red]"])
 @pytest.mark.parametrize("command", ["solve", "discover", "forecast", "train", "reproduce"])
 def test_folder_names_are_printed_literally(tmp_path: Path, command: str, folder: str) -> None:
-    """Brackets are marks to rich: a name in them vanished, or the command ended in its error."""
+    """Brackets are markup for rich: names in them vanished or caused an error."""
     (tmp_path / "x.ode").write_text(EQUATIONS)
     data = table(tmp_path / "x.csv", ["a"], rows=40)
     words = {

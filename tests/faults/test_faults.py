@@ -1,4 +1,4 @@
-"""What can break around a run: devices, memory, processes, data. Each said with what to do."""
+"""Failures around a run (devices, memory, processes, data) give helpful errors."""
 
 import gc
 import itertools
@@ -42,7 +42,7 @@ def command(*words: str) -> tuple[int, str]:
 
 @pytest.fixture(autouse=True)
 def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs that do not ask for a GPU stay off it."""
+    """Run on the CPU unless a test requests a GPU."""
     from smnn.training import _processes
 
     chosen = _processes._accelerator
@@ -85,7 +85,7 @@ def test_commands_on_an_absent_gpu(name: str) -> None:
 
 
 class Scripted(Task):
-    """One weight; at a certain step something happens."""
+    """A task with one weight that calls a function at a given step."""
 
     def __init__(self, step: int, happen: Any) -> None:
         super().__init__()
@@ -138,7 +138,7 @@ def test_out_of_memory(tmp_path: Path, error: Exception) -> None:
 
 
 def test_advice_after_out_of_memory_works(tmp_path: Path) -> None:
-    """`accumulate` may be changed when resuming, and the curve stays what it was."""
+    """`accumulate` may be changed when resuming, and the result is the same."""
     whole = Damping()
     config = CONFIG.replace(max_steps=6)
     fit(whole, oscillations(16), config, progress=False)
@@ -166,7 +166,7 @@ def test_other_errors_of_a_task_pass_unchanged() -> None:
 
 
 def test_data_loader_dies(tmp_path: Path) -> None:
-    """In a process of its own: PyTorch tells of the death by an exception at any point of it."""
+    """Runs in a separate process: PyTorch may raise its exception at any point."""
     said = tmp_path / "said"
 
     def work() -> None:
@@ -187,7 +187,7 @@ def test_data_loader_dies(tmp_path: Path) -> None:
 
 
 def test_data_loader_dies_while_sending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other end of a pipe is gone before the signal of its death arrives."""
+    """The pipe closes before the signal arrives."""
     from smnn.training import _sampling
 
     class Cut(_sampling.DataLoader):  # type: ignore[misc]
@@ -213,7 +213,7 @@ def test_error_in_a_data_loader_is_passed_on(tmp_path: Path) -> None:
 
 
 def test_one_of_two_training_processes_dies(tmp_path: Path) -> None:
-    """The other one ends, says that it lost its peer, and the run can be resumed."""
+    """The other process ends with an error, and the run can be resumed."""
     said = tmp_path / "said"
 
     def die(loss: Tensor) -> Tensor:

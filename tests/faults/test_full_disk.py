@@ -1,4 +1,4 @@
-"""No space, no permission: said in words, and every file that has its name is whole."""
+"""No space or no permission: clear errors, and no incomplete file has its final name."""
 
 import errno
 import os
@@ -35,12 +35,12 @@ SIZES = {
 
 @pytest.mark.parametrize(("name", "size"), [(n, s) for n, sizes in SIZES.items() for s in sizes])
 def test_files_that_cannot_grow(every: dict, name: str, size: int, tmp_path: Path) -> None:
-    """Writing beyond `size` bytes fails in the system, in the middle of any write."""
+    """Writes beyond `size` bytes fail."""
     scenario, out = every[name], tmp_path / "out"
     code, said = limited(lambda: scenario.work(out), file_size=size)
     assert code == 1, said
     first = said.splitlines()[0] if said.startswith("OutputError") else said
-    # The commands tell it in their own way and leave with 2.
+    # Commands print the error and exit with status 2.
     assert "cannot write" in said, first
     assert "Traceback" not in said.split("cannot write")[0], said
     if out.exists():
@@ -51,7 +51,7 @@ def test_files_that_cannot_grow(every: dict, name: str, size: int, tmp_path: Pat
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, nth: int) -> list[str]:
-    """Let the n-th call that changes what is on disk fail, as a full disk lets it."""
+    """Make the n-th system call that changes files fail as on a full disk."""
     seen: list[str] = []
 
     def counted(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -69,7 +69,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, nth: int) -> list[str]:
 
 
 def test_failure_of_each_system_call_of_a_run(tmp_path: Path) -> None:
-    """Each call in turn finds the disk full: the error says so, and resuming is exact."""
+    """Whichever call finds the disk full, the error is clear and resuming is exact."""
     config = TrainConfig(max_steps=2, checkpoint_every=1, tensorboard=False, ema=0.5, log_every=1)
     data = oscillations(4)
 
@@ -88,7 +88,7 @@ def test_failure_of_each_system_call_of_a_run(tmp_path: Path) -> None:
                 run(out)
             except OutputError as error:
                 failed += 1
-                _check_words(error)
+                _check_message(error)
         if len(seen) < nth:
             break
         if (out / "checkpoints").exists():
@@ -98,10 +98,10 @@ def test_failure_of_each_system_call_of_a_run(tmp_path: Path) -> None:
         assert all(torch.equal(x, whole[name]) for name, x in task.state_dict().items())
         nth += 1
     assert nth > 25
-    assert failed > 20  # the others are calls whose failure costs nothing
+    assert failed > 20  # failures of the others are harmless
 
 
-def _check_words(error: OutputError) -> None:
+def _check_message(error: OutputError) -> None:
     assert "cannot write" in str(error)
     assert "No space left on device. Free some space or write elsewhere" in str(error)
 
@@ -114,7 +114,7 @@ def test_failure_of_each_system_call_of_an_atomic_write(tmp_path: Path) -> None:
             failing(patch, nth)
             with pytest.raises(OutputError, match="No space left on device") as caught:
                 write_atomically(path, "new")
-        _check_words(caught.value)
+        _check_message(caught.value)
         assert path.read_text() == "old"
         assert os.listdir(tmp_path) == ["x"]
 

@@ -1,4 +1,4 @@
-"""A few dozen spoiled inputs for every reader; tools/fuzz.py makes a hundred thousand."""
+"""A few dozen damaged inputs for every reader; tools/fuzz.py runs a hundred thousand."""
 
 import ctypes
 import os
@@ -27,7 +27,7 @@ def fed(check: object) -> dict:
 
 
 def test_fuzzer_detects_every_kind_of_fault() -> None:
-    """Undocumented errors, errors without words, memory, dead processes, acts."""
+    """Undocumented errors, errors without a message, memory, crashes, executed input."""
 
     def fails(value: int, folder: object) -> None:
         if value == 7:

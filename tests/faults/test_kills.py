@@ -1,4 +1,4 @@
-"""A few kills of each kind; tools/kills.py makes hundreds."""
+"""A few kills of every scenario; tools/kills.py runs hundreds."""
 
 import os
 import time
@@ -28,7 +28,7 @@ def test_killed_at_random_moments(every: dict, name: str, tmp_path: Path) -> Non
 
 
 def test_finished_file_that_was_not_renamed_yet_is_used(tmp_path: Path, every: dict) -> None:
-    """Killed between the last trajectory and the renaming: nothing is left to compute."""
+    """Killed between the last trajectory and the renaming: nothing is computed again."""
     from smnn.datasets.kdv import _files as files
     from smnn.datasets.kdv import read_file
 

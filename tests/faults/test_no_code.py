@@ -1,4 +1,4 @@
-"""No file that is read can bring code with it."""
+"""No file that is read can execute code."""
 
 import ast
 import json
@@ -31,7 +31,7 @@ CALLS = {
     "read_hdf", "popen",
 }  # fmt: skip
 WHOLE = {"torch.load", "os.system", "os.popen", "sympy.S", "ast.literal_eval"}
-# Where such a call is, and why it is none that data can reach.
+# Exceptions, and why data cannot reach them.
 ALLOWED = {
     ("_solver/gpu/launch.py", "exec"): "kernels are generated from whole numbers only",
     ("_solver/gpu/launch.py", "compile"): "the same",
@@ -41,14 +41,14 @@ ALLOWED = {
 def called(node: ast.Call) -> str:
     part = node.func
     if isinstance(part, ast.Attribute):
-        # re.compile and torch.compile are others than the one that makes code.
+        # re.compile and torch.compile do not execute code.
         owner = part.value.id if isinstance(part.value, ast.Name) else ""
         return "" if part.attr in ("compile", "eval") and owner != "builtins" else part.attr
     return part.id if isinstance(part, ast.Name) else ""
 
 
 def dangers(tree: ast.AST) -> list[str]:
-    """What a module does by which data could become code."""
+    """Calls and imports of a module by which data could be executed."""
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -93,7 +93,7 @@ def test_source_scan_detects_dangerous_calls() -> None:
 
 
 class Malice:
-    """Makes a folder when it is unpickled."""
+    """Creates a folder when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -150,7 +150,7 @@ def test_disguised_pickle_is_not_executed(
 
 
 def test_pickle_in_place_of_weights_is_not_executed(tmp_path: Path) -> None:
-    """With the digest that belongs to it, as a forger would write it."""
+    """Also if the forged file has a valid digest."""
     import hashlib
     import shutil
 

@@ -1,4 +1,4 @@
-"""A folder that may not be written to, by the rules of the system: said in words, early."""
+"""A folder without write permission gives a clear error before any computation."""
 
 import ctypes
 import os
@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 EVERY = {s.name: s for s in scenarios()}
 OVERRIDE = 1
-"""CAP_DAC_OVERRIDE: by it, the superuser writes whatever the permissions are."""
+"""CAP_DAC_OVERRIDE: lets the superuser ignore permissions."""
 
 
 class Header(ctypes.Structure):
@@ -20,7 +20,7 @@ class Header(ctypes.Structure):
 
 
 def obey_permissions() -> None:
-    """Take from this process the right to write where its user may not. For forked copies."""
+    """Make this (forked) process obey file permissions even as the superuser."""
     if os.geteuid() != 0:
         return
     libc = ctypes.CDLL(None, use_errno=True)
@@ -41,7 +41,7 @@ def locked(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_locked_folder_refuses_writes(locked: Path) -> None:
-    """Or the tests below would show nothing."""
+    """Otherwise the tests below would show nothing."""
 
     def write() -> None:
         obey_permissions()
@@ -82,7 +82,7 @@ def test_writers_report_a_locked_folder(name: str, locked: Path) -> None:
 def test_commands_report_a_locked_folder_first(
     words: list[str], locked: Path, tmp_path: Path
 ) -> None:
-    """Before they compute, and with the exit status of wrong use."""
+    """They fail before computing, with the exit status of a usage error."""
     (tmp_path / "x.ode").write_text("y' + y = sin(t)\ny(0) = 1\nt = 0 .. 1 step 0.1\n")
     rows = "\n".join(f"{0.1 * i},{1 / (1 + i)}" for i in range(40))
     (tmp_path / "x.csv").write_text(f"t,x\n{rows}\n")

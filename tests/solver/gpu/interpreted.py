@@ -89,7 +89,7 @@ REDUCED = {  # odd-even reduction; lengths that leave one block over at several 
     "central, 6 unknowns": (1, 8, 1, 2, 2, 1, 2, -1, "one"),
 }
 BY_LAUNCHES = ["smnn, 9 times", "central, 18 times", "smnn, 33 unknowns"]
-"""Levels that take several launches each, of these also if registers had room for them."""
+"""Cases that are repeated with several launches per level."""
 WAYS = {  # variables and times of the smallest problems that go this way; pieces
     "teams": (1, 12, 0), "warps": (1, 11, 0), "whole": (1, 12, 1), "pieces": (1, 12, 3),
     "tiles": (6, 2, 0), "panels": (6, 2, 0), "reduced": (1, 5, -1),
@@ -102,7 +102,7 @@ def relative(a: Tensor, b: Tensor) -> float:
 
 
 def eliminated(levels: tuple[strategy.Level, ...]) -> list[int]:
-    """Times in the order in which they go: inside of pieces first, then what is between them."""
+    """Times in the order of elimination: inside of pieces first, then separators."""
     first = levels[0]
     if first.twin:
         T = first.N
@@ -121,7 +121,7 @@ def eliminated(levels: tuple[strategy.Level, ...]) -> list[int]:
 
 
 def judged(problem: Problem, times: list[int]) -> tuple[Tensor, Tensor]:
-    """Smallest pivot relative to its column, and where, with the times in this order."""
+    """Smallest pivot relative to its column and its position, for this order of times."""
     _, _, V, m = problem.y_shape
     order = torch.tensor([t * V * m + i for t in times for i in range(V * m)])
     rows, _, weights = dense_rows(problem)
@@ -132,7 +132,7 @@ def judged(problem: Problem, times: list[int]) -> tuple[Tensor, Tensor]:
 
 
 def problem_of(scheme: str, case: tuple) -> Problem:
-    """Random numbers of a case."""
+    """A random problem."""
     B, T, Q, V, R, T_init, m_init, _, kind = case
     f64 = {"dtype": torch.float64}
     c, d = torch.randn(B, T, Q, V, R + 1, **f64), torch.randn(B, T, Q, **f64)
@@ -153,7 +153,7 @@ def levels_of(problem: Problem, pieces: int) -> tuple[strategy.Level, ...]:
 
 
 def compare(scheme: str, case: tuple) -> dict[str, object]:
-    """Values, adjoint and every gradient of one case."""
+    """Compare solution, adjoint solution and gradients of a case with another backend."""
     problem, pieces = problem_of(scheme, case), case[7]
     gpu, judge = backend_named("gpu"), backend_named("torch")
     ours, theirs = gpu.plan(problem, pieces).solve(), judge.plan(problem, 1).solve()
@@ -186,7 +186,7 @@ def compare(scheme: str, case: tuple) -> dict[str, object]:
 
 
 def failures(ways: list[str]) -> dict[str, object]:
-    """One good sample, a bad step, a NaN, and a singular one, by each way."""
+    """A good sample, a bad step, a NaN, and a singular sample, with every kind of kernel."""
     out = {}
     f64 = {"dtype": torch.float64}
     for name in ways:
@@ -233,7 +233,7 @@ def uneven(ways: list[str]) -> dict[str, float]:
 
 
 def long_and_singular() -> list[list[int]]:
-    """No equation at all: at this length the pivots alone no longer show it, a closer look does."""
+    """Without equations: at this length only the condition estimate detects it."""
     f64 = {"dtype": torch.float64}
     c, d = torch.zeros(2, 200, 1, 1, 3, **f64), torch.zeros(2, 200, 1, **f64)
     u, s = torch.ones(2, 1, 1, 2, **f64), torch.full((2, 199), 0.3, **f64)
@@ -248,7 +248,7 @@ def long_and_singular() -> list[list[int]]:
 
 
 def short() -> float:
-    """Largest error of values that are given at the only time there is, in units of rounding."""
+    """Largest error for given values at a single time, in units of rounding."""
     f64 = {"dtype": torch.float64}
     u, w = torch.randn(64, 1, 4, 3, **f64), torch.rand(64, 1, 4, 3, **f64) + 0.5
     c, d, s = (
@@ -262,7 +262,7 @@ def short() -> float:
 
 
 def odd_gradients() -> list[float]:
-    """What a view that means the opposite changes, and what comes of zeros that hold nothing."""
+    """Effect of negative views, and gradients of zeros without memory."""
     f64 = {"dtype": torch.float64}
     x = [torch.randn(2, 5, 1, 1, 2, **f64), torch.randn(2, 5, 1, **f64),
          torch.randn(2, 1, 1, 1, **f64), torch.rand(2, 4, **f64) + 0.1]  # fmt: skip
@@ -279,7 +279,7 @@ def odd_gradients() -> list[float]:
 
 
 def some_gradients() -> list[float]:
-    """Largest difference of gradients to the same among all others, by which are wanted."""
+    """Largest difference between gradients computed alone and together."""
     f64 = {"dtype": torch.float64}
     c, d = torch.randn(3, 6, 2, 1, 3, **f64), torch.randn(3, 6, 2, **f64)
     u, s = torch.randn(3, 2, 1, 2, **f64), torch.rand(3, 5, 1, **f64) + 0.3
@@ -297,7 +297,7 @@ def some_gradients() -> list[float]:
 
 
 def panels() -> dict[str, object]:
-    """The same of rows that lie in memory."""
+    """Kernels whose rows are in memory."""
     strategy.LARGEST_IN_REGISTERS = 16
     ways = ["panels"]
     cases = {name: compare(name.split(",")[0], case) for name, case in PANELS.items()}
@@ -305,8 +305,7 @@ def panels() -> dict[str, object]:
 
 
 def refined(name: str) -> list[float]:
-    """Errors: of what the rows leave at any `y`; of that `y`, corrected; and if a correction
-    overflows."""
+    """Errors of the residual at any `y`, of `y` after one correction, and after an overflow."""
     problem = problem_of(name.split(",")[0], REDUCED[name])
     right = backend_named("gpu").plan(problem, gpu_backend.REDUCED).solve()
     _, tensors, strides = gpu_backend._inputs(problem)
@@ -334,7 +333,7 @@ def refined(name: str) -> list[float]:
 
 
 def reduced() -> dict[str, object]:
-    """The same of odd-even reduction; and once more with products of matrices."""
+    """Odd-even reduction, also with matrix products."""
     reduction_substitute.SMALL_ROWS = 2  # so that what is gathered takes several turns
     ways = ["reduced"]
     cases = {name: compare(name.split(",")[0], case) for name, case in REDUCED.items()}
@@ -351,7 +350,7 @@ PARTS = {"panels": panels, "reduced": reduced}
 
 
 def others() -> dict[str, object]:
-    """All else."""
+    """All other kernels."""
     result = {
         f"{scheme} {i}": compare(scheme, case)
         for scheme in ("smnn", "central")
@@ -366,5 +365,5 @@ def others() -> dict[str, object]:
 
 if __name__ == "__main__":
     torch.manual_seed(0)
-    torch.use_deterministic_algorithms(True)  # memory that nobody has written holds no numbers
+    torch.use_deterministic_algorithms(True)  # new memory holds NaN
     json.dump(PARTS[sys.argv[1]]() if sys.argv[1:] else others(), sys.stdout)

@@ -1,4 +1,4 @@
-"""What the emulated device would find: kernels whose faults are known."""
+"""The emulated device detects known faults of kernels."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ def test_races_are_detected(name: str) -> None:
     lines, threads, blocks, wanted = KERNELS[name]
     _, memory = launched(lines, threads, blocks)
     assert sorted({said.split(": ")[1] for said in memory.races}) == wanted
-    for said in memory.races:  # with the lines, as they are written
+    for said in memory.races:  # with the lines of the source
         assert said.startswith("known: ")
         assert "gl.store(x_ptr + " in said
 
 
 def test_barriers_and_sums_of_warps() -> None:
-    """Through shared memory, whichever warp comes first."""
+    """Through shared memory, in any order of the warps."""
     found, _ = launched([*FLAT, MINE, BARRIER, *OTHERS], 64, 2)
     assert found["y"][:128].tolist() == [*range(63, -1, -1), *range(127, 63, -1)]
     found, _ = launched([*TILE, READ, SUM, REPLACE], 128, 1)
@@ -80,7 +80,7 @@ def test_barriers_and_sums_of_warps() -> None:
 
 @pytest.mark.parametrize("place", ["place + 481", "place - 1"])
 def test_access_outside_of_tensors(place: str) -> None:
-    with pytest.raises(AssertionError, match="memory that no tensor has"):
+    with pytest.raises(AssertionError, match="outside of all tensors"):
         launched([*FLAT, f"tl.store(x_ptr + ({place}), place.to(tl.float64))"], 32, 1)
 
 
@@ -106,7 +106,7 @@ $done:
 	ret;
 }
 """
-"""Each lane adds up its number, once or up to four times, and is told what lane 30 has."""
+"""Each lane adds its number one to four times, and reads the sum of lane 30."""
 
 
 def test_divergent_lanes() -> None:
@@ -124,7 +124,7 @@ def test_divergent_lanes_at_a_warp_instruction(inside: str) -> None:
     warp = Warp(parsed(LOOP.replace("{INSIDE}", inside)), 0, SimpleNamespace())
     warp.start()
     warp.run(5)
-    with pytest.raises(AssertionError, match="different ways to what they do together"):
+    with pytest.raises(AssertionError, match="diverge before an instruction of the whole warp"):
         warp.run(50)
 
 
@@ -134,12 +134,12 @@ def test_unknown_instruction() -> None:
 
 
 def bits(x: float) -> int:
-    """Of a number in double precision."""
+    """Bits of a number in double precision."""
     return int(np.float64(x).view(np.uint64))
 
 
 def computed(text: str, *values: int) -> int:
-    """What an instruction leaves in its first register, of values for those that follow."""
+    """First register after an instruction, given the values of the others."""
     one = parsed(f".entry k()\n{{\n\t{text};\n}}\n").instructions[0]
     registers, (out, *given) = Registers(0), re.findall(r"%\w+", text)
     for name, value in zip(given, values, strict=True):
@@ -192,7 +192,7 @@ FAR, LOW32 = (1 << 63) - 1, (1 << 32) - 1
     ],
 )  # fmt: skip
 def test_instructions(text: str, values: tuple[int, ...], wanted: int) -> None:
-    """Numbers of kernels would hardly show what is wrong with a rare one."""
+    """Results of kernels would hardly reveal errors of rare instructions."""
     assert computed(text, *values) == wanted
 
 
@@ -203,6 +203,6 @@ def test_comparisons_with_nan(how: str) -> None:
 
 
 def test_warps_run_in_random_order() -> None:
-    """Without a barrier, what a warp reads of another depends on who comes first."""
+    """Without a barrier, the result depends on the order of the warps."""
     found = [launched([*FLAT, MINE, *OTHERS], 64, blocks)[0]["y"] for blocks in range(1, 9)]
     assert len({tuple(y[:64].tolist()) for y in found}) > 1
