@@ -1,4 +1,4 @@
-"""Inside `torch.func`, and with several calls in flight: the state of a call is its own."""
+"""`torch.func`, and several calls at once: calls share no state."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""`torch.compile`, `torch.export` and the checks that PyTorch has for operators."""
+"""`torch.compile`, `torch.export`, and PyTorch's checks of custom operators."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Arguments that do not fit: what was got, what was expected, what to do."""
+"""Errors about arguments: what was passed, what was expected, what to do."""
 
 from typing import Any
 
@@ -123,7 +123,7 @@ def test_backend_on_the_wrong_device() -> None:
 def test_old_gpus_use_tensor_operations(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The assembler would say so of every kernel, in words for those who write kernels."""
+    """Otherwise the assembler would reject every kernel."""
     monkeypatch.setattr(plan, "_unavailable", lambda name: None)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "Tesla V100")
     monkeypatch.setattr(gpu, "_capability", lambda index: (7, 0) if index == 1 else (7, 5))

@@ -1,4 +1,4 @@
-"""A factored left-hand side gives what `solve` gives, for any right-hand side."""
+"""`factorize` gives the results of `solve` for any right-hand side."""
 
 from typing import Any
 

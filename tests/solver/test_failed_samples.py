@@ -1,4 +1,4 @@
-"""Samples without a unique finite solution: named, explained, and no harm to the others."""
+"""Samples without a unique finite solution are reported and do not affect others."""
 
 import math
 from typing import Any
@@ -60,7 +60,7 @@ def test_singular_error_names_variable_and_order(scheme: str, backend: str, devi
 def test_singular_is_found_at_any_length(
     T: int, scheme: str, fast_backend: str, device: str
 ) -> None:
-    """Values and slopes at the start and no equation: the second derivative is free."""
+    """Initial values and slopes without an equation: the second derivative is free."""
     case = good(device, T=T, T_init=1, scheme=scheme, limit=None)
     free = case.replace(c=torch.zeros_like(case.args[0]))
     with pytest.raises(smnn.SolveError, match=r"2 of 2 samples(?s:.*)singular"):
@@ -68,7 +68,7 @@ def test_singular_is_found_at_any_length(
 
 
 def test_column_without_rows(backend: str, device: str) -> None:
-    """Not a number divided by nothing, but singular at that very order."""
+    """Reported as singular at that order."""
     case = random_problem(1, T=3, V=1, Q=1, R=2, T_init=1, R_init=0, batch=(2,), device=device)
     c = case.args[0].clone()
     c[1, ..., 1:] = 0.0
@@ -101,7 +101,7 @@ def test_many_failures_are_counted(fast_backend: str, device: str) -> None:
 
 @pytest.mark.parametrize("scale", [1e200, 1e-200])
 def test_extreme_sizes_are_solved_or_reported(scale: float, backend: str, device: str) -> None:
-    """Squares overflow or vanish here: NaN or garbage must not come back as an answer."""
+    """Squares overflow or underflow here: NaN or garbage must not be returned silently."""
     case = good(device)
     c, d, _, _ = case.args
     y, info = smnn.solve_ex(scale * c, scale * d, *case.args[2:], backend=backend)
@@ -126,7 +126,7 @@ FAILURES = {
 def test_failed_samples_do_not_affect_others(
     T: int, failure: str, scheme: str, fast_backend: str, device: str
 ) -> None:
-    """Also when each sequence is cut into pieces, and when several share vector registers."""
+    """Also in pieces, and if several samples share vector registers."""
     name, value, status = FAILURES[failure]
     case = good(device, T=T, batch=(5,), scheme=scheme, limit=None)
     x, w_init = case.tensors()[name].clone(), torch.ones_like(case.args[2])
@@ -197,7 +197,7 @@ def test_empty_batch(keep_factor: bool, scheme: str, backend: str, device: str) 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("steps", [0, 1])
 def test_one_time(steps: int, scheme: str, backend: str, device: str) -> None:
-    """Without steps, or with one that has nowhere to go."""
+    """Without steps, or with one unused step."""
     case = random_problem(3, T=1, V=1, Q=2, R=1, R_init=1, scheme=scheme, device=device)
     s = case.args[3].new_ones(steps)
     y = smnn.solve(*case.args[:3], s, scheme=scheme, n_steps=1, backend=backend)

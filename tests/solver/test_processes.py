@@ -1,4 +1,4 @@
-"""Several threads, several processes, and a first call in unusual surroundings."""
+"""Several threads and processes, and first calls in special modes."""
 
 import multiprocessing
 import subprocess
@@ -76,7 +76,7 @@ print("well")
 @pytest.mark.parametrize("surroundings", ["inference", "fake", "compile"])
 @pytest.mark.parametrize("name", ["cpu", "torch"])
 def test_first_call_in_a_special_mode(name: str, surroundings: str) -> None:
-    """Constants that are kept from the first call must serve every later one."""
+    """Constants cached by the first call must work in every later one."""
     command = [sys.executable, "-c", FIRST_CALL, name, surroundings]
     run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert run.stdout.strip() == "well", run.stderr[-2000:]

@@ -1,4 +1,4 @@
-"""What must hold for every problem, drawn by Hypothesis: symmetries, linearity, absent rows."""
+"""Properties of every problem, drawn by Hypothesis; see `trust/properties.py` for more."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from helpers import NAMES, Case, random_problem, relative
 
 EXAMPLES = settings(max_examples=12)
 CLOSE = 1e-8
-"""Two problems that are equal in exact arithmetic differ by rounding times the condition."""
+"""Tolerance for problems that are equivalent in exact arithmetic."""
 
 
 @st.composite

@@ -1,4 +1,4 @@
-"""The second call with the same shapes is as right as the first, whatever is remembered of it."""
+"""Repeated calls with the same layout, which share a cached plan, are correct."""
 
 from collections.abc import Callable
 
@@ -24,7 +24,7 @@ def solve_and_differentiate(case: Case, backend: str) -> list[Tensor]:
 
 
 def as_if_first(case: Case, backend: str) -> list[Tensor]:
-    """The same through weights that are tensors: every such call is checked from the start."""
+    """The same with weights that are tensors: such calls use no cached plan."""
     one = case.args[0].new_ones(())
     return solve_and_differentiate(case.replace(w_gov=one), backend)
 
@@ -55,7 +55,7 @@ EXPANDED: dict[str, Callable[[Tensor], Tensor]] = {
 @pytest.mark.parametrize("name", ["c", "d", "s"])
 @pytest.mark.parametrize("how", EXPANDED)
 def test_views_of_the_caller(how: str, name: str, fast_backend: str, device: str) -> None:
-    """A caller may expand a parameter to the batch himself, and leave time to us."""
+    """Inputs may be views that the caller has expanded."""
     for seed in range(3):
         case = random_problem(seed, batch=(3,), T_init=3, R_init=2, device=device, limit=None)
         view = EXPANDED[how](case.tensors()[name])
@@ -69,7 +69,7 @@ def test_views_of_the_caller(how: str, name: str, fast_backend: str, device: str
 
 
 def test_order_shares_the_plan_of_padded_coefficients() -> None:
-    """`order=` is padding, and shares the layout of coefficients that are padded beforehand."""
+    """`order=` pads coefficients, and shares the plan of coefficients padded beforehand."""
     case = random_problem(1, batch=(2,), R=2)
     padded = case.replace(c=torch.nn.functional.pad(case.args[0], (0, 2)))
     want = padded.solve("cpu")
@@ -79,7 +79,7 @@ def test_order_shares_the_plan_of_padded_coefficients() -> None:
 
 
 def test_new_values_are_used(fast_backend: str, device: str) -> None:
-    """Also when they arrive in the same memory."""
+    """New values in the same memory are used."""
     case = random_problem(1, batch=(2,), device=device)
     case.solve(fast_backend)
     for name in "cdus":
@@ -150,7 +150,7 @@ def test_hooks_must_not_change_the_dtype(weight: float | Tensor) -> None:
 
 
 def negative_view(x: Tensor) -> Tensor:
-    """The same numbers, with the opposite ones in memory."""
+    """A view with the negative bit set: the memory holds the opposite numbers."""
     view = torch.complex(torch.zeros_like(x), -x).conj().imag
     assert view.is_neg()
     return view
@@ -172,7 +172,7 @@ def test_negative_views(names: str, engine: str) -> None:
 
 
 def test_tensor_without_memory_is_refused() -> None:
-    """PyTorch keeps zeros in derivatives as a tensor that has none."""
+    """PyTorch represents zeros in derivatives by such tensors."""
     c, d, u, s = random_problem(1, batch=(2,)).args
     zero = torch._efficientzerotensor(d.shape, dtype=d.dtype)
     for _ in range(2):

@@ -59,7 +59,7 @@ def test_residuals_of_an_exact_solution_are_zero(device: str) -> None:
 
 
 def test_contradicting_equations_increase_residuals(device: str) -> None:
-    """Two equations that exclude each other: the governing rows say so, and only those."""
+    """Two contradicting equations increase the governing residual only."""
     case = random_problem(1, V=1, Q=2, R=1, T=8, device=device)
     c = case.args[0].clone()
     c[:, 1] = c[:, 0]

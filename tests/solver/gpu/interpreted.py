@@ -1,4 +1,4 @@
-"""Runs the GPU kernels in Triton's interpreter beside the `torch` backend; prints JSON.
+"""Compare GPU kernels in Triton's interpreter with the `torch` backend; prints JSON.
 
 A script and not a test, because Triton must be imported with its interpreter switched on.
 """

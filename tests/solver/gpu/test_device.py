@@ -1,4 +1,4 @@
-"""What only a CUDA device can show: graphs, streams, memory, compilation."""
+"""Behaviour that requires a CUDA device: graphs, streams, memory, compilation."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_two_forwards_before_one_backward(T: int) -> None:
 
 @pytest.mark.parametrize(("T", "V"), [(30, 1), (400, 1), (10, 9), (130, 8), (30, 32)])
 def test_training_step_in_a_graph(T: int, V: int) -> None:
-    """Of lanes, pieces, tiles, and reductions by kernels alone and with products of matrices."""
+    """Lanes, pieces, tiles, and reductions with and without matrix products."""
     x = tensors(T=T, V=V)
     g = torch.randn(40, T, V, 3, dtype=torch.float64, device="cuda")
     stream = torch.cuda.Stream()
@@ -80,7 +80,7 @@ def test_training_step_in_a_graph(T: int, V: int) -> None:
 
 @pytest.mark.parametrize(("T", "V"), [(30, 1), (130, 1), (10, 9), (130, 8)])
 def test_length_first_used_in_a_graph(T: int, V: int) -> None:
-    """What is captured there is not yet computed, and must not be kept for other calls."""
+    """Constants captured in a graph are not computed yet and must not be cached."""
     x, y = (tensors(B=2, T=length, V=V, seed=3) for length in (T, T + 1))
     graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
     with torch.cuda.stream(stream), torch.no_grad():
@@ -102,7 +102,7 @@ def test_length_first_used_in_a_graph(T: int, V: int) -> None:
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
 @pytest.mark.parametrize(("T", "V"), [(30, 1), (400, 1), (10, 9), (330, 3)])
 def test_device_that_is_not_the_current_one(T: int, V: int) -> None:
-    """Solved on the second while the first is current, before and after what is prepared."""
+    """Solve on the second device while the first is current, with and without a cached plan."""
     x = [t.detach().to("cuda:1").requires_grad_() for t in tensors(B=4, T=T, V=V)]
     for _ in range(3):
         y = solve(*x)
@@ -126,7 +126,7 @@ def test_another_stream() -> None:
 
 @pytest.mark.parametrize(("T", "V"), [(33, 1), (133, 1), (13, 9), (133, 8)])
 def test_length_first_used_on_a_busy_stream(T: int, V: int) -> None:
-    """What is kept of that call is read by the next one on another stream."""
+    """Another stream uses the cached constants of the first call."""
     weights = {"w_gov": 1.37, "w_init": 2.11, "w_smooth": 0.73}
     x, y = (tensors(B=2, T=length, V=V, seed=4) for length in (T, T + 1))
     smnn.solve_ex(*x, **weights, backend="gpu")  # compiles and loads the kernels
@@ -153,7 +153,7 @@ def test_views_and_expanded_tensors() -> None:
 
 
 def test_factor_is_released_before_gradients_are_allocated() -> None:
-    """Unless the graph is retained. Launched from C++: Python has no way to let go of it."""
+    """Unless the graph is retained. Only launches from C++ can release it early."""
     if reason := launcher.wait():
         pytest.skip(reason)
     B, T = 20_000, 60
@@ -249,7 +249,7 @@ def test_failed_samples_of_large_blocks(V: int, R: int, scheme: str) -> None:
     ],
 )  # fmt: skip
 def test_odd_even_reduction(B: int, T: int, V: int, R: int, scheme: str) -> None:
-    """Few long sequences, and blocks of more than 256 unknowns."""
+    """For few long sequences, and for blocks of more than 256 unknowns."""
     x = tensors(B=B, T=T, V=V, R=R)
     assert backend_named("gpu").pieces(B, T, V * (R + 1), 1) == REDUCED
     y = smnn.solve(*x, scheme=scheme)
@@ -261,7 +261,7 @@ def test_odd_even_reduction(B: int, T: int, V: int, R: int, scheme: str) -> None
 
 
 def test_reduction_of_many_numbers_and_of_few() -> None:
-    """Beyond three million, blocks of reflections are products of matrices."""
+    """Beyond three million entries, blocks of reflections are matrix products."""
     c, d, u, s = (t.detach() for t in tensors(B=40, T=40, V=32, R=2))
     y = smnn.solve(c, d, u, s)
     torch.testing.assert_close(smnn.solve(c[:1], d[:1], u[:1], s[:1]), y[:1], rtol=1e-9, atol=1e-9)

@@ -1,4 +1,4 @@
-"""A GPU that is too small: what is said about it."""
+"""Errors about insufficient GPU memory."""
 
 from types import SimpleNamespace
 
@@ -35,7 +35,7 @@ def test_out_of_gpu_memory_error(
 
 
 class Loaded:
-    """As a kernel that Triton has compiled; there is room for it only the second time."""
+    """A compiled kernel that can be loaded only on the second attempt."""
 
     def __init__(self, said: str) -> None:
         self.said = said

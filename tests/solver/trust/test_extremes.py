@@ -1,4 +1,4 @@
-"""Extreme but valid input, against least squares in 120 digits or a closed form."""
+"""Extreme but valid input, compared with least squares in 120 digits or a closed form."""
 
 import functools
 import os
@@ -15,7 +15,7 @@ from solver.trust import digits, oracle
 from solver.trust.problems import Shape, random_problems, solve_ex
 
 FEW = 25
-"""Times of a sequence that 120 digits solve in a second."""
+"""Number of times that can be solved in 120 digits within a second."""
 needs_gpu = pytest.mark.skipif(
     not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1",
     reason="needs a CUDA device; test_gpu_interpreted.py runs some in the interpreter",

@@ -1,4 +1,4 @@
-"""The tool that tries many random problems: their sizes, ways of the kernels, what it counts."""
+"""Choice of GPU kernels by size, and `tools/long_run.py`."""
 
 import json
 import sys
@@ -32,7 +32,7 @@ def shapes(count: int, samples: int, fewest: int, most: int) -> list[Shape]:
 
 @pytest.mark.parametrize(("fewest", "most"), [(6, 24), (13, 24), (25, 64), (65, 96), (25, 25)])
 def test_large_shapes(fewest: int, most: int) -> None:
-    """All sizes of the range occur, none beyond it, and an exact solution stays affordable."""
+    """All sizes of the range occur, and exact solutions are affordable."""
     drawn = shapes(2500, 200, fewest, most)
     assert {x.n for x in drawn} == set(range(fewest, most + 1))
     assert {x.T for x in drawn} == set(range(1, 7))
@@ -85,7 +85,7 @@ def test_reduction_is_chosen_for_few_long_sequences(B: int, T: int, n: int, redu
 def test_pieces_are_chosen_only_for_kernels_that_compile_quickly(
     B: int, n: int, reach: int, pieces: int
 ) -> None:
-    """Those of 9 unknowns take a minute, and the central scheme has two times between pieces."""
+    """Kernels for 9 unknowns take a minute to compile."""
     assert GpuBackend().pieces(B, 10_000, n, reach) == pieces
 
 

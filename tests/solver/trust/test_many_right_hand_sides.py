@@ -1,4 +1,4 @@
-"""One factor and axes in front of its batch that number right-hand sides."""
+"""Many right-hand sides for one factor, in leading axes before the batch."""
 
 import pytest
 import torch
@@ -92,7 +92,7 @@ def test_right_hand_sides_of_the_wrong_shape(
 
 
 def test_inside_compile(fast_backend: str, device: str) -> None:
-    """Made outside or inside, with gradients; `normal_residual` once broke the graph."""
+    """The factor is created outside or inside, with gradients."""
     torch.compiler.reset()
     case, d, u = setting(device)
     d, u = d[:2], u[:2]

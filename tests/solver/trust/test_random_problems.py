@@ -1,9 +1,9 @@
-"""Thousands of random problems over the whole surface of the solver, for every backend.
+"""Thousands of random problems with all options of the solver, for every backend.
 
-Hypothesis draws the shape and the options; the numbers of all samples of one shape are solved in
-one call. A sample counts as one problem for each backend. Every problem is compared with exact
-least squares and judged regular or singular, and shows one further property. The same functions run
-on many more problems in `tools/long_run.py`.
+Hypothesis draws shapes and options; all samples of a shape are solved in one call, and each counts
+as one problem. Every problem is compared with exact least squares and classified as regular or
+singular, and one further property is checked. `tools/long_run.py` runs the same functions on many
+more problems.
 """
 
 from collections import Counter
@@ -31,7 +31,7 @@ on_a_gpu = pytest.param(
 )
 EXAMPLES, SAMPLES = 20, 16
 FEWEST = 2000
-"""Problems for each backend, over all properties."""
+"""Minimum number of problems over all properties."""
 
 
 @st.composite
