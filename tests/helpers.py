@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import smnn
-from solver.internals import backend_named
+from solver.internals import Problem, backend_named, make_problem
 from solver.trust.oracle import rows
 
 NAMES = ("c", "d", "u", "s", "w_gov", "w_init", "w_smooth")
@@ -191,6 +191,14 @@ def random_problem(
         if limit is None or condition(*case.args, **case.kw) < limit:
             return case
     raise AssertionError("no well-posed problem found: are there enough rows?")
+
+
+def problem_of(case: Case) -> Problem:
+    """The validated problem of a case; `order=` pads `c`, as in `smnn.solve`."""
+    c, *others = case.args
+    kw = {k: x for k, x in case.kw.items() if k != "order"}
+    more = max(0, (case.kw.get("order") or 0) + 1 - c.shape[-1])
+    return make_problem(torch.nn.functional.pad(c, (0, more)), *others, **kw)[0]
 
 
 def takes(backend: str, case: Case) -> bool:

@@ -13,6 +13,7 @@ EVIL = [
     "<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "</script><b>", "[/red]",
     "[bold]x", "'onload='alert", "</title></style>", "$x^2$", "{{7*7}}", "&lt;", "x\u202ey",
 ]  # fmt: skip
+pytestmark = pytest.mark.slow
 VOID = {"meta", "img", "link", "br", "hr", "input"}
 
 

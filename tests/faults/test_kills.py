@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from killing import Trials, scenarios
 
-from smnn._util.files import STALE, UNFINISHED, prepare_output, write_atomically
+from smnn._util.files import STALE, UNFINISHED, prepare_output
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -55,20 +57,3 @@ def test_leftovers_of_killed_processes_are_removed(tmp_path: Path) -> None:
     (tmp_path / ".hidden").write_text("somebody's")
     prepare_output(tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir()) == [".hidden", new.name]
-
-
-def test_unfinished_files_can_be_recognised(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[str] = []
-    replace = os.replace
-
-    def look(source: str, target: Path) -> None:
-        seen.append(Path(source).name)
-        replace(source, target)
-
-    monkeypatch.setattr(os, "replace", look)
-    write_atomically(tmp_path / "report.html", "x")
-    assert len(seen) == 1
-    assert seen[0].startswith(".report.html.")
-    assert seen[0].endswith(UNFINISHED)

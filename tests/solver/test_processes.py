@@ -10,6 +10,8 @@ import torch
 
 from helpers import differentiable, gradients, numbers_of, random_problem, same, send_numbers
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.usefixtures("two_threads")
 def test_many_threads_at_once(fast_backend: str, device: str) -> None:

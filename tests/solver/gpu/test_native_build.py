@@ -12,6 +12,8 @@ import pytest
 
 from solver.internals import Extension, launcher
 
+pytestmark = pytest.mark.slow
+
 
 def test_switched_off(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SMNN_NATIVE", "0")

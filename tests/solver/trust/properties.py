@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 import smnn
-from helpers import NAMES, Case
-from solver.internals import LARGEST_IN_A_LANE, SINGULAR, backend_named, make_problem
+from helpers import NAMES, Case, problem_of
+from solver.internals import LARGEST_IN_A_LANE, SINGULAR, backend_named
 from solver.trust import oracle
 from solver.trust.problems import Problems, on_device, solve_ex
 
@@ -169,7 +169,7 @@ def pieces_are_the_whole(p: Problems, backend: str) -> Errors:
         return None
     engine = backend_named(backend)
     case = on_device(p.case, backend)
-    whole, _ = make_problem(*case.args, **case.kw)
+    whole = problem_of(case)
     if backend == "gpu" and p.shape.V * p.shape.m > LARGEST_IN_A_LANE:
         return None
     reach = 2 if p.shape.scheme == "central" else 1

@@ -11,6 +11,7 @@ import torch
 
 import smnn
 
+pytestmark = pytest.mark.slow
 SCRIPT = Path(__file__).with_name("repeated.py")
 SOFT = ("discovery", "forecast", "training")
 """Results of iterations, which may amplify differences in the last digits."""
@@ -21,7 +22,7 @@ def run(threads: int, out: Path, *only: str) -> dict[str, np.ndarray]:
     names = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     environment = {**os.environ, **dict.fromkeys(names, count)}
     environment["PYTHONPATH"] = os.pathsep.join(
-        [str(SCRIPT.parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+        [str(SCRIPT.parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
     )
     done = subprocess.run(
         [sys.executable, "-W", "ignore", str(SCRIPT), count, str(out), *only],

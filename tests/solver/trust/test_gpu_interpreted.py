@@ -7,7 +7,6 @@ more) works on one sequence, each sample is a program of its own, so there are o
 Compiled kernels run on an emulated device, with some problems of each kind.
 """
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -16,8 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from solver.internals import TRITON
 from solver.trust.properties import PROPERTIES
 
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not TRITON, reason="Triton is not installed"),
+]
 ROOT = Path(__file__).resolve().parents[3]
 IN_PIECES = (
     "exact_least_squares", "direction_of_time", "weight_zero_is_absent", "many_right_hand_sides",
@@ -49,7 +53,6 @@ RUNS: dict[str, tuple[int, list[str], list[str], set[str]]] = {
 """Minimum number of problems, properties, options, expected kernels."""
 
 
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 @pytest.mark.parametrize("name", RUNS)
 def test_random_problems(name: str, tmp_path: Path) -> None:
     fewest, properties, options, ways = RUNS[name]
@@ -78,7 +81,6 @@ def test_random_problems(name: str, tmp_path: Path) -> None:
         assert len(seen["T"]) > 3
 
 
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 def test_extremes() -> None:
     """The fastest ones; a device runs all of them."""
     chosen = [

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from helpers import Case
-from solver.internals import CpuBackend, backend_named, gpu, interpreted, make_problem
+from helpers import Case, problem_of
+from solver.internals import CpuBackend, backend_named, gpu, interpreted
 from solver.internals import strategy as plans
 
 WORDS = {
@@ -25,7 +25,7 @@ INTERPRETED, EMULATED = ", interpreted", ", emulated"
 
 def way_of(case: Case) -> str:
     """Kind of the kernels that solve this problem, from the first level of the plan."""
-    problem, _ = make_problem(*case.args, **case.kw)
+    problem = problem_of(case)
     pieces = backend_named("gpu").pieces_of(problem)
     B, T, V, m = problem.y_shape
     way = "reduced"
