@@ -21,16 +21,15 @@ from typing import Any
 import fuzz_inputs as inputs
 import numpy as np
 from hypothesis import strategies as st
+from internals import read_series
 
-from smnn.data._tables import TableError, read_table
+from smnn.data import TableError, read_table
 from smnn.datasets.kdv import KdVFileError, read_file
 from smnn.datasets.sst import DataFormatError, read_grid, read_nino
-from smnn.discovery import Discovery
-from smnn.discovery._storage import ModelFileError
+from smnn.discovery import Discovery, ModelFileError
 from smnn.discovery.libraries import Library, LibraryError, parse_library
 from smnn.equations import ExpressionError, parse_expression
-from smnn.forecasting._read import read_series
-from smnn.forecasting._time import SeriesError
+from smnn.forecasting import SeriesError
 from smnn.training import (
     CheckpointError,
     ConfigError,
@@ -159,7 +158,7 @@ def _place(folder: Path) -> Path:
 
 def reseal(record: Any) -> Any:
     """Give a forged record a valid digest."""
-    from smnn.training._config import digest_of
+    from internals import digest_of
 
     if isinstance(record, dict):
         record = {key: value for key, value in record.items() if key != "digest"}

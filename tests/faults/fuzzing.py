@@ -23,9 +23,8 @@ from typing import Any
 import torch
 from fuzz_targets import Target
 from hypothesis import HealthCheck, Phase, given, seed, settings
+from internals import hdf5_probe, netcdf
 from limits import ended, forked
-
-from smnn.data import _hdf5_probe, _netcdf
 
 SECONDS = 20.0
 """Time that one input may take."""
@@ -53,7 +52,7 @@ def _tried(path: Path) -> str | None:
         code = 1
         try:
             sys.argv = ["", str(path)]
-            exec(compile(_hdf5_probe.SCRIPT, "trial", "exec"), {})
+            exec(compile(hdf5_probe.SCRIPT, "trial", "exec"), {})
             code = 0
         finally:
             os._exit(code)
@@ -93,7 +92,7 @@ def _alarm(*_: object) -> None:
 def _batch(target: Target, count: int, start: int, report: Path) -> None:
     """Feed inputs and write a report; runs in the forked copy."""
     warnings.simplefilter("ignore")
-    _netcdf.deadly = _tried
+    netcdf.deadly = _tried
     found: dict[str, Any] = {"inputs": 0, "accepted": 0, "slowest": 0.0, "bugs": [], "acts": []}
     watch = Watch()
     strategy = target.strategy()  # its valid files are made before memory is limited

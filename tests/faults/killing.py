@@ -24,9 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from internals import UNFINISHED
 from limits import ended, forked
-
-from smnn._util.files import UNFINISHED
 
 COUNT = 24
 """Trajectories that are generated."""
@@ -136,14 +135,21 @@ class Trials:
 
 def _generate(out: Path) -> None:
     """Write random trajectories; solving for real ones takes a second."""
-    from smnn.datasets.kdv import _files as files
-    from smnn.datasets.kdv._easy import KEPT, POINTS, Trajectories
+    from internals import kdv_easy
+    from internals import kdv_files as files
 
     def quick(waves: Any, **_: Any) -> Any:
         N = len(waves.length)
         seeds = [list(x.tobytes()) for x in np.asarray(waves.length)]
-        u = np.stack([np.random.default_rng(seed).normal(size=(KEPT, POINTS)) for seed in seeds])
-        return Trajectories(u, np.ones((N, POINTS)), np.ones((N, KEPT)), np.ones(N), np.ones(N))
+        u = np.stack(
+            [
+                np.random.default_rng(seed).normal(size=(kdv_easy.KEPT, kdv_easy.POINTS))
+                for seed in seeds
+            ]
+        )
+        return kdv_easy.Trajectories(
+            u, np.ones((N, kdv_easy.POINTS)), np.ones((N, kdv_easy.KEPT)), np.ones(N), np.ones(N)
+        )
 
     out.mkdir(parents=True, exist_ok=True)
     files.simulate, files.PIECE = quick, 2
@@ -170,7 +176,7 @@ def _trajectories(out: Path) -> dict[str, Any]:
 
 def _command(words: list[str]) -> None:
     """Run a command of the console script, with its exit status."""
-    from smnn.cli._app import app
+    from internals import app
 
     if code := app(words, standalone_mode=False):
         raise SystemExit(code)
@@ -185,14 +191,15 @@ def _train(out: Path) -> None:
 
 
 def _trained(out: Path) -> int:
+    from internals import checkpoint
+
     from smnn.training import load_task
-    from smnn.training._checkpoint import pointed_to, read_checkpoint
 
     count = 0
     for folder in (out / "checkpoints").glob("[sb]*-*"):
-        count += len(read_checkpoint(folder).tensors) + 1
+        count += len(checkpoint.read_checkpoint(folder).tensors) + 1
     for name in ("latest", "best"):
-        count += pointed_to(out / "checkpoints" / name) is not None
+        count += checkpoint.pointed_to(out / "checkpoints" / name) is not None
     if (out / "checkpoints" / "latest").exists():
         load_task(out, "latest")
     if (out / "config.json").exists():
@@ -217,8 +224,9 @@ def _found() -> Any:
     """Result of `smnn discover` for a small table; computed once, in the parent."""
     import tempfile
 
-    from smnn.cli._discover_run import run
-    from smnn.data._tables import read_table
+    from internals import run_discover
+
+    from smnn.data import read_table
 
     t = np.linspace(0.0, 6.0, 80)
     with tempfile.TemporaryDirectory() as folder:
@@ -227,13 +235,13 @@ def _found() -> Any:
         path.write_text("t,x,y\n" + "\n".join(rows) + "\n")
         table = read_table(path)
     options = {"library": "poly:1", "order": 1, "ensemble": 0, "method": "regression"}
-    return run("table.csv", table, options, 0.2, "smnn discover table.csv")
+    return run_discover("table.csv", table, options, 0.2, "smnn discover table.csv")
 
 
 def _discover(out: Path) -> None:
     """Write the files of `smnn discover` several times over."""
-    from smnn._util.files import prepare_output
-    from smnn.cli import _discover_files as files
+    from internals import discover_files as files
+    from internals import prepare_output
 
     for _ in range(6):
         files.write(_found(), prepare_output(out))
@@ -325,9 +333,6 @@ def _facts(out: Path) -> dict[str, Any]:
 
 def scenarios() -> list[Scenario]:
     """All scenarios; their inputs are computed and compiled here."""
-    import smnn.cli._app
-    import smnn.training  # noqa: F401
-
     _found()
     _sine()
     return [

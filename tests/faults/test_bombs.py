@@ -11,15 +11,13 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from internals import files, formats
 from limits import limited
 
-from smnn._util import files
-from smnn.data import _formats
-from smnn.data._tables import TableError, read_table
+from smnn.data import TableError, read_table
 from smnn.datasets.kdv import KdVFileError, read_file
 from smnn.datasets.sst import DataFormatError, read_grid
-from smnn.discovery import Discovery
-from smnn.discovery._storage import ModelFileError
+from smnn.discovery import Discovery, ModelFileError
 from smnn.discovery.libraries import Library, LibraryError
 from smnn.equations import ExpressionError, parse_expression
 from smnn.training import CheckpointError, load_task
@@ -50,7 +48,7 @@ def test_array_header_larger_than_the_file(tmp_path: Path) -> None:
 
 
 def test_archive_that_unpacks_to_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_formats, "MAX_UNPACKED", 8 << 20)  # so that the test is short
+    monkeypatch.setattr(formats, "MAX_UNPACKED", 8 << 20)  # so that the test is short
     path = tmp_path / "x.npz"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("x.npy", header_only((2_000_000,)) + bytes(16_000_000))
@@ -229,14 +227,14 @@ def test_libraries_of_unbounded_size(library: dict) -> None:
 def test_model_of_many_nested_terms_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from smnn.discovery import _storage
+    from internals import storage
 
     tangled = ["(" * 9 + f"x+{i}*y" + ")^1.01" * 9 for i in range(1, 400)]
     record = {"format": "smnn-discovery", "version": 1, "order": 1, "variables": ["x", "y"],
               "inputs": [], "library": {"kind": "expressions", "expressions": tangled}}  # fmt: skip
     path = tmp_path / "model.json"
     path.write_text(json.dumps(record))
-    monkeypatch.setattr(_storage, "MAX_CALLS", 300_000)  # so that the test is short
+    monkeypatch.setattr(storage, "MAX_CALLS", 300_000)  # so that the test is short
     with pytest.raises(ModelFileError, match=r"cannot be made in reasonable time|takes too long"):
         Discovery.load(path)
 
@@ -271,9 +269,9 @@ def test_budget_leaves_a_profiler_in_place() -> None:
 
 def test_file_that_hangs_the_hdf5_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Found by fuzzing: signals do not interrupt its loop, so another process probes files."""
-    from smnn.data import _hdf5_probe
+    from internals import hdf5_probe
 
-    monkeypatch.setattr(_hdf5_probe, "SECONDS", 5.0)
+    monkeypatch.setattr(hdf5_probe, "SECONDS", 5.0)
     packed = (Path(__file__).parent / "endless_attribute.nc.gz").read_bytes()
     path = tmp_path / "x.nc"
     path.write_bytes(gzip.decompress(packed))
@@ -284,15 +282,15 @@ def test_file_that_hangs_the_hdf5_library(tmp_path: Path, monkeypatch: pytest.Mo
 def test_file_that_crashes_the_hdf5_library(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from smnn.data import _hdf5_probe
+    from internals import hdf5_probe
 
     path = tmp_path / "x.nc"
     huge_dataset(path, "sst", (2,))
-    monkeypatch.setattr(_hdf5_probe, "SCRIPT", "import os; os.abort()")
+    monkeypatch.setattr(hdf5_probe, "SCRIPT", "import os; os.abort()")
     with pytest.raises(DataFormatError, match="the HDF5 library crashes on it"):
         read_grid(path)
-    monkeypatch.setattr(_hdf5_probe.sys, "executable", str(tmp_path / "none"))
-    assert _hdf5_probe.deadly(path) is None
+    monkeypatch.setattr(hdf5_probe.sys, "executable", str(tmp_path / "none"))
+    assert hdf5_probe.deadly(path) is None
 
 
 @pytest.mark.parametrize("column", ["id", "where"])

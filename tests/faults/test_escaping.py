@@ -75,7 +75,7 @@ def checked(path: Path, names: list[str]) -> None:
 
 
 def run(*words: str) -> str:
-    from smnn.cli._app import app
+    from internals import app
 
     result = CliRunner().invoke(app, list(words))
     assert result.exit_code == 0, result.output[-2000:]
@@ -162,7 +162,7 @@ def test_folder_names_are_printed_literally(tmp_path: Path, command: str, folder
 
 
 def test_name_of_a_missing_file_is_printed_literally(tmp_path: Path) -> None:
-    from smnn.cli._app import app
+    from internals import app
 
     name = str(tmp_path / "[/red]none")
     for words in (["reproduce", "kdv", "--data"], ["reproduce", "sst", "--data"]):

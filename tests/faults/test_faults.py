@@ -34,7 +34,7 @@ without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a C
 
 
 def command(*words: str) -> tuple[int, str]:
-    from smnn.cli._app import app
+    from internals import app
 
     result = CliRunner().invoke(app, words)
     return result.exit_code, " ".join(result.output.split())
@@ -43,11 +43,11 @@ def command(*words: str) -> tuple[int, str]:
 @pytest.fixture(autouse=True)
 def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run on the CPU unless a test requests a GPU."""
-    from smnn.training import _processes
+    from internals import processes
 
-    chosen = _processes._accelerator
+    chosen = processes._accelerator
     monkeypatch.setattr(
-        _processes, "_accelerator",
+        processes, "_accelerator",
         lambda config: "cpu" if config.accelerator == "auto" else chosen(config),
     )  # fmt: skip
 
@@ -78,7 +78,7 @@ def test_solver_without_a_gpu() -> None:
 @without_gpu
 @pytest.mark.parametrize("name", ["cuda", "cuda:1"])
 def test_commands_on_an_absent_gpu(name: str) -> None:
-    from smnn.cli._guard import WrongUseError, chosen_device
+    from internals import WrongUseError, chosen_device
 
     with pytest.raises(WrongUseError, match=r"there is no CUDA device here; use cpu"):
         chosen_device(name)
@@ -188,14 +188,14 @@ def test_data_loader_dies(tmp_path: Path) -> None:
 
 def test_data_loader_dies_while_sending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The pipe closes before the signal arrives."""
-    from smnn.training import _sampling
+    from internals import sampling
 
-    class Cut(_sampling.DataLoader):  # type: ignore[misc]
+    class Cut(sampling.DataLoader):  # type: ignore[misc]
         def __iter__(self) -> Any:
             yield from itertools.islice(super().__iter__(), 2)
             raise EOFError
 
-    monkeypatch.setattr(_sampling, "DataLoader", Cut)
+    monkeypatch.setattr(sampling, "DataLoader", Cut)
     config = CONFIG.replace(workers=1)
     with pytest.raises(TrainingError, match=r"a process that loads data died before step 3 \(Data"):
         fit(Scripted(0, None), Numbers(), config, tmp_path / "run", progress=False)
@@ -263,7 +263,7 @@ def test_nan_in_the_loss_keeps_the_weights(tmp_path: Path) -> None:
 
 
 def test_nan_in_a_table_is_a_missing_value_and_infinity_an_error(tmp_path: Path) -> None:
-    from smnn.data._tables import TableError, read_table
+    from smnn.data import TableError, read_table
 
     path = tmp_path / "x.csv"
     path.write_text("t,x\n0,1\n1,nan\n2,3\n3,5\n")

@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from internals import OutputError, checkpoint, files, prepare_output, write_atomically, writing
 from killing import scenarios
 from limits import limited
 
-from smnn._util import files
-from smnn._util.files import OutputError, prepare_output, write_atomically, writing
 from smnn.training import Damping, TrainConfig, fit, load_task, oscillations
-from smnn.training import _checkpoint as checkpoint
 
 CALLS = ("fsync", "replace", "rename", "mkdir", "unlink", "chmod")
 

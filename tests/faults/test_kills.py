@@ -5,9 +5,8 @@ import time
 from pathlib import Path
 
 import pytest
+from internals import STALE, UNFINISHED, prepare_output
 from killing import Trials, scenarios
-
-from smnn._util.files import STALE, UNFINISHED, prepare_output
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +30,8 @@ def test_killed_at_random_moments(every: dict, name: str, tmp_path: Path) -> Non
 
 def test_finished_file_that_was_not_renamed_yet_is_used(tmp_path: Path, every: dict) -> None:
     """Killed between the last trajectory and the renaming: nothing is computed again."""
-    from smnn.datasets.kdv import _files as files
+    from internals import kdv_files as files
+
     from smnn.datasets.kdv import read_file
 
     scenario = every["data generation"]

@@ -11,15 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from internals import read_series
 
 import smnn
-from smnn.data._tables import TableError, read_table
+from smnn.data import TableError, read_table
 from smnn.datasets.kdv import KdVFileError, read_file
 from smnn.datasets.sst import DataFormatError, read_grid, read_nino
-from smnn.discovery import Discovery
-from smnn.discovery._storage import ModelFileError
-from smnn.forecasting._read import read_series
-from smnn.forecasting._time import SeriesError
+from smnn.discovery import Discovery, ModelFileError
+from smnn.forecasting import SeriesError
 from smnn.training import CheckpointError, ConfigError, SeriesWindows, load_task
 
 SOURCE = Path(smnn.__file__).parent

@@ -89,7 +89,7 @@ def test_commands_report_a_locked_folder_first(
     full = [str(tmp_path / word) if word.startswith("x.") else word for word in words]
 
     def work() -> None:
-        from smnn.cli._app import app
+        from internals import app
 
         obey_permissions()
         result = CliRunner().invoke(app, [*full, "--out", str(locked / "out")])

@@ -19,6 +19,8 @@ WORDS = {
     "reduced": "odd-even reduction",
 }
 """Descriptions for tables; other kinds are listed by name."""
+RECORDED = {"bidirectional": "twin"}
+"""Names of attributes in the records of benchmarks/results, where they differ."""
 INTERPRETED, EMULATED = ", interpreted", ", emulated"
 """Suffixes for kernels that ran without a GPU, as source or compiled."""
 
@@ -36,10 +38,11 @@ def way_of(case: Case) -> str:
 
 def named(level: plans.Level) -> str:
     """True attributes of a level, and the number of lanes per sequence."""
-    told = sorted(name for name in dir(level) if getattr(level, name) is True)
+    names = (RECORDED.get(name, name) for name in dir(level) if getattr(level, name) is True)
+    kinds = sorted(names)
     if level.team and not level.large:
-        told.append(f"team of {level.team}")
-    who = ", ".join(told) or "lane"
+        kinds.append(f"team of {level.team}")
+    who = ", ".join(kinds) or "lane"
     return f"{who}, pieces" if level.P > 1 else who
 
 
