@@ -202,3 +202,46 @@ def test_one_time(steps: int, scheme: str, backend: str, device: str) -> None:
     s = case.args[3].new_ones(steps)
     y = smnn.solve(*case.args[:3], s, scheme=scheme, n_steps=1, backend=backend)
     assert relative(y, case.oracle()) < 1e-12
+
+
+@pytest.mark.parametrize("keep_factor", [True, False])
+@pytest.mark.parametrize("batch", [(4,), (2, 2)])
+def test_shared_gradients_leave_failed_samples_out(
+    batch: tuple[int, ...], keep_factor: bool, fast_backend: str, device: str
+) -> None:
+    """As if they were not in the batch: for shared coefficients, and for values of their own."""
+    case = random_problem(1, device=device, batch=batch, shared="cs")
+    c, d, u, s = (x.detach().clone() for x in case.args)
+    d.view(4, *d.shape[len(batch) :])[2, 3] = NAN
+    leaves = [x.requires_grad_() for x in (c, d, u, s)]
+    y, info = smnn.solve_ex(*leaves, backend=fast_backend, keep_factor=keep_factor)
+    found = torch.autograd.grad(y[info.status == 0].square().sum(), leaves)
+    k, others = len(batch), [0, 1, 3]
+    some = [x.reshape(-1, *x.shape[k:]) for x in leaves]
+    some[1], some[2] = some[1][others], some[2][others]
+    expected = torch.autograd.grad(
+        smnn.solve(*some, backend=fast_backend).square().sum(), leaves, materialize_grads=True
+    )
+    assert info.status.flatten().tolist() == [0, 0, 2, 0]
+    for a, b in zip(found, expected, strict=True):
+        assert relative(a, b) < 1e-9
+
+
+@pytest.mark.parametrize("transform", ["func", "compile"])
+def test_shared_gradients_of_transforms_leave_failed_samples_out(transform: str) -> None:
+    c, d, u, s = random_problem(1, batch=(3,), shared="c").args
+    d = d.clone()
+    d[1, 2] = NAN
+
+    def loss(c: torch.Tensor) -> torch.Tensor:
+        y = smnn.solve_ex(c, d, u, s)[0]
+        return torch.where(y.isnan(), 0.0, y).sum()
+
+    if transform == "func":
+        found = torch.func.grad(loss)(c)
+    else:
+        x = c.clone().requires_grad_()
+        (found,) = torch.autograd.grad(torch.compile(loss, backend="aot_eager")(x), x)
+    x = c.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(smnn.solve(x, d[[0, 2]], u[[0, 2]], s[[0, 2]]).sum(), x)
+    assert relative(found, expected) < 1e-9
