@@ -231,6 +231,55 @@ def with_orders(c: Tensor, order: int | None) -> Tensor:
     return torch.constant_pad_nd(c, (0, order + 1 - m)) if order >= m else c
 
 
+def _check_ranks(c: Tensor, d: Tensor, u: Tensor, s: Tensor, nb: int) -> None:
+    ranks = {"d": (d, (2,), "(*B, T, Q)"), "u": (u, (3,), "(*B, T_init, V, R_init+1)"),
+             "s": (s, (1, 2), "(*B, T-1) or (*B, T-1, V)")}  # fmt: skip
+    for name, (x, tails, form) in ranks.items():
+        if x.ndim - nb not in tails:
+            raise mismatch(
+                name,
+                f"shape {tuple(x.shape)}",
+                f"{form} with {nb} batch axes, as c {tuple(c.shape)} has",
+                "Every tensor has the same number of batch axes; use size 1 to broadcast.",
+            )
+
+
+def _check_sizes(c: Tensor, d: Tensor, u: Tensor, s: Tensor, scheme: str, T: int) -> None:
+    nb = c.ndim - 4
+    Q, V, m = c.shape[-3:]
+    if m < 1 or V < 1 or Q < 0:
+        raise mismatch(
+            "c", f"shape {tuple(c.shape)}", "V >= 1 and R+1 >= 1", "See (*B, T, Q, V, R+1)."
+        )
+    if d.shape[-1] != Q:
+        raise mismatch("d", f"{d.shape[-1]} equations", f"Q = {Q} as c has", "d is (*B, T, Q).")
+    if u.shape[-2] != V:
+        raise mismatch(
+            "u", f"{u.shape[-2]} variables", f"V = {V} as c has", "u is (*B, T_init, V, R_init+1)."
+        )
+    if s.ndim == nb + 2 and s.shape[-1] not in (1, V):
+        raise mismatch(
+            "s", f"{s.shape[-1]} variables", f"V = {V} as c has, or 1", "s is (*B, T-1, V)."
+        )
+    if scheme == "central" and m < 2:
+        raise ShapeError(
+            "scheme: 'central' ties the top derivative to the order below it, so R must be at "
+            "least 1; got R = 0. Raise order= or use scheme='smnn'."
+        )
+    T_init, m_init = u.shape[nb], u.shape[-1]
+    if T_init > T:
+        raise mismatch(
+            "u", f"T_init = {T_init}", f"at most T = {T}", "Initial values lie on the first times."
+        )
+    if m_init > m:
+        raise mismatch(
+            "u",
+            f"{m_init} orders",
+            f"at most R+1 = {m}",
+            "Raise order= to give higher derivatives.",
+        )
+
+
 def make_problem(
     c: Tensor,
     d: Tensor,
@@ -262,52 +311,13 @@ def make_problem(
             "Add axes of size 1 where one is missing.",
         )
     nb = c.ndim - 4
-    ranks = {"d": (d, (2,), "(*B, T, Q)"), "u": (u, (3,), "(*B, T_init, V, R_init+1)"),
-             "s": (s, (1, 2), "(*B, T-1) or (*B, T-1, V)")}  # fmt: skip
-    for name, (x, tails, form) in ranks.items():
-        if x.ndim - nb not in tails:
-            raise mismatch(
-                name,
-                f"shape {tuple(x.shape)}",
-                f"{form} with {nb} batch axes, as c {tuple(c.shape)} has",
-                "Every tensor has the same number of batch axes; use size 1 to broadcast.",
-            )
-    Q, V, m = c.shape[-3:]
-    if m < 1 or V < 1 or Q < 0:
-        raise mismatch(
-            "c", f"shape {tuple(c.shape)}", "V >= 1 and R+1 >= 1", "See (*B, T, Q, V, R+1)."
-        )
+    _check_ranks(c, d, u, s, nb)
     T = _number_of_times(c, d, s, nb, n_steps)
-    if d.shape[-1] != Q:
-        raise mismatch("d", f"{d.shape[-1]} equations", f"Q = {Q} as c has", "d is (*B, T, Q).")
-    if u.shape[-2] != V:
-        raise mismatch(
-            "u", f"{u.shape[-2]} variables", f"V = {V} as c has", "u is (*B, T_init, V, R_init+1)."
-        )
+    _check_sizes(c, d, u, s, scheme, T)
+    Q, V, m = c.shape[-3:]
+    T_init, m_init = u.shape[nb], u.shape[-1]
     if s.ndim == nb + 1:
         s = s.unsqueeze(-1)
-    elif s.shape[-1] not in (1, V):
-        raise mismatch(
-            "s", f"{s.shape[-1]} variables", f"V = {V} as c has, or 1", "s is (*B, T-1, V)."
-        )
-    if scheme == "central" and m < 2:
-        raise ShapeError(
-            "scheme: 'central' ties the top derivative to the order below it, so R must be at "
-            "least 1; got R = 0. Raise order= or use scheme='smnn'."
-        )
-    T_init, m_init = u.shape[nb], u.shape[-1]
-    if T_init > T:
-        raise mismatch(
-            "u", f"T_init = {T_init}", f"at most T = {T}", "Initial values lie on the first times."
-        )
-    if m_init > m:
-        raise mismatch(
-            "u",
-            f"{m_init} orders",
-            f"at most R+1 = {m}",
-            "Raise order= to give higher derivatives.",
-        )
-
     given = c
     c, d, u, s = (_plain(x) for x in (c, d, u, s))
     named = {"c": (c, 4), "d": (d, 2), "u": (u, 3), "s": (s, 2)}
