@@ -1,4 +1,4 @@
-"""Which backends on which devices: the same tests run for every pair that this machine can take.
+"""Run the same tests for every backend and device that this machine supports.
 
 A test that asks for `backend` runs once for every usable backend and device; one that asks for
 `fast_backend` leaves out the dense `reference`; one that asks only for `device` runs once for every
@@ -25,7 +25,7 @@ import torch
 from hypothesis import HealthCheck, settings
 
 import smnn
-from smnn._solver.plan import backend_named
+from solver.internals import backend_named
 
 sys.path.insert(0, str(Path(__file__).parent))  # `from helpers import ...` in every test
 
@@ -37,12 +37,12 @@ settings.load_profile("smnn")
 torch.set_num_threads(1)
 
 RACES = pytest.StashKey[dict[str, int]]()
-"""What an emulated device has found, if there is one."""
+"""Race conditions found by the emulated device."""
 
 
 @pytest.fixture(autouse=True)
 def _in_any_order(request: pytest.FixtureRequest) -> Iterator[None]:
-    """No kernel depends on an order that a device need not keep."""
+    """Fail a test whose emulated kernels contain a race condition."""
     yield
     found = request.config.stash.get(RACES, {})
     races = [*found]
@@ -52,7 +52,7 @@ def _in_any_order(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def two_threads() -> Iterator[None]:
-    """For tests that need them. Whatever number such a test sets, one is left behind."""
+    """Use two threads during a test; one thread is restored afterwards."""
     torch.set_num_threads(2)
     yield
     torch.set_num_threads(1)
@@ -63,17 +63,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--device",
         choices=("all", "cpu", "cuda"),
         default="all",
-        help="devices that the solver is tested on (default: all that there are)",
+        help="devices to test the solver on (default: all available)",
     )
     parser.addoption(
         "--reduced",
         action="store_true",
-        help="the gpu backend by odd-even reduction, which is else for large blocks",
+        help="use odd-even reduction for every problem of the gpu backend",
     )
     parser.addoption(
         "--emulated",
         action="store_true",
-        help="the gpu backend on tensors of the CPU, its compiled kernels on an emulated device",
+        help="run the compiled kernels of the gpu backend on an emulated device",
     )
 
 

@@ -1,6 +1,5 @@
 """Random problems with every option, and an oracle that shares no code with the package."""
 
-import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +10,8 @@ import torch
 from torch import Tensor
 
 import smnn
-from smnn._solver.plan import backend_named
+from solver.internals import Problem, backend_named, make_problem
+from solver.trust.oracle import rows
 
 NAMES = ("c", "d", "u", "s", "w_gov", "w_init", "w_smooth")
 """Every differentiable argument, in the order of the operators."""
@@ -19,47 +19,6 @@ SCHEMES = ("smnn", "central")
 
 
 # ---------------------------------------------------------------- the oracle
-
-
-def oracle_rows(
-    c: np.ndarray, d: np.ndarray, u: np.ndarray, s: np.ndarray,
-    w_gov: np.ndarray, w_init: np.ndarray, w_smooth: np.ndarray, scheme: str,
-) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-    """Weighted rows `A, b` of one sample, written out from the equations of the paper.
-
-    Sizes: c (T,Q,V,R+1), d (T,Q), u (T_init,V,R_init+1), s (T-1,V) and weights like their rows.
-    """
-    T, Q, V, orders = c.shape
-    R = orders - 1
-    A: list[np.ndarray] = []
-    b: list[float] = []
-
-    def row(weight: float, right: float, *entries: tuple[int, int, int, float]) -> None:
-        a = np.zeros((T, V, orders))
-        for t, v, r, value in entries:
-            a[t, v, r] += weight * value
-        A.append(a.ravel())
-        b.append(weight * right)
-
-    every = list(itertools.product(range(V), range(orders)))
-    for t, q in itertools.product(range(T), range(Q)):
-        row(w_gov[t, q], d[t, q], *((t, v, r, c[t, q, v, r]) for v, r in every))
-    for t, v, r in np.ndindex(*u.shape):
-        row(w_init[t, v, r], u[t, v, r], (t, v, r, 1.0))
-    for t, v, r in itertools.product(range(T - 1), range(V), range(orders)):
-        if scheme == "central" and r == R:
-            continue
-        step, w = s[t, v], w_smooth[t, v, r] * s[t, v] ** r
-        higher = [(j, math.factorial(j - r)) for j in range(r, orders)]
-        row(w, 0.0, (t + 1, v, r, -1.0), *((t, v, j, step ** (j - r) / f) for j, f in higher))
-        row(w, 0.0, (t, v, r, -1.0), *((t + 1, v, j, (-step) ** (j - r) / f) for j, f in higher))
-    if scheme == "central":
-        for t, v in itertools.product(range(1, T - 1), range(V)):
-            span = s[t - 1, v] + s[t, v]
-            w = w_smooth[t - 1, v, R] * span ** (R - 1)
-            ends = (t + 1, v, R - 1, 1 / span), (t - 1, v, R - 1, -1 / span)
-            row(w, 0.0, *ends, (t, v, R, -1.0))
-    return np.array(A).reshape(len(A), -1), np.array(b)
 
 
 def expand(
@@ -88,30 +47,33 @@ def expand(
     return batch, full
 
 
-def oracle(*args: Any, **kw: Any) -> np.ndarray:
-    """What `smnn.solve` with these arguments has to return: dense least squares by SVD."""
+def rows_of(*args: Any, **kw: Any) -> tuple[tuple[int, ...], tuple[int, ...], Any, Any]:
+    """Batch shape, shape of a solution, and the weighted rows of every sample."""
     batch, full = expand(*args, **kw)
-    _, T, _, V, orders = (0, *full[0].shape[-4:])
-    y = np.zeros((*batch, T, V, orders))
-    for i in np.ndindex(*batch):
-        A, b = oracle_rows(*(x[i] for x in full), kw.get("scheme", "smnn"))
+    T, _, V, orders = full[0].shape[-4:]
+    flat = (x.reshape(math.prod(batch), *x.shape[len(batch) :]) for x in full)
+    return batch, (T, V, orders), *rows(*flat, kw.get("scheme", "smnn"))
+
+
+def oracle(*args: Any, **kw: Any) -> np.ndarray:
+    """Expected result of `smnn.solve`: dense least squares by SVD."""
+    batch, shape, As, bs = rows_of(*args, **kw)
+    y = np.zeros((len(As), *shape))
+    for i, (A, b) in enumerate(zip(As, bs)):
         scale = np.linalg.norm(A, axis=0)
-        y[i] = (np.linalg.lstsq(A / scale, b, rcond=None)[0] / scale).reshape(T, V, orders)
-    return y
+        y[i] = (np.linalg.lstsq(A / scale, b, rcond=None)[0] / scale).reshape(shape)
+    return y.reshape(*batch, *shape)
 
 
 def condition(*args: Any, **kw: Any) -> float:
     """Largest condition number over the batch, columns scaled to one; infinite from 1e7 on."""
-    batch, full = expand(*args, **kw)
     worst = 0.0
-    for i in np.ndindex(*batch):
-        A, _ = oracle_rows(*(x[i] for x in full), kw.get("scheme", "smnn"))
+    for A in rows_of(*args, **kw)[2]:
         norms = np.linalg.norm(A, axis=0)
         if A.shape[0] < A.shape[1] or not norms.all():
             return math.inf
-        squares = np.linalg.eigvalsh(
-            (A / norms).T @ (A / norms)
-        )  # much faster than singular values
+        # Much faster than singular values.
+        squares = np.linalg.eigvalsh((A / norms).T @ (A / norms))
         if squares[0] < 1e-14 * squares[-1]:
             return math.inf
         worst = max(worst, math.sqrt(squares[-1] / squares[0]))
@@ -231,6 +193,14 @@ def random_problem(
     raise AssertionError("no well-posed problem found: are there enough rows?")
 
 
+def problem_of(case: Case) -> Problem:
+    """The validated problem of a case; `order=` pads `c`, as in `smnn.solve`."""
+    c, *others = case.args
+    kw = {k: x for k, x in case.kw.items() if k != "order"}
+    more = max(0, (case.kw.get("order") or 0) + 1 - c.shape[-1])
+    return make_problem(torch.nn.functional.pad(c, (0, more)), *others, **kw)[0]
+
+
 def takes(backend: str, case: Case) -> bool:
     """Whether the backend's kernels hold blocks of this size."""
     V, orders = case.args[0].shape[-2:]
@@ -302,12 +272,12 @@ def loss_of(case: Case, backend: str) -> Callable[..., Tensor]:
 
 
 def leaves(case: Case) -> tuple[Tensor, ...]:
-    """All seven arguments, ready to be differentiated by."""
+    """All seven arguments as leaves that require gradients."""
     return tuple(case.tensors()[name].detach().clone().requires_grad_() for name in NAMES)
 
 
 def gradients(case: Case, backend: str) -> tuple[Tensor, ...]:
-    """Of the sum of squares, by all seven."""
+    """Gradients of the sum of squares by all seven arguments."""
     inputs = leaves(case)
     return torch.autograd.grad(loss_of(case, backend)(*inputs), inputs)
 
@@ -329,9 +299,10 @@ def numbers_of(case: Case) -> tuple[float, float]:
 
 
 def send_numbers(sender: Any, case: Case) -> None:
-    """What a worker process does: once with several threads, then as a `DataLoader` worker does.
+    """Send numbers from a worker process, first with several threads, then with one.
 
-    PyTorch's own parallel loops hang in a forked process, hence one thread for the gradient.
+    PyTorch's own parallel loops hang in a forked process, hence one thread for the gradient, as in
+    a `DataLoader` worker.
     """
     sender.send(case.solve("cpu").sum().item())
     torch.set_num_threads(1)

@@ -67,11 +67,6 @@ def test_random_tables_survive(
     assert table.missing == (~known[kept]).sum()
 
 
-def test_comments_and_blank_lines(tmp_path: Path) -> None:
-    text = "# measured in May\n\n# by hand\nt,x\n0,1\n# a pause\n1,2.5\n\n2,3\n"
-    assert read_table(written(tmp_path, text)).values[0].ravel().tolist() == [1, 2.5, 3]
-
-
 def test_names_in_a_comment_as_numpy_writes_them(tmp_path: Path) -> None:
     path = tmp_path / "data.txt"
     np.savetxt(path, np.column_stack([np.arange(FEW), curve()]), header="t x")

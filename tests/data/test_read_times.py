@@ -57,13 +57,6 @@ def test_dates_with_zones_and_gaps(tmp_path: Path) -> None:
     assert table.warnings == ["1 row without a time: left out."]
 
 
-def test_times_out_of_order(tmp_path: Path) -> None:
-    table = read_table(written(tmp_path, rows({"t": [2, 0, 1], "x": [5, 3, 4]})))
-    assert table.times[0].tolist() == [0, 1, 2]
-    assert table.values[0][:, 0].tolist() == [3, 4, 5]
-    assert table.warnings == ["rows were not in the order of time and have been sorted."]
-
-
 def test_rows_at_the_same_time_with_the_same_values_are_merged(tmp_path: Path) -> None:
     t = [*range(20), 7, 8]
     text = rows({"t": t, "x": [*range(20), 7, ""], "y": [*[""] * 8, 4, *range(11), 5, ""]})
@@ -72,12 +65,6 @@ def test_rows_at_the_same_time_with_the_same_values_are_merged(tmp_path: Path) -
     assert table.values[0][7].tolist() == [7, 5]
     assert table.dropped == {"duplicates": 2}
     assert "2 rows repeated with the same values: left out." in table.warnings
-
-
-def test_too_many_rows_at_the_same_time(tmp_path: Path) -> None:
-    text = rows({"t": [0, 1, 2] * 3, "x": range(9)})
-    with pytest.raises(TableError, match=r"6 of 9 rows have the time of another row .* as series="):
-        read_table(written(tmp_path, text))
 
 
 # ---------------------------------------------------------------- series and inputs
@@ -111,13 +98,6 @@ def test_series_are_told_apart_by_text(tmp_path: Path) -> None:
     np.testing.assert_array_equal(table.values[1][:, 0], [2.25, 3.25, 4.25, 5.25])
     assert table.warnings == []
     assert "series are separated by the column 'Versuch'." in table.notes
-
-
-def test_text_that_does_not_tell_series_apart(tmp_path: Path) -> None:
-    path = tmp_path / "mixed.csv"
-    path.write_text("t,what,x\n" + "".join(f"{t},a,{t}\n{t},a,{t + 1}\n" for t in range(5)))
-    with pytest.raises(TableError, match="5 of 10 rows have the time of another row"):
-        read_table(path)
 
 
 def test_an_id_that_is_not_needed_stays_a_column(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
-"""What readers are fed: valid files to start from, and strategies that spoil them.
+"""Inputs for fuzzing readers: valid files, and strategies that damage them.
 
-Used by the tests of this folder, a little of each, and by tools/fuzz.py, for as long as it is told.
+Used by the tests of this folder and, for more inputs, by tools/fuzz.py.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _EDIT = st.tuples(
 
 
 def spoiled(seed: bytes, edits: list[tuple[str, float, bytes]]) -> bytes:
-    """Bytes after some edits: overwritten, inserted, cut out, doubled, cut off."""
+    """Apply edits to bytes: overwrite, insert, delete, duplicate, truncate."""
     data = bytearray(seed)
     for kind, where, new in edits:
         at = int(where * (len(data) + 1))
@@ -48,7 +48,7 @@ def spoiled(seed: bytes, edits: list[tuple[str, float, bytes]]) -> bytes:
 
 
 def spoiled_bytes(*seeds: bytes) -> st.SearchStrategy[bytes]:
-    """One of some valid files with a few edits, most of them near its beginning."""
+    """One of several valid files with a few edits, most of them near its beginning."""
     near = _EDIT.map(lambda e: (e[0], e[1] ** 3, e[2]))
     edits = st.lists(st.one_of(_EDIT, near), max_size=5)
     return st.builds(spoiled, st.sampled_from(seeds), edits)
@@ -78,7 +78,7 @@ _FIELD = st.one_of(
 
 @st.composite
 def tables(draw: st.DrawFn) -> bytes:
-    """Text that is nearly a table: regular rows, some of them spoiled, in many dialects."""
+    """Nearly valid tables as text: regular rows, some of them damaged, in many dialects."""
     width = draw(st.integers(1, 5))
     rows = draw(st.integers(0, 12))
     between = draw(st.sampled_from([",", ";", "\t", " ", "|", ", "]))
@@ -204,7 +204,7 @@ def _paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 def spoiled_record(seed: Any, edits: list[tuple[float, str, Any]]) -> Any:
-    """A JSON value after some edits: values replaced, left out, put into lists."""
+    """Edit a JSON value: replace values, remove them, wrap them in lists."""
     record = json.loads(json.dumps(seed))
     for where, kind, new in edits:
         paths = _paths(record)
@@ -225,7 +225,7 @@ def spoiled_record(seed: Any, edits: list[tuple[float, str, Any]]) -> Any:
 
 
 def spoiled_records(*seeds: Any) -> st.SearchStrategy[Any]:
-    """One of some valid records with a few edits; now and then something else altogether."""
+    """One of several valid records with a few edits; sometimes an unrelated value."""
     edit = st.tuples(
         st.floats(0.0, 1.0, exclude_max=True),
         st.sampled_from(["set", "set", "set", "drop", "wrap", "double"]),
@@ -236,7 +236,7 @@ def spoiled_records(*seeds: Any) -> st.SearchStrategy[Any]:
 
 
 def as_json(record: Any) -> bytes:
-    """NaN and infinity in the way Python writes them."""
+    """Encode as Python does, with NaN and infinity."""
     return json.dumps(record).encode()
 
 

@@ -1,8 +1,8 @@
-"""The readers under test: what each is fed, and which errors it may answer with.
+"""The readers under test, their inputs, and the errors that they may raise.
 
-A target writes its input to a file where there is one and calls the reader. An error of the
-documented classes, with a message, is an answer; anything else is a bug. What a reader accepts is
-looked at as well.
+A target writes its input to a file, if the reader takes one, and calls the reader. An error of a
+documented class with a message is a valid outcome; any other error is a bug. Accepted input is
+checked as well.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from smnn.datasets.sst import DataFormatError, read_grid, read_nino
 from smnn.discovery import Discovery, ModelFileError
 from smnn.discovery.libraries import Library, LibraryError, parse_library
 from smnn.equations import ExpressionError, parse_expression
-from smnn.forecasting._read import read_series
-from smnn.forecasting._time import SeriesError
+from smnn.forecasting import SeriesError, read_series
 from smnn.training import (
     CheckpointError,
     ConfigError,
@@ -52,27 +51,27 @@ class Target:
 
     name: str
     errors: Errors
-    """With which it may refuse."""
+    """Documented errors."""
     strategy: Callable[[], st.SearchStrategy[Any]]
     check: Callable[[Any, Path], None]
-    """Feeds one input, with a folder for files, and looks at what comes out."""
+    """Feed one input, given a folder for files, and check the result."""
 
     def feed(self, value: Any) -> bool:
-        """One input; whether it was accepted. Raises what the reader must not raise."""
+        """Feed one input and return whether it was accepted. Undocumented errors propagate."""
         with tempfile.TemporaryDirectory(prefix="smnn-fuzz-") as folder:
             return accepted(lambda: self.check(value, Path(folder)), self.errors)
 
 
 def accepted(call: Callable[[], Any], errors: Errors) -> bool:
-    """Whether something was accepted; if not, it must say why."""
+    """Whether a call succeeds; a documented error must have a message."""
     try:
         call()
     except errors as error:
-        return _told(error)
+        return _has_message(error)
     return True
 
 
-def _told(error: Exception) -> bool:
+def _has_message(error: Exception) -> bool:
     assert str(error).strip(), "an error without a message"
     return False
 
@@ -157,8 +156,8 @@ def _place(folder: Path) -> Path:
 
 
 def reseal(record: Any) -> Any:
-    """A record with the digest that belongs to it, as a forger would write it."""
-    from smnn.training._config import digest_of
+    """Give a forged record a valid digest."""
+    from internals import digest_of
 
     if isinstance(record, dict):
         record = {key: value for key, value in record.items() if key != "digest"}
@@ -170,7 +169,7 @@ def reseal(record: Any) -> Any:
 
 
 def _loaded(place: Path) -> None:
-    """Loaded in all three ways; accepted if any of them accepts."""
+    """Load in all three ways; accepted if one of them succeeds."""
     run = place.parent.parent
     (place.parent / "latest").write_text(STEP + "\n")
     config = _settings().replace(max_steps=3)
@@ -221,7 +220,7 @@ VARIABLES = ["x", "y", "x'", "a b"]
 
 
 def only_mathematics(expr: Any, names: list[str] = VARIABLES) -> None:
-    """Every part of a sympy expression is one that the grammar can make."""
+    """Check that the grammar can produce every part of a sympy expression."""
     import sympy
 
     allowed = (
@@ -275,8 +274,7 @@ def _arrays(suffix: str) -> Callable[[], st.SearchStrategy[Any]]:
 def _models() -> st.SearchStrategy[Any]:
     seed = inputs.model_record()
     return st.one_of(
-        inputs.spoiled_records(seed).map(inputs.as_json),
-        inputs.spoiled_bytes(inputs.as_json(seed)),
+        inputs.spoiled_records(seed).map(inputs.as_json), inputs.spoiled_bytes(inputs.as_json(seed))
     )
 
 

@@ -1,10 +1,9 @@
-"""Many inputs for one reader, in a process that may neither grow, nor hang, nor execute anything.
+"""Many inputs for one reader in a process that must not grow, hang, or execute input.
 
-A batch of inputs runs in a forked copy of this process. There, memory is limited by the system, a
-clock interrupts an input that takes too long, and an audit hook (which cannot be removed) notes
-everything by which data could turn into action: code compiled from text, programs started, pickles
-resolved, sockets opened, files written outside the folder of the input. The parent waits, and kills
-a copy that does not come back.
+A batch of inputs runs in a forked copy of this process. There, the system limits memory, a timer
+interrupts inputs that take too long, and an audit hook (which cannot be removed) records every
+event by which data could be executed: compiled text, started programs, resolved pickles, opened
+sockets, files written outside the folder of the input. The parent kills a copy that hangs.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from typing import Any
 import torch
 from fuzz_targets import Target
 from hypothesis import HealthCheck, Phase, given, seed, settings
-
-from smnn.data import _hdf5_probe, _netcdf
+from internals import hdf5_probe, netcdf
+from limits import ended, forked
 
 SECONDS = 20.0
 """Time that one input may take."""
@@ -39,7 +38,7 @@ _FORBIDDEN = {
 
 
 def _of_pytorch(event: str, args: tuple[Any, ...]) -> bool:
-    """To see whether there are GPUs, if built for them; or to rename what `no_grad` wraps."""
+    """Whether PyTorch itself causes an event: looking for GPUs, or wrapping by `no_grad`."""
     if event == "ctypes.dlopen":
         return args == ("libnvidia-ml.so.1",)
     acting = sys._getframe(2).f_code.co_filename  # the name in `args` may be anything
@@ -47,23 +46,22 @@ def _of_pytorch(event: str, args: tuple[Any, ...]) -> bool:
 
 
 def _tried(path: Path) -> str | None:
-    """The trial of an HDF5 file in a forked copy: starting Python for each takes longer than all
-    the rest."""
+    """Probe an HDF5 file in a forked copy, which is much faster than starting Python."""
     child = os.fork()
     if child == 0:
         code = 1
         try:
             sys.argv = ["", str(path)]
-            exec(compile(_hdf5_probe.SCRIPT, "trial", "exec"), {})
+            exec(compile(hdf5_probe.SCRIPT, "trial", "exec"), {})
             code = 0
         finally:
             os._exit(code)
-    code = _wait(child, SECONDS / 2)  # before the clock strikes
+    code = ended(child, SECONDS / 2)  # before the clock strikes
     return None if code in (0, 1) else f"the HDF5 library {'hangs' if code is None else 'dies'}"
 
 
 class Watch:
-    """Notes what must not happen, by way of an audit hook."""
+    """Record forbidden events with an audit hook."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []
@@ -92,9 +90,9 @@ def _alarm(*_: object) -> None:
 
 
 def _batch(target: Target, count: int, start: int, report: Path) -> None:
-    """In the forked copy: feed inputs, and write down what happened."""
+    """Feed inputs and write a report; runs in the forked copy."""
     warnings.simplefilter("ignore")
-    _netcdf.deadly = _tried
+    netcdf.deadly = _tried
     found: dict[str, Any] = {"inputs": 0, "accepted": 0, "slowest": 0.0, "bugs": [], "acts": []}
     watch = Watch()
     strategy = target.strategy()  # its valid files are made before memory is limited
@@ -144,38 +142,15 @@ def fuzz(target: Target, count: int, start: int) -> dict[str, Any]:
     """
     with tempfile.TemporaryDirectory(prefix="smnn-fuzz-") as folder:
         report, log = Path(folder) / "report", Path(folder) / "log"
-        sys.stdout.flush()
-        child = os.fork()
-        if child == 0:
-            code = 1
-            try:
-                handle = os.open(log, os.O_WRONLY | os.O_CREAT)
-                os.dup2(handle, 1)
-                os.dup2(handle, 2)
-                tempfile.tempdir = folder
-                _batch(target, count, start, report)
-                code = 0
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                sys.stderr.flush()
-                os._exit(code)
-        code = _wait(child, 60.0 + 2.0 * SECONDS + 0.5 * count)
+
+        def work() -> None:
+            tempfile.tempdir = folder
+            _batch(target, count, start, report)
+
+        code = ended(forked(work, log), 60.0 + 2.0 * SECONDS + 0.5 * count)
         if report.exists():
             return dict(json.loads(report.read_text()))
         how = "hung" if code is None else f"ended with {code}"
         bug = [f"the process {how}", "?", log.read_text()[-1500:] if log.exists() else ""]
         return {"inputs": 0, "accepted": 0, "slowest": 0.0, "growth_mib": 0.0, "bugs": [bug],
                 "acts": []}  # fmt: skip
-
-
-def _wait(child: int, timeout: float) -> int | None:
-    until = time.monotonic() + timeout
-    while time.monotonic() < until:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.01)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return None

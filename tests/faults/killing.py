@@ -1,10 +1,9 @@
-"""Processes killed at random moments while they write, and what they must leave behind.
+"""Processes killed at random moments while they write files.
 
-Each scenario is real work of the package with its computing replaced by something short, so that a
-random moment is likely to be a moment of writing. A trial forks a copy of this process, kills it
-with SIGKILL after a random time, looks at every file, and finishes the work in another copy: the
-files must then be those of a run that nobody interrupted. Used by the tests of this folder and by
-tools/kills.py.
+Each scenario is real work of the package with a short computation, so that a random moment is
+likely to be a moment of writing. A trial forks a copy of this process, kills it with SIGKILL after
+a random time, checks every file, and finishes the work in another copy. The files must then equal
+those of an uninterrupted run. Used by the tests of this folder and by tools/kills.py.
 """
 
 from __future__ import annotations
@@ -18,17 +17,15 @@ import os
 import random
 import shutil
 import signal
-import sys
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from smnn._util.files import UNFINISHED
+from internals import UNFINISHED
+from limits import ended, forked
 
 COUNT = 24
 """Trajectories that are generated."""
@@ -36,22 +33,22 @@ COUNT = 24
 
 @dataclass(frozen=True)
 class Scenario:
-    """Work that writes files, and can be done again after it was interrupted."""
+    """Work that writes files and can be resumed after an interruption."""
 
     name: str
     work: Callable[[Path], None]
-    """Does all of it, or what is left of it."""
+    """Do all of the work, or the remaining part."""
     check: Callable[[Path], int]
-    """Looks at every file that has its final name; how many there are."""
+    """Check every file that has its final name; returns their number."""
     content: Callable[[Path], dict[str, Any]]
-    """What must not depend on interruptions."""
+    """Contents that must not depend on interruptions."""
     leftover: Callable[[str], bool]
-    """Whether a file name is one that an interruption may leave, to be ignored or taken up."""
+    """Whether an interruption may leave a file of this name."""
 
 
 @dataclass
 class Tally:
-    """What happened in many trials."""
+    """Counts over many trials."""
 
     kills: int = 0
     finished_first: int = 0
@@ -67,46 +64,6 @@ class Tally:
             "files_checked": self.files_checked, "unfinished_files_seen": self.leftovers,
             "finished_exactly_afterwards": self.resumed_exactly, "problems": self.problems,
         }  # fmt: skip
-
-
-# ---------------------------------------------------------------- processes
-
-
-def forked(work: Callable[[], None], log: Path) -> int:
-    """Start a copy of this process that does some work and ends; its number."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    child = os.fork()
-    if child:
-        return child
-    code = 1
-    try:
-        handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-        os.dup2(handle, 1)
-        os.dup2(handle, 2)
-        sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w", buffering=1)
-        work()
-        code = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        with contextlib.suppress(Exception):
-            sys.stdout.flush()
-        os._exit(code)  # nothing of the parent may be closed twice
-
-
-def ended(child: int, timeout: float = 120.0) -> int:
-    """Wait for a process; its exit code, negative for a signal."""
-    until = time.monotonic() + timeout
-    while True:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status)
-        if time.monotonic() > until:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            raise AssertionError("a process did not end")
-        time.sleep(0.002)
 
 
 class Trials:
@@ -126,7 +83,7 @@ class Trials:
         self.count = 0
 
     def trial(self) -> None:
-        """Kill, look, perhaps kill again, finish, compare."""
+        """Kill the work one to three times, finish it, and compare the result."""
         self.count += 1
         out = self.folder / f"trial-{self.count}"
         try:
@@ -148,7 +105,7 @@ class Trials:
         time.sleep(self.moments.uniform(0.0, 1.05 * self.seconds))
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
-        code = ended(child)
+        code = ended(child, 120.0)
         if code == -signal.SIGKILL:
             self.tally.kills += 1
         elif code == 0:
@@ -157,7 +114,7 @@ class Trials:
             raise AssertionError(f"ended with {code}: {self.log.read_text()[-600:]}")
 
     def _finish(self, out: Path) -> None:
-        code = ended(forked(lambda: self.scenario.work(out), self.log))
+        code = ended(forked(lambda: self.scenario.work(out), self.log), 120.0)
         if code != 0:
             raise AssertionError(f"ended with {code}: {self.log.read_text()[-600:]}")
 
@@ -177,15 +134,22 @@ class Trials:
 
 
 def _generate(out: Path) -> None:
-    """The writer of trajectories; the trajectories are made up, since solving takes a second."""
-    from smnn.datasets.kdv import _files as files
-    from smnn.datasets.kdv._easy import KEPT, POINTS, Trajectories
+    """Write random trajectories; solving for real ones takes a second."""
+    from internals import kdv_easy
+    from internals import kdv_files as files
 
     def quick(waves: Any, **_: Any) -> Any:
         N = len(waves.length)
         seeds = [list(x.tobytes()) for x in np.asarray(waves.length)]
-        u = np.stack([np.random.default_rng(seed).normal(size=(KEPT, POINTS)) for seed in seeds])
-        return Trajectories(u, np.ones((N, POINTS)), np.ones((N, KEPT)), np.ones(N), np.ones(N))
+        u = np.stack(
+            [
+                np.random.default_rng(seed).normal(size=(kdv_easy.KEPT, kdv_easy.POINTS))
+                for seed in seeds
+            ]
+        )
+        return kdv_easy.Trajectories(
+            u, np.ones((N, kdv_easy.POINTS)), np.ones((N, kdv_easy.KEPT)), np.ones(N), np.ones(N)
+        )
 
     out.mkdir(parents=True, exist_ok=True)
     files.simulate, files.PIECE = quick, 2
@@ -211,8 +175,8 @@ def _trajectories(out: Path) -> dict[str, Any]:
 
 
 def _command(words: list[str]) -> None:
-    """A command of the console script; ends as it would."""
-    from smnn.cli._app import app
+    """Run a command of the console script, with its exit status."""
+    from internals import app
 
     if code := app(words, standalone_mode=False):
         raise SystemExit(code)
@@ -227,14 +191,15 @@ def _train(out: Path) -> None:
 
 
 def _trained(out: Path) -> int:
+    from internals import checkpoint
+
     from smnn.training import load_task
-    from smnn.training._checkpoint import pointed_to, read_checkpoint
 
     count = 0
     for folder in (out / "checkpoints").glob("[sb]*-*"):
-        count += len(read_checkpoint(folder).tensors) + 1
+        count += len(checkpoint.read_checkpoint(folder).tensors) + 1
     for name in ("latest", "best"):
-        count += pointed_to(out / "checkpoints" / name) is not None
+        count += checkpoint.pointed_to(out / "checkpoints" / name) is not None
     if (out / "checkpoints" / "latest").exists():
         load_task(out, "latest")
     if (out / "config.json").exists():
@@ -274,8 +239,8 @@ def _found() -> Any:
 
 
 def _discover(out: Path) -> None:
-    """The files of `smnn discover`, written over themselves a few times."""
-    from smnn._util.files import prepare_output
+    """Write the files of `smnn discover` several times over."""
+    from internals import prepare_output
 
     for _ in range(6):
         _found().write(prepare_output(out))
@@ -287,13 +252,13 @@ DISCOVERED = {
 
 
 def _same_files(reference: Callable[[], dict[str, bytes]]) -> Callable[[Path], int]:
-    """Every file with a final name has the bytes that it must have."""
+    """Check that every file with its final name has the expected contents."""
 
     def check(out: Path) -> int:
         wanted = reference()
         found = [p for p in out.iterdir() if not _temporary(p.name)]
         for path in found:
-            assert path.name in wanted, f"{path.name} is nobody's file"
+            assert path.name in wanted, f"{path.name} is unexpected"
             assert path.read_bytes() == wanted[path.name], f"{path.name} is not whole"
         return len(found)
 
@@ -320,7 +285,7 @@ def _discovered() -> dict[str, bytes]:
 
 @functools.cache
 def _sine() -> tuple[Any, dict[str, Any]]:
-    """What `smnn reproduce sine` computes, and its pictures; drawing takes longer than writing."""
+    """Result and pictures of `smnn reproduce sine`; drawing takes longer than writing."""
     from smnn.experiments.sine import view
     from smnn.experiments.sine.run import Config, run
 
@@ -329,7 +294,7 @@ def _sine() -> tuple[Any, dict[str, Any]]:
 
 
 def _reproduce(out: Path) -> None:
-    """`smnn reproduce sine` with its computing done before, a few times."""
+    """Run `smnn reproduce sine` several times with precomputed results."""
     from smnn.experiments.sine import run as sine
     from smnn.experiments.sine import view
 
@@ -344,7 +309,7 @@ def _reproduce(out: Path) -> None:
 
 
 def _parsed(out: Path) -> int:
-    """JSON that can be read, pictures and pages that end."""
+    """Check that JSON can be parsed and that pictures and pages are complete."""
     count = 0
     for path in out.iterdir():
         if _temporary(path.name):
@@ -359,17 +324,14 @@ def _parsed(out: Path) -> int:
 
 
 def _facts(out: Path) -> dict[str, Any]:
-    """Which files there are, and the pictures; commands and pages name the folder."""
+    """File names and pictures; other files contain the name of the folder."""
     kept = {"sine.png", "sine.gif"}
     return {p.name: p.read_bytes() if p.name in kept else None
             for p in out.iterdir() if not _temporary(p.name)}  # fmt: skip
 
 
 def scenarios() -> list[Scenario]:
-    """All of them; what they need is computed and compiled when they are made."""
-    import smnn.cli._app
-    import smnn.training  # noqa: F401
-
+    """All scenarios; their inputs are computed and compiled here."""
     _found()
     _sine()
     return [

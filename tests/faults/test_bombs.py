@@ -1,4 +1,4 @@
-"""Small files that ask for the impossible: refused in words, in bounded time and memory."""
+"""Small files that require huge resources: refused in bounded time and memory."""
 
 import gzip
 import io
@@ -11,10 +11,10 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from internals import files, formats
 from limits import limited
 
-from smnn._util import files
-from smnn.data import TableError, _formats, read_table
+from smnn.data import TableError, read_table
 from smnn.datasets.kdv import KdVFileError, read_file
 from smnn.datasets.sst import DataFormatError, read_grid
 from smnn.discovery import Discovery, ModelFileError
@@ -26,7 +26,7 @@ MEMORY = 600 << 20
 
 
 def refused(call: Callable[[], object], error: str, words: str) -> None:
-    """The call ends with this error, within the memory."""
+    """Check that a call raises this error within the memory limit."""
     code, said = limited(call, memory=MEMORY)
     assert code == 1, said
     assert said.startswith(f"{error}: "), said
@@ -41,16 +41,14 @@ def header_only(shape: tuple[int, ...]) -> bytes:
     return buffer.getvalue()
 
 
-def test_an_array_that_promises_more_than_the_file_holds(tmp_path: Path) -> None:
+def test_array_header_larger_than_the_file(tmp_path: Path) -> None:
     path = tmp_path / "x.npy"
     path.write_bytes(header_only((10**12, 3)) + bytes(240))
     refused(lambda: read_table(path), "DataError", "cannot be read as .npy")
 
 
-def test_an_archive_that_unpacks_to_more_than_fits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(_formats, "MAX_UNPACKED", 8 << 20)  # so that the test is short
+def test_archive_that_unpacks_to_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(formats, "MAX_UNPACKED", 8 << 20)  # so that the test is short
     path = tmp_path / "x.npz"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("x.npy", header_only((2_000_000,)) + bytes(16_000_000))
@@ -58,7 +56,7 @@ def test_an_archive_that_unpacks_to_more_than_fits(
     refused(lambda: read_table(path), "DataError", "bytes unpacked; expected at most")
 
 
-def test_a_gzipped_line_without_end(tmp_path: Path) -> None:
+def test_gzipped_line_without_end(tmp_path: Path) -> None:
     path = tmp_path / "x.csv.gz"
     with gzip.open(path, "wb", 1) as file:
         file.write(b"t,x\n0,1\n1,2\n2,")
@@ -77,7 +75,7 @@ def test_gzipped_lines_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     refused(lambda: read_table(path), "DataError", "bytes unpacked; expected fewer")
 
 
-def test_a_million_columns(tmp_path: Path) -> None:
+def test_too_many_columns(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     path.write_text(json.dumps({f"x{i}": [i] for i in range(100_000)}))
     refused(lambda: read_table(path), "DataError", "has 100,000 columns; expected at most")
@@ -86,7 +84,7 @@ def test_a_million_columns(tmp_path: Path) -> None:
     refused(lambda: read_table(path), "DataError", "columns; expected at most 10,000")
 
 
-def test_a_series_for_every_row_takes_linear_time(tmp_path: Path) -> None:
+def test_one_series_per_row_takes_linear_time(tmp_path: Path) -> None:
     """Compared pair by pair, these labels would take minutes."""
     path = tmp_path / "x.csv"
     rows = [f"{i},{i % 7},a{i}" for i in range(40_000)]
@@ -96,12 +94,12 @@ def test_a_series_for_every_row_takes_linear_time(tmp_path: Path) -> None:
 
 
 def huge_dataset(path: Path, name: str, shape: tuple[int, ...]) -> None:
-    """Declared, compressed, never written: some kilobytes."""
+    """A dataset that is declared and compressed but never written: some kilobytes."""
     with h5py.File(path, "a") as file:
         file.create_dataset(name, shape, "f8", chunks=(1,) * len(shape), compression="gzip")
 
 
-def test_netcdf_that_declares_what_no_memory_holds(tmp_path: Path) -> None:
+def test_netcdf_header_too_large_for_memory(tmp_path: Path) -> None:
     path = tmp_path / "x.nc"
     huge_dataset(path, "time", (10**12,))
     huge_dataset(path, "sst", (10**6, 10**3, 10**3))
@@ -110,7 +108,7 @@ def test_netcdf_that_declares_what_no_memory_holds(tmp_path: Path) -> None:
         refused(lambda call=call: call(path), error, "values; expected at most")
 
 
-def test_hdf5_that_declares_what_no_memory_holds(tmp_path: Path) -> None:
+def test_hdf5_header_too_large_for_memory(tmp_path: Path) -> None:
     path = tmp_path / "x.h5"
     huge_dataset(path, "train/pde_140-256", (10**6, 140, 256))
     for name in ("x", "t", "dx", "dt"):
@@ -118,7 +116,7 @@ def test_hdf5_that_declares_what_no_memory_holds(tmp_path: Path) -> None:
     refused(lambda: read_file(path), "KdVFileError", "values; expected at most")
 
 
-def test_files_that_point_to_other_files(tmp_path: Path) -> None:
+def test_links_to_other_files_are_refused(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_bytes(np.arange(1024.0).tobytes())
     path = tmp_path / "x.h5"
@@ -139,8 +137,8 @@ def test_files_that_point_to_other_files(tmp_path: Path) -> None:
         read_grid(tmp_path / "z.nc")
 
 
-def test_devices_and_pipes_are_no_files(tmp_path: Path) -> None:
-    """Reading them might never end."""
+def test_devices_and_pipes_are_refused(tmp_path: Path) -> None:
+    """Reading them might not terminate."""
     zero, pipe = tmp_path / "zero.json", tmp_path / "pipe.json"
     zero.symlink_to("/dev/zero")
     os.mkfifo(pipe)
@@ -165,7 +163,7 @@ def test_devices_and_pipes_are_no_files(tmp_path: Path) -> None:
         "(" * 20 + "x+y" + ")^1.1" * 20, "1/(x-x)", "log(0)", "factorial(9)", "9!",
     ],
 )  # fmt: skip
-def test_expressions_that_grow_without_end(text: str) -> None:
+def test_expressions_of_unbounded_size(text: str) -> None:
     refused(lambda: parse_expression(text, ["x", "y"]), "ExpressionError", "")
 
 
@@ -188,8 +186,8 @@ def test_roots_of_numbers(text: str, value: float) -> None:
     assert limited(work, memory=256 << 20) == (0, "")
 
 
-def test_a_number_below_every_other_is_zero() -> None:
-    """Its exact fraction would have as many digits as the exponent says."""
+def test_number_below_every_other_is_zero() -> None:
+    """Its exact fraction would have as many digits as its exponent."""
     code, said = limited(lambda: parse_expression("1e-99999999 + x", ["x"]), memory=MEMORY)
     assert (code, said) == (0, "")
 
@@ -220,28 +218,28 @@ def test_expressions_are_mathematics_only(text: str) -> None:
         {"kind": "trigonometric", "frequencies": list(range(1, 10_000))},
     ],
 )  # fmt: skip
-def test_libraries_that_grow_without_end(library: dict) -> None:
+def test_libraries_of_unbounded_size(library: dict) -> None:
     made = Library.from_json(library)
     with pytest.raises(LibraryError, match="terms in 12 variables; expected at most"):
         made.terms([f"x{i}" for i in range(12)])
 
 
-def test_a_model_of_many_tangled_terms_is_given_up(
+def test_model_of_many_nested_terms_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from smnn.discovery import _storage
+    from internals import storage
 
     tangled = ["(" * 9 + f"x+{i}*y" + ")^1.01" * 9 for i in range(1, 400)]
     record = {"format": "smnn-discovery", "version": 1, "order": 1, "variables": ["x", "y"],
               "inputs": [], "library": {"kind": "expressions", "expressions": tangled}}  # fmt: skip
     path = tmp_path / "model.json"
     path.write_text(json.dumps(record))
-    monkeypatch.setattr(_storage, "MAX_CALLS", 300_000)  # so that the test is short
+    monkeypatch.setattr(storage, "MAX_CALLS", 300_000)  # so that the test is short
     with pytest.raises(ModelFileError, match=r"cannot be made in reasonable time|takes too long"):
         Discovery.load(path)
 
 
-def test_a_budget_leaves_a_profiler_in_place() -> None:
+def test_budget_leaves_a_profiler_in_place() -> None:
     import sys
 
     from smnn.equations import OverBudget, budget
@@ -269,13 +267,11 @@ def test_a_budget_leaves_a_profiler_in_place() -> None:
     assert len(seen) > 100
 
 
-def test_a_file_on_which_the_hdf5_library_never_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Found by fuzzing: its loop is out of reach of signals, so another process tries it first."""
-    from smnn.data import _hdf5_probe
+def test_file_that_hangs_the_hdf5_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found by fuzzing: signals do not interrupt its loop, so another process probes files."""
+    from internals import hdf5_probe
 
-    monkeypatch.setattr(_hdf5_probe, "SECONDS", 5.0)
+    monkeypatch.setattr(hdf5_probe, "SECONDS", 5.0)
     packed = (Path(__file__).parent / "endless_attribute.nc.gz").read_bytes()
     path = tmp_path / "x.nc"
     path.write_bytes(gzip.decompress(packed))
@@ -283,23 +279,23 @@ def test_a_file_on_which_the_hdf5_library_never_ends(
         read_grid(path)
 
 
-def test_a_file_on_which_the_hdf5_library_dies(
+def test_file_that_crashes_the_hdf5_library(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from smnn.data import _hdf5_probe
+    from internals import hdf5_probe
 
     path = tmp_path / "x.nc"
     huge_dataset(path, "sst", (2,))
-    monkeypatch.setattr(_hdf5_probe, "SCRIPT", "import os; os.abort()")
+    monkeypatch.setattr(hdf5_probe, "SCRIPT", "import os; os.abort()")
     with pytest.raises(DataFormatError, match="the HDF5 library crashes on it"):
         read_grid(path)
-    monkeypatch.setattr(_hdf5_probe.sys, "executable", str(tmp_path / "none"))
-    assert _hdf5_probe.deadly(path) is None
+    monkeypatch.setattr(hdf5_probe.sys, "executable", str(tmp_path / "none"))
+    assert hdf5_probe.deadly(path) is None
 
 
 @pytest.mark.parametrize("column", ["id", "where"])
-def test_rows_without_a_mark_are_no_series(tmp_path: Path, column: str) -> None:
-    """Found by fuzzing: times repeat, and a column that might tell series apart has gaps."""
+def test_rows_without_a_series_label(tmp_path: Path, column: str) -> None:
+    """Found by fuzzing: times repeat, and the column that could label series has gaps."""
     path = tmp_path / "x.csv"
     path.write_text(f"t,{column},x\n0,a,1\n1,a,2\n2,a,3\n0,b,4\n1,,5\n2,b,6\n")
     with pytest.raises(TableError, match=r"3 of 6 rows .* another row .* as series"):

@@ -1,4 +1,4 @@
-"""Pins, hashes and licences: what is installed is what was looked at."""
+"""Pins, hashes and licences of dependencies."""
 
 import hashlib
 import importlib.util
@@ -29,11 +29,11 @@ licences, lock, install = tool("licences"), tool("lock"), tool("install")
 
 
 @pytest.mark.parametrize("name", [n for n in licences.pins() if licences.is_installed(n)])
-def test_licences_are_among_those_allowed(name: str) -> None:
+def test_licences_are_allowed(name: str) -> None:
     assert licences.allowed(licences.licence(name)), licences.licence(name)
 
 
-def test_licences_that_are_not_allowed_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forbidden_licences_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     for text in ("GPL-3.0-only", "MIT AND GPL-3.0-only", "unknown", "AGPL-3.0 OR LicenseRef-X", ""):
         assert not licences.allowed(text)
     for text in ("MIT", "GPL-2.0 OR MIT", "MIT AND (BSD-3-Clause OR GPL-3.0-only)"):
@@ -42,7 +42,7 @@ def test_licences_that_are_not_allowed_are_found(monkeypatch: pytest.MonkeyPatch
     assert any("numpy: got licence 'GPL-3.0-only'" in problem for problem in licences.problems())
 
 
-def test_the_page_lists_what_is_pinned() -> None:
+def test_documentation_lists_the_pins() -> None:
     text = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
     table = text.split(licences.BEGIN)[1].split(licences.END)[0]
     rows = [line.strip("| ").split(" | ") for line in table.strip().splitlines()[2:]]
@@ -53,11 +53,11 @@ def test_the_page_lists_what_is_pinned() -> None:
 
 
 TRITON_OF = {"2.13.0": "3.7.1"}
-"""By version of torch: what its builds for CUDA ask for, which most indexes have alone."""
+"""Version of Triton that the CUDA builds of each torch version require."""
 
 
 def test_pins_fit_every_build_of_torch() -> None:
-    """With another version of Triton, pip finds nothing to install there."""
+    """With another version of Triton, pip cannot install the CUDA builds."""
     pins = licences.pins()
     assert pins["triton"] == TRITON_OF[pins["torch"]]
 
@@ -67,7 +67,7 @@ def test_every_direct_dependency_is_explained() -> None:
     assert set(licences.WHY) <= set(licences.pins())
 
 
-def test_every_pin_but_one_is_locked() -> None:
+def test_every_pin_but_torch_is_locked() -> None:
     pins = lock.pins((ROOT / "constraints.txt").read_text(encoding="utf-8"))
     hashes = lock.locked((ROOT / "requirements-ci.lock").read_text(encoding="utf-8"))
     assert set(hashes) == {pin for name, pin in pins.items() if name not in lock.UNLOCKED}
@@ -75,7 +75,7 @@ def test_every_pin_but_one_is_locked() -> None:
     assert all(hashes.values())
 
 
-def test_the_lock_is_written_as_it_is_read(tmp_path: Path) -> None:
+def test_lock_file_round_trip(tmp_path: Path) -> None:
     hashes = {"b==2": {"1" * 64, "0" * 64}, "a==1.0": {"f" * 64}}
     text = lock.write(hashes, "# head\n")
     assert lock.locked(text) == hashes
@@ -90,7 +90,7 @@ def test_the_lock_is_written_as_it_is_read(tmp_path: Path) -> None:
 
 
 class Pip:
-    """Notes what it is asked for; fails at the first call that mentions `fails`."""
+    """Records its calls; fails at calls that contain the word `fails`."""
 
     def __init__(self, fails: str = "", says: str = "") -> None:
         self.fails, self.says = fails, says
@@ -111,12 +111,14 @@ class Pip:
         (("Darwin", "arm64", "", (3, 11)), "and this is Darwin arm64"),
     ],
 )
-def test_where_the_lock_holds(where: tuple[str, str, str, tuple[int, int]], message: str) -> None:
+def test_platforms_of_the_lock_file(
+    where: tuple[str, str, str, tuple[int, int]], message: str
+) -> None:
     why_not = install.no_hashes(*where)
     assert why_not is None if message is None else message in why_not
 
 
-def test_by_hash_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+def test_installs_by_hash_only(capsys: pytest.CaptureFixture[str]) -> None:
     pip = Pip()
     assert install.install(pip, None) == 0
     assert pip.calls == list(install.LOCKED)
@@ -124,8 +126,8 @@ def test_by_hash_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Installed by hash" in capsys.readouterr().out
 
 
-def test_another_hash_ends_it(capsys: pytest.CaptureFixture[str]) -> None:
-    """Or the hashes would be there for nothing."""
+def test_wrong_hash_stops_the_installation(capsys: pytest.CaptureFixture[str]) -> None:
+    """Otherwise the hashes would not protect anything."""
     pip = Pip("--require-hashes", "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM ...")
     assert install.install(pip, None) == 1
     assert pip.calls == list(install.LOCKED[:1])
@@ -133,7 +135,9 @@ def test_another_hash_ends_it(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("fails", ["--require-hashes", "torch", "check"])
-def test_without_a_file_versions_count(fails: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_falls_back_to_versions_without_the_files(
+    fails: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     pip = Pip(fails, "ERROR: No matching distribution found")
     assert install.install(pip, None, strict=True) == 1
     assert not set(pip.calls) & set(install.BY_VERSION)
@@ -144,7 +148,7 @@ def test_without_a_file_versions_count(fails: str, capsys: pytest.CaptureFixture
     assert "Installed by version" in said.out
 
 
-def test_elsewhere_versions_count(capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_platforms_install_by_version(capsys: pytest.CaptureFixture[str]) -> None:
     pip = Pip()
     assert install.install(pip, "for a reason") == 0
     assert pip.calls == list(install.BY_VERSION)
@@ -152,16 +156,16 @@ def test_elsewhere_versions_count(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="there is no make here")
-def test_make_test_installs_so() -> None:
-    """The recipe, without running it; and nothing that `make test` needs installs otherwise."""
+def test_make_test_uses_the_installer() -> None:
+    """The recipe of `make test` contains the installer and no other installation."""
     command = ["make", "--dry-run", "--always-make", "test", "LOCK=yes"]
     recipe = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert "python tools/install.py --lock yes" in recipe
     assert "pip install" not in recipe
 
 
-def test_pip_says_so_when_a_hash_is_another_one(tmp_path: Path) -> None:
-    """The words by which `tools/install.py` knows it, from the pip that is here."""
+def test_wrong_hash_is_recognized_in_pip_output(tmp_path: Path) -> None:
+    """`tools/install.py` recognizes the message of the installed pip."""
     wheel = tmp_path / "smnn_nothing-1.0-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         info = "smnn_nothing-1.0.dist-info"

@@ -1,4 +1,4 @@
-"""Names from data are text in every report: on the terminal, in HTML, in SVG, in JSON."""
+"""Names from data are escaped in every report: terminal, HTML, SVG, JSON."""
 
 import json
 import math
@@ -13,6 +13,7 @@ EVIL = [
     "<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "</script><b>", "[/red]",
     "[bold]x", "'onload='alert", "</title></style>", "$x^2$", "{{7*7}}", "&lt;", "x\u202ey",
 ]  # fmt: skip
+pytestmark = pytest.mark.slow
 VOID = {"meta", "img", "link", "br", "hr", "input"}
 
 
@@ -51,7 +52,7 @@ class Page(HTMLParser):
 
 
 def checked(path: Path, names: list[str]) -> None:
-    """A page with the scripts of the package, no handlers, and the names as text."""
+    """Check that a page has only the package's scripts, no handlers, and the names as text."""
     from smnn.report import charts
 
     page = Page(path.read_text(encoding="utf-8"))
@@ -74,7 +75,7 @@ def checked(path: Path, names: list[str]) -> None:
 
 
 def run(*words: str) -> str:
-    from smnn.cli._app import app
+    from internals import app
 
     result = CliRunner().invoke(app, list(words))
     assert result.exit_code == 0, result.output[-2000:]
@@ -103,7 +104,7 @@ def test_discovery(tmp_path: Path, names: list[str]) -> None:
     assert "onerror=alert(1)&gt;.csv" in (out / "report.html").read_text()
     assert json.loads((out / "model.json").read_text())["variables"] == names
     for name in names:
-        if "\u202e" not in name:  # the terminal is told the brackets, not what they mean to rich
+        if "\u202e" not in name:
             assert name in said.replace("\n", "")
 
 
@@ -116,7 +117,7 @@ def test_forecast(tmp_path: Path, names: list[str]) -> None:
 
 
 def test_forecast_of_a_grid(tmp_path: Path) -> None:
-    """Name, unit and title of a NetCDF variable: as text, or not at all."""
+    """Name, unit and title of a NetCDF variable appear as text or not at all."""
     netcdf = pytest.importorskip("scipy.io").netcdf_file
     path, name = tmp_path / "x.nc", '"><img src=x onerror=alert(1)>'
     with netcdf(path, "w") as file:
@@ -145,8 +146,8 @@ def test_solution(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("folder", ["[red]", "[/red]"])
 @pytest.mark.parametrize("command", ["solve", "discover", "forecast", "train", "reproduce"])
-def test_folders_are_told_as_they_are(tmp_path: Path, command: str, folder: str) -> None:
-    """Brackets are marks to rich: a name in them vanished, or the command ended in its error."""
+def test_folder_names_are_printed_literally(tmp_path: Path, command: str, folder: str) -> None:
+    """Brackets are markup for rich: names in them vanished or caused an error."""
     (tmp_path / "x.ode").write_text(EQUATIONS)
     data = table(tmp_path / "x.csv", ["a"], rows=40)
     words = {
@@ -160,8 +161,8 @@ def test_folders_are_told_as_they_are(tmp_path: Path, command: str, folder: str)
     assert out in run(command, *words, "--out", out).replace("\n", "")
 
 
-def test_a_missing_file_is_told_as_it_is(tmp_path: Path) -> None:
-    from smnn.cli._app import app
+def test_name_of_a_missing_file_is_printed_literally(tmp_path: Path) -> None:
+    from internals import app
 
     name = str(tmp_path / "[/red]none")
     for words in (["reproduce", "kdv", "--data"], ["reproduce", "sst", "--data"]):
@@ -170,7 +171,7 @@ def test_a_missing_file_is_told_as_it_is(tmp_path: Path) -> None:
         assert name in result.output.replace("\n", ""), result.output
 
 
-def test_the_check_sees_what_it_looks_for(tmp_path: Path) -> None:
+def test_page_check_detects_injections(tmp_path: Path) -> None:
     path = tmp_path / "x.html"
     for evil in (
         "<script>alert(1)</script>", "<img src=http://x>", "<p onclick=x>a</p>",

@@ -1,4 +1,4 @@
-"""What can break around a run: devices, memory, processes, data. Each said with what to do."""
+"""Failures around a run (devices, memory, processes, data) give helpful errors."""
 
 import gc
 import itertools
@@ -34,7 +34,7 @@ without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a C
 
 
 def command(*words: str) -> tuple[int, str]:
-    from smnn.cli._app import app
+    from internals import app
 
     result = CliRunner().invoke(app, words)
     return result.exit_code, " ".join(result.output.split())
@@ -42,12 +42,12 @@ def command(*words: str) -> tuple[int, str]:
 
 @pytest.fixture(autouse=True)
 def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs that do not ask for a GPU stay off it."""
-    from smnn.training import _processes
+    """Run on the CPU unless a test requests a GPU."""
+    from internals import processes
 
-    chosen = _processes._accelerator
+    chosen = processes._accelerator
     monkeypatch.setattr(
-        _processes, "_accelerator",
+        processes, "_accelerator",
         lambda config: "cpu" if config.accelerator == "auto" else chosen(config),
     )  # fmt: skip
 
@@ -56,7 +56,7 @@ def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @without_gpu
-def test_training_without_the_gpu_that_was_asked_for(tmp_path: Path) -> None:
+def test_training_on_an_absent_gpu(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"this machine has no CUDA device\. Use 'cpu'"):
         fit(Damping(), oscillations(4), TrainConfig(max_steps=1, accelerator="cuda"), tmp_path)
     code, said = command(
@@ -68,7 +68,7 @@ def test_training_without_the_gpu_that_was_asked_for(tmp_path: Path) -> None:
 
 
 @without_gpu
-def test_the_solver_without_a_gpu() -> None:
+def test_solver_without_a_gpu() -> None:
     c, d = torch.ones(1, 1, 1, 2), torch.zeros(1, 1)
     u, s = torch.zeros(1, 1, 1), torch.ones(1)
     with pytest.raises(smnn.BackendError, match=r"gpu.*CUDA"):
@@ -77,15 +77,15 @@ def test_the_solver_without_a_gpu() -> None:
 
 @without_gpu
 @pytest.mark.parametrize("name", ["cuda", "cuda:1"])
-def test_commands_without_the_gpu_that_was_asked_for(name: str) -> None:
-    from smnn.cli._guard import WrongUseError, chosen_device
+def test_commands_on_an_absent_gpu(name: str) -> None:
+    from internals import WrongUseError, chosen_device
 
     with pytest.raises(WrongUseError, match=r"there is no CUDA device here; use cpu"):
         chosen_device(name)
 
 
 class Scripted(Task):
-    """One weight; at a certain step something happens."""
+    """A task with one weight that calls a function at a given step."""
 
     def __init__(self, step: int, happen: Any) -> None:
         super().__init__()
@@ -137,8 +137,8 @@ def test_out_of_memory(tmp_path: Path, error: Exception) -> None:
         fit(Scripted(3, raises(error)), Numbers(), CONFIG, tmp_path, progress=False)
 
 
-def test_the_advice_for_lack_of_memory_holds(tmp_path: Path) -> None:
-    """`accumulate` may be changed when resuming, and the curve stays what it was."""
+def test_advice_after_out_of_memory_works(tmp_path: Path) -> None:
+    """`accumulate` may be changed when resuming, and the result is the same."""
     whole = Damping()
     config = CONFIG.replace(max_steps=6)
     fit(whole, oscillations(16), config, progress=False)
@@ -149,7 +149,7 @@ def test_the_advice_for_lack_of_memory_holds(tmp_path: Path) -> None:
         torch.testing.assert_close(task.state_dict()[name], x, rtol=1e-12, atol=1e-14)
 
 
-def test_nothing_is_left_to_save_with_single_samples() -> None:
+def test_out_of_memory_with_single_samples() -> None:
     task = Scripted(1, raises(torch.OutOfMemoryError("CUDA out of memory.")))
     config = CONFIG.replace(batch_size=1)
     with pytest.raises(TrainingError, match=r"one sample at a time is the least.*no checkpoint"):
@@ -165,8 +165,8 @@ def test_other_errors_of_a_task_pass_unchanged() -> None:
 # ---------------------------------------------------------------- processes
 
 
-def test_a_process_that_loads_data_dies(tmp_path: Path) -> None:
-    """In a process of its own: PyTorch tells of the death by an exception at any point of it."""
+def test_data_loader_dies(tmp_path: Path) -> None:
+    """Runs in a separate process: PyTorch may raise its exception at any point."""
     said = tmp_path / "said"
 
     def work() -> None:
@@ -186,24 +186,22 @@ def test_a_process_that_loads_data_dies(tmp_path: Path) -> None:
     fit(Scripted(0, None), Numbers(), CONFIG, tmp_path / "run", resume=True, progress=False)
 
 
-def test_a_process_that_loads_data_dies_while_it_sends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The other end of a pipe is gone before the signal of its death arrives."""
-    from smnn.training import _data
+def test_data_loader_dies_while_sending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pipe closes before the signal arrives."""
+    from internals import sampling
 
-    class Cut(_data.DataLoader):  # type: ignore[misc]
+    class Cut(sampling.DataLoader):  # type: ignore[misc]
         def __iter__(self) -> Any:
             yield from itertools.islice(super().__iter__(), 2)
             raise EOFError
 
-    monkeypatch.setattr(_data, "DataLoader", Cut)
+    monkeypatch.setattr(sampling, "DataLoader", Cut)
     config = CONFIG.replace(workers=1)
     with pytest.raises(TrainingError, match=r"a process that loads data died before step 3 \(Data"):
         fit(Scripted(0, None), Numbers(), config, tmp_path / "run", progress=False)
 
 
-def test_an_error_in_a_process_that_loads_data_is_not_its_death(tmp_path: Path) -> None:
+def test_error_in_a_data_loader_is_passed_on(tmp_path: Path) -> None:
     class Wrong(Numbers):
         def __getitem__(self, i: int) -> Tensor:
             raise RuntimeError("the file of sample 7 is empty")
@@ -215,7 +213,7 @@ def test_an_error_in_a_process_that_loads_data_is_not_its_death(tmp_path: Path) 
 
 
 def test_one_of_two_training_processes_dies(tmp_path: Path) -> None:
-    """The other one ends, says that it lost its peer, and the run can be resumed."""
+    """The other process ends with an error, and the run can be resumed."""
     said = tmp_path / "said"
 
     def die(loss: Tensor) -> Tensor:
@@ -253,7 +251,7 @@ def test_nan_in_the_data_names_the_samples(tmp_path: Path) -> None:
         fit(Scripted(0, None), data, CONFIG, tmp_path, progress=False)
 
 
-def test_nan_in_the_loss_keeps_the_weights_and_says_what_to_do(tmp_path: Path) -> None:
+def test_nan_in_the_loss_keeps_the_weights(tmp_path: Path) -> None:
     task = Scripted(3, lambda loss: loss * torch.nan)
     wanted = (
         r"not finite at step 3 .*data of that step are finite: lower lr, or set clip\. "
@@ -283,5 +281,5 @@ def test_nan_in_the_data_of_a_fit() -> None:
     X = np.full((20, 1), np.inf)
     with pytest.raises(ValueError, match="infinite values; mark missing values as NaN"):
         Discovery().fit(X, t=0.1)
-    with pytest.raises(ValueError, match="no value at all"):
+    with pytest.raises(ValueError, match="x has no values"):
         Discovery().fit(X * np.nan, t=0.1)

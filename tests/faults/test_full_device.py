@@ -1,4 +1,4 @@
-"""A GPU whose memory is taken: what is said holds, and what is advised works."""
+"""A GPU with little free memory: the advice of the error message works."""
 
 import re
 
@@ -14,12 +14,12 @@ pytestmark = [
 ]
 SAMPLES, TIMES = 20_000, 400
 MOST = 900 * 2**20
-"""Bytes that are left: less than the factor of all samples takes, and more than their solution."""
+"""Bytes left free: less than the factor of all samples, more than their solution."""
 
 
 @pytest.fixture(scope="module")
 def tensors() -> list[Tensor]:
-    """Decays with a forcing each."""
+    """Forced decays."""
     g = torch.Generator(device="cuda").manual_seed(0)
     like = {"dtype": torch.float64, "device": "cuda"}
     c = torch.tensor([1.0, 1.0, 0.0], **like).expand(SAMPLES, TIMES, 1, 1, 3)
@@ -30,19 +30,19 @@ def tensors() -> list[Tensor]:
 
 @pytest.fixture(scope="module")
 def expected(tensors: list[Tensor]) -> Tensor:
-    """Solved while there is room; on the CPU afterwards, which is where it does not count."""
+    """Solved before the memory is taken, and moved to the CPU."""
     return smnn.solve_ex(*tensors, backend="gpu")[0].cpu()
 
 
 @pytest.fixture
 def taken(expected: Tensor) -> Tensor:
-    """Nearly all memory of the device, in use by somebody else."""
+    """Allocate nearly all memory of the device."""
     torch.cuda.empty_cache()
     free, _ = torch.cuda.mem_get_info()
     return torch.empty(free - MOST, dtype=torch.uint8, device="cuda")
 
 
-def test_what_is_said_and_advised(tensors: list[Tensor], expected: Tensor, taken: Tensor) -> None:
+def test_out_of_memory_advice_works(tensors: list[Tensor], expected: Tensor, taken: Tensor) -> None:
     with pytest.raises(
         smnn.BackendError, match=r"not enough GPU memory for 20,000 samples"
     ) as said:

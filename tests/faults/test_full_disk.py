@@ -1,4 +1,4 @@
-"""No space, no permission: said in words, and every file that has its name is whole."""
+"""No space or no permission: clear errors, and no incomplete file has its final name."""
 
 import errno
 import os
@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from internals import OutputError, checkpoint, files, prepare_output, write_atomically, writing
 from killing import scenarios
 from limits import limited
 
-from smnn._util import files
-from smnn._util.files import OutputError, prepare_output, write_atomically, writing
 from smnn.training import Damping, TrainConfig, fit, load_task, oscillations
-from smnn.training import _checkpoint as checkpoint
 
 CALLS = ("fsync", "replace", "rename", "mkdir", "unlink", "chmod")
 
@@ -35,12 +33,12 @@ SIZES = {
 
 @pytest.mark.parametrize(("name", "size"), [(n, s) for n, sizes in SIZES.items() for s in sizes])
 def test_files_that_cannot_grow(every: dict, name: str, size: int, tmp_path: Path) -> None:
-    """Writing beyond `size` bytes fails in the system, in the middle of any write."""
+    """Writes beyond `size` bytes fail."""
     scenario, out = every[name], tmp_path / "out"
     code, said = limited(lambda: scenario.work(out), file_size=size)
     assert code == 1, said
     first = said.splitlines()[0] if said.startswith("OutputError") else said
-    # The commands tell it in their own way and leave with 2.
+    # Commands print the error and exit with status 2.
     assert "cannot write" in said, first
     assert "Traceback" not in said.split("cannot write")[0], said
     if out.exists():
@@ -51,7 +49,7 @@ def test_files_that_cannot_grow(every: dict, name: str, size: int, tmp_path: Pat
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, nth: int) -> list[str]:
-    """Let the n-th call that changes what is on disk fail, as a full disk lets it."""
+    """Make the n-th system call that changes files fail as on a full disk."""
     seen: list[str] = []
 
     def counted(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -68,8 +66,8 @@ def failing(monkeypatch: pytest.MonkeyPatch, nth: int) -> list[str]:
     return seen
 
 
-def test_every_call_of_a_run_may_fail(tmp_path: Path) -> None:
-    """Each call in turn finds the disk full: the error says so, and resuming is exact."""
+def test_failure_of_each_system_call_of_a_run(tmp_path: Path) -> None:
+    """Whichever call finds the disk full, the error is clear and resuming is exact."""
     config = TrainConfig(max_steps=2, checkpoint_every=1, tensorboard=False, ema=0.5, log_every=1)
     data = oscillations(4)
 
@@ -88,7 +86,7 @@ def test_every_call_of_a_run_may_fail(tmp_path: Path) -> None:
                 run(out)
             except OutputError as error:
                 failed += 1
-                _check_words(error)
+                _check_message(error)
         if len(seen) < nth:
             break
         if (out / "checkpoints").exists():
@@ -98,15 +96,15 @@ def test_every_call_of_a_run_may_fail(tmp_path: Path) -> None:
         assert all(torch.equal(x, whole[name]) for name, x in task.state_dict().items())
         nth += 1
     assert nth > 25
-    assert failed > 20  # the others are calls whose failure costs nothing
+    assert failed > 20  # failures of the others are harmless
 
 
-def _check_words(error: OutputError) -> None:
+def _check_message(error: OutputError) -> None:
     assert "cannot write" in str(error)
     assert "No space left on device. Free some space or write elsewhere" in str(error)
 
 
-def test_every_call_of_an_atomic_write_may_fail(tmp_path: Path) -> None:
+def test_failure_of_each_system_call_of_an_atomic_write(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_text("old")
     for nth in (1, 2, 3):
@@ -114,13 +112,13 @@ def test_every_call_of_an_atomic_write_may_fail(tmp_path: Path) -> None:
             failing(patch, nth)
             with pytest.raises(OutputError, match="No space left on device") as caught:
                 write_atomically(path, "new")
-        _check_words(caught.value)
+        _check_message(caught.value)
         assert path.read_text() == "old"
         assert os.listdir(tmp_path) == ["x"]
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.EPERM])
-def test_a_folder_that_may_not_be_written_to(
+def test_folder_that_is_not_writable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
@@ -134,7 +132,7 @@ def test_a_folder_that_may_not_be_written_to(
         fit(Damping(), oscillations(4), TrainConfig(max_steps=1), tmp_path / "out", progress=False)
 
 
-def test_a_full_disk_is_found_before_computing(
+def test_full_disk_is_detected_before_computing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code, said = limited(lambda: prepare_output(tmp_path), file_size=0)
@@ -142,7 +140,7 @@ def test_a_full_disk_is_found_before_computing(
     assert said.startswith(f"OutputError: cannot write into {tmp_path}: File too large. Free some")
 
 
-def test_a_full_disk_ends_a_run_with_tensorboard_in_words(tmp_path: Path) -> None:
+def test_full_disk_ends_a_run_with_tensorboard_in_a_clear_error(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     config = TrainConfig(max_steps=200, log_every=1, tensorboard=True, checkpoint_every=500)
 
@@ -154,12 +152,12 @@ def test_a_full_disk_ends_a_run_with_tensorboard_in_words(tmp_path: Path) -> Non
     assert said.startswith("OutputError: cannot write "), said[-800:]
 
 
-def test_other_errors_are_not_taken_for_a_full_disk(tmp_path: Path) -> None:
+def test_other_errors_are_passed_on(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="other"), writing(tmp_path):
         raise ValueError("other")
 
 
-def test_a_checkpoint_of_a_run_that_failed_can_be_loaded(tmp_path: Path) -> None:
+def test_checkpoint_of_a_failed_run_can_be_loaded(tmp_path: Path) -> None:
     config = TrainConfig(max_steps=2, checkpoint_every=2, tensorboard=False)
     fit(Damping(), oscillations(8), config, tmp_path, progress=False)
     with pytest.MonkeyPatch.context() as patch:

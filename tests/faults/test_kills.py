@@ -1,13 +1,14 @@
-"""A few kills of each kind; tools/kills.py makes hundreds."""
+"""A few kills of every scenario; tools/kills.py runs hundreds."""
 
 import os
 import time
 from pathlib import Path
 
 import pytest
+from internals import STALE, UNFINISHED, prepare_output
 from killing import Trials, scenarios
 
-from smnn._util.files import STALE, UNFINISHED, prepare_output, write_atomically
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -27,9 +28,10 @@ def test_killed_at_random_moments(every: dict, name: str, tmp_path: Path) -> Non
     assert trials.tally.kills + trials.tally.finished_first >= 2
 
 
-def test_a_finished_file_that_was_not_renamed_yet_is_taken_up(tmp_path: Path, every: dict) -> None:
-    """Killed between the last trajectory and the renaming: nothing is left to compute."""
-    from smnn.datasets.kdv import _files as files
+def test_finished_file_that_was_not_renamed_yet_is_used(tmp_path: Path, every: dict) -> None:
+    """Killed between the last trajectory and the renaming: nothing is computed again."""
+    from internals import kdv_files as files
+
     from smnn.datasets.kdv import read_file
 
     scenario = every["data generation"]
@@ -46,7 +48,7 @@ def test_a_finished_file_that_was_not_renamed_yet_is_taken_up(tmp_path: Path, ev
     assert os.listdir(tmp_path) == ["train.h5"]
 
 
-def test_what_a_killed_process_left_is_removed_later(tmp_path: Path) -> None:
+def test_leftovers_of_killed_processes_are_removed(tmp_path: Path) -> None:
     old, new = (tmp_path / f".report.html.{x}{UNFINISHED}" for x in "ab")
     for path in (old, new):
         path.write_text("half")
@@ -55,20 +57,3 @@ def test_what_a_killed_process_left_is_removed_later(tmp_path: Path) -> None:
     (tmp_path / ".hidden").write_text("somebody's")
     prepare_output(tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir()) == [".hidden", new.name]
-
-
-def test_unfinished_files_can_be_recognised(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[str] = []
-    replace = os.replace
-
-    def look(source: str, target: Path) -> None:
-        seen.append(Path(source).name)
-        replace(source, target)
-
-    monkeypatch.setattr(os, "replace", look)
-    write_atomically(tmp_path / "report.html", "x")
-    assert len(seen) == 1
-    assert seen[0].startswith(".report.html.")
-    assert seen[0].endswith(UNFINISHED)

@@ -1,4 +1,4 @@
-"""No file that is read can bring code with it."""
+"""No file that is read can execute code."""
 
 import ast
 import json
@@ -17,8 +17,7 @@ from smnn.data import TableError, read_table
 from smnn.datasets.kdv import KdVFileError, read_file
 from smnn.datasets.sst import DataFormatError, read_grid, read_nino
 from smnn.discovery import Discovery, ModelFileError
-from smnn.forecasting._read import read_series
-from smnn.forecasting._time import SeriesError
+from smnn.forecasting import SeriesError, read_series
 from smnn.training import CheckpointError, ConfigError, SeriesWindows, load_task
 
 SOURCE = Path(smnn.__file__).parent
@@ -30,7 +29,7 @@ CALLS = {
     "read_hdf", "popen",
 }  # fmt: skip
 WHOLE = {"torch.load", "os.system", "os.popen", "sympy.S", "ast.literal_eval"}
-# Where such a call is, and why it is none that data can reach.
+# Exceptions, and why data cannot reach them.
 ALLOWED = {
     ("_solver/gpu/launch.py", "exec"): "kernels are generated from whole numbers only",
     ("_solver/gpu/launch.py", "compile"): "the same",
@@ -40,14 +39,14 @@ ALLOWED = {
 def called(node: ast.Call) -> str:
     part = node.func
     if isinstance(part, ast.Attribute):
-        # re.compile and torch.compile are others than the one that makes code.
+        # re.compile and torch.compile do not execute code.
         owner = part.value.id if isinstance(part.value, ast.Name) else ""
         return "" if part.attr in ("compile", "eval") and owner != "builtins" else part.attr
     return part.id if isinstance(part, ast.Name) else ""
 
 
 def dangers(tree: ast.AST) -> list[str]:
-    """What a module does by which data could become code."""
+    """Calls and imports of a module by which data could be executed."""
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -73,13 +72,13 @@ def dangers(tree: ast.AST) -> list[str]:
 @pytest.mark.parametrize(
     "path", sorted(SOURCE.rglob("*.py")), ids=lambda p: str(p.relative_to(SOURCE))
 )
-def test_the_source_has_no_way_from_data_to_code(path: Path) -> None:
+def test_source_executes_no_data(path: Path) -> None:
     place = path.relative_to(SOURCE).as_posix()
     found = dangers(ast.parse(path.read_text(encoding="utf-8")))
     assert [x for x in found if (place, x) not in ALLOWED] == []
 
 
-def test_the_scan_sees_what_it_looks_for() -> None:
+def test_source_scan_detects_dangerous_calls() -> None:
     text = (
         "import pickle\nfrom yaml import load\neval('1')\ntorch.load('x')\nnp.load('x')\n"
         "np.load('x', allow_pickle=True)\nexec('1')\nrequire('joblib', 'x')\nos.system('x')\n"
@@ -92,7 +91,7 @@ def test_the_scan_sees_what_it_looks_for() -> None:
 
 
 class Malice:
-    """Makes a folder when it is unpickled."""
+    """Creates a folder when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -122,7 +121,7 @@ READERS: list[tuple[str, Callable[[Path], object], type[Exception]]] = [
 @pytest.mark.parametrize(
     ("name", "reader", "error"), READERS, ids=[f"{n} {e.__name__}" for n, _, e in READERS]
 )
-def test_a_pickle_in_disguise_is_not_run(
+def test_disguised_pickle_is_not_executed(
     tmp_path: Path, name: str, reader: Callable[[Path], object], error: type[Exception]
 ) -> None:
     trap = tmp_path / "sprung"
@@ -148,8 +147,8 @@ def test_a_pickle_in_disguise_is_not_run(
     assert trap.exists()  # the trap works
 
 
-def test_a_pickle_as_weights_is_not_run(tmp_path: Path) -> None:
-    """With the digest that belongs to it, as a forger would write it."""
+def test_pickle_in_place_of_weights_is_not_executed(tmp_path: Path) -> None:
+    """Also if the forged file has a valid digest."""
     import hashlib
     import shutil
 

@@ -1,4 +1,4 @@
-"""A folder that may not be written to, by the rules of the system: said in words, early."""
+"""A folder without write permission gives a clear error before any computation."""
 
 import ctypes
 import os
@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 EVERY = {s.name: s for s in scenarios()}
 OVERRIDE = 1
-"""CAP_DAC_OVERRIDE: by it, the superuser writes whatever the permissions are."""
+"""CAP_DAC_OVERRIDE: lets the superuser ignore permissions."""
 
 
 class Header(ctypes.Structure):
@@ -20,7 +20,7 @@ class Header(ctypes.Structure):
 
 
 def obey_permissions() -> None:
-    """Take from this process the right to write where its user may not. For forked copies."""
+    """Make this (forked) process obey file permissions even as the superuser."""
     if os.geteuid() != 0:
         return
     libc = ctypes.CDLL(None, use_errno=True)
@@ -40,8 +40,8 @@ def locked(tmp_path: Path) -> Iterator[Path]:
     folder.chmod(0o755)
 
 
-def test_the_lock_holds(locked: Path) -> None:
-    """Or the tests below would show nothing."""
+def test_locked_folder_refuses_writes(locked: Path) -> None:
+    """Otherwise the tests below would show nothing."""
 
     def write() -> None:
         obey_permissions()
@@ -53,7 +53,7 @@ def test_the_lock_holds(locked: Path) -> None:
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_everything_that_writes_says_so(name: str, locked: Path) -> None:
+def test_writers_report_a_locked_folder(name: str, locked: Path) -> None:
     def work() -> None:
         obey_permissions()
         EVERY[name].work(locked)
@@ -79,15 +79,17 @@ def test_everything_that_writes_says_so(name: str, locked: Path) -> None:
     ],
     ids=lambda words: words[0],
 )
-def test_commands_say_so(words: list[str], locked: Path, tmp_path: Path) -> None:
-    """Before they compute, and with the exit status of wrong use."""
+def test_commands_report_a_locked_folder_first(
+    words: list[str], locked: Path, tmp_path: Path
+) -> None:
+    """They fail before computing, with the exit status of a usage error."""
     (tmp_path / "x.ode").write_text("y' + y = sin(t)\ny(0) = 1\nt = 0 .. 1 step 0.1\n")
     rows = "\n".join(f"{0.1 * i},{1 / (1 + i)}" for i in range(40))
     (tmp_path / "x.csv").write_text(f"t,x\n{rows}\n")
     full = [str(tmp_path / word) if word.startswith("x.") else word for word in words]
 
     def work() -> None:
-        from smnn.cli._app import app
+        from internals import app
 
         obey_permissions()
         result = CliRunner().invoke(app, [*full, "--out", str(locked / "out")])

@@ -1,4 +1,4 @@
-"""Inside `torch.func`, and with several calls in flight: the state of a call is its own."""
+"""`torch.func`, and several calls at once: calls share no state."""
 
 import pytest
 import torch
@@ -17,8 +17,6 @@ from helpers import (
     same,
     solve_of,
 )
-from smnn._solver.plan import backend_named
-from smnn._solver.problem import make_problem
 
 # ---------------------------------------------------------------- torch.func
 
@@ -36,18 +34,6 @@ def test_jacrev(name: str, backend: str, device: str) -> None:
     f, x = solve_of(case, (name,), backend), case.tensors()[name]
     expected = torch.autograd.functional.jacobian(f, x)
     assert relative(torch.func.jacrev(f)(x), expected) < 1e-10
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_hessian_by_reverse_twice(name: str, backend: str, device: str) -> None:
-    case = differentiable(device=device, T=3, V=1)
-    f, x = solve_of(case, (name,), backend), case.tensors()[name]
-
-    def loss(x: Tensor) -> Tensor:
-        return f(x).square().sum()
-
-    expected = torch.autograd.functional.hessian(loss, x)
-    assert relative(torch.func.jacrev(torch.func.jacrev(loss))(x), expected) < 1e-9
 
 
 SUBSETS = [(name,) for name in NAMES] + [("c", "u"), ("d", "w_gov"), ("s", "w_smooth"), NAMES]
@@ -116,23 +102,6 @@ def test_info_under_vmap(backend: str, device: str) -> None:
 # ---------------------------------------------------------------- several calls in flight
 
 
-def test_two_forwards_before_one_backward(backend: str, device: str) -> None:
-    first, second = differentiable(1, device, batch=(3,)), differentiable(2, device, batch=(3,))
-    expected = gradients(first, backend), gradients(second, backend)
-    a, b = leaves(first), leaves(second)
-    loss_a, loss_b = loss_of(first, backend)(*a), loss_of(second, backend)(*b)
-    assert same(torch.autograd.grad(loss_a, a), expected[0])
-    assert same(torch.autograd.grad(loss_b, b), expected[1])
-
-
-def test_sum_of_two_losses(backend: str, device: str) -> None:
-    first, second = differentiable(1, device), differentiable(2, device)
-    a, b = leaves(first), leaves(second)
-    total = loss_of(first, backend)(*a) + loss_of(second, backend)(*b)
-    expected = *gradients(first, backend), *gradients(second, backend)
-    assert same(torch.autograd.grad(total, (*a, *b)), expected)
-
-
 def test_solution_of_one_feeds_the_next(backend: str, device: str) -> None:
     case = differentiable(device=device)
     d = case.args[1].clone().requires_grad_()
@@ -144,49 +113,11 @@ def test_solution_of_one_feeds_the_next(backend: str, device: str) -> None:
     assert torch.autograd.gradcheck(chained, (d,))
 
 
-def test_retain_graph(backend: str, device: str) -> None:
-    case = differentiable(device=device)
-    inputs = leaves(case)
-    loss = loss_of(case, backend)(*inputs)
-    once = torch.autograd.grad(loss, inputs, retain_graph=True)
-    again = torch.autograd.grad(loss, inputs)
-    assert same(again, once, 1e-15)
-    assert same(once, gradients(case, backend))
-
-
-def test_no_grad_call_in_between(backend: str, device: str) -> None:
-    case = differentiable(device=device)
-    inputs = leaves(case)
-    loss = loss_of(case, backend)(*inputs)
-    with torch.no_grad():
-        differentiable(2, device).solve(backend)
-    assert same(torch.autograd.grad(loss, inputs), gradients(case, backend))
-
-
 def test_inference_mode(backend: str, device: str) -> None:
     case = differentiable(device=device)
     with torch.inference_mode():
         y = case.solve(backend)
     assert relative(y.clone(), case.solve(backend)) < 1e-15
-
-
-def test_saved_tensor_hooks_see_everything(backend: str, device: str) -> None:
-    """Offloading works, and what it does not see is not needed: nothing is kept elsewhere."""
-    case = differentiable(device=device)
-    inputs = leaves(case)
-    packed: list[int] = []
-
-    def pack(x: Tensor) -> Tensor:
-        packed.append(x.numel())
-        return x.detach().clone()
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
-        loss = loss_of(case, backend)(*inputs)
-    whole, _ = make_problem(*case.args, **case.kw)
-    engine = backend_named(backend)
-    B, T, V, m = whole.y_shape
-    assert engine.factor_size(whole, engine.pieces(B, T, V * m, 1)) in packed
-    assert same(torch.autograd.grad(loss, inputs), gradients(case, backend))
 
 
 def test_changing_a_saved_input_in_place_is_noticed(backend: str, device: str) -> None:

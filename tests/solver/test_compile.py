@@ -1,4 +1,4 @@
-"""`torch.compile`, `torch.export` and the checks that PyTorch has for operators."""
+"""`torch.compile`, `torch.export`, and PyTorch's checks of custom operators."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,8 +18,7 @@ from helpers import (
     relative,
     same,
 )
-from smnn._solver.plan import backend_named
-from smnn._solver.problem import make_problem
+from solver.internals import backend_named, make_problem
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Samples without a unique finite solution: named, explained, and no harm to the others."""
+"""Samples without a unique finite solution are reported and do not affect others."""
 
 import math
 from typing import Any
@@ -44,7 +44,7 @@ def test_not_finite(name: str, value: float, backend: str, device: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_singular_names_variable_and_order(scheme: str, backend: str, device: str) -> None:
+def test_singular_error_names_variable_and_order(scheme: str, backend: str, device: str) -> None:
     case = good(device, T_init=1, scheme=scheme)
     c = case.args[0].clone()
     c[1, :, :, 1] = 0.0  # sample 1: no equation speaks of variable 1
@@ -60,15 +60,15 @@ def test_singular_names_variable_and_order(scheme: str, backend: str, device: st
 def test_singular_is_found_at_any_length(
     T: int, scheme: str, fast_backend: str, device: str
 ) -> None:
-    """Values and slopes at the start and no equation: the second derivative is free."""
+    """Initial values and slopes without an equation: the second derivative is free."""
     case = good(device, T=T, T_init=1, scheme=scheme, limit=None)
     free = case.replace(c=torch.zeros_like(case.args[0]))
     with pytest.raises(smnn.SolveError, match=r"2 of 2 samples(?s:.*)singular"):
         free.solve(fast_backend)
 
 
-def test_a_column_of_which_no_row_speaks(backend: str, device: str) -> None:
-    """Not a number divided by nothing, but singular at that very order."""
+def test_column_without_rows(backend: str, device: str) -> None:
+    """Reported as singular at that order."""
     case = random_problem(1, T=3, V=1, Q=1, R=2, T_init=1, R_init=0, batch=(2,), device=device)
     c = case.args[0].clone()
     c[1, ..., 1:] = 0.0
@@ -78,7 +78,7 @@ def test_a_column_of_which_no_row_speaks(backend: str, device: str) -> None:
     assert info.rcond[1] == 0
 
 
-def test_index_in_a_batch_of_two_axes(fast_backend: str, device: str) -> None:
+def test_error_names_an_index_of_two_batch_axes(fast_backend: str, device: str) -> None:
     case = good(device, batch=(2, 3), T_init=1)
     c = case.args[0].clone()
     c[1, 0] = 0.0
@@ -86,7 +86,7 @@ def test_index_in_a_batch_of_two_axes(fast_backend: str, device: str) -> None:
         case.replace(c=c).solve(fast_backend)
 
 
-def test_without_batch_no_index_is_named(backend: str, device: str) -> None:
+def test_error_names_no_index_without_a_batch(backend: str, device: str) -> None:
     case = good(device, batch=(), T_init=1)
     with pytest.raises(smnn.SolveError, match=r"1 of 1 samples") as error:
         case.replace(c=torch.zeros_like(case.args[0])).solve(backend)
@@ -101,7 +101,7 @@ def test_many_failures_are_counted(fast_backend: str, device: str) -> None:
 
 @pytest.mark.parametrize("scale", [1e200, 1e-200])
 def test_extreme_sizes_are_solved_or_reported(scale: float, backend: str, device: str) -> None:
-    """Squares overflow or vanish here: NaN or garbage must not come back as an answer."""
+    """Squares overflow or underflow here: NaN or garbage must not be returned silently."""
     case = good(device)
     c, d, _, _ = case.args
     y, info = smnn.solve_ex(scale * c, scale * d, *case.args[2:], backend=backend)
@@ -123,10 +123,10 @@ FAILURES = {
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("failure", FAILURES)
 @pytest.mark.parametrize("T", [6, 130])
-def test_others_are_not_disturbed(
+def test_failed_samples_do_not_affect_others(
     T: int, failure: str, scheme: str, fast_backend: str, device: str
 ) -> None:
-    """Also when each sequence is cut into pieces, and when several share vector registers."""
+    """Also in pieces, and if several samples share vector registers."""
     name, value, status = FAILURES[failure]
     case = good(device, T=T, batch=(5,), scheme=scheme, limit=None)
     x, w_init = case.tensors()[name].clone(), torch.ones_like(case.args[2])
@@ -142,7 +142,7 @@ def test_others_are_not_disturbed(
         assert relative(y[b : b + 1], alone) < 1e-12
 
 
-def test_gradients_of_others_are_not_disturbed(fast_backend: str, device: str) -> None:
+def test_failed_samples_do_not_affect_gradients_of_others(fast_backend: str, device: str) -> None:
     case = good(device, batch=(3,))
     c = case.args[0].clone()
     c[1] = 0.0
@@ -166,7 +166,7 @@ def test_check_can_be_turned_off(backend: str, device: str) -> None:
     assert y[1].isfinite().all()
 
 
-def test_weakest_points_into_the_solution(backend: str, device: str) -> None:
+def test_weakest_is_an_index_of_the_solution(backend: str, device: str) -> None:
     case = good(device)
     c = case.args[0].clone()
     c[1, :, :, 1] = 0.0
@@ -181,11 +181,13 @@ def test_weakest_points_into_the_solution(backend: str, device: str) -> None:
 # ---------------------------------------------------------------- sizes at the edge
 
 
+@pytest.mark.parametrize("keep_factor", [True, False])
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_empty_batch(scheme: str, backend: str, device: str) -> None:
+def test_empty_batch(keep_factor: bool, scheme: str, backend: str, device: str) -> None:
     case = good(device, scheme=scheme)
     inputs = tuple(x[:0].detach().requires_grad_() for x in case.args)
-    y, info = smnn.solve_ex(*inputs, scheme=scheme, backend=backend)
+    options = {"scheme": scheme, "backend": backend, "keep_factor": keep_factor}
+    y, info = smnn.solve_ex(*inputs, **options)
     assert y.shape == (0, 6, 2, 3)
     assert info.status.shape == (0,)
     y.sum().backward()
@@ -195,8 +197,51 @@ def test_empty_batch(scheme: str, backend: str, device: str) -> None:
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("steps", [0, 1])
 def test_one_time(steps: int, scheme: str, backend: str, device: str) -> None:
-    """Without steps, or with one that has nowhere to go."""
+    """Without steps, or with one unused step."""
     case = random_problem(3, T=1, V=1, Q=2, R=1, R_init=1, scheme=scheme, device=device)
     s = case.args[3].new_ones(steps)
     y = smnn.solve(*case.args[:3], s, scheme=scheme, n_steps=1, backend=backend)
     assert relative(y, case.oracle()) < 1e-12
+
+
+@pytest.mark.parametrize("keep_factor", [True, False])
+@pytest.mark.parametrize("batch", [(4,), (2, 2)])
+def test_shared_gradients_leave_failed_samples_out(
+    batch: tuple[int, ...], keep_factor: bool, fast_backend: str, device: str
+) -> None:
+    """As if they were not in the batch: for shared coefficients, and for values of their own."""
+    case = random_problem(1, device=device, batch=batch, shared="cs")
+    c, d, u, s = (x.detach().clone() for x in case.args)
+    d.view(4, *d.shape[len(batch) :])[2, 3] = NAN
+    leaves = [x.requires_grad_() for x in (c, d, u, s)]
+    y, info = smnn.solve_ex(*leaves, backend=fast_backend, keep_factor=keep_factor)
+    found = torch.autograd.grad(y[info.status == 0].square().sum(), leaves)
+    k, others = len(batch), [0, 1, 3]
+    some = [x.reshape(-1, *x.shape[k:]) for x in leaves]
+    some[1], some[2] = some[1][others], some[2][others]
+    expected = torch.autograd.grad(
+        smnn.solve(*some, backend=fast_backend).square().sum(), leaves, materialize_grads=True
+    )
+    assert info.status.flatten().tolist() == [0, 0, 2, 0]
+    for a, b in zip(found, expected, strict=True):
+        assert relative(a, b) < 1e-9
+
+
+@pytest.mark.parametrize("transform", ["func", "compile"])
+def test_shared_gradients_of_transforms_leave_failed_samples_out(transform: str) -> None:
+    c, d, u, s = random_problem(1, batch=(3,), shared="c").args
+    d = d.clone()
+    d[1, 2] = NAN
+
+    def loss(c: torch.Tensor) -> torch.Tensor:
+        y = smnn.solve_ex(c, d, u, s)[0]
+        return torch.where(y.isnan(), 0.0, y).sum()
+
+    if transform == "func":
+        found = torch.func.grad(loss)(c)
+    else:
+        x = c.clone().requires_grad_()
+        (found,) = torch.autograd.grad(torch.compile(loss, backend="aot_eager")(x), x)
+    x = c.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(smnn.solve(x, d[[0, 2]], u[[0, 2]], s[[0, 2]]).sum(), x)
+    assert relative(found, expected) < 1e-9

@@ -1,4 +1,4 @@
-"""Derivatives of first, second and third order, by every input."""
+"""First, second and third derivatives with respect to every input."""
 
 from collections.abc import Callable
 

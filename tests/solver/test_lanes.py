@@ -1,4 +1,4 @@
-"""What the vector instructions of the CPU kernels compute, on processors that differ."""
+"""Vector instructions of the CPU kernels on different processors."""
 
 import os
 import subprocess
@@ -42,7 +42,7 @@ print(worst)
 
 @pytest.mark.parametrize("processor", [{}, {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}])
 def test_inverse_root_is_exact_to_rounding(processor: dict[str, str]) -> None:
-    """With what the processor of this machine offers, and without."""
+    """With the features of this processor, and with those of a generic one."""
     done = subprocess.run(
         [sys.executable, "-c", INVERSE_ROOT],
         env={**os.environ, **processor}, capture_output=True, text=True, check=False,
@@ -51,8 +51,8 @@ def test_inverse_root_is_exact_to_rounding(processor: dict[str, str]) -> None:
     assert float(done.stdout) < 4e-16
 
 
-def test_the_cache_of_compiled_kernels_knows_every_file_they_are_made_of() -> None:
-    """Else a new version of the package would run what was compiled of the old one."""
+def test_kernel_cache_depends_on_every_source_file() -> None:
+    """Otherwise a new version of the package would use kernels compiled from an old one."""
     from smnn._solver.cpu import kernels, pieces
 
     folder = Path(pieces.__file__).parent

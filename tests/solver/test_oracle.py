@@ -11,7 +11,7 @@ from helpers import OPTIONS, SCHEMES, Case, option, random_problem, relative, ta
 
 
 def combined(seed: int, device: str) -> Case:
-    """Several options at once, drawn at random."""
+    """A random combination of options."""
     rng = np.random.default_rng([99, seed])
     T, R = int(rng.integers(1, 10)), int(rng.integers(0, 5))
     V, scheme = int(rng.integers(1, 4)), str(rng.choice(SCHEMES))
@@ -46,7 +46,7 @@ def test_float64(name: str, scheme: str, backend: str, device: str) -> None:
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("name", OPTIONS)
 def test_float32(name: str, scheme: str, backend: str, device: str) -> None:
-    """The answer to the rounded problem, to float32 accuracy."""
+    """The solution of the rounded problem, to float32 accuracy."""
     case = option(name, 7, scheme=scheme, device=device).to(torch.float32)
     y = case.solve(backend)
     assert y.dtype == torch.float32
@@ -56,7 +56,7 @@ def test_float32(name: str, scheme: str, backend: str, device: str) -> None:
 
 @functools.cache
 def combinations(device: str) -> dict[int, tuple[Case, np.ndarray]]:
-    """Those that are well posed, with their answers: once for all backends."""
+    """Well-posed cases with their solutions, computed once for all backends."""
     out = {}
     for seed in range(60):
         try:
@@ -98,7 +98,7 @@ def test_large_blocks(scheme: str, fast_backend: str, device: str) -> None:
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_inputs_of_any_memory_layout(scheme: str, backend: str, device: str) -> None:
-    """Transposed, expanded, sliced and negatively ordered tensors are values, not layouts."""
+    """Results do not depend on strides."""
     case = random_problem(5, batch=(3,), weights="tensor", scheme=scheme, device=device)
     expected = case.solve(backend)
 
@@ -109,15 +109,3 @@ def test_inputs_of_any_memory_layout(scheme: str, backend: str, device: str) -> 
     strange = {k: odd(x) for k, x in case.tensors().items()}
     assert not any(x.is_contiguous() for x in strange.values())
     assert relative(case.replace(**strange).solve(backend), expected) < 1e-13
-
-
-def test_inputs_are_not_modified(backend: str, device: str) -> None:
-    case = random_problem(6, batch=(3,), weights="zeros", Q=3, device=device)
-    before = {k: x.clone() for k, x in case.tensors().items()}
-    case.solve(backend)
-    assert all(torch.equal(x, before[k]) for k, x in case.tensors().items())
-
-
-def test_auto_is_one_of_the_backends(device: str) -> None:
-    case = random_problem(8, batch=(2,), device=device)
-    assert relative(case.solve("auto"), case.oracle()) < 1e-9

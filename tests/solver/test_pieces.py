@@ -1,19 +1,17 @@
-"""Cutting a sequence into pieces, or the work among threads, changes nothing but the speed."""
+"""Results do not depend on the number of pieces or threads."""
 
 import pytest
 import torch
 from torch import Tensor
 
 from helpers import SCHEMES, random_problem, relative
-from smnn._solver.plan import backend_named
-from smnn._solver.problem import Problem, make_problem
-from smnn._solver.rows import row_gradients
+from solver.internals import Problem, backend_named, make_problem, row_gradients
 
 PIECES = range(1, 9)
 
 
 def problem_of(scheme: str, T: int, device: str, **extra: object) -> Problem:
-    """Like the problems that are cut in earnest, but short: few samples, many times."""
+    """A problem with few samples and many times."""
     sizes = {"V": 2, "Q": 2, "R": 2, "R_init": 1, "batch": (2,), "per_variable": True}
     chosen = sizes | {"limit": None} | extra
     case = random_problem(T, T=T, scheme=scheme, device=device, **chosen)
@@ -27,7 +25,7 @@ def possible(T: int, pieces: int, scheme: str) -> bool:
 
 
 def solve(problem: Problem, pieces: int, backend: str) -> tuple[Tensor, Tensor]:
-    """The solution, and one adjoint solve with the kept factor."""
+    """The solution and an adjoint solution."""
     engine = backend_named(backend)
     solved = engine.plan(problem, pieces).solve()
     g = torch.randn(problem.y_shape, generator=torch.Generator().manual_seed(5)).to(problem.c)
@@ -73,15 +71,7 @@ def test_pieces_with_every_option(
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_pieces_against_another_method(scheme: str, fast_backend: str, device: str) -> None:
-    problem = problem_of(scheme, 30, device)
-    expected = backend_named("reference").plan(problem, 1).solve().y
-    for P in PIECES:
-        assert relative(solve(problem, P, fast_backend)[0], expected) < 1e-9
-
-
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_a_singular_sequence_is_found_in_every_cut(
+def test_singular_sequence_is_detected_in_pieces(
     scheme: str, fast_backend: str, device: str
 ) -> None:
     problem = problem_of(scheme, 40, device, V=1, Q=1, batch=(3,))
@@ -119,7 +109,7 @@ GRADIENTS = ("c", "d", "u", "s", "w_gov", "w_init", "w_smooth")
 def test_gradients_in_pieces(
     extra: dict[str, object], scheme: str, fast_backend: str, device: str
 ) -> None:
-    """Against tensor expressions of the rows, for cuts into pieces of uneven length."""
+    """Compare with tensor expressions of the rows, for pieces of uneven length."""
     engine = backend_named(fast_backend)
     problem = problem_of(scheme, 37, device, **extra)
     gy = torch.randn(problem.y_shape, generator=torch.Generator().manual_seed(5)).to(problem.c)
@@ -135,29 +125,11 @@ def test_gradients_in_pieces(
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_only_what_is_wanted(scheme: str, fast_backend: str, device: str) -> None:
-    engine = backend_named(fast_backend)
-    problem = problem_of(scheme, 37, device, weights="tensor")
-    solved = engine.plan(problem, 3).solve()
-    gy = torch.randn(problem.y_shape, generator=torch.Generator().manual_seed(5)).to(problem.c)
-    everything = engine.plan(problem, 3).gradients(
-        problem.tensors, solved.y, solved.factor, gy, [True] * 7
-    )
-    for i in range(7):
-        wanted = [j == i for j in range(7)]
-        found = engine.plan(problem, 3).gradients(
-            problem.tensors, solved.y, solved.factor, gy, wanted
-        )
-        assert relative(found[i], everything[i]) < 1e-12
-        assert {x for x, w in zip(found, wanted, strict=True) if not w} == {None}
-
-
-@pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize(("B", "T"), [(1, 5), (1, 16), (1, 17), (1, 100), (3, 40), (40, 3)])
 def test_row_gradients_of_any_size(
     B: int, T: int, scheme: str, fast_backend: str, device: str
 ) -> None:
-    """However many lanes there are for so many times, and whatever layout `lam` and `y` have."""
+    """For any number of lanes, and any layout of `lam` and `y`."""
     problem = problem_of(scheme, T, device, batch=(B,), weights="tensor")
     y = torch.randn(problem.y_shape, generator=torch.Generator().manual_seed(1)).to(problem.c)
     lam = y.flip(0, 1).transpose(0, 1).contiguous().transpose(0, 1)
@@ -167,8 +139,8 @@ def test_row_gradients_of_any_size(
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_automatic_number_of_pieces_fits(scheme: str, fast_backend: str, device: str) -> None:
-    """Whatever the sizes, the number chosen leaves pieces longer than their separators."""
+def test_automatic_number_of_pieces_is_valid(scheme: str, fast_backend: str, device: str) -> None:
+    """For all sizes, pieces are longer than their separators."""
     del device
     for B in (0, 1, 2, 3, 7, 8, 100):
         for T in (1, 2, 3, 47, 48, 49, 100, 1000, 10**6):

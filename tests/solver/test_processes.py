@@ -1,4 +1,4 @@
-"""Several threads, several processes, and a first call in unusual surroundings."""
+"""Several threads and processes, and first calls in special modes."""
 
 import multiprocessing
 import subprocess
@@ -8,14 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from helpers import (
-    differentiable,
-    gradients,
-    numbers_of,
-    random_problem,
-    same,
-    send_numbers,
-)
+from helpers import differentiable, gradients, numbers_of, random_problem, same, send_numbers
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.usefixtures("two_threads")
@@ -82,8 +77,8 @@ print("well")
 
 @pytest.mark.parametrize("surroundings", ["inference", "fake", "compile"])
 @pytest.mark.parametrize("name", ["cpu", "torch"])
-def test_first_call_leaves_nothing_unusual_behind(name: str, surroundings: str) -> None:
-    """Constants that are kept from the first call must serve every later one."""
+def test_first_call_in_a_special_mode(name: str, surroundings: str) -> None:
+    """Constants cached by the first call must work in every later one."""
     command = [sys.executable, "-c", FIRST_CALL, name, surroundings]
     run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert run.stdout.strip() == "well", run.stderr[-2000:]

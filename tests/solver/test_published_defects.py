@@ -1,4 +1,4 @@
-"""What the published solver gets wrong, one test each, by the numbers of the study of its code."""
+"""Defects of the published solver ("it" below), numbered as in docs/guarantees.md."""
 
 import gc
 import weakref
@@ -26,7 +26,7 @@ def all_close(a: tuple[Tensor, ...], b: tuple[Tensor, ...]) -> bool:
 
 
 def test_1_third_order_in_float32(fast_backend: str, device: str) -> None:
-    """The published one: NaN almost everywhere, no error."""
+    """It returns NaN almost everywhere, without an error."""
     args = ODES["third order"].native(1000, 0.01, dtype=torch.float32, device=device)
     y, info = smnn.solve_ex(*args, order=3, backend=fast_backend)
     assert y.isfinite().all()
@@ -35,7 +35,7 @@ def test_1_third_order_in_float32(fast_backend: str, device: str) -> None:
 
 @pytest.mark.parametrize("scheme", ["smnn", "central"])
 def test_1_singular_system_is_an_error(scheme: str, backend: str, device: str) -> None:
-    """c = 0 and only values at the start; the published one returns 2.5e16."""
+    """For c = 0 and initial values only, it returns 2.5e16."""
     c = torch.zeros(10, 1, 1, 3, dtype=torch.float64, device=device)
     d, u, s = c.new_zeros(10, 1), c.new_ones(1, 1, 1), c.new_full((9,), 0.1)
     with pytest.raises(smnn.SolveError, match="singular"):
@@ -45,8 +45,8 @@ def test_1_singular_system_is_an_error(scheme: str, backend: str, device: str) -
 
 
 @pytest.mark.parametrize("scheme", ["smnn", "central"])
-def test_1_a_failure_in_the_last_block_is_seen(scheme: str, backend: str, device: str) -> None:
-    """Its codes are overwritten by each block. Here no row speaks of the last time of sample 1."""
+def test_1_failure_in_the_last_block_is_detected(scheme: str, backend: str, device: str) -> None:
+    """Each block overwrites its status. Here the last time of sample 1 has no rows."""
     case = random_problem(1, T=6, V=1, Q=3, R=2, batch=(2,), scheme=scheme, device=device)
     w_gov, w_smooth = torch.ones(2, 6, 3).to(case.args[0]), torch.ones(2, 5, 1, 3).to(case.args[0])
     w_gov[1, -1], w_smooth[1, -2:] = 0.0, 0.0
@@ -57,8 +57,8 @@ def test_1_a_failure_in_the_last_block_is_seen(scheme: str, backend: str, device
     assert y[0].isfinite().all()
 
 
-def test_1_too_few_initial_values_are_never_noise(fast_backend: str, device: str) -> None:
-    """y' + y / 2 = d without a start: any multiple of exp(-t / 2) may be added."""
+def test_1_too_few_initial_values_are_an_error(fast_backend: str, device: str) -> None:
+    """y' + y / 2 = d without initial values: any multiple of exp(-t / 2) may be added."""
     c = torch.tensor([0.5, 1.0], dtype=torch.float64, device=device).view(1, 1, 1, 2)
     t = 0.01 * torch.arange(4000, dtype=torch.float64, device=device)
     d, u, s = torch.cos(t).view(-1, 1), c.new_zeros(0, 1, 1), c.new_full((3999,), 0.01)
@@ -67,7 +67,7 @@ def test_1_too_few_initial_values_are_never_noise(fast_backend: str, device: str
 
 
 def test_2_state_is_not_shared_between_calls(backend: str, device: str) -> None:
-    """Its CUDA path keeps factors in shared buffers: gradients 18 % off after a second forward."""
+    """Its CUDA path shares buffers: gradients are 18 % wrong after a second forward pass."""
     first, second = (random_problem(k, batch=(4,), R_init=1, device=device) for k in (1, 2))
     expected = grads(first, leaves(first), backend)
     a, b = leaves(first), leaves(second)
@@ -81,8 +81,8 @@ def test_2_state_is_not_shared_between_calls(backend: str, device: str) -> None:
     assert all_close(torch.autograd.grad(loss, a), expected)
 
 
-def test_3_one_factor_for_every_batch_size(fast_backend: str, device: str) -> None:
-    """Its frozen factor with another batch size: NaN. Ours belongs to one batch and says so."""
+def test_3_factor_of_another_batch_size(fast_backend: str, device: str) -> None:
+    """Its frozen factor returns NaN for another batch size."""
     case = random_problem(1, batch=(4,), R_init=1, device=device)
     c, d, u, s = case.args
     kept = smnn.factorize(c, s, init_shape=(1, 2), backend=fast_backend)
@@ -92,8 +92,8 @@ def test_3_one_factor_for_every_batch_size(fast_backend: str, device: str) -> No
     assert relative(small.solve(d[:3], u[:3]), oracle(c[:3], d[:3], u[:3], s[:3])) < 1e-9
 
 
-def test_3_one_factor_for_one_length(fast_backend: str, device: str) -> None:
-    """Its frozen factor with another number of times: IndexError."""
+def test_3_factor_of_another_length(fast_backend: str, device: str) -> None:
+    """Its frozen factor raises IndexError for another number of times."""
     case = random_problem(1, batch=(4,), R_init=1, device=device)
     c, d, u, s = case.args
     kept = smnn.factorize(c, s, init_shape=(1, 2), backend=fast_backend)
@@ -101,8 +101,8 @@ def test_3_one_factor_for_one_length(fast_backend: str, device: str) -> None:
         kept.solve(d[:, :5], u)
 
 
-def test_4_a_new_left_hand_side_is_used_and_differentiated(fast_backend: str, device: str) -> None:
-    """Its frozen factor ignores changes of c, and loses gradients by c and s."""
+def test_4_new_left_hand_side_is_used_and_differentiated(fast_backend: str, device: str) -> None:
+    """Its frozen factor ignores changes of c, and has no gradients by c and s."""
     case = random_problem(1, R_init=1, device=device)
     inputs = leaves(case)
     c, d, u, s = inputs
@@ -116,8 +116,8 @@ def test_4_a_new_left_hand_side_is_used_and_differentiated(fast_backend: str, de
             assert all(relative(a, b) < 1e-8 for a, b in zip(got, expected))
 
 
-def test_5_nothing_is_kept_after_the_call(backend: str, device: str) -> None:
-    """Its graph cache has one entry for every batch size it ever saw, and never loses one."""
+def test_5_no_tensor_outlives_the_call(backend: str, device: str) -> None:
+    """Its graph cache keeps an entry for every batch size and never removes one."""
 
     class Watched(torch.Tensor):
         pass
@@ -140,9 +140,9 @@ def test_5_nothing_is_kept_after_the_call(backend: str, device: str) -> None:
     assert [ref for ref in kept if ref() is not None] == []
 
 
-def test_5_what_is_remembered_is_bounded_and_holds_no_data(device: str) -> None:
-    """Shapes that were seen are remembered, 512 of them, without a tensor of the caller."""
-    from smnn._solver import plan
+def test_5_plan_cache_is_bounded_and_holds_no_data(device: str) -> None:
+    """The plan cache has at most 512 entries and contains no tensor of the caller."""
+    from solver.internals import plan
 
     case = random_problem(1, T=2, V=1, Q=2, R=1, R_init=1, limit=None, device=device)
     for size in range(1, 600):
@@ -186,8 +186,8 @@ def test_8_torch_func(backend: str, device: str) -> None:
     assert relative(torch.func.grad(loss)(c), expected) < 1e-11
 
 
-def test_8_jacobians_and_what_is_absent(backend: str, device: str) -> None:
-    """Reverse mode to any order. Forward mode is not there, and says so."""
+def test_8_jacobians_and_hessians(backend: str, device: str) -> None:
+    """Reverse mode to any order, and forward mode."""
     case = random_problem(1, T=3, V=1, R=1, device=device)
     c, d, u, s = case.args
 
@@ -214,8 +214,8 @@ def test_9_compile_without_graph_breaks(fast_backend: str, device: str) -> None:
     assert relative(y, case.oracle()) < 1e-9
 
 
-def test_10_edges_have_words(fast_backend: str, device: str) -> None:
-    """One time: AssertionError. No sample: ZeroDivisionError. Many orders: IndexError."""
+def test_10_edge_cases_have_clear_errors(fast_backend: str, device: str) -> None:
+    """It raises AssertionError, ZeroDivisionError and IndexError here."""
     case = random_problem(1, T=1, V=1, Q=2, R=1, R_init=1, device=device)
     assert relative(case.solve(fast_backend), case.oracle()) < 1e-12
     case = random_problem(1, batch=(2,), device=device)
@@ -234,13 +234,13 @@ def test_11_mixed_precision_is_never_silent(name: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.complex128, torch.int64])
-def test_11_other_number_types_have_words(dtype: torch.dtype) -> None:
+def test_11_other_dtypes_are_refused(dtype: torch.dtype) -> None:
     case = random_problem(1)
     with pytest.raises(smnn.ShapeError, match=r"c: got dtype .*; expected torch\.float64 or"):
         case.to(dtype).solve()
 
 
-def test_12_inputs_are_not_changed_by_either_pass(backend: str, device: str) -> None:
+def test_12_inputs_are_not_modified(backend: str, device: str) -> None:
     case = random_problem(1, batch=(2,), device=device)
     inputs = leaves(case)
     smnn.solve(*inputs, backend=backend).square().sum().backward()
@@ -248,8 +248,8 @@ def test_12_inputs_are_not_changed_by_either_pass(backend: str, device: str) -> 
     assert {x._version for x in inputs} == {0}
 
 
-def test_12_autograd_knows_what_is_saved(backend: str, device: str) -> None:
-    """It keeps plain attributes on the context; ours can be offloaded, and is only needed once."""
+def test_12_saved_tensors_are_visible_to_autograd(backend: str, device: str) -> None:
+    """It keeps plain attributes on the context, which hooks cannot offload."""
     case = random_problem(1, batch=(2,), R_init=1, device=device)
     inputs = leaves(case)
     with torch.autograd.graph.save_on_cpu():
@@ -259,10 +259,9 @@ def test_12_autograd_knows_what_is_saved(backend: str, device: str) -> None:
         loss.backward()
 
 
-def test_13_only_the_gradients_asked_for(backend: str, device: str) -> None:
-    """It always forms the gradient of the whole matrix; ours asks the backend for `d` alone."""
-    from smnn._solver.plan import backend_named
-    from smnn._solver.problem import make_problem
+def test_13_only_requested_gradients_are_computed(backend: str, device: str) -> None:
+    """It always computes the gradient of the whole matrix."""
+    from solver.internals import backend_named, make_problem
 
     asked = []
     kind = type(
@@ -276,7 +275,7 @@ def test_13_only_the_gradients_asked_for(backend: str, device: str) -> None:
 
     case = random_problem(1, device=device)
     d = case.args[1].clone().requires_grad_()
-    case = case.replace(d=d, w_gov=d.new_ones(()))  # a tensor: nothing is remembered of such a call
+    case = case.replace(d=d, w_gov=d.new_ones(()))  # not cached, because a weight is a tensor
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kind, "gradients", spy)
         case.solve(backend).sum().backward()
@@ -284,13 +283,13 @@ def test_13_only_the_gradients_asked_for(backend: str, device: str) -> None:
 
 
 @pytest.mark.filterwarnings("error")
-def test_14_a_shared_left_hand_side_warns_of_nothing(backend: str, device: str) -> None:
+def test_14_shared_left_hand_side_gives_no_warning(backend: str, device: str) -> None:
     case = random_problem(1, batch=(3,), shared="cs", device=device)
     assert relative(case.solve(backend), case.oracle()) < 1e-9
 
 
-def test_15_the_reference_covers_the_default(device: str) -> None:
-    """Its reference implements another scheme than its default: they differ by 2.1."""
+def test_15_reference_implements_the_default_scheme(device: str) -> None:
+    """Its reference implements a scheme other than its default: they differ by 2.1."""
     case = random_problem(1, batch=(2,), weights="tensor", device=device)
     assert relative(case.solve("reference"), case.solve("auto")) < 1e-9
     assert relative(case.replace(scheme="central").solve("reference"), case.solve("auto")) > 1e-3
@@ -305,15 +304,15 @@ def test_16_steps_per_variable(backend: str, device: str) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
-def test_17_the_current_device_is_left_alone() -> None:
+def test_17_current_device_is_unchanged() -> None:
     case = random_problem(1, batch=(2,), device="cuda:1")
     with torch.cuda.device(0):
         case.solve()
         assert torch.cuda.current_device() == 0
 
 
-def test_17_no_device_is_made_current(backend: str, device: str) -> None:
-    """With one device, or none: no call that could change it is made."""
+def test_17_current_device_is_never_set(backend: str, device: str) -> None:
+    """With at most one device, no call that could change it is made."""
     called = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.cuda, "set_device", lambda *args: called.append(args))

@@ -1,7 +1,5 @@
-"""The second call with the same shapes is as right as the first, whatever is remembered of it."""
+"""Repeated calls with the same layout, which share a cached plan, are correct."""
 
-import gc
-import weakref
 from collections.abc import Callable
 
 import pytest
@@ -10,7 +8,7 @@ from torch import Tensor
 
 import smnn
 from helpers import OPTIONS, SCHEMES, Case, option, random_problem, relative, same
-from smnn._solver import plan
+from solver.internals import plan
 
 PLAIN = [name for name, extra in OPTIONS.items() if "weights" not in extra]
 
@@ -26,14 +24,16 @@ def solve_and_differentiate(case: Case, backend: str) -> list[Tensor]:
 
 
 def as_if_first(case: Case, backend: str) -> list[Tensor]:
-    """The same through weights that are tensors: every such call is checked from the start."""
+    """The same with weights that are tensors: such calls use no cached plan."""
     one = case.args[0].new_ones(())
     return solve_and_differentiate(case.replace(w_gov=one), backend)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("name", PLAIN)
-def test_every_layout(name: str, scheme: str, fast_backend: str, device: str) -> None:
+def test_second_call_for_every_option(
+    name: str, scheme: str, fast_backend: str, device: str
+) -> None:
     for seed in range(3):
         case = option(name, seed, scheme=scheme, device=device)
         got = solve_and_differentiate(case, fast_backend)
@@ -55,7 +55,7 @@ EXPANDED: dict[str, Callable[[Tensor], Tensor]] = {
 @pytest.mark.parametrize("name", ["c", "d", "s"])
 @pytest.mark.parametrize("how", EXPANDED)
 def test_views_of_the_caller(how: str, name: str, fast_backend: str, device: str) -> None:
-    """A caller may expand a parameter to the batch himself, and leave time to us."""
+    """Inputs may be views that the caller has expanded."""
     for seed in range(3):
         case = random_problem(seed, batch=(3,), T_init=3, R_init=2, device=device, limit=None)
         view = EXPANDED[how](case.tensors()[name])
@@ -68,8 +68,8 @@ def test_views_of_the_caller(how: str, name: str, fast_backend: str, device: str
         assert same(got[0], got[1])
 
 
-def test_order_takes_the_fast_path() -> None:
-    """`order=` is padding, and shares the layout of coefficients that are padded beforehand."""
+def test_order_shares_the_plan_of_padded_coefficients() -> None:
+    """`order=` pads coefficients, and shares the plan of coefficients padded beforehand."""
     case = random_problem(1, batch=(2,), R=2)
     padded = case.replace(c=torch.nn.functional.pad(case.args[0], (0, 2)))
     want = padded.solve("cpu")
@@ -79,7 +79,7 @@ def test_order_takes_the_fast_path() -> None:
 
 
 def test_new_values_are_used(fast_backend: str, device: str) -> None:
-    """Also when they arrive in the same memory."""
+    """New values in the same memory are used."""
     case = random_problem(1, batch=(2,), device=device)
     case.solve(fast_backend)
     for name in "cdus":
@@ -87,7 +87,7 @@ def test_new_values_are_used(fast_backend: str, device: str) -> None:
         assert relative(case.solve(fast_backend), case.oracle()) < 1e-9
 
 
-def test_other_options_are_not_confused(fast_backend: str, device: str) -> None:
+def test_options_are_part_of_the_layout(fast_backend: str, device: str) -> None:
     """The same shapes with another scheme, weight, number of times or dtype."""
     case = random_problem(1, batch=(2,), T=6, constant="cds", device=device)
     for change in (
@@ -101,7 +101,7 @@ def test_other_options_are_not_confused(fast_backend: str, device: str) -> None:
     assert low.solve(fast_backend).dtype == torch.float32
 
 
-def test_errors_come_again(fast_backend: str, device: str) -> None:
+def test_errors_are_raised_on_every_call(fast_backend: str, device: str) -> None:
     case = random_problem(1, batch=(2,), device=device)
     case.solve(fast_backend)
     c = case.args[0].clone()
@@ -114,29 +114,7 @@ def test_errors_come_again(fast_backend: str, device: str) -> None:
         assert y[1].isnan().all()
 
 
-def test_info_of_every_call(fast_backend: str, device: str) -> None:
-    for shape in ((), (2,), (2, 3)):
-        case = random_problem(1, batch=shape, device=device)
-        for _ in range(3):
-            y, info = smnn.solve_ex(*case.args, backend=fast_backend)
-            assert y.shape[: len(shape)] == shape
-            assert {x.shape for x in info if x is not None} == {torch.Size(shape)}
-
-
-def test_no_tensor_of_the_caller_is_kept(fast_backend: str, device: str) -> None:
-    storages = []
-    for _ in range(2):
-        case = random_problem(1, batch=(13,), device=device)
-        inputs = [x.clone().requires_grad_() for x in case.args]
-        y = smnn.solve(*inputs, backend=fast_backend)
-        y.sum().backward()
-        storages += [weakref.ref(x) for x in (*inputs, y)]
-        del inputs, y, case
-    gc.collect()
-    assert [ref for ref in storages if ref() is not None] == []
-
-
-def test_hooks_may_repack_what_is_kept(fast_backend: str, device: str) -> None:
+def test_hooks_may_repack_saved_tensors(fast_backend: str, device: str) -> None:
     """Offloaded tensors come back contiguous; the kernels must not look for the old layout."""
     case = random_problem(1, T=6, V=2, Q=2, R=2, batch=(3,), device=device)
     inputs = [x.transpose(0, 1).contiguous().transpose(0, 1) for x in case.args]
@@ -157,7 +135,7 @@ def test_hooks_may_repack_what_is_kept(fast_backend: str, device: str) -> None:
 
 
 @pytest.mark.parametrize("weight", [1.0, torch.ones((), dtype=torch.float64)], ids=type)
-def test_hooks_must_not_change_the_type(weight: float | Tensor) -> None:
+def test_hooks_must_not_change_the_dtype(weight: float | Tensor) -> None:
     """The kernels would read past the end of a tensor in single precision."""
     case = random_problem(1, T=6, batch=(3,)).replace(w_gov=weight)
     for x in case.args:
@@ -172,7 +150,7 @@ def test_hooks_must_not_change_the_type(weight: float | Tensor) -> None:
 
 
 def negative_view(x: Tensor) -> Tensor:
-    """The same numbers, with the opposite ones in memory."""
+    """A view with the negative bit set: the memory holds the opposite numbers."""
     view = torch.complex(torch.zeros_like(x), -x).conj().imag
     assert view.is_neg()
     return view
@@ -180,7 +158,7 @@ def negative_view(x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("engine", ["cpu", "torch"])
 @pytest.mark.parametrize("names", ["c", "d", "u", "s", "cdus"])
-def test_views_that_mean_the_opposite(names: str, engine: str) -> None:
+def test_negative_views(names: str, engine: str) -> None:
     case = random_problem(1, batch=(2,))
     inputs = {k: x.detach().requires_grad_() for k, x in case.tensors().items()}
     y = case.replace(**inputs).solve(engine)
@@ -193,8 +171,8 @@ def test_views_that_mean_the_opposite(names: str, engine: str) -> None:
         assert same(got, want, 1e-12)
 
 
-def test_a_tensor_without_memory_is_refused() -> None:
-    """PyTorch keeps zeros in derivatives as a tensor that has none."""
+def test_tensor_without_memory_is_refused() -> None:
+    """PyTorch represents zeros in derivatives by such tensors."""
     c, d, u, s = random_problem(1, batch=(2,)).args
     zero = torch._efficientzerotensor(d.shape, dtype=d.dtype)
     for _ in range(2):

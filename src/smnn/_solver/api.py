@@ -84,17 +84,17 @@ def solve(
         n_steps: Number of times `T`, needed when `c`, `d` and `s` are all constant in time.
         backend: `"auto"` or a name in `available_backends()`.
         check: Raise if a sample has no unique finite solution. On a GPU this waits for the
-            device; use `solve_ex` to avoid it. Where there are fewer initial values than the
-            equations have derivatives, their condition number is looked at as well, which takes
-            a few times as long as the solution.
-        keep_factor: Keep the factor for the derivative. `False` computes it again there, for a part
-            of the batch at a time: less memory, more time.
+            device; use `solve_ex` to avoid it. If there are fewer initial values than derivatives
+            in the equations, the condition number is checked too, which takes a few times as
+            long as the solution.
+        keep_factor: Keep the factor for the derivative. `False` recomputes it in the backward
+            pass, for a part of the batch at a time: less memory, more time.
 
     Returns:
         `y (*B, T, V, R+1)`: the trajectories with their derivatives.
 
     Raises:
-        ShapeError: An argument does not fit; says what was got and what was expected.
+        ShapeError: An argument has the wrong shape; the message gives actual and expected shape.
         SolveError: A sample is singular or not finite; names it and the likely cause.
         BackendError: The backend cannot be used.
 
@@ -131,22 +131,9 @@ def solve_ex(
     """Like `solve`, but returns diagnostics instead of raising, and does not synchronize.
 
     Failed samples are NaN in `y` and have a non-zero `info.status`; the others are not affected.
-
-    Args:
-        c: As in `solve`.
-        d: As in `solve`.
-        u: As in `solve`.
-        s: As in `solve`.
-        w_gov: As in `solve`.
-        w_init: As in `solve`.
-        w_smooth: As in `solve`.
-        order: As in `solve`.
-        scheme: As in `solve`.
-        n_steps: As in `solve`.
-        backend: As in `solve`.
-        condition: Estimate the condition number of each sample for `info.condition`, and count
-            one above 1e15 as singular. Takes some ten times as long as the solution.
-        keep_factor: As in `solve`.
+    Arguments are those of `solve`, except that `check` is replaced by `condition`: estimate the
+    condition number of each sample for `info.condition`, and count one above 1e15 as singular. This
+    takes about ten times as long as the solution.
     """
     options = Options(w_gov, w_init, w_smooth, scheme, n_steps, backend, keep_factor)
     found = _solve((with_orders(c, order), d, u, s), options, condition=condition)
@@ -226,7 +213,6 @@ def _solve_by_operators(
 def _adjoint_operator(
     problem: Problem, engine: Backend, pieces: int, factor: Tensor
 ) -> Callable[[Tensor], Tensor]:
-    """`M^-1 g` as a registered operator."""
     c, _, _, s, *weights, scheme = problem
     left = c, s, *weights, scheme, engine.name, pieces
     return lambda g: ops.adjoint(g, factor, *left)
@@ -277,7 +263,6 @@ def _examine(
 
 
 def _with_batch(x: Tensor, batch: tuple[int, ...]) -> Tensor:
-    """Restore the caller's batch axes."""
     return x if len(batch) == 1 else x.view(batch + x.shape[1:])
 
 
@@ -285,7 +270,7 @@ def _with_batch(x: Tensor, batch: tuple[int, ...]) -> Tensor:
 
 
 class Factorization:
-    """A left-hand side, factorized, to be solved for many right-hand sides. See `factorize`."""
+    """A factorized left-hand side, to be solved for many right-hand sides. See `factorize`."""
 
     def __init__(
         self,
@@ -348,7 +333,7 @@ class Factorization:
     def _many(self, d: Tensor, u: Tensor) -> tuple[tuple[int, ...] | None, Tensor, Tensor]:
         """The axes in front of the batch, merged into one in both; `None` if there are none."""
         if not (isinstance(d, Tensor) and isinstance(u, Tensor)):
-            return None, d, u  # `fit` says what is wrong
+            return None, d, u  # `fit` raises the error
         nb = len(self._batch)
         front_d = tuple(d.shape[: max(d.ndim - nb - 2, 0)])
         front_u = tuple(u.shape[: max(u.ndim - nb - 3, 0)])
@@ -402,25 +387,11 @@ def factorize(
     """Factor a left-hand side once, to solve it for many right-hand sides.
 
     The factor belongs to the returned object: nothing is cached elsewhere, and changing `c`
-    afterwards changes nothing.
-
-    Args:
-        c: As in `solve`.
-        s: As in `solve`.
-        init_shape: `(T_init, R_init+1)` of the initial values that `solve(d, u)` will be given.
-        w_gov: As in `solve`.
-        w_init: As in `solve`.
-        w_smooth: As in `solve`.
-        order: As in `solve`.
-        scheme: As in `solve`.
-        n_steps: As in `solve`.
-        backend: As in `solve`.
-        check: As in `solve`.
+    afterwards has no effect. `init_shape` is `(T_init, R_init+1)`, the shape of the initial values
+    that will be passed to `Factorization.solve`. All other arguments are those of `solve`.
     """
-    c, s = (
-        with_orders(c, order).clone(),
-        s.clone(),
-    )  # what is factored must not change with the caller's tensors
+    # Later changes of the caller's tensors must not affect the factorization.
+    c, s = with_orders(c, order).clone(), s.clone()
     w_gov, w_init, w_smooth = (
         w.clone() if isinstance(w, Tensor) else w for w in (w_gov, w_init, w_smooth)
     )

@@ -19,7 +19,7 @@ from torch.nn.functional import pad
 from smnn._solver.diagnostics import diagnosed, nothing, relative_pivots
 from smnn._solver.plan import Backend, Plan, Solved
 from smnn._solver.problem import Problem
-from smnn._solver.rows import link_rows, normal_residual
+from smnn._solver.rows import central_steps, link_rows, normal_residual
 
 
 def _local_rows(problem: Problem) -> Tensor:
@@ -54,8 +54,8 @@ def _central_rows(problem: Problem) -> Tensor:
     s, w_smooth = problem.s, problem.w_smooth
     B, T, V, m = problem.y_shape
     R = m - 1
-    H = s[:, :-1] + s[:, 1:]
-    w = w_smooth[:, :-1, :, R] * H ** (R - 2)
+    H, scale = central_steps(s, R)
+    w = w_smooth[:, :-1, :, R] * scale
     out = s.new_zeros(B, T - 2, V, 3, V, m)
     for v in range(V):
         out[:, :, v, 0, v, R - 1] = -w[..., v]
@@ -113,14 +113,11 @@ def _levels(blocks: int) -> list[int]:
 
 
 def _sizes(problem: Problem) -> tuple[int, int]:
-    """Number of blocks, and unknowns of a block."""
     T, n = problem.y_shape[1], problem.block
     return (T + problem.reach - 1) // problem.reach, problem.reach * n
 
 
 class CyclicPlan(Plan):
-    """Batched tensor operations only; nothing is worked out beforehand."""
-
     def solve(self, tensors: Sequence[Tensor] = ()) -> Solved:
         """Reduce to nothing, substitute back, refine once with the residual of the rows."""
         problem = self.fit(tensors)
@@ -193,7 +190,6 @@ class CyclicPlan(Plan):
         return odd.reshape(B, -1)[:, : T * V * m].reshape(problem.y_shape)
 
     def adjoint(self, factor: Tensor, g: Tensor) -> Tensor:
-        """`R^T z = g` down the levels, `R x = z` back up."""
         problem = self.problem
         if not g.numel():
             return torch.empty_like(g)
@@ -229,7 +225,6 @@ class TorchBackend(Backend):
         return None
 
     def factor_size(self, problem: Problem, pieces: int) -> int:
-        """`M x 3M` per block."""
         del pieces
         blocks, M = _sizes(problem)
         return problem.c.shape[0] * blocks * 3 * M * M

@@ -18,8 +18,7 @@ from smnn.errors import SolveError
 OK, BAD_STEP, NOT_FINITE, SINGULAR = 0, 1, 2, 3
 SMALLEST_PIVOT = 1e-14
 """A pivot below this, relative to its column, counts as zero where nothing better is known."""
-DOUBTFUL_PIVOT = 1e-8
-"""Below this, the smallest singular value is estimated."""
+DOUBTFUL_PIVOT = 1e-8  # Below this, the smallest singular value is estimated
 SMALLEST_SINGULAR = 1e-15
 """Singular systems come out below 5e-16, relative to their columns; hard but regular ones (third
 order, integrated over 10^5 times) above 5e-15."""
@@ -137,7 +136,7 @@ def diagnosed(
 def final_status(
     plan: Plan, problem: Problem, factor: Tensor, status: Tensor, rcond: Tensor, weakest: Tensor
 ) -> Tensor:
-    """The status with doubtful samples judged by their smallest singular value; synchronizes."""
+    """Status, with doubtful samples checked by their smallest singular value; synchronizes."""
     if plan.status_is_final:
         return status
     doubtful = (status == OK) & (rcond < DOUBTFUL_PIVOT)
@@ -221,8 +220,7 @@ def _reason(problem: Problem, status: int, rcond: float, weakest: int, b: int) -
 
 # ---------------------------------------------------------------- condition
 
-Solve = Callable[[Tensor], Tensor]
-"""`M^-1 g` for `g (B, T, V, R+1)`, with `M` the normal matrix."""
+Solve = Callable[[Tensor], Tensor]  # `M^-1 g` for `g (B, T, V, R+1)`, with `M` the normal matrix
 
 
 def _inverse_iteration(

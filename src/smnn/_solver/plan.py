@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from smnn._solver.diagnostics import Diagnostics
 
 LARGEST_CACHE = 512
-ORDINARY = (Tensor, torch.nn.Parameter)
-"""Types of tensors whose memory holds their values."""
+ORDINARY = (Tensor, torch.nn.Parameter)  # Types of tensors whose memory holds their values
 
 
 class Solved(NamedTuple):
@@ -73,14 +72,9 @@ class Plan(ABC):
         """Solve `M x = g` with a factor, where `M` is the normal matrix."""
 
     def gradients(
-        self,
-        tensors: Sequence[Tensor],
-        y: Tensor,
-        factor: Tensor,
-        gy: Tensor,
-        wanted: Sequence[bool],
-        into: Sequence[Tensor | None] = (),
-    ) -> list[Tensor | None]:
+        self, tensors: Sequence[Tensor], y: Tensor, factor: Tensor, gy: Tensor,
+        wanted: Sequence[bool], into: Sequence[Tensor | None] = (),
+    ) -> list[Tensor | None]:  # fmt: skip
         """Gradients by `c, d, u, s`, and by the weights if `wanted` has seven entries.
 
         Args:
@@ -138,7 +132,7 @@ class Backend(ABC):
         """Why the backend cannot be used, or `None`.
 
         Args:
-            device: Where the tensors are; `None` asks about this process only.
+            device: Where the tensors are; `None` checks this process only.
             n: Unknowns per time, `V (R+1)`.
         """
 
@@ -208,7 +202,7 @@ def choose_backend(name: str, device: torch.device, n: int) -> Backend:
     """The requested backend, or for `"auto"` the first that takes blocks of `n` unknowns.
 
     Raises:
-        BackendError: The backend cannot be used; gives the reason.
+        BackendError: The backend cannot be used; the message gives the reason.
     """
     candidates = list(_BACKENDS.values()) if name == "auto" else [backend_named(name)]
     reasons = []
@@ -239,12 +233,9 @@ _plans: OrderedDict[Layout, Plan | None] = OrderedDict()
 
 
 def plan_for(
-    tensors: Sequence[Tensor],
-    weights: tuple[Weight, Weight, Weight],
-    scheme: str,
-    n_steps: int | None,
-    backend: str,
-) -> Plan | None:
+    tensors: Sequence[Tensor], weights: tuple[Weight, Weight, Weight], scheme: str,
+    n_steps: int | None, backend: str,
+) -> Plan | None:  # fmt: skip
     """The plan for tensors of this layout, made on the first call; `None` if there can be none.
 
     Tensors that have to be converted or rearranged first, and weights that are tensors, go without.

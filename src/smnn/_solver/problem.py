@@ -164,15 +164,9 @@ def _without_noise(x: Tensor, w: Tensor) -> Tensor:
 
 
 def fit(
-    name: str,
-    x: Tensor,
-    batch: tuple[int, ...],
-    tail: tuple[int, ...],
-    dtype: torch.dtype,
-    device: torch.device,
-    *,
-    time: int,
-) -> Tensor:
+    name: str, x: Tensor, batch: tuple[int, ...], tail: tuple[int, ...], dtype: torch.dtype,
+    device: torch.device, *, time: int,
+) -> Tensor:  # fmt: skip
     """Check a right-hand side against a known problem and bring it to its form.
 
     Args:
@@ -225,7 +219,7 @@ def with_orders(c: Tensor, order: int | None) -> Tensor:
         TypeError: `order` is not an integer.
     """
     if order is None or not isinstance(c, Tensor) or c.ndim < 4:
-        return c  # `make_problem` reports what is wrong with `c`
+        return c  # `make_problem` reports errors in `c`
     if not isinstance(order, int):
         raise TypeError(f"order: got {order!r}; expected an integer, or None.")
     m = c.shape[-1]
@@ -237,37 +231,7 @@ def with_orders(c: Tensor, order: int | None) -> Tensor:
     return torch.constant_pad_nd(c, (0, order + 1 - m)) if order >= m else c
 
 
-def make_problem(
-    c: Tensor,
-    d: Tensor,
-    u: Tensor,
-    s: Tensor,
-    *,
-    w_gov: Weight = 1.0,
-    w_init: Weight = 1.0,
-    w_smooth: Weight = 1.0,
-    scheme: str = "smnn",
-    n_steps: int | None = None,
-) -> tuple[Problem, tuple[int, ...]]:
-    """Check every argument and return the problem with its batch shape.
-
-    Raises:
-        ShapeError: With what was got, what was expected and what to do.
-        TypeError: If an argument is not a tensor.
-    """
-    _require_tensors({"c": c, "d": d, "u": u, "s": s})
-    if scheme not in SCHEMES:
-        raise ValueError(
-            f"scheme: got {scheme!r}; expected one of {', '.join(map(repr, SCHEMES))}."
-        )
-    if c.ndim < 4:
-        raise mismatch(
-            "c",
-            f"shape {tuple(c.shape)}",
-            "(*B, T, Q, V, R+1)",
-            "Add axes of size 1 where one is missing.",
-        )
-    nb = c.ndim - 4
+def _check_ranks(c: Tensor, d: Tensor, u: Tensor, s: Tensor, nb: int) -> None:
     ranks = {"d": (d, (2,), "(*B, T, Q)"), "u": (u, (3,), "(*B, T_init, V, R_init+1)"),
              "s": (s, (1, 2), "(*B, T-1) or (*B, T-1, V)")}  # fmt: skip
     for name, (x, tails, form) in ranks.items():
@@ -278,21 +242,22 @@ def make_problem(
                 f"{form} with {nb} batch axes, as c {tuple(c.shape)} has",
                 "Every tensor has the same number of batch axes; use size 1 to broadcast.",
             )
+
+
+def _check_sizes(c: Tensor, d: Tensor, u: Tensor, s: Tensor, scheme: str, T: int) -> None:
+    nb = c.ndim - 4
     Q, V, m = c.shape[-3:]
     if m < 1 or V < 1 or Q < 0:
         raise mismatch(
             "c", f"shape {tuple(c.shape)}", "V >= 1 and R+1 >= 1", "See (*B, T, Q, V, R+1)."
         )
-    T = _number_of_times(c, d, s, nb, n_steps)
     if d.shape[-1] != Q:
         raise mismatch("d", f"{d.shape[-1]} equations", f"Q = {Q} as c has", "d is (*B, T, Q).")
     if u.shape[-2] != V:
         raise mismatch(
             "u", f"{u.shape[-2]} variables", f"V = {V} as c has", "u is (*B, T_init, V, R_init+1)."
         )
-    if s.ndim == nb + 1:
-        s = s.unsqueeze(-1)
-    elif s.shape[-1] not in (1, V):
+    if s.ndim == nb + 2 and s.shape[-1] not in (1, V):
         raise mismatch(
             "s", f"{s.shape[-1]} variables", f"V = {V} as c has, or 1", "s is (*B, T-1, V)."
         )
@@ -314,6 +279,45 @@ def make_problem(
             "Raise order= to give higher derivatives.",
         )
 
+
+def make_problem(
+    c: Tensor,
+    d: Tensor,
+    u: Tensor,
+    s: Tensor,
+    *,
+    w_gov: Weight = 1.0,
+    w_init: Weight = 1.0,
+    w_smooth: Weight = 1.0,
+    scheme: str = "smnn",
+    n_steps: int | None = None,
+) -> tuple[Problem, tuple[int, ...]]:
+    """Check every argument and return the problem with its batch shape.
+
+    Raises:
+        ShapeError: An argument has the wrong shape; the message suggests a correction.
+        TypeError: If an argument is not a tensor.
+    """
+    _require_tensors({"c": c, "d": d, "u": u, "s": s})
+    if scheme not in SCHEMES:
+        raise ValueError(
+            f"scheme: got {scheme!r}; expected one of {', '.join(map(repr, SCHEMES))}."
+        )
+    if c.ndim < 4:
+        raise mismatch(
+            "c",
+            f"shape {tuple(c.shape)}",
+            "(*B, T, Q, V, R+1)",
+            "Add axes of size 1 where one is missing.",
+        )
+    nb = c.ndim - 4
+    _check_ranks(c, d, u, s, nb)
+    T = _number_of_times(c, d, s, nb, n_steps)
+    _check_sizes(c, d, u, s, scheme, T)
+    Q, V, m = c.shape[-3:]
+    T_init, m_init = u.shape[nb], u.shape[-1]
+    if s.ndim == nb + 1:
+        s = s.unsqueeze(-1)
     given = c
     c, d, u, s = (_plain(x) for x in (c, d, u, s))
     named = {"c": (c, 4), "d": (d, 2), "u": (u, 3), "s": (s, 2)}
@@ -329,13 +333,9 @@ def make_problem(
         u = _without_noise(u, w_init)
     s = s[..., : T - 1, :] if T == 1 else s
     problem = Problem(
-        c=_flatten(c, batch, (T, Q, V, m)),
-        d=_flatten(d, batch, rows_gov),
-        u=_flatten(u, batch, rows_init),
-        s=_flatten(s, batch, (T - 1, V)),
-        w_gov=_flatten(w_gov, batch, rows_gov),
-        w_init=_flatten(w_init, batch, rows_init),
-        w_smooth=_flatten(w_smooth, batch, rows_smooth),
-        scheme=scheme,
-    )
+        c=_flatten(c, batch, (T, Q, V, m)), d=_flatten(d, batch, rows_gov),
+        u=_flatten(u, batch, rows_init), s=_flatten(s, batch, (T - 1, V)),
+        w_gov=_flatten(w_gov, batch, rows_gov), w_init=_flatten(w_init, batch, rows_init),
+        w_smooth=_flatten(w_smooth, batch, rows_smooth), scheme=scheme,
+    )  # fmt: skip
     return problem, batch

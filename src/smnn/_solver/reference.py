@@ -55,11 +55,7 @@ def dense_rows(problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
         for t in range(1, T - 1):
             for v in range(V):
                 H = s[:, t - 1, v] + s[:, t, v]
-                entries = [
-                    (t + 1, v, R - 1, 1 / H),
-                    (t - 1, v, R - 1, -1 / H),
-                    (t, v, R, zero - 1),
-                ]
+                entries = [(t + 1, v, R - 1, 1 / H), (t - 1, v, R - 1, -1 / H), (t, v, R, zero - 1)]
                 add(entries, zero, w_smooth[:, t - 1, v, R] * H ** (R - 1))
     if not A:  # no equation, no initial value, one time
         return c.new_zeros(B, 0, T * V * m), c.new_zeros(B, 0), c.new_zeros(B, 0)
@@ -67,7 +63,6 @@ def dense_rows(problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _twice(R: Tensor, g: Tensor) -> Tensor:
-    """Solve `R^T R x = g`."""
     z = torch.linalg.solve_triangular(R.mT, g, upper=False)
     return torch.linalg.solve_triangular(R, z, upper=True)
 
@@ -98,7 +93,6 @@ class DensePlan(Plan):
         return diagnosed(self, problem, y, R.reshape(-1), rcond, weakest)
 
     def adjoint(self, factor: Tensor, g: Tensor) -> Tensor:
-        """Two dense triangular solves."""
         if not g.numel():
             return torch.empty_like(g)
         N = g[0].numel()
@@ -117,11 +111,9 @@ class ReferenceBackend(Backend):
         return None
 
     def factor_size(self, problem: Problem, pieces: int) -> int:
-        """One dense triangle per sample."""
         del pieces
         B, T, V, m = problem.y_shape
         return B * (T * V * m) ** 2
 
     def plan(self, problem: Problem, pieces: int | None = None) -> DensePlan:
-        """Nothing is worked out beforehand."""
         return DensePlan(self, problem, pieces or 1)

@@ -125,11 +125,17 @@ def taylor_rows(x: Tensor, s: Tensor, scheme: str) -> tuple[Tensor, Tensor]:
     return _taylor_pair(x, _powers(s, m), smoothness_top(m - 1, scheme))
 
 
+def central_steps(s: Tensor, R: int) -> tuple[Tensor, Tensor]:
+    """Sum `H` of neighbouring steps, and the scale `H^(R-2)` of central rows: `(B, T-2, V)`."""
+    H = s[:, :-1] + s[:, 1:]
+    return H, H ** (R - 2)
+
+
 def central_rows(x: Tensor, s: Tensor) -> Tensor:
     """Central rows at the top order: `(B, T-2, V)`."""
     R = x.shape[-1] - 1
-    H = s[:, :-1] + s[:, 1:]
-    return H ** (R - 2) * (x[:, 2:, :, R - 1] - x[:, :-2, :, R - 1] - H * x[:, 1:-1, :, R])
+    H, scale = central_steps(s, R)
+    return scale * (x[:, 2:, :, R - 1] - x[:, :-2, :, R - 1] - H * x[:, 1:-1, :, R])
 
 
 def column_squares(problem: Problem) -> Tensor:
@@ -145,8 +151,8 @@ def column_squares(problem: Problem) -> Tensor:
         both = _powers(s, m) ** 2 * across  # the same at both ends of a step
         out = out + pad(both, (0, 0, 0, 0, 0, 1)) + pad(both, (0, 0, 0, 0, 1, 0))
     if scheme == "central" and T > 2:
-        H = s[:, :-1] + s[:, 1:]
-        row = (w_smooth[:, :-1, :, R] * H ** (R - 2)) ** 2
+        H, scale = central_steps(s, R)
+        row = (w_smooth[:, :-1, :, R] * scale) ** 2
         below = pad(row, (0, 0, 2, 0)) + pad(row, (0, 0, 0, 2))
         out = out + pad(below.unsqueeze(-1), (R - 1, 1))
         out = out + pad(pad(H**2 * row, (0, 0, 1, 1)).unsqueeze(-1), (R, 0))
@@ -172,8 +178,8 @@ def normal_residual(problem: Problem, y: Tensor) -> Tensor:
             out + pad(powers * before, (0, 0, 0, 0, 0, 1)) + pad(powers * after, (0, 0, 0, 0, 1, 0))
         )
     if scheme == "central" and T > 2:
-        H = s[:, :-1] + s[:, 1:]
-        row = -(w_smooth[:, :-1, :, R] ** 2) * central_rows(y, s) * H ** (R - 2)
+        H, scale = central_steps(s, R)
+        row = -(w_smooth[:, :-1, :, R] ** 2) * central_rows(y, s) * scale
         below = pad(row, (0, 0, 2, 0)) - pad(row, (0, 0, 0, 2))
         out = out + pad(below.unsqueeze(-1), (R - 1, 1))
         out = out - pad(pad(H * row, (0, 0, 1, 1)).unsqueeze(-1), (R, 0))
@@ -207,10 +213,10 @@ def row_gradients(problem: Problem, lam: Tensor, y: Tensor) -> tuple[Tensor, ...
         gw_smooth = gw_smooth - pad(2 * w * both, (0, m - top))
     if scheme == "central" and T > 2:
         w = w_smooth[:, :-1, :, R]
-        H = s[:, :-1] + s[:, 1:]
+        H, scale = central_steps(s, R)
         a, rho = central_rows(lam, s), central_rows(y, s)
-        slope_a = (R - 2) * a / H - H ** (R - 2) * lam[:, 1:-1, :, R]
-        slope_rho = (R - 2) * rho / H - H ** (R - 2) * y[:, 1:-1, :, R]
+        slope_a = (R - 2) * a / H - scale * lam[:, 1:-1, :, R]
+        slope_rho = (R - 2) * rho / H - scale * y[:, 1:-1, :, R]
         change = w**2 * (slope_a * rho + a * slope_rho)
         gs = gs - pad(change, (0, 0, 0, 1)) - pad(change, (0, 0, 1, 0))
         gw_smooth = gw_smooth - pad(pad(2 * w * a * rho, (0, 0, 0, 1)).unsqueeze(-1), (R, 0))
@@ -221,10 +227,10 @@ def row_gradients(problem: Problem, lam: Tensor, y: Tensor) -> tuple[Tensor, ...
 
 
 def residual_tangent(problem: Problem, tangents: Sequence[Tensor | None], y: Tensor) -> Tensor:
-    r"""How `normal_residual` at fixed `y` changes along tangents of the seven tensors.
+    r"""Tangent of `normal_residual` at fixed `y` from tangents of the seven tensors.
 
     It is $r$ in $J = -\lambda \cdot r$, and `row_gradients` is linear in $\lambda$: the gradient by
-    $\lambda$ of its product with the tangents is what is wanted. `None` is a tangent of zeros.
+    $\lambda$ of its product with the tangents is the result. `None` is a tangent of zeros.
     """
 
     def product(lam: Tensor) -> Tensor:
@@ -238,13 +244,10 @@ def residual_tangent(problem: Problem, tangents: Sequence[Tensor | None], y: Ten
 
 
 def row_gradients_tangent(
-    problem: Problem,
-    lam: Tensor,
-    y: Tensor,
-    tangents: Sequence[Tensor | None],
+    problem: Problem, lam: Tensor, y: Tensor, tangents: Sequence[Tensor | None],
     wanted: Sequence[bool],
-) -> tuple[Tensor, ...]:
-    """How the `row_gradients` that are wanted change along tangents of `lam`, `y` and the seven.
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """Tangents of the requested `row_gradients` from tangents of `lam`, `y` and the seven tensors.
 
     The transpose of the transpose, because forward mode cannot be entered a second time.
     """

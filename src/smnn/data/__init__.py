@@ -2,6 +2,8 @@
 
 from smnn.data._dataset import TimeSeriesData as TimeSeriesData
 from smnn.data._netcdf import DataFormatError as DataFormatError
+from smnn.data._netcdf import check_dataset as check_dataset
+from smnn.data._netcdf import check_library as check_library
 from smnn.data._netcdf import open_netcdf as open_netcdf
 from smnn.data._read import read as read
 from smnn.data._read import read_table as read_table
@@ -16,6 +18,8 @@ __all__ = [
     "Table",
     "TableError",
     "TimeSeriesData",
+    "check_dataset",
+    "check_library",
     "open_netcdf",
     "read",
     "read_table",

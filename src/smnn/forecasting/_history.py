@@ -40,7 +40,8 @@ def read_history(y: Any, t: Any = None) -> History:
         y: Array, tensor or nested list `(N,)`, `(N, S)` or `(N, ...)`, time first; a pandas
             `Series` or `DataFrame`; an xarray `DataArray` with a dimension `time`; the path of a
             table.
-        t: Times, or the name of the time column of a table; `None` uses the index of `y`, or counts steps if it has none.
+        t: Times, or the name of the time column of a table; `None` uses the index of `y`, or counts
+            steps if it has none.
 
     Raises:
         SeriesError: If `y` is empty, not numeric or infinite, or `t` does not fit.

@@ -1,4 +1,4 @@
-"""Runs the GPU kernels in Triton's interpreter beside the `torch` backend; prints JSON.
+"""Compare GPU kernels in Triton's interpreter with the `torch` backend; prints JSON.
 
 A script and not a test, because Triton must be imported with its interpreter switched on.
 """
@@ -8,27 +8,32 @@ from __future__ import annotations
 import json
 import os
 import sys
+from pathlib import Path
 
 os.environ["TRITON_INTERPRET"] = "1"
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import torch
 from torch import Tensor
 
 import smnn
-import smnn._solver.gpu.backend as gpu_backend
-import smnn._solver.gpu.reduction.solve as reduction
-import smnn._solver.gpu.reduction.substitute as reduction_source
-import smnn._solver.gpu.reduction.triangle as triangle
-import smnn._solver.gpu.strategy as plans
-from smnn._solver.diagnostics import final_status
-from smnn._solver.gpu.reduction.levels import Sizes, sizes_of
-from smnn._solver.plan import backend_named
-from smnn._solver.problem import Problem, make_problem
-from smnn._solver.reference import dense_rows
-from smnn._solver.rows import normal_residual
+from solver.internals import (
+    Problem,
+    backend_named,
+    dense_rows,
+    final_status,
+    make_problem,
+    normal_residual,
+    reduction,
+    reduction_levels,
+    reduction_substitute,
+    reduction_triangle,
+    strategy,
+)
+from solver.internals import gpu as gpu_backend
 
-plans.SHORTEST_PIECE = 2  # so that short sequences have several levels of pieces
-plans.WARPS_FOR_TEAMS = WARPS = 5  # so that a few sequences share one
+strategy.SHORTEST_PIECE = 2  # so that short sequences have several levels of pieces
+strategy.WARPS_FOR_TEAMS = WARPS = 5  # so that a few sequences share one
 
 CASES = [  # B, T, Q, V, R, T_init, orders given, pieces (0: a team per sequence), weights
     (2, 7, 1, 1, 2, 1, 2, 1, "one"),
@@ -73,6 +78,7 @@ REDUCED = {  # odd-even reduction; lengths that leave one block over at several 
     "smnn, 1 time": (2, 1, 3, 1, 2, 1, 3, -1, "one"),
     "smnn, 7 times": (2, 7, 1, 1, 2, 1, 2, -1, "rows"),
     "smnn, 9 times": (2, 9, 2, 2, 1, 2, 2, -1, "orders"),
+    "smnn, no equation": (2, 7, 0, 2, 1, 1, 2, -1, "one"),
     "smnn, 12 unknowns": (1, 5, 4, 4, 2, 1, 2, -1, "rows"),
     "smnn, 18 unknowns": (1, 5, 20, 6, 2, 1, 2, -1, "one"),
     "smnn, 33 unknowns": (1, 3, 11, 11, 2, 1, 1, -1, "rows"),
@@ -83,7 +89,7 @@ REDUCED = {  # odd-even reduction; lengths that leave one block over at several 
     "central, 6 unknowns": (1, 8, 1, 2, 2, 1, 2, -1, "one"),
 }
 BY_LAUNCHES = ["smnn, 9 times", "central, 18 times", "smnn, 33 unknowns"]
-"""Levels that take several launches each, of these also if registers had room for them."""
+"""Cases that are repeated with several launches per level."""
 WAYS = {  # variables and times of the smallest problems that go this way; pieces
     "teams": (1, 12, 0), "warps": (1, 11, 0), "whole": (1, 12, 1), "pieces": (1, 12, 3),
     "tiles": (6, 2, 0), "panels": (6, 2, 0), "reduced": (1, 5, -1),
@@ -95,10 +101,10 @@ def relative(a: Tensor, b: Tensor) -> float:
     return float((a - b).abs().max() / b.abs().max()) if b.numel() else 0.0
 
 
-def eliminated(levels: tuple[plans.Level, ...]) -> list[int]:
-    """Times in the order in which they go: inside of pieces first, then what is between them."""
+def eliminated(levels: tuple[strategy.Level, ...]) -> list[int]:
+    """Times in the order of elimination: inside of pieces first, then separators."""
     first = levels[0]
-    if first.twin:
+    if first.bidirectional:
         T = first.N
         return [*range(T // 2), *range(T - 1, T // 2, -1), T // 2]
     nodes, order = [[t] for t in range(first.N)], []
@@ -115,7 +121,7 @@ def eliminated(levels: tuple[plans.Level, ...]) -> list[int]:
 
 
 def judged(problem: Problem, times: list[int]) -> tuple[Tensor, Tensor]:
-    """Smallest pivot relative to its column, and where, with the times in this order."""
+    """Smallest pivot relative to its column and its position, for this order of times."""
     _, _, V, m = problem.y_shape
     order = torch.tensor([t * V * m + i for t in times for i in range(V * m)])
     rows, _, weights = dense_rows(problem)
@@ -126,7 +132,7 @@ def judged(problem: Problem, times: list[int]) -> tuple[Tensor, Tensor]:
 
 
 def problem_of(scheme: str, case: tuple) -> Problem:
-    """Random numbers of a case."""
+    """A random problem."""
     B, T, Q, V, R, T_init, m_init, _, kind = case
     f64 = {"dtype": torch.float64}
     c, d = torch.randn(B, T, Q, V, R + 1, **f64), torch.randn(B, T, Q, **f64)
@@ -141,13 +147,13 @@ def problem_of(scheme: str, case: tuple) -> Problem:
     return make_problem(c, d, u, s, scheme=scheme, **weights)[0]
 
 
-def levels_of(problem: Problem, pieces: int) -> tuple[plans.Level, ...]:
+def levels_of(problem: Problem, pieces: int) -> tuple[strategy.Level, ...]:
     B, T, V, m = problem.y_shape
-    return plans.plan(B, T, pieces, V, m, problem.reach)
+    return strategy.plan(B, T, pieces, V, m, problem.reach)
 
 
 def compare(scheme: str, case: tuple) -> dict[str, object]:
-    """Values, adjoint and every gradient of one case."""
+    """Compare solution, adjoint solution and gradients of a case with another backend."""
     problem, pieces = problem_of(scheme, case), case[7]
     gpu, judge = backend_named("gpu"), backend_named("torch")
     ours, theirs = gpu.plan(problem, pieces).solve(), judge.plan(problem, 1).solve()
@@ -164,7 +170,7 @@ def compare(scheme: str, case: tuple) -> dict[str, object]:
     mine = gpu.row_gradients(problem, z, theirs.y, wanted)
     other = judge.row_gradients(problem, z, theirs.y, wanted)
     both = mine
-    if pieces != gpu_backend.REDUCED and plans.together(levels_of(problem, pieces)):
+    if pieces != gpu_backend.REDUCED and strategy.fused_backward(levels_of(problem, pieces)):
         both = gpu.plan(problem, pieces).gradients(problem.tensors, ours.y, ours.factor, g, wanted)
     found = ours.diagnostics.tensors()
     return {
@@ -180,12 +186,12 @@ def compare(scheme: str, case: tuple) -> dict[str, object]:
 
 
 def failures(ways: list[str]) -> dict[str, object]:
-    """One good sample, a bad step, a NaN, and a singular one, by each way."""
+    """A good sample, a bad step, a NaN, and a singular sample, with every kind of kernel."""
     out = {}
     f64 = {"dtype": torch.float64}
     for name in ways:
         V, T, pieces = WAYS[name]
-        plans.WARPS_FOR_TEAMS = 99 if name == "warps" else WARPS
+        strategy.WARPS_FOR_TEAMS = 99 if name == "warps" else WARPS
         c = torch.eye(V, **f64)[:, :, None].repeat(4, T, 1, 1, 3)
         c[2, T // 2] = torch.nan
         c[3] = 0.0
@@ -214,7 +220,7 @@ def uneven(ways: list[str]) -> dict[str, float]:
     out: dict[str, float] = {}
     for way in ways:
         T, V, pieces = sizes[way]
-        plans.WARPS_FOR_TEAMS = 99 if way == "warps" else WARPS
+        strategy.WARPS_FOR_TEAMS = 99 if way == "warps" else WARPS
         c, d = torch.randn(4, T, V, V, 3, **f64), torch.randn(4, T, V, **f64)
         u, s = torch.randn(4, 1, V, 1, **f64), torch.full((4, T - 1), 0.01, **f64)
         problem, _ = make_problem(c, d, u, s, w_gov=w_gov, w_init=w_init, w_smooth=w_smooth)
@@ -227,7 +233,7 @@ def uneven(ways: list[str]) -> dict[str, float]:
 
 
 def long_and_singular() -> list[list[int]]:
-    """No equation at all: at this length the pivots alone no longer show it, a closer look does."""
+    """Without equations: at this length only the condition estimate detects it."""
     f64 = {"dtype": torch.float64}
     c, d = torch.zeros(2, 200, 1, 1, 3, **f64), torch.zeros(2, 200, 1, **f64)
     u, s = torch.ones(2, 1, 1, 2, **f64), torch.full((2, 199), 0.3, **f64)
@@ -242,7 +248,7 @@ def long_and_singular() -> list[list[int]]:
 
 
 def short() -> float:
-    """Largest error of values that are given at the only time there is, in units of rounding."""
+    """Largest error for given values at a single time, in units of rounding."""
     f64 = {"dtype": torch.float64}
     u, w = torch.randn(64, 1, 4, 3, **f64), torch.rand(64, 1, 4, 3, **f64) + 0.5
     c, d, s = (
@@ -256,7 +262,7 @@ def short() -> float:
 
 
 def odd_gradients() -> list[float]:
-    """What a view that means the opposite changes, and what comes of zeros that hold nothing."""
+    """Effect of negative views, and gradients of zeros without memory."""
     f64 = {"dtype": torch.float64}
     x = [torch.randn(2, 5, 1, 1, 2, **f64), torch.randn(2, 5, 1, **f64),
          torch.randn(2, 1, 1, 1, **f64), torch.rand(2, 4, **f64) + 0.1]  # fmt: skip
@@ -273,7 +279,7 @@ def odd_gradients() -> list[float]:
 
 
 def some_gradients() -> list[float]:
-    """Largest difference of gradients to the same among all others, by which are wanted."""
+    """Largest difference between gradients computed alone and together."""
     f64 = {"dtype": torch.float64}
     c, d = torch.randn(3, 6, 2, 1, 3, **f64), torch.randn(3, 6, 2, **f64)
     u, s = torch.randn(3, 2, 1, 2, **f64), torch.rand(3, 5, 1, **f64) + 0.3
@@ -291,25 +297,24 @@ def some_gradients() -> list[float]:
 
 
 def panels() -> dict[str, object]:
-    """The same of rows that lie in memory."""
-    plans.LARGEST_IN_REGISTERS = 16
+    """Kernels whose rows are in memory."""
+    strategy.LARGEST_IN_REGISTERS = 16
     ways = ["panels"]
     cases = {name: compare(name.split(",")[0], case) for name, case in PANELS.items()}
     return {"cases": cases, "failures": failures(ways), "uneven": uneven(ways)}
 
 
 def refined(name: str) -> list[float]:
-    """Errors: of what the rows leave at any `y`; of that `y`, corrected; and if a correction
-    overflows."""
+    """Errors of the residual at any `y`, of `y` after one correction, and after an overflow."""
     problem = problem_of(name.split(",")[0], REDUCED[name])
     right = backend_named("gpu").plan(problem, gpu_backend.REDUCED).solve()
     _, tensors, strides = gpu_backend._inputs(problem)
-    sizes = sizes_of(problem)
+    sizes = reduction_levels.sizes_of(problem)
     B, N, M, _ = sizes.shape
     new, y = problem.c.new_empty, torch.randn(problem.y_shape, dtype=torch.float64)
     tensors |= {"link": new((N + 1) * B * sizes.slots * (2 * M + 2)), "y": y.clone()}
     tensors |= {"local": new(N * B * sizes.own * (M + 2)), "z": new(N * B * M)}
-    tensors |= {name: new(size) for name, size in reduction.finishing(sizes.shape).items()}
+    tensors |= {name: new(size) for name, size in reduction.final_sizes(sizes.shape).items()}
     names = "status", "rcond", "weakest"
     tensors |= {
         "factor": right.factor,
@@ -328,15 +333,15 @@ def refined(name: str) -> list[float]:
 
 
 def reduced() -> dict[str, object]:
-    """The same of odd-even reduction; and once more with products of matrices."""
-    reduction_source.SMALL_ROWS = 2  # so that what is gathered takes several turns
+    """Odd-even reduction, also with matrix products."""
+    reduction_substitute.SMALL_ROWS = 2  # so that what is gathered takes several turns
     ways = ["reduced"]
     cases = {name: compare(name.split(",")[0], case) for name, case in REDUCED.items()}
     found = {"cases": cases, "failures": failures(ways), "uneven": uneven(ways)}
     found["refined"] = {name: refined(name) for name in BY_LAUNCHES}
-    Sizes.at_once = False
+    reduction_levels.Sizes.at_once = False
     found["launches"] = {x: compare(x.split(",")[0], REDUCED[x]) for x in BY_LAUNCHES}
-    reduction.MANY, reduction.ROOM, triangle.WIDE_BLOCK = 0, 1, 16
+    reduction.MANY, reduction.ROOM, reduction_triangle.WIDE_BLOCK = 0, 1, 16
     some = ["smnn, 18 unknowns", "central, 6 unknowns"]
     return found | {"products": {x: compare(x.split(",")[0], REDUCED[x]) for x in some}}
 
@@ -345,7 +350,7 @@ PARTS = {"panels": panels, "reduced": reduced}
 
 
 def others() -> dict[str, object]:
-    """All else."""
+    """All other kernels."""
     result = {
         f"{scheme} {i}": compare(scheme, case)
         for scheme in ("smnn", "central")
@@ -353,12 +358,12 @@ def others() -> dict[str, object]:
     }
     result |= {name: compare(name.split(",")[0], case) for name, case in LARGE.items()}
     ways = [way for way in WAYS if way not in PARTS]
-    found = {"shapes": CASES, "cases": result, "failures": failures(ways)}
+    found = {"cases": result, "failures": failures(ways)}
     found |= {"long": long_and_singular(), "uneven": uneven(ways), "short": short()}
     return found | {"odd gradients": odd_gradients(), "some gradients": some_gradients()}
 
 
 if __name__ == "__main__":
     torch.manual_seed(0)
-    torch.use_deterministic_algorithms(True)  # memory that nobody has written holds no numbers
+    torch.use_deterministic_algorithms(True)  # new memory holds NaN
     json.dump(PARTS[sys.argv[1]]() if sys.argv[1:] else others(), sys.stdout)

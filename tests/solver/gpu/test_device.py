@@ -1,15 +1,17 @@
-"""What only a CUDA device can show: graphs, streams, memory, compilation."""
+"""Behaviour that requires a CUDA device: graphs, streams, memory, compilation."""
 
 from __future__ import annotations
+
+import threading
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch._dynamo import compiled_autograd
 
 import smnn
-from smnn._solver.gpu.backend import REDUCED
-from smnn._solver.gpu.native import launcher
-from smnn._solver.plan import backend_named
+from solver.internals import REDUCED, backend_named, launcher
 
 pytestmark = [
     pytest.mark.gpu,
@@ -55,7 +57,7 @@ def test_two_forwards_before_one_backward(T: int) -> None:
 
 @pytest.mark.parametrize(("T", "V"), [(30, 1), (400, 1), (10, 9), (130, 8), (30, 32)])
 def test_training_step_in_a_graph(T: int, V: int) -> None:
-    """Of lanes, pieces, tiles, and reductions by kernels alone and with products of matrices."""
+    """Lanes, pieces, tiles, and reductions with and without matrix products."""
     x = tensors(T=T, V=V)
     g = torch.randn(40, T, V, 3, dtype=torch.float64, device="cuda")
     stream = torch.cuda.Stream()
@@ -77,8 +79,8 @@ def test_training_step_in_a_graph(T: int, V: int) -> None:
 
 
 @pytest.mark.parametrize(("T", "V"), [(30, 1), (130, 1), (10, 9), (130, 8)])
-def test_a_length_that_was_first_seen_in_a_graph(T: int, V: int) -> None:
-    """What is captured there is not yet computed, and must not be kept for other calls."""
+def test_length_first_used_in_a_graph(T: int, V: int) -> None:
+    """Constants captured in a graph are not computed yet and must not be cached."""
     x, y = (tensors(B=2, T=length, V=V, seed=3) for length in (T, T + 1))
     graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
     with torch.cuda.stream(stream), torch.no_grad():
@@ -99,8 +101,8 @@ def test_a_length_that_was_first_seen_in_a_graph(T: int, V: int) -> None:
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
 @pytest.mark.parametrize(("T", "V"), [(30, 1), (400, 1), (10, 9), (330, 3)])
-def test_a_device_that_is_not_the_current_one(T: int, V: int) -> None:
-    """Solved on the second while the first is current, before and after what is prepared."""
+def test_device_that_is_not_the_current_one(T: int, V: int) -> None:
+    """Solve on the second device while the first is current, with and without a cached plan."""
     x = [t.detach().to("cuda:1").requires_grad_() for t in tensors(B=4, T=T, V=V)]
     for _ in range(3):
         y = solve(*x)
@@ -123,8 +125,8 @@ def test_another_stream() -> None:
 
 
 @pytest.mark.parametrize(("T", "V"), [(33, 1), (133, 1), (13, 9), (133, 8)])
-def test_a_length_that_was_first_seen_on_a_busy_stream(T: int, V: int) -> None:
-    """What is kept of that call is read by the next one on another stream."""
+def test_length_first_used_on_a_busy_stream(T: int, V: int) -> None:
+    """Another stream uses the cached constants of the first call."""
     weights = {"w_gov": 1.37, "w_init": 2.11, "w_smooth": 0.73}
     x, y = (tensors(B=2, T=length, V=V, seed=4) for length in (T, T + 1))
     smnn.solve_ex(*x, **weights, backend="gpu")  # compiles and loads the kernels
@@ -150,8 +152,8 @@ def test_views_and_expanded_tensors() -> None:
     torch.testing.assert_close(solve(c[::2], d[::2], u[::2], s[::2]), y[::2])
 
 
-def test_a_factor_is_given_back_before_the_gradients_are_made() -> None:
-    """Unless the graph is retained. Launched from C++: Python has no way to let go of it."""
+def test_factor_is_released_before_gradients_are_allocated() -> None:
+    """Unless the graph is retained. Only launches from C++ can release it early."""
     if reason := launcher.wait():
         pytest.skip(reason)
     B, T = 20_000, 60
@@ -170,7 +172,7 @@ def test_a_factor_is_given_back_before_the_gradients_are_made() -> None:
     assert more[3] > 1 + 5 - 2  # the gradients came when the factor had gone
 
 
-def test_many_shapes_leave_no_memory_behind() -> None:
+def test_many_shapes_do_not_leak_memory() -> None:
     for T in range(5, 15):
         solve(*tensors(T=T))
     torch.cuda.synchronize()
@@ -211,14 +213,11 @@ def test_larger_blocks(V: int, R: int, scheme: str) -> None:
     z = smnn.solve(*other, scheme=scheme, backend="cpu")
     torch.testing.assert_close(y.cpu(), z, rtol=1e-9, atol=1e-9)
     g = torch.randn_like(z)
-    close(
-        list(torch.autograd.grad(y, x, g.cuda())),
-        list(torch.autograd.grad(z, other, g)),
-    )
+    close(list(torch.autograd.grad(y, x, g.cuda())), list(torch.autograd.grad(z, other, g)))
 
 
 @pytest.mark.parametrize("V", [9, 16, 22])
-def test_more_equations_than_the_registers_have_room_for(V: int) -> None:
+def test_more_equations_than_fit_into_registers(V: int) -> None:
     c, d, u, s = tensors(B=4, T=12, V=V)
     x = [torch.cat([c] * 8, dim=2)[:, :, :70], torch.randn_like(torch.cat([d] * 8, 2)[..., :70])]
     x = [t.detach().requires_grad_() for t in (*x, u, s)]
@@ -250,7 +249,7 @@ def test_failed_samples_of_large_blocks(V: int, R: int, scheme: str) -> None:
     ],
 )  # fmt: skip
 def test_odd_even_reduction(B: int, T: int, V: int, R: int, scheme: str) -> None:
-    """Few long sequences, and blocks of more than 256 unknowns."""
+    """For few long sequences, and for blocks of more than 256 unknowns."""
     x = tensors(B=B, T=T, V=V, R=R)
     assert backend_named("gpu").pieces(B, T, V * (R + 1), 1) == REDUCED
     y = smnn.solve(*x, scheme=scheme)
@@ -262,7 +261,7 @@ def test_odd_even_reduction(B: int, T: int, V: int, R: int, scheme: str) -> None
 
 
 def test_reduction_of_many_numbers_and_of_few() -> None:
-    """Beyond three million, blocks of reflections are products of matrices."""
+    """Beyond three million entries, blocks of reflections are matrix products."""
     c, d, u, s = (t.detach() for t in tensors(B=40, T=40, V=32, R=2))
     y = smnn.solve(c, d, u, s)
     torch.testing.assert_close(smnn.solve(c[:1], d[:1], u[:1], s[:1]), y[:1], rtol=1e-9, atol=1e-9)
@@ -279,3 +278,65 @@ def test_failed_samples_of_a_reduction(scheme: str) -> None:
     assert y.isnan().flatten(1).all(1).tolist() == [False, True, True, True]
     expected = smnn.solve(*(t[:1].cpu() for t in (c, d, u, s)), scheme=scheme)
     torch.testing.assert_close(y[:1].cpu(), expected, rtol=1e-9, atol=1e-9)
+
+
+def compiled() -> Any:
+    """A context in which autograd itself is compiled."""
+    return compiled_autograd._enable(torch.compile(backend="eager"))
+
+
+def remembered(T: int, V: int) -> tuple[list[Tensor], Tensor, list[Tensor]]:
+    """Leaves, an incoming gradient, and the expected gradients; the plan launches from C++."""
+    if reason := launcher.wait():
+        pytest.skip(reason)
+    x = tensors(T=T, V=V)
+    g = torch.randn(40, T, V, 3, dtype=torch.float64, device="cuda")
+    for _ in range(3):
+        y = solve(*x)
+    assert "SolveOnGpu" in y.grad_fn.name()
+    return x, g, expected(x, g)
+
+
+@pytest.mark.parametrize(("T", "V"), [(30, 1), (400, 1), (20, 5), (10, 9)])
+def test_gradients_by_compiled_autograd(T: int, V: int) -> None:
+    x, g, theirs = remembered(T, V)
+    for _ in range(2):
+        with compiled():
+            ours = torch.autograd.grad(solve(*x), x, g)
+        close(list(ours), theirs)
+
+
+def test_compiled_autograd_of_several_shapes_in_turns() -> None:
+    cases = [remembered(30, 1), remembered(10, 9), remembered(400, 1)]
+    with compiled():
+        for x, g, theirs in cases * 2:
+            close(list(torch.autograd.grad(solve(*x), x, g)), theirs)
+
+
+def test_thread_without_a_context() -> None:
+    """A new thread solves with kernels that another one has loaded."""
+    x, found = tensors(), []
+    for _ in range(3):
+        y = solve(*x)
+    plain = [t.detach() for t in x]
+    thread = threading.Thread(target=lambda: found.append(solve(*plain)))
+    thread.start()
+    thread.join()
+    (other,) = found
+    assert torch.equal(other, y.detach())
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_compiled_autograd_as_a_setting_of_the_compiler(apart: bool) -> None:
+    """Between compiled code, by the C++ launcher; inside it, by the operator."""
+    x, g, _ = remembered(30, 1)
+    chosen = torch.compiler.disable(solve) if apart else solve
+    theirs = expected([2 * t.detach() for t in x], g)
+    with torch._dynamo.config.patch(compiled_autograd=True):
+        # Not `2 * t`: on a GPU, torch 2.11 cannot compile the derivative of that by itself.
+        step = torch.compile(lambda: (chosen(*(t + t for t in x)) * g).sum().backward())
+        for _ in range(2):
+            for t in x:
+                t.grad = None
+            step()
+            close([t.grad for t in x], [2 * t for t in theirs])

@@ -1,30 +1,33 @@
-"""Compiled kernels of every kind on an emulated device: their answers, every access, any order."""
+"""Compiled kernels of every kind on an emulated device: results, every access, any order."""
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
-from types import ModuleType
 
 import pytest
 import torch
 from torch import Tensor
 
-import smnn
-from helpers import random_problem
+from solver.internals import (
+    REDUCED,
+    TRITON,
+    Backend,
+    Problem,
+    Solved,
+    backend_named,
+    gpu,
+    make_problem,
+    strategy,
+)
 
-if importlib.util.find_spec("triton") is None:
+if not TRITON:
     pytest.skip("Triton is not installed", allow_module_level=True)
 pytest.importorskip("triton.experimental.gluon._runtime")
 
-from smnn._solver.gpu import backend as gpu_backend
-from smnn._solver.gpu import strategy as plans
-from smnn._solver.gpu.backend import REDUCED
-from smnn._solver.gpu.reduction import solve as reduction
-from smnn._solver.plan import Backend, Solved, backend_named
-from smnn._solver.problem import Problem, make_problem
 from solver.gpu.emulated.device import emulated
-from solver.gpu.emulated.driver import driven
+from solver.internals import reduction
+
+pytestmark = pytest.mark.slow
 
 CASES = {  # scheme, B, T, V, R, pieces (0: several lanes for each), weights by order
     "two lanes": ("smnn", 5, 9, 1, 2, 1, False),
@@ -58,19 +61,19 @@ CASES = {  # scheme, B, T, V, R, pieces (0: several lanes for each), weights by 
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[None]:
-    """Few sequences and short ones go the ways of many and long ones."""
+    """Choose the kernels of many or long sequences for a few short ones."""
     name = request.node.callspec.params["name"]
-    monkeypatch.setattr(plans, "SHORTEST_PIECE", 2)
+    monkeypatch.setattr(strategy, "SHORTEST_PIECE", 2)
     if name.startswith("teams"):
-        monkeypatch.setattr(plans, "WARPS_FOR_TEAMS", 1)
+        monkeypatch.setattr(strategy, "WARPS_FOR_TEAMS", 1)
     if name.startswith("panels"):
-        monkeypatch.setattr(plans, "LARGEST_IN_REGISTERS", 32)
+        monkeypatch.setattr(strategy, "LARGEST_IN_REGISTERS", 32)
     if name.startswith("reduction"):
-        monkeypatch.setattr(gpu_backend, "_few", lambda *sizes: True)
+        monkeypatch.setattr(gpu, "_reduction_is_faster", lambda *sizes: True)
     if name.endswith("products of matrices"):
         monkeypatch.setattr(reduction, "MANY", 0)
         monkeypatch.setattr(reduction, "ROOM", 1)
-    torch.use_deterministic_algorithms(True)  # memory that nobody has written holds no numbers
+    torch.use_deterministic_algorithms(True)  # new memory holds NaN
     yield
     torch.use_deterministic_algorithms(False)
 
@@ -88,16 +91,16 @@ def problem_of(name: str) -> Problem:
 
 
 def error(found: list[Tensor], wanted: list[Tensor]) -> float:
-    """The largest, relative to the largest number of each."""
+    """Largest difference, relative to the largest entry of each tensor."""
     pairs = [(x.reshape(y.shape), y) for x, y in zip(found, wanted, strict=True) if y.numel()]
     return max(float(((x - y).abs().max() / y.abs().max()).detach()) for x, y in pairs)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_kind(name: str) -> None:
+def test_kernels_agree_with_the_cpu(name: str) -> None:
     """Solution, adjoint solution and gradients, in two steps and in one."""
     problem, pieces = problem_of(name), CASES[name][5]
-    gpu, judge = backend_named("gpu"), backend_named("cpu")
+    ours, theirs = backend_named("gpu"), backend_named("cpu")
     g = torch.randn(problem.y_shape, dtype=torch.float64)
     wanted = [True] * 7
 
@@ -111,34 +114,7 @@ def test_kind(name: str) -> None:
         return solved, [solved.y, lam, *apart, *both]
 
     with emulated() as memory:
-        solved, found = answers(gpu, pieces)
+        solved, found = answers(ours, pieces)
     assert not solved.diagnostics.tensors()[0].any()
-    assert error(found, answers(judge, 1)[1]) < 1e-11
+    assert error(found, answers(theirs, 1)[1]) < 1e-11
     assert memory.races == {}
-
-
-FROM_C = {
-    "one launch": {"T": 7, "V": 1, "Q": 1, "R": 2, "batch": (3,)},
-    "two launches": {"T": 7, "V": 3, "Q": 3, "R": 2, "batch": (2,)},
-    "pieces": {"T": 64, "V": 1, "Q": 1, "R": 1, "batch": (1,)},
-    "reduction": {"T": 12, "V": 4, "Q": 4, "R": 1, "batch": (2,)},
-    # More than is asked for at once: the factor is given back before there are gradients.
-    "much memory": {"T": 24_000, "V": 1, "Q": 12, "R": 1, "batch": (1,)},
-}
-
-
-@pytest.mark.parametrize("name", FROM_C)
-def test_from_c(launcher: ModuleType, name: str) -> None:
-    """Steps of a training as a user writes them."""
-    leaves = random_problem(1, limit=None, **FROM_C[name]).args[:4]
-    with driven(launcher) as driver:
-        for _ in range(2):
-            x = [t.clone().requires_grad_() for t in leaves]
-            launched, y = len(driver.launched), smnn.solve(*x, backend="gpu")
-            g = torch.randn_like(y)
-            found = torch.autograd.grad(y, x, g)
-            assert driver.error is None
-    assert len(driver.launched) > launched + 1
-    theirs = smnn.solve(*x, backend="cpu")
-    assert error([y, *found], [theirs, *torch.autograd.grad(theirs, x, g)]) < 1e-11
-    assert driver.memory.races == {}

@@ -1,4 +1,4 @@
-"""What the emulated device would find: kernels whose faults are known."""
+"""The emulated device detects known faults of kernels."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed", allow_module_level=True)
 pytest.importorskip("triton.experimental.gluon._runtime")
 
-from smnn._solver.gpu.emit import Source
-from smnn._solver.gpu.launch import Kernel, Launch, Program, Slot
 from solver.gpu.emulated.code import Instruction, parsed
 from solver.gpu.emulated.device import Warp, emulated
 from solver.gpu.emulated.instructions import LANES, Registers, translated
 from solver.gpu.emulated.memory import Memory
+from solver.internals import Kernel, Launch, Program, Slot, Source
 
 FLAT = ["lane = tl.arange(0, LANES)", "start = tl.program_id(0) * LANES", "place = start + lane"]
 TILE = [
@@ -62,17 +61,17 @@ def launched(lines: list[str], threads: int, blocks: int) -> tuple[dict[str, tor
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_orders_that_a_device_need_not_keep(name: str) -> None:
+def test_races_are_detected(name: str) -> None:
     lines, threads, blocks, wanted = KERNELS[name]
     _, memory = launched(lines, threads, blocks)
     assert sorted({said.split(": ")[1] for said in memory.races}) == wanted
-    for said in memory.races:  # with the lines, as they are written
+    for said in memory.races:  # with the lines of the source
         assert said.startswith("known: ")
         assert "gl.store(x_ptr + " in said
 
 
 def test_barriers_and_sums_of_warps() -> None:
-    """Through shared memory, whichever warp comes first."""
+    """Through shared memory, in any order of the warps."""
     found, _ = launched([*FLAT, MINE, BARRIER, *OTHERS], 64, 2)
     assert found["y"][:128].tolist() == [*range(63, -1, -1), *range(127, 63, -1)]
     found, _ = launched([*TILE, READ, SUM, REPLACE], 128, 1)
@@ -80,12 +79,12 @@ def test_barriers_and_sums_of_warps() -> None:
 
 
 @pytest.mark.parametrize("place", ["place + 481", "place - 1"])
-def test_memory_that_no_tensor_has(place: str) -> None:
-    with pytest.raises(AssertionError, match="memory that no tensor has"):
+def test_access_outside_of_tensors(place: str) -> None:
+    with pytest.raises(AssertionError, match="outside of all tensors"):
         launched([*FLAT, f"tl.store(x_ptr + ({place}), place.to(tl.float64))"], 32, 1)
 
 
-def test_masked_lanes_touch_nothing() -> None:
+def test_masked_lanes_access_no_memory() -> None:
     lines = [*FLAT, "tl.store(x_ptr + place * 99, place.to(tl.float64), mask=lane < 2)"]
     found, _ = launched(lines, 32, 1)
     assert found["x"].nonzero().tolist() == [[99]]
@@ -107,10 +106,10 @@ $done:
 	ret;
 }
 """
-"""Each lane adds up its number, once or up to four times, and is told what lane 30 has."""
+"""Each lane adds its number one to four times, and reads the sum of lane 30."""
 
 
-def test_lanes_that_go_different_ways() -> None:
+def test_divergent_lanes() -> None:
     warp = Warp(parsed(LOOP.replace("{INSIDE}", "mov.b32 %r5, %r1;")), 0, SimpleNamespace())
     warp.start()
     while not warp.finished:
@@ -121,11 +120,11 @@ def test_lanes_that_go_different_ways() -> None:
 
 
 @pytest.mark.parametrize("inside", ["shfl.sync.idx.b32 %r5, %r3, 30, 31, -1;", "bar.sync 0;"])
-def test_not_all_lanes_come_to_what_they_do_together(inside: str) -> None:
+def test_divergent_lanes_at_a_warp_instruction(inside: str) -> None:
     warp = Warp(parsed(LOOP.replace("{INSIDE}", inside)), 0, SimpleNamespace())
     warp.start()
     warp.run(5)
-    with pytest.raises(AssertionError, match="different ways to what they do together"):
+    with pytest.raises(AssertionError, match="diverge before an instruction of the whole warp"):
         warp.run(50)
 
 
@@ -135,12 +134,12 @@ def test_unknown_instruction() -> None:
 
 
 def bits(x: float) -> int:
-    """Of a number in double precision."""
+    """Bits of a number in double precision."""
     return int(np.float64(x).view(np.uint64))
 
 
 def computed(text: str, *values: int) -> int:
-    """What an instruction leaves in its first register, of values for those that follow."""
+    """First register after an instruction, given the values of the others."""
     one = parsed(f".entry k()\n{{\n\t{text};\n}}\n").instructions[0]
     registers, (out, *given) = Registers(0), re.findall(r"%\w+", text)
     for name, value in zip(given, values, strict=True):
@@ -193,17 +192,17 @@ FAR, LOW32 = (1 << 63) - 1, (1 << 32) - 1
     ],
 )  # fmt: skip
 def test_instructions(text: str, values: tuple[int, ...], wanted: int) -> None:
-    """Numbers of kernels would hardly show what is wrong with a rare one."""
+    """Results of kernels would hardly reveal errors of rare instructions."""
     assert computed(text, *values) == wanted
 
 
 @pytest.mark.parametrize("how", ["eq", "ne", "lt", "ge", "equ", "neu", "ltu", "num", "nan"])
-def test_comparisons_with_what_is_no_number(how: str) -> None:
+def test_comparisons_with_nan(how: str) -> None:
     wanted = how in ("equ", "neu", "ltu", "nan")
     assert computed(f"setp.{how}.f64 %p1, %rd2, %rd3", bits(float("nan")), 0) == wanted
 
 
-def test_turns_are_taken_at_random() -> None:
-    """Without a barrier, what a warp reads of another depends on who comes first."""
+def test_warps_run_in_random_order() -> None:
+    """Without a barrier, the result depends on the order of the warps."""
     found = [launched([*FLAT, MINE, *OTHERS], 64, blocks)[0]["y"] for blocks in range(1, 9)]
     assert len({tuple(y[:64].tolist()) for y in found}) > 1

@@ -1,4 +1,4 @@
-"""A GPU that is too small: what is said about it."""
+"""Errors about insufficient GPU memory."""
 
 from types import SimpleNamespace
 
@@ -7,8 +7,7 @@ import torch
 
 import smnn
 from helpers import random_problem
-from smnn._solver.gpu import backend as gpu
-from smnn._solver.problem import make_problem
+from solver.internals import gpu, make_problem
 
 
 @pytest.mark.parametrize(
@@ -20,7 +19,7 @@ from smnn._solver.problem import make_problem
         (gpu.REDUCED, 40_000, "Not even one fits"),
     ],
 )
-def test_lack_of_memory_is_explained(
+def test_out_of_gpu_memory_error(
     monkeypatch: pytest.MonkeyPatch, pieces: int, free: int, advice: str
 ) -> None:
     def full(*args: object, **kw: object) -> None:
@@ -36,7 +35,7 @@ def test_lack_of_memory_is_explained(
 
 
 class Loaded:
-    """As a kernel that Triton has compiled; there is room for it only the second time."""
+    """A compiled kernel that can be loaded only on the second attempt."""
 
     def __init__(self, said: str) -> None:
         self.said = said
@@ -56,11 +55,11 @@ class Loaded:
         ("Triton Error [CUDA]: device kernel image is invalid", RuntimeError, "image is invalid"),
     ],
 )
-def test_a_kernel_that_could_not_be_loaded_is_loaded_later(
+def test_kernel_that_could_not_be_loaded_is_loaded_later(
     said: str, kind: type[Exception], message: str
 ) -> None:
     pytest.importorskip("triton")
-    from smnn._solver.gpu import launch
+    from solver.internals import launch
 
     source = launch.Source()
     source("pass")

@@ -1,311 +1,299 @@
-"""The C++ launcher: what it launches with which addresses, and how autograd sees it."""
+"""The C++ launcher on an emulated device: launches, memory, and derivatives by autograd."""
 
-import shutil
+from __future__ import annotations
+
+import gc
 import threading
-from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch._dynamo import compiled_autograd
 
-from smnn._solver.gpu.native import launcher as gpu_native
-from solver.gpu.pretended_driver import (
-    ADJOINT,
-    BACKWARD,
-    PLACES,
-    ROWS,
-    SOLVE,
-    TOGETHER,
-    WAYS,
-    Machine,
-    N,
-    expected,
-    tensors,
-)
+import smnn
+from helpers import random_problem, relative
+from solver.internals import TRITON, plan
+
+if not TRITON:
+    pytest.skip("Triton is not installed", allow_module_level=True)
+pytest.importorskip("triton.experimental.gluon._runtime")
+
+from solver.gpu.emulated.driver import Driver, driven
+from solver.internals import Kernel, Launch, Slot, Source
+
+pytestmark = pytest.mark.slow
+
+TWO_LANES = {"T": 5, "V": 1, "Q": 1, "R": 1, "batch": (2,)}
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "backward in one launch": ("smnn", TWO_LANES),
+    "adjoint solution in scratch memory": ("central", TWO_LANES),
+    "backward in two launches": ("smnn", {"T": 7, "V": 3, "Q": 3, "R": 2, "batch": (2,)}),
+    "pieces": ("smnn", {"T": 64, "V": 1, "Q": 1, "R": 1, "batch": (1,)}),
+    "reduction": ("smnn", {"T": 12, "V": 4, "Q": 4, "R": 1, "batch": (2,)}),
+}
+BACKWARDS = ["backward in one launch", "adjoint solution in scratch memory",
+             "backward in two launches"]  # fmt: skip
+MUCH = {"T": 24_000, "V": 1, "Q": 12, "R": 1, "batch": (1,)}
+"""Gradients that do not fit into one small allocation."""
 
 
-@pytest.fixture(scope="module")
-def module(launcher: ModuleType) -> ModuleType:
-    return launcher
+@pytest.fixture
+def driver(launcher: ModuleType) -> Iterator[Driver]:
+    torch._dynamo.reset()
+    torch.use_deterministic_algorithms(True)  # new memory holds NaN
+    with driven(launcher) as made:
+        yield made
+    torch.use_deterministic_algorithms(False)
+    torch._dynamo.reset()
+    assert made.error is None
+    assert made.memory.races == {}
 
 
-def test_values_and_verdicts(module: ModuleType) -> None:
-    machine = Machine(module)
-    y, factor, status, rcond, _ = machine.plan(*tensors(""))
-    torch.testing.assert_close(y, expected(*tensors("")))
+def tensors(wanted: str = "cdus", seed: int = 1, **sizes: Any) -> list[Tensor]:
+    args = random_problem(seed, limit=None, **(sizes or TWO_LANES)).args
+    return [x.clone().requires_grad_(name in wanted) for name, x in zip("cdus", args, strict=True)]
+
+
+def solve(x: list[Tensor], scheme: str = "smnn", backend: str = "gpu") -> Tensor:
+    y = smnn.solve(*x, scheme=scheme, backend=backend)
+    launched = backend == "gpu" and y.requires_grad
+    assert not launched or "SolveOnGpu" in y.grad_fn.name()
+    return y
+
+
+def loss(x: list[Tensor], backend: str = "gpu", scheme: str = "smnn") -> Tensor:
+    return solve([2 * t for t in x], scheme, backend).square().sum()
+
+
+def gradients(x: list[Tensor], backend: str = "gpu", scheme: str = "smnn") -> tuple[Tensor, ...]:
+    return torch.autograd.grad(loss(x, backend, scheme), [t for t in x if t.requires_grad])
+
+
+def close(found: Any, wanted: Any) -> None:
+    assert max(relative(a, b) for a, b in zip(found, wanted, strict=True)) < 1e-10
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_solution_and_gradients(driver: Driver, name: str) -> None:
+    scheme, sizes = CASES[name]
+    for wanted in ("cdus", "c", "s", "du", "cdus") if name in BACKWARDS else ("cdus", "cdus"):
+        x = tensors(wanted, **sizes)
+        close([solve(x, scheme)], [solve(x, scheme, "cpu")])
+        found = gradients(x, scheme=scheme)
+        close(found, gradients(x, "cpu", scheme))
+        for i, g in enumerate(found):  # gradients share an allocation, but no memory
+            g.fill_(torch.nan)
+            assert not any(other.isnan().any() for other in found[i + 1 :])
+    plain = tensors("", **sizes)
+    y, info = smnn.solve_ex(*plain, scheme=scheme, backend="gpu")
     assert not y.requires_grad
-    assert factor.tolist() == [2.0] * N
-    assert rcond.tolist() == [0.5] * N
-    assert status.tolist() == [0] * N
-    with torch.no_grad():
-        assert not machine.plan(*tensors())[0].requires_grad
-    assert machine.calls == [SOLVE] * 2
+    _, expected = smnn.solve_ex(*plain, scheme=scheme, backend="cpu")
+    assert info.status.equal(expected.status)
+    assert info.rcond.shape == info.weakest.shape == expected.status.shape
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("wanted", ["cdus", "c", "s", "du"])
-def test_gradients(module: ModuleType, wanted: str, way: str) -> None:
-    machine, g = Machine(module, scratch=N, way=way), torch.randn(N, dtype=torch.float64)
-    for _ in range(2):
-        x = tensors(wanted)
-        leaves = [t for t in x if t.requires_grad]
-        ours = torch.autograd.grad(machine.plan(*x)[0], leaves, g)
-        theirs = torch.autograd.grad(expected(*x), leaves, g)
-        torch.testing.assert_close(ours, theirs)  # that by s is summed over what it was spread to
-    backward = [BACKWARD] if way == TOGETHER else [ADJOINT, ROWS]
-    assert machine.calls == [SOLVE, *backward] * 2
-    assert len(machine.asked) == 1  # the launch of the row gradients is made once
+class Box:
+    """Records how many kernels had been launched when autograd released a tensor."""
+
+    def __init__(self, x: Tensor, driver: Driver, found: list[int]) -> None:
+        self.x, self._driver, self._found = x, driver, found
+
+    def __del__(self) -> None:
+        self._found.append(len(self._driver.launched))
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("scratch", [N, 600_000])
-def test_memory_is_shared_by_what_does_not_overlap(
-    module: ModuleType, scratch: int, way: str
-) -> None:
-    """Where little is needed it is asked for once, for several things."""
-    machine, x = Machine(module, scratch=scratch, way=way), tensors()
-    y, factor, *_ = machine.plan(*x)
-    torch.testing.assert_close(y, expected(*x))
-    assert factor.tolist() == [2.0] * N
-    grads = torch.autograd.grad(y.sum(), x)
-    want_grads = torch.autograd.grad(expected(*x).sum(), x)
-    torch.testing.assert_close(grads, want_grads)
-    assert all(g.storage_offset() % 64 == 0 and g.is_contiguous() for g in grads)
-    for i, g in enumerate(grads):
-        g.fill_(torch.nan)
-        torch.testing.assert_close(grads[i + 1 :], want_grads[i + 1 :])
+def test_saved_tensors_are_released_before_large_gradients_are_allocated(driver: Driver) -> None:
+    found: list[int] = []
+    x = tensors(**MUCH)
+    pack = (lambda t: Box(t, driver, found)), (lambda box: box.x)
+    with torch.autograd.graph.saved_tensors_hooks(*pack):
+        y = solve(x)
+    theirs = solve(x, backend="cpu")
+    close([y], [theirs])
+    g = torch.randn_like(y)
+    wanted = torch.autograd.grad(theirs, x, g)
+    close(torch.autograd.grad(y, x, g, retain_graph=True), wanted)
+    assert found == []
+    before = len(driver.launched)
+    close(torch.autograd.grad(y, x, g), wanted)
+    assert before <= found[0] < len(driver.launched)
+    y = solve(x)
+    driver.refused = "row_gradients"
+    with pytest.raises(RuntimeError, match="could not be launched: CUDA driver error 700"):
+        torch.autograd.grad(y, x, g)
+    driver.refused = ""
+    with pytest.raises(RuntimeError, match=r"given back when it failed before.*retain_graph=True"):
+        torch.autograd.grad(y, x, g)
 
 
-def test_a_gradient_without_memory_is_zero(module: ModuleType) -> None:
-    machine, x = Machine(module), tensors()
-    zero = torch._efficientzerotensor((N,), dtype=torch.float64)
-    for g in torch.autograd.grad(machine.plan(*x)[0], x, zero):
-        assert not g.any()
-    assert machine.calls == [SOLVE, ADJOINT, ROWS]
+@pytest.mark.parametrize("name", BACKWARDS)
+def test_gradient_without_memory_of_its_own(driver: Driver, name: str) -> None:
+    scheme, sizes = CASES[name]
+    x = tensors(**sizes)
+    y = solve(x, scheme)
+    g = torch.randn_like(y)
+    zero = torch._efficientzerotensor(y.shape, dtype=y.dtype)
+    assert not any(t.any() for t in torch.autograd.grad(y, x, zero, retain_graph=True))
+    wanted = torch.autograd.grad(y, x, g, retain_graph=True)
+    close(torch.autograd.grad(y, x, torch._neg_view(-g)), wanted)
 
 
-def test_two_forwards_before_one_backward(module: ModuleType) -> None:
-    machine = Machine(module)
-    x, z = tensors(), [2 * t.detach() for t in tensors()]
-    first = machine.plan(*x)[0]
-    machine.plan(*z)
-    torch.testing.assert_close(
-        torch.autograd.grad(first.sum(), x), torch.autograd.grad(expected(*x).sum(), x)
-    )
+def test_several_graphs(driver: Driver) -> None:
+    """Two forward passes before a backward pass, retained graphs, one solve inside another."""
+    x, z = tensors(), tensors(seed=2)
+    first, second = loss(x), loss(z)
+    for keep in (True, False):
+        close(torch.autograd.grad(first, x, retain_graph=keep), gradients(x, "cpu"))
+    close(torch.autograd.grad(second, z), gradients(z, "cpu"))
+    with pytest.raises(RuntimeError, match="second time"):
+        torch.autograd.grad(first, x)
+    c, d, u, s = x
+    chained = [
+        torch.autograd.grad(
+            solve([c, solve([c, d, u, s], backend=backend)[..., 0], u, s], backend=backend).sum(), x
+        )
+        for backend in ("gpu", "cpu")
+    ]
+    close(*chained)
 
 
-def test_second_derivatives_go_through_python(module: ModuleType) -> None:
-    machine, x = Machine(module), tensors()
-    grads = torch.autograd.grad(machine.plan(*x)[0].square().sum(), x, create_graph=True)
-    assert machine.twice == [15]
-    assert all(g.requires_grad for g in grads)
+def test_second_derivatives(driver: Driver) -> None:
+    found = []
+    for backend in ("gpu", "cpu"):
+        x = tensors()
+        first = torch.autograd.grad(loss(x, backend), x, create_graph=True)
+        found.append(torch.autograd.grad(sum(g.square().sum() for g in first), x))
+    close(*found)
 
 
-def test_a_tensor_changed_in_place_is_noticed(module: ModuleType) -> None:
-    machine, x = Machine(module), tensors()
-    y = machine.plan(*x)[0]
+def test_tensor_changed_in_place(driver: Driver) -> None:
+    x = tensors()
+    y = solve(x)
     with torch.no_grad():
         x[0].mul_(2)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         y.sum().backward()
 
 
-def test_retained_and_released_graphs(module: ModuleType) -> None:
-    machine, x = Machine(module), tensors()
-    y = machine.plan(*x)[0].sum()
-    first = torch.autograd.grad(y, x, retain_graph=True)
-    torch.testing.assert_close(first, torch.autograd.grad(y, x))
-    with pytest.raises(RuntimeError, match="second time"):
-        torch.autograd.grad(y, x)
-
-
-class Box:
-    """Notes how many launches there had been when nobody kept it any more."""
-
-    def __init__(self, x: Tensor, machine: Machine, found: list[int]) -> None:
-        self.x, self._machine, self._found = x, machine, found
-
-    def __del__(self) -> None:
-        self._found.append(len(self._machine.calls))
-
-
-@pytest.mark.parametrize(("scratch", "launches"), [(1, 3), (600_000, 2)])
-def test_what_is_kept_is_given_back_before_much_is_asked_for(
-    module: ModuleType, scratch: int, launches: int
-) -> None:
-    """Unless the graph is retained."""
-    found: list[int] = []
-    machine, x = Machine(module, scratch=scratch), tensors()
-    want = torch.autograd.grad(expected(*x).sum(), x)
-    with torch.autograd.graph.saved_tensors_hooks(
-        lambda t: Box(t, machine, found), lambda box: box.x
-    ):
-        y = machine.plan(*x)[0].sum()
-    for _ in range(2):
-        torch.testing.assert_close(torch.autograd.grad(y, x, retain_graph=True), want)
-    torch.testing.assert_close(y.grad_fn.next_functions[0][0](torch.ones(N).double()), want)
-    assert found == []
-    machine.calls[1:] = []
-    torch.testing.assert_close(torch.autograd.grad(y, x), want)
-    assert found[:6] == [launches] * 6
-    with pytest.raises(RuntimeError, match="second time"):
-        torch.autograd.grad(y, x)
-
-
-def test_a_failed_backward_may_have_given_all_back(module: ModuleType) -> None:
-    machine, x = Machine(module, scratch=600_000), tensors()
-    y = machine.plan(*x)[0].sum()
-    machine.fails = ROWS
-    with pytest.raises(RuntimeError, match="could not be launched: CUDA driver error 700"):
-        torch.autograd.grad(y, x)
-    machine.fails = 0
-    with pytest.raises(RuntimeError, match=r"given back when it failed before.*retain_graph=True"):
-        torch.autograd.grad(y, x)
-
-
-def test_saved_tensor_hooks_see_what_is_kept(module: ModuleType) -> None:
-    machine, x, seen = Machine(module), tensors(), []
-
-    def pack(t: Tensor) -> Tensor:
-        seen.append(t.shape)
-        return t
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
-        y = machine.plan(*x)[0]
-    torch.autograd.grad(y.sum(), x)
+def test_hooks_that_repack_saved_tensors(driver: Driver) -> None:
+    c, d, u, s = (x.detach() for x in tensors(batch=(4,), T=5, V=1, Q=1, R=1))
+    x = [t.requires_grad_() for t in (c[::2], d[:1].expand(2, *d.shape[1:]), u[:2], s[:2])]
+    seen: list[Tensor] = []
+    pack = (lambda t: seen.append(t) or t.contiguous() + 0), (lambda t: t)  # type: ignore[func-returns-value]
+    with torch.autograd.graph.saved_tensors_hooks(*pack):
+        y = solve(x)
     assert len(seen) == 6
+    close(torch.autograd.grad(y.sum(), x), torch.autograd.grad(solve(x, backend="cpu").sum(), x))
 
 
-def test_hooks_may_repack_what_is_kept(module: ModuleType) -> None:
-    machine = Machine(module, strides=(2, 1, 0, 1))
-    wide, row, one, s = (torch.randn(n, dtype=torch.float64) for n in (2 * N, N, 1, 1))
-    for t in (wide, row, one, s):
-        t.requires_grad_()
-    x = [wide[::2], row, one.expand(N), s]
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: t.contiguous() + 0, lambda t: t):
-        y = machine.plan(*x)[0]
-    c, d, u = (t.detach() for t in x[:3])
-    want = [d, c, s.detach().expand(N), u.sum().view(1)]
-    found = torch.autograd.grad(y.sum(), x)
-    torch.testing.assert_close(list(found), want)
-
-
-def test_results_are_ordinary_tensors(module: ModuleType) -> None:
-    for wanted in ("", "cdus"):
-        machine, x = Machine(module), tensors(wanted)
-        y, _, *info = machine.plan(*x)
-        torch.testing.assert_close(y, expected(*x))
-        assert y.requires_grad == bool(wanted)
-        for t, kind in zip(info, (torch.int64, torch.float64, torch.int64), strict=True):
-            assert (t.shape, t.dtype, t.stride()) == ((N,), kind, (1,))
-            assert not t.requires_grad
-            assert t.clone().mul_(2).equal(t + t)
-
-
-def test_a_tensor_without_memory_is_refused(module: ModuleType) -> None:
-    machine, (c, _, u, s) = Machine(module), tensors("")
-    zero = torch._efficientzerotensor((N,), dtype=torch.float64)
+def test_tensor_without_memory_is_refused(driver: Driver) -> None:
+    c, d, u, s = tensors("")
+    zero = torch._efficientzerotensor(d.shape, dtype=d.dtype)
+    solve([c, d, u, s])
     with pytest.raises(RuntimeError, match=r"d is a ZeroTensor.*torch\.zeros"):
-        machine.plan(c, zero, u, s)
-    assert machine.calls == []
+        smnn.solve(c, zero, u, s, backend="gpu")
 
 
-def test_wrong_arguments(module: ModuleType) -> None:
-    with pytest.raises(TypeError, match="expected c, d, u, s"):
-        Machine(module).plan(*tensors("")[:3])
-
-
-def test_a_thread_that_the_driver_does_not_know(module: ModuleType) -> None:
-    """As that of autograd for a device; a launch without a context may end the process."""
-    machine, x = Machine(module), tensors()
-    assert machine.contexts == {}
-    machine.plan(*x)
-    found: list[Tensor] = []
-    thread = threading.Thread(
-        target=lambda: found.extend(torch.autograd.grad(machine.plan(*x)[0].sum(), x))
-    )
+def test_thread_without_a_context(driver: Driver) -> None:
+    """Autograd runs in a thread that the CUDA driver does not know."""
+    x, found = tensors(), list[Tensor]()
+    solve(x)
+    thread = threading.Thread(target=lambda: found.extend(gradients(x)))
     thread.start()
     thread.join()
-    torch.testing.assert_close(found, list(torch.autograd.grad(expected(*x).sum(), x)))
-    assert machine.contexts == {threading.get_ident(): 4320, thread.ident: 4320}  # of device -1
+    close(found, gradients(x, "cpu"))
+    assert driver.contexts == {threading.get_ident(): 4321, thread.ident: 4321}
 
 
-def test_launches_that_python_asks_for(module: ModuleType) -> None:
-    """Tensors or addresses, by their place."""
-    machine, x = Machine(module), tensors("")
-    out = [torch.empty(N, dtype=torch.float64) for _ in range(3)]
-    every = [*x, *out, torch.empty(N, dtype=torch.int64), torch.empty(5, dtype=torch.float64)]
-    one = SOLVE, 7, 32, 0, [SOLVE, *[0] * 9], [(i + 1, i, 0) for i in range(9)]
-    call = module.launcher(
-        {"launches": [one, one], "places": 9, "device": "cpu", "functions": machine.functions}
+def test_launch_that_fails(driver: Driver) -> None:
+    x = tensors("")
+    solve(x)
+    driver.refused = driver.launched[0]
+    with pytest.raises(RuntimeError, match="could not be launched: CUDA driver error 700"):
+        solve(x)
+
+
+def test_graph_outlives_its_plan(driver: Driver) -> None:
+    x = tensors()
+    total = loss(x)
+    plan._plans.clear()
+    gc.collect()
+    close(torch.autograd.grad(total, x), gradients(x, "cpu"))
+
+
+def test_launches_from_python(driver: Driver, launcher: ModuleType) -> None:
+    """Arguments are tensors or addresses, by their position."""
+    from solver.internals import launcher as internal
+
+    out = Source()
+    out("lane = tl.arange(0, LANES)")
+    out("tl.store(y_ptr + lane, 2 * tl.load(x_ptr + lane))")
+    kernel = Kernel("twice", out, ["x_ptr", "y_ptr"])
+    one = Launch(kernel, 32, 32, {"x_ptr": Slot("x"), "y_ptr": Slot("y")})
+    described = internal.describe([one, one], 0, {}, ("x", "y"))
+    call = launcher.launcher(
+        {"launches": described, "places": 2, "device": "cpu", "functions": driver.functions()}
     )
-    for args in (every, [t.data_ptr() for t in every]):
-        out[0].fill_(0)
-        assert call(*args) is None
-        torch.testing.assert_close(out[0], expected(*x))
-    assert machine.calls == [SOLVE] * 4
-    with pytest.raises(TypeError, match="expected 9 tensors or addresses"):
-        call(*every[1:])
+    x, y = torch.arange(32.0, dtype=torch.float64), torch.zeros(32, dtype=torch.float64)
+    for arguments in ((x, y), (x.data_ptr(), y.data_ptr())):
+        y.zero_()
+        assert call(*arguments) is None
+        assert y.equal(2 * x)
+    with pytest.raises(TypeError, match="expected 2 tensors or addresses"):
+        call(x)
     with pytest.raises(TypeError):
-        call(*every[1:], "an address")
-    assert machine.calls == [SOLVE] * 4
-    machine.code = 700
-    with pytest.raises(RuntimeError, match="could not be launched: CUDA driver error 700"):
-        call(*every)
+        call(x, "an address")
+    assert driver.launched == ["twice"] * 4
 
 
-def test_a_launch_that_fails_is_an_error(module: ModuleType) -> None:
-    machine = Machine(module, code=700)
-    with pytest.raises(RuntimeError, match="could not be launched: CUDA driver error 700"):
-        machine.plan(*tensors())
+# ---------------------------------------------------------------- compiled autograd
 
 
-def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("SMNN_CACHE", str(tmp_path))
-    monkeypatch.delenv("CXX", raising=False)
-    monkeypatch.setattr(shutil, "which", lambda name: None)
-    assert gpu_native.build() == "no C++ compiler, or no headers of Python or torch"
+def compiled(backend: Any = "eager") -> Any:
+    return compiled_autograd._enable(torch.compile(backend=backend))
 
 
-def test_a_compiler_that_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("SMNN_CACHE", str(tmp_path))
-    monkeypatch.setenv("CXX", "false")
-    assert "the C++ compiler failed" in str(gpu_native.build())
-    assert not list(tmp_path.rglob("*.so"))
+@pytest.mark.parametrize("kind", ["eager", "aot_eager"])
+def test_compiled_autograd(driver: Driver, kind: str) -> None:
+    """Several plans, layouts and sets of gradients in turns: no compiled graph is mistaken."""
+    c, d, u, s = (x.detach() for x in tensors(batch=(4,), T=5, V=1, Q=1, R=1))
+    views = [t.requires_grad_() for t in (c[::2], d[:1].expand(2, *d.shape[1:]), u[:2], s[:2])]
+    inputs = [tensors(), views, tensors(batch=(3,), T=4, V=1, Q=1, R=1), tensors("c"), tensors("s")]
+    for x in inputs * 2:
+        with compiled(kind):
+            found = gradients(x)
+        close(found, gradients(x, "cpu"))
 
 
-def test_who_launches_in_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("SMNN_CACHE", str(tmp_path))
-    monkeypatch.setenv("SMNN_NATIVE", "0")
-    assert "SMNN_NATIVE=0" in gpu_native.described()
-    monkeypatch.delenv("SMNN_NATIVE")
-    monkeypatch.delenv("CXX", raising=False)
-    file = gpu_native.compiled_file()
-    assert "from Python" in gpu_native.described()
-    file.parent.mkdir(parents=True)
-    file.touch()
-    assert gpu_native.described() == "launched from C++"
+def test_autograd_is_compiled(driver: Driver) -> None:
+    """Otherwise the test above would show nothing."""
+    graphs = []
+
+    def backend(graph: torch.fx.GraphModule, _: Any) -> Any:
+        graphs.append(graph)
+        return graph
+
+    x = tensors()
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t + 0, lambda t: t):
+        total = loss(x)
+    plan._plans.clear()
+    gc.collect()
+    with compiled(backend):
+        for keep in (True, False):
+            close(torch.autograd.grad(total, x, retain_graph=keep), gradients(x, "cpu"))
+    assert graphs
 
 
-class Loaded:
-    """Stands in for a compiled kernel: no `function` before it is loaded."""
-
-    metadata = SimpleNamespace(num_warps=1, shared=0)
-    function: int | None = None
-
-    def __getitem__(self, grid: tuple[int, int, int]) -> None:
-        self.function = 77
-
-
-def test_a_kernel_that_has_not_run_yet_can_be_described() -> None:
-    pytest.importorskip("triton")
-    from smnn._solver.gpu.launch import Kernel, Launch, Slot
-
-    kernel = Kernel.__new__(Kernel)
-    kernel.arguments, kernel._compiled, kernel._options = ["B", "y_ptr"], {}, {}
-    kernel.jit = SimpleNamespace(warmup=lambda *_, **__: Loaded())
-    launch = Launch(kernel, 40, 32, {"B": 40, "y_ptr": Slot("y", 3)})
-    ((function, grid, threads, shared, arguments, slots),) = gpu_native.describe([launch], 0, {})
-    assert (function, grid, threads, shared) == (77, 2, 32, 0)
-    assert (arguments, slots) == ([40, 0], [(1, PLACES["y"], 3)])
+def test_compiled_autograd_as_a_setting_of_the_compiler(driver: Driver) -> None:
+    x = tensors()
+    uncompiled = torch.compiler.disable(loss)
+    with torch._dynamo.config.patch(compiled_autograd=True):
+        step = torch.compile(lambda: uncompiled(x).backward(), backend="eager")
+        for _ in range(2):
+            for t in x:
+                t.grad = None
+            step()
+            close([t.grad for t in x], gradients(x, "cpu"))

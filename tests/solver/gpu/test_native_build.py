@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from smnn._solver.gpu.native.extension import NOT_YET, Extension
+from solver.internals import Extension, launcher
+
+pytestmark = pytest.mark.slow
 
 
-def test_never_if_switched_off(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_switched_off(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SMNN_NATIVE", "0")
     extension = Extension("some", tmp_path / "some.cpp")
     assert extension.wait() == "SMNN_NATIVE=0"
@@ -44,7 +46,7 @@ def test_without_a_compiler(extension: Extension, monkeypatch: pytest.MonkeyPatc
     assert extension.wait() == "no C++ compiler, or no headers of Python or torch"
 
 
-def test_a_compiler_that_fails(
+def test_compiler_that_fails(
     extension: Extension, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     broken = script(tmp_path, "broken", "echo 'some.cpp:1: error: no' >&2; exit 1")
@@ -53,7 +55,7 @@ def test_a_compiler_that_fails(
     assert list((tmp_path / "cache").rglob("*.so")) == []
 
 
-def test_a_compiler_that_makes_nonsense(
+def test_compiler_whose_output_cannot_be_loaded(
     extension: Extension, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     wrong = script(tmp_path, "wrong", 'for last; do :; done; echo nonsense > "$last"')
@@ -61,10 +63,10 @@ def test_a_compiler_that_makes_nonsense(
     assert str(extension.wait()).startswith("ImportError")
 
 
-def test_several_at_once_compile_once(
+def test_concurrent_builds_compile_once(
     extension: Extension, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Programs that start together share what the first of them makes."""
+    """Programs that start together share one build."""
     log = tmp_path / "log"
     lines = f'for last; do :; done; echo one >> {log}; sleep 0.2; echo made > "$last"'
     copy = script(tmp_path, "copy", lines)
@@ -94,7 +96,7 @@ def alive(pid: int) -> bool:
     return not status.exists() or status.read_text().rsplit(")", 1)[1].split()[0] != "Z"
 
 
-def test_a_program_that_ends_takes_the_compiler_along(tmp_path: Path) -> None:
+def test_compiler_ends_with_the_program(tmp_path: Path) -> None:
     note = tmp_path / "pid"
     slow = script(tmp_path, "slow", f"echo $$ > {note}.part; mv {note}.part {note}; sleep 300")
     environment = {"SMNN_CACHE": str(tmp_path / "cache"), "SMNN_NATIVE": "1", "CXX": str(slow)}
@@ -111,5 +113,14 @@ def test_a_program_that_ends_takes_the_compiler_along(tmp_path: Path) -> None:
     assert [p for p in (tmp_path / "cache").rglob("*") if p.is_dir() and "tmp" in p.name] == []
 
 
-def test_the_state_at_first() -> None:
-    assert Extension("some", Path("some.cpp")).reason == NOT_YET
+def test_description(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SMNN_CACHE", str(tmp_path))
+    monkeypatch.setenv("SMNN_NATIVE", "0")
+    assert "SMNN_NATIVE=0" in launcher.described()
+    monkeypatch.delenv("SMNN_NATIVE")
+    monkeypatch.delenv("CXX", raising=False)
+    file = launcher.compiled_file()
+    assert "from Python" in launcher.described()
+    file.parent.mkdir(parents=True)
+    file.touch()
+    assert launcher.described() == "launched from C++"

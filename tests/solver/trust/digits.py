@@ -1,4 +1,4 @@
-"""Least squares in as many digits as it takes, for problems that float64 may not solve."""
+"""Least squares in 120 digits, for problems that float64 may not solve."""
 
 from typing import Any
 

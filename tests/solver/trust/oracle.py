@@ -1,8 +1,8 @@
-"""Exact least squares for batches of small problems, and how far from it rounding may lead.
+"""Exact least squares for batches of small problems, and bounds on rounding errors.
 
-Shares no code with the package: the rows are written out from the equations of the paper, solved by
-LAPACK's QR, and refined with residuals in extended precision (Björck's method for the augmented
-system) until float64 cannot tell the answer from the exact one.
+Shares no code with the package: the rows follow the equations of the paper, are solved by LAPACK's
+QR, and refined with residuals in extended precision (Björck's method for the augmented system)
+until the solution is exact to float64.
 """
 
 import math
@@ -22,6 +22,7 @@ def rows(
     """Weighted rows `A (N, rows, T V (R+1))` and `b (N, rows)`.
 
     Arrays or tensors, with one batch axis and every axis at its full size; differentiable.
+    Governing rows come first, then initial values, then smoothness.
     """
     N, T, Q, V, m = c.shape
     T_init, m_init = u.shape[1], u.shape[3]
@@ -70,7 +71,7 @@ def rows(
 
 
 class Exact(NamedTuple):
-    """The least-squares solution of each sample, and what may be expected of float64."""
+    """The least-squares solution of each sample, and the accuracy to expect of float64."""
 
     y: np.ndarray
     """`(N, unknowns, k)` for `k` right-hand sides, rounded to float64."""

@@ -1,7 +1,7 @@
-"""Random problems over everything that `smnn.solve` takes, many of one shape at a time.
+"""Random problems with all options of `smnn.solve`, many of one shape at a time.
 
-A `Shape` says what kind of problem it is; `draw` makes one from any source of choices (Hypothesis,
-or NumPy in the long run); `Problems` are random numbers for it, with their exact solutions.
+A `Shape` describes a kind of problem; `draw` creates one from any source of choices (Hypothesis,
+or NumPy in the long run); `Problems` contains random numbers for it and their exact solutions.
 """
 
 import functools
@@ -62,7 +62,7 @@ Choose = Callable[[Sequence[Any]], Any]
 
 
 def draw(choose: Choose, samples: int, **fixed: Any) -> Shape:
-    """A shape from choices out of short lists; `fixed` overrides, with functions of the rest."""
+    """Draw a shape; `fixed` overrides attributes by values or functions of the others."""
     V = choose([1, 1, 1, 2, 2, 3])
     scheme = choose(SCHEMES)
     R = choose([0, 1, 1, 2, 2, 3, 4] if V == 1 else [0, 1, 2] if V == 2 else [0, 1])
@@ -112,12 +112,12 @@ def _weights(shape: Shape, rng: np.random.Generator, rows: tuple[int, ...]) -> A
 
 
 def on_device(case: Case, backend: str) -> Case:
-    """Where the backend computes: the `gpu` one on a CUDA device, if there is one."""
+    """Move a case to the backend's device: CUDA for `gpu`, if available."""
     return case.to("cuda") if backend == "gpu" and torch.cuda.is_available() else case
 
 
 def solve_ex(case: Case, backend: str, **extra: Any) -> tuple[Tensor, smnn.SolveInfo]:
-    """The answer, on the CPU."""
+    """Solve, and return the results on the CPU."""
     case = on_device(case, backend)
     y, info = smnn.solve_ex(*case.args, **(case.kw | extra), backend=backend)
     return y.cpu(), smnn.SolveInfo(*(None if x is None else x.cpu() for x in info))
@@ -146,7 +146,7 @@ class Problems:
         return np.asarray(torch.as_tensor(y).detach().cpu().double()).reshape(self.count, -1)
 
     def ratio(self, got: Any, expected: Any = None, columns: Sequence[int] = (0,)) -> np.ndarray:
-        """Error of each well-posed sample in units of what rounding must cause."""
+        """Error of each well-posed sample in units of the unavoidable rounding error."""
         if expected is None:
             expected = self.exact.y[..., 0]
         error = np.linalg.norm(self.exact.norms * (self.flat(got) - self.flat(expected)), axis=1)
@@ -170,7 +170,7 @@ class Problems:
         return solve_ex(self.case, backend, **extra)
 
     def at_full_size(self, **new: Any) -> Case:
-        """The same problems with nothing broadcast; some of the seven arrays replaced."""
+        """The same problems without broadcasting, with some of the seven arrays replaced."""
         arrays = dict(zip(NAMES, self.full)) | new
         tensors = {k: torch.from_numpy(x.copy()) for k, x in arrays.items()}
         args = tuple(tensors.pop(k) for k in "cdus")
@@ -180,7 +180,7 @@ class Problems:
 
 @functools.lru_cache(maxsize=8)
 def random_problems(shape: Shape) -> Problems:
-    """The same numbers for every backend."""
+    """Random problems of a shape, cached so that all backends get the same."""
     rng = np.random.default_rng(shape.seed)
 
     def lead(name: str, times: int) -> tuple[int, ...]:

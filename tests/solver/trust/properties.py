@@ -1,7 +1,7 @@
-"""What must hold for every problem. One function each, for any backend.
+"""Properties that hold for every problem and backend, one function each.
 
-A function takes `Problems` and a backend, and returns the errors of its samples in units of what
-rounding must cause (`Problems.ratio`), or whatever unit it says; `None` where it says nothing.
+A function takes `Problems` and a backend and returns the errors of the samples in units of
+unavoidable rounding errors (`Problems.ratio`) unless stated otherwise; `None` if not applicable.
 """
 
 from collections.abc import Callable
@@ -12,11 +12,8 @@ import torch
 from torch import Tensor
 
 import smnn
-from helpers import NAMES, Case
-from smnn._solver.diagnostics import SINGULAR
-from smnn._solver.gpu.backend import LARGEST_IN_A_LANE
-from smnn._solver.plan import backend_named
-from smnn._solver.problem import make_problem
+from helpers import NAMES, Case, problem_of
+from solver.internals import LARGEST_IN_A_LANE, SINGULAR, backend_named
 from solver.trust import oracle
 from solver.trust.problems import Problems, on_device, solve_ex
 
@@ -28,7 +25,7 @@ def rng_of(p: Problems) -> np.random.Generator:
 
 
 def solve(case: Any, backend: str) -> Tensor:
-    """Failed samples are NaN."""
+    """Solution; failed samples are NaN."""
     return solve_ex(case, backend)[0]
 
 
@@ -40,12 +37,12 @@ def plain(p: Problems, backend: str) -> Tensor:
 
 
 def exact_least_squares(p: Problems, backend: str) -> Errors:
-    """Dense least squares in extended precision."""
+    """Compare with dense least squares in extended precision."""
     return p.ratio(plain(p, backend))
 
 
 def float32(p: Problems, backend: str) -> Errors:
-    """The answer of float64 to the same numbers, rounded: in units of float32's rounding."""
+    """Compare with the rounded result of float64, in units of float32 rounding."""
     case = p.case.to(torch.float32)
     low, info = solve_ex(case, backend)
     high, _ = solve_ex(case.to(torch.float64), backend)
@@ -72,7 +69,7 @@ def linear(p: Problems, backend: str) -> Errors:
 
 
 def order_of_samples(p: Problems, backend: str) -> Errors:
-    """Samples do not know of each other."""
+    """Samples are independent of each other."""
     order = rng_of(p).permutation(p.count)
     full = {k: x[order] for k, x in zip(NAMES, p.full)}
     y, moved = solve(p.at_full_size(), backend), solve(p.at_full_size(**full), backend)
@@ -81,7 +78,7 @@ def order_of_samples(p: Problems, backend: str) -> Errors:
 
 
 def names_of_variables_and_equations(p: Problems, backend: str) -> Errors:
-    """A permutation of either changes the order of the answer and nothing else."""
+    """A permutation of either only permutes the solution."""
     rng = rng_of(p)
     v, q = rng.permutation(p.shape.V), rng.permutation(p.shape.Q)
     c, d, u, s, w_gov, w_init, w_smooth = p.full
@@ -100,7 +97,7 @@ def names_of_variables_and_equations(p: Problems, backend: str) -> Errors:
 
 
 def unit_of_time(p: Problems, backend: str) -> Errors:
-    """In another unit, derivatives change by its powers and nothing else does."""
+    """In another unit of time, only derivatives change, by its powers."""
     unit = float(rng_of(p).choice([0.25, 0.5, 2.0, 3.0, 60.0]))
     c, d, u, s, w_gov, w_init, w_smooth = p.full
     power = unit ** np.arange(c.shape[-1])
@@ -114,7 +111,7 @@ def unit_of_time(p: Problems, backend: str) -> Errors:
 
 
 def direction_of_time(p: Problems, backend: str) -> Errors:
-    """Backwards, odd derivatives change their sign and nothing else does."""
+    """Reversed in time, only odd derivatives change, in sign."""
     c, d, u, s, w_gov, w_init, w_smooth = p.full
     T, m = c.shape[1], c.shape[-1]
     sign = (-1.0) ** np.arange(m)
@@ -138,12 +135,12 @@ def direction_of_time(p: Problems, backend: str) -> Errors:
 
 
 def broadcasting_is_repetition(p: Problems, backend: str) -> Errors:
-    """Axes of size 1, numbers as weights and `order=`, against everything written out."""
+    """Axes of size 1, float weights and `order=` equal the same input at full size."""
     return p.ratio(plain(p, backend), solve(p.at_full_size(), backend), columns=(0, 0))
 
 
 def weight_zero_is_absent(p: Problems, backend: str) -> Errors:
-    """A further equation and a further initial time of weight zero, full of nonsense and NaN."""
+    """Another equation and initial time of weight zero, with arbitrary values and NaN."""
     rng = rng_of(p)
     c, d, u, s, w_gov, w_init, w_smooth = p.full
     noise = rng.choice([np.nan, np.inf, 1e6, -3.0], c[:, :, :1].shape)
@@ -163,7 +160,7 @@ def weight_zero_is_absent(p: Problems, backend: str) -> Errors:
 
 
 def pieces_are_the_whole(p: Problems, backend: str) -> Errors:
-    """Any cut of time that a backend can make; says nothing of backends that never cut.
+    """Any number of pieces gives the same result; `None` for backends without pieces.
 
     On a GPU also a warp for each sequence (0); larger blocks have nothing else, and in an
     interpreter it would take a program for each sample.
@@ -172,7 +169,7 @@ def pieces_are_the_whole(p: Problems, backend: str) -> Errors:
         return None
     engine = backend_named(backend)
     case = on_device(p.case, backend)
-    whole, _ = make_problem(*case.args, **case.kw)
+    whole = problem_of(case)
     if backend == "gpu" and p.shape.V * p.shape.m > LARGEST_IN_A_LANE:
         return None
     reach = 2 if p.shape.scheme == "central" else 1
@@ -188,7 +185,7 @@ def pieces_are_the_whole(p: Problems, backend: str) -> Errors:
 
 
 def many_right_hand_sides(p: Problems, backend: str) -> Errors:
-    """One factor for two right-hand sides, against a solve for each."""
+    """One factor for two right-hand sides equals two separate solves."""
     case = on_device(p.at_full_size(), backend)
     c, d, u, s = case.args
     shape = u.shape[1], u.shape[3]
@@ -201,7 +198,7 @@ def many_right_hand_sides(p: Problems, backend: str) -> Errors:
 
 
 def _gentle(p: Problems) -> tuple[Case, np.ndarray, list[Tensor]]:
-    """The case, its samples of condition below 1e5, and their seven tensors."""
+    """The case, the samples with condition below 1e5, and their seven tensors."""
     case = p.at_full_size()
     chosen = p.well_posed & (p.exact.condition < 1e5)
     keep = torch.as_tensor(chosen)
@@ -209,7 +206,7 @@ def _gentle(p: Problems) -> tuple[Case, np.ndarray, list[Tensor]]:
 
 
 def gradients(p: Problems, backend: str) -> Errors:
-    """By all seven arguments, against autograd through a dense QR.
+    """Gradients by all seven arguments, compared with autograd through a dense QR.
 
     Compared are gradient times argument, relative to the largest of them, in units of rounding
     times the square of the condition number, which the adjoint solution cannot avoid. Samples of
@@ -238,7 +235,7 @@ def gradients(p: Problems, backend: str) -> Errors:
 
 
 def forward_mode(p: Problems, backend: str) -> Errors:
-    """Derivatives along a direction in all seven arguments, against reverse mode.
+    """Directional derivatives in all seven arguments, compared with reverse mode.
 
     In the units of `gradients`, and for the same samples.
     """
@@ -263,7 +260,7 @@ def forward_mode(p: Problems, backend: str) -> Errors:
     return (error / parts.abs().sum(1).clamp(min=1e-300)).numpy() / unit
 
 
-# ---------------------------------------------------------------- telling good from bad
+# ---------------------------------------------------------------- singular problems
 
 
 def condition_is_estimated(p: Problems, backend: str) -> Errors:
@@ -276,10 +273,10 @@ def condition_is_estimated(p: Problems, backend: str) -> Errors:
 
 
 def wrongly_judged(p: Problems, backend: str) -> tuple[int, int]:
-    """How many regular samples are called singular, and how many singular ones are not.
+    """Number of regular samples reported as singular, and of singular ones not reported.
 
-    Between condition numbers 1e12 and 1e16 either answer is right. Singular ones are asked for
-    with `condition=True`; numbers that are not finite are no excuse, for the input is.
+    Between condition numbers 1e12 and 1e16 either is accepted. The status is requested with
+    `condition=True`, and "not finite" is wrong, since the input is finite.
     """
     _, info = p.solve_ex(backend, condition=True)
     status, true = info.status.flatten().numpy(), p.exact.condition
@@ -306,7 +303,7 @@ LIMITS = dict.fromkeys(PROPERTIES, 4.0) | {
     "forward_mode": 100.0,
     "condition_is_estimated": 4.0,
 }
-"""What no sample may exceed, in the unit of its property."""
+"""Upper limits for every sample, in the unit of the property."""
 
 FIXED: dict[str, dict[str, Any]] = {
     "pieces_are_the_whole": {
@@ -318,4 +315,4 @@ FIXED: dict[str, dict[str, Any]] = {
     },
     "names_of_variables_and_equations": {"per_variable": True},
 }
-"""What a property asks of its problems."""
+"""Requirements of properties on their problems."""

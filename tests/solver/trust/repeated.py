@@ -1,4 +1,4 @@
-"""Everything that is promised to repeat, once: written to a file of arrays.
+"""Compute every result that must be reproducible, and write it to a file.
 
 python repeated.py THREADS OUT.npz [cpu | gpu]
 """

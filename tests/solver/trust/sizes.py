@@ -1,6 +1,6 @@
-"""Sizes of random problems that a long run is restricted to: few unknowns and times, or many.
+"""Restrictions of random problems to few, or to many, unknowns per time.
 
-Each function gives what `trust.problems.draw` takes as `fixed`; all else is drawn as ever.
+Each function returns the argument `fixed` of `trust.problems.draw`.
 """
 
 from typing import Any
@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 LONGEST_TAYLOR = 6
-"""Unknowns per variable and time of large blocks, which then have many variables."""
+"""Most unknowns per variable and time of large blocks, so that they have many variables."""
 WORK = 1e9
-"""Cubes of unknowns per shape: the exact solution of its samples takes a few seconds."""
+"""Bound on the sum of cubed unknowns, so that exact solutions take a few seconds."""
 
 
 def few(samples: int, *, cut: bool) -> dict[str, Any]:
-    """Shapes that an interpreter of GPU kernels gets through in a second: few unknowns and times.
+    """Shapes with few unknowns and times, which an interpreter of GPU kernels can solve.
 
     With `cut`, there are times enough for several pieces.
     """
@@ -44,7 +44,7 @@ def few(samples: int, *, cut: bool) -> dict[str, Any]:
 def many(samples: int, fewest: int, most: int) -> dict[str, Any]:
     """Shapes of `fewest` to `most` unknowns per time, any number of them, and up to six times.
 
-    The larger, the fewer samples, so that the exact solution stays affordable.
+    Larger shapes have fewer samples, so that exact solutions are affordable.
     """
 
     def orders(x: dict[str, Any]) -> int:
@@ -60,7 +60,7 @@ def many(samples: int, fewest: int, most: int) -> dict[str, Any]:
         return _pick(x, 2, range(-(-fewest // m), most // m + 1))
 
     def highest(x: dict[str, Any]) -> int:
-        """Now and then one below the highest that there is."""
+        """Sometimes one below the highest order."""
         return max(0, orders(x) - 1 - _pick(x, 3, (0, 0, 0, 1)))
 
     def batch(x: dict[str, Any]) -> tuple[int, ...]:
@@ -85,5 +85,5 @@ def many(samples: int, fewest: int, most: int) -> dict[str, Any]:
 
 
 def _pick(x: dict[str, Any], what: int, options: Any) -> Any:
-    """The same for the same shape and the same question."""
+    """Choose an option, depending only on the shape's seed and a number."""
     return options[int(np.random.default_rng([x["seed"], what]).integers(len(options)))]

@@ -1,4 +1,4 @@
-"""Near-singular samples are named with an estimate of their condition, not returned as noise."""
+"""Near-singular samples are reported with an estimate of their condition number."""
 
 import numpy as np
 import pytest
@@ -6,18 +6,18 @@ import torch
 from torch import Tensor
 
 import smnn
-from helpers import SCHEMES, option, random_problem, relative
+from helpers import SCHEMES, option, random_problem, relative, rows_of
 from solver.trust.oracle import EPS
 
 F64 = {"dtype": torch.float64}
 
 
-def forgotten_start(
+def missing_start(
     T: int, s: float, order: int, rate: float = 1.0, device: str = "cpu"
 ) -> tuple[tuple[Tensor, ...], dict[str, object]]:
     """`y' + a y = a sin t + cos t` without an initial value: `sin t + C exp(-a t)` for any `C`.
 
-    What is open dies out, so the last times are certain and every pivot is fine.
+    The undetermined part decays, so the last times are determined and no pivot is small.
     """
     t = s * torch.arange(T, **F64)
     c = torch.tensor([rate, 1.0], **F64).view(1, 1, 1, 2)
@@ -26,9 +26,9 @@ def forgotten_start(
     return tuple(x.to(device) for x in args), {"order": order}
 
 
-def test_a_forgotten_initial_value_is_found(fast_backend: str, device: str) -> None:
+def test_missing_initial_value_is_detected(fast_backend: str, device: str) -> None:
     """Every pivot is above 1e-5 of its column, and yet backends differed by a factor of 300."""
-    args, kw = forgotten_start(8000, 0.01, 7, 0.5, device)
+    args, kw = missing_start(8000, 0.01, 7, 0.5, device)
     _, info = smnn.solve_ex(*args, **kw, backend=fast_backend)
     assert float(info.rcond) > 1e-5
     with pytest.raises(smnn.SolveError, match=r"condition number at least [1-9]e\+1[5-9]") as error:
@@ -41,9 +41,9 @@ def test_a_forgotten_initial_value_is_found(fast_backend: str, device: str) -> N
     assert y.isnan().all()
 
 
-def test_it_is_found_again_in_the_second_call(fast_backend: str, device: str) -> None:
-    """Whatever the solver remembers of the first."""
-    (c, d, u, s), _ = forgotten_start(4000, 0.01, 7, 0.5, device)
+def test_missing_initial_value_is_detected_on_every_call(fast_backend: str, device: str) -> None:
+    """Also with a cached plan."""
+    (c, d, u, s), _ = missing_start(4000, 0.01, 7, 0.5, device)
     c = torch.nn.functional.pad(c, (0, 6))
     for _ in range(3):
         with pytest.raises(smnn.SolveError, match="condition number at least"):
@@ -56,8 +56,8 @@ def test_it_is_found_again_in_the_second_call(fast_backend: str, device: str) ->
 
 
 @pytest.mark.parametrize("how", ["weight zero", "weights of zeros", "in a batch", "factorize"])
-def test_however_it_was_forgotten(how: str, fast_backend: str, device: str) -> None:
-    (c, d, _, s), kw = forgotten_start(4000, 0.01, 7, 0.5, device)
+def test_every_kind_of_missing_initial_value(how: str, fast_backend: str, device: str) -> None:
+    (c, d, _, s), kw = missing_start(4000, 0.01, 7, 0.5, device)
     u = c.new_zeros(1, 1, 1)
     if how == "weight zero":
         with pytest.raises(smnn.SolveError, match="condition number at least"):
@@ -81,7 +81,7 @@ def test_however_it_was_forgotten(how: str, fast_backend: str, device: str) -> N
 
 def test_without_a_start_but_well_conditioned(fast_backend: str, device: str) -> None:
     """At low order the smoothness rows choose one solution, and `solve` returns it."""
-    args, _ = forgotten_start(200, 0.1, 2, 0.5, device)
+    args, _ = missing_start(200, 0.1, 2, 0.5, device)
     y = smnn.solve(*args, order=2, backend=fast_backend)
     expected = smnn.solve(*(x.cpu() for x in args), order=2, backend="torch")
     assert relative(y, expected) < 1e-8
@@ -89,7 +89,7 @@ def test_without_a_start_but_well_conditioned(fast_backend: str, device: str) ->
 
 @pytest.mark.parametrize("scale", 10.0 ** -np.arange(0, 15, 2))
 def test_estimate_and_error_grow_together(scale: float, fast_backend: str, device: str) -> None:
-    """An equation whose size fades: the estimate follows, and bounds the error."""
+    """For an equation of decreasing size, the estimate follows the condition number."""
     case = random_problem(3, T=6, V=2, Q=2, R=1, T_init=1, R_init=0, batch=(2,), device=device)
     c, w = case.args[0], torch.ones(1, 1, 2, **F64, device=device)
     c = c.clone()
@@ -97,11 +97,7 @@ def test_estimate_and_error_grow_together(scale: float, fast_backend: str, devic
     w_smooth = 1e-4 * scale
     args = (c, *case.args[1:])
     y, info = smnn.solve_ex(*args, w_smooth=w_smooth, w_gov=w, backend=fast_backend, condition=True)
-    from helpers import expand, oracle_rows
-
-    _, full = expand(*args, w_gov=w, w_smooth=w_smooth)
-    for i in range(2):
-        A, _ = oracle_rows(*(x[i] for x in full), "smnn")
+    for i, A in enumerate(rows_of(*args, w_gov=w, w_smooth=w_smooth)[2]):
         values = np.linalg.svd(A / np.linalg.norm(A, axis=0), compute_uv=False)
         true = values[0] / values[-1]
         if true < 1e13:
@@ -112,11 +108,14 @@ def test_estimate_and_error_grow_together(scale: float, fast_backend: str, devic
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_not_asked_for_it_is_absent(scheme: str, backend: str, device: str) -> None:
+def test_condition_is_optional(scheme: str, backend: str, device: str) -> None:
     case = random_problem(1, batch=(2, 3), scheme=scheme, device=device)
     assert smnn.solve_ex(*case.args, **case.kw, backend=backend)[1].condition is None
     _, info = smnn.solve_ex(*case.args, **case.kw, backend=backend, condition=True)
     assert info.condition.shape == (2, 3)
+    again = {"backend": backend, "condition": True, "keep_factor": False}
+    _, other = smnn.solve_ex(*case.args, **case.kw, **again)
+    assert relative(other.condition, info.condition) < 1e-9
     c, _, u, s = case.args
     kept = smnn.factorize(c, s, init_shape=(1, 1), **case.kw, backend=backend)
     assert relative(kept.condition(), info.condition) < 1e-9
@@ -135,7 +134,7 @@ def test_samples_that_are_not_finite_or_empty(backend: str, device: str) -> None
 
 
 def test_no_rows_at_all(backend: str, device: str) -> None:
-    """One time, no equation, no initial value: nothing to divide by, and a word for it."""
+    """One time without equations and initial values."""
     c = torch.zeros(2, 1, 0, 1, 3, **F64, device=device)
     args = c, c.new_zeros(2, 1, 0), c.new_zeros(2, 0, 1, 1), c.new_zeros(2, 0)
     y, info = smnn.solve_ex(*args, n_steps=1, backend=backend, condition=True)
@@ -146,7 +145,7 @@ def test_no_rows_at_all(backend: str, device: str) -> None:
 
 
 def test_singular_is_not_called_overflow(backend: str, device: str) -> None:
-    """Inverse iteration with pivots of pure rounding ended in NaN, and that in the wrong reason."""
+    """Inverse iteration with pivots of rounding errors once gave NaN and the wrong reason."""
     for seed in range(8):
         case = random_problem(
             seed, T=1, V=2, Q=2, R=4, T_init=1, R_init=1, batch=(3,), weights="tensor",
@@ -190,8 +189,8 @@ def test_estimate_bounds_what_rounding_does(name: str, fast_backend: str, device
 
 
 @pytest.mark.parametrize("weight", [0.0, "a tensor without axes", "one row", "every row"])
-def test_absent_rows_may_hold_anything(weight: object, backend: str, device: str) -> None:
-    """Also where there is one such row in all, or the weight is a number."""
+def test_rows_of_weight_zero_may_hold_anything(weight: object, backend: str, device: str) -> None:
+    """Also for a single row, or a float weight."""
     case = random_problem(1, T=3, V=1, Q=2, R=1, T_init=0, batch=(1,), device=device)
     c, d, _, s = case.args
     u = c.new_full((1, 1, 1, 1), torch.nan)

@@ -1,4 +1,4 @@
-"""Extreme but valid input, against least squares in 120 digits or a closed form."""
+"""Extreme but valid input, compared with least squares in 120 digits or a closed form."""
 
 import functools
 import os
@@ -15,14 +15,13 @@ from solver.trust import digits, oracle
 from solver.trust.problems import Shape, random_problems, solve_ex
 
 FEW = 25
-"""Times of a sequence that 120 digits solve in a second."""
+"""Number of times that can be solved in 120 digits within a second."""
 needs_gpu = pytest.mark.skipif(
     not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1",
     reason="needs a CUDA device; test_gpu_interpreted.py runs some in the interpreter",
 )
 on_every_backend = pytest.mark.parametrize(
-    "solver",
-    ["reference", "torch", "cpu", pytest.param("gpu", marks=[pytest.mark.gpu, needs_gpu])],
+    "solver", ["reference", "torch", "cpu", pytest.param("gpu", marks=[pytest.mark.gpu, needs_gpu])]
 )
 
 
@@ -102,7 +101,7 @@ def test_against_120_digits(name: str, solver: str) -> None:
 
 
 @on_every_backend
-def test_where_float64_ends(solver: str) -> None:
+def test_limit_of_float64(solver: str) -> None:
     """Nine decades of steps and one order more at a time: an error in proportion to the condition,
     until there is no answer and this is said."""
     rng = np.random.default_rng(4)
@@ -141,8 +140,7 @@ def test_64_unknowns_per_time(V: int, R: int, scheme: str) -> None:
 # ---------------------------------------------------------------- a million times
 
 on_fast_backends = pytest.mark.parametrize(
-    "where",
-    ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, needs_gpu])],
+    "where", ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, needs_gpu])]
 )
 
 

@@ -51,7 +51,7 @@ def test_against_reverse_mode(scheme: str, backend: str, device: str) -> None:
 @pytest.mark.parametrize("wanted", [False, True], ids=["plain", "requires grad"])
 @pytest.mark.parametrize("keep_factor", [False, True])
 def test_dual_numbers(wanted: bool, keep_factor: bool, backend: str, device: str) -> None:
-    """The tangent was lost without a word where no gradient was wanted."""
+    """The tangent was once lost silently where no gradient was required."""
     tensors, directions = setting("smnn", device)
 
     def f(*x: Tensor) -> Tensor:
@@ -69,8 +69,8 @@ def test_dual_numbers(wanted: bool, keep_factor: bool, backend: str, device: str
         assert relative(tangent.detach(), expected) < 1e-11
 
 
-def test_one_dual_argument_and_numbers_as_weights(backend: str, device: str) -> None:
-    """The short way of calls that are like an earlier one must not be taken."""
+def test_one_dual_argument(backend: str, device: str) -> None:
+    """Cached plans must not be used for dual tensors."""
     (c, d, u, s, *_), (dc, *_) = setting("smnn", device)
     leaf = c.clone().requires_grad_()
     y = smnn.solve(leaf, d, u, s, backend=backend)
@@ -100,7 +100,7 @@ def test_gradcheck(scheme: str, fast_backend: str, device: str) -> None:
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_jacobian_and_hessian(scheme: str, fast_backend: str, device: str) -> None:
-    """Forward, reverse, and each inside the other."""
+    """Forward mode, reverse mode, and their combinations."""
     tensors, _ = setting(scheme, device, T=3, V=1, Q=1)
 
     def f(c: Tensor, s: Tensor) -> Tensor:
@@ -115,16 +115,13 @@ def test_jacobian_and_hessian(scheme: str, fast_backend: str, device: str) -> No
     for ours, theirs in zip(func.jacfwd(f, both)(*at), func.jacrev(f, both)(*at)):
         assert relative(ours, theirs) < 1e-10
     expected = func.jacrev(func.jacrev(loss, both), both)(*at)
-    for found in (
-        func.hessian(loss, both)(*at),
-        func.jacrev(func.jacfwd(loss, both), both)(*at),
-    ):
+    for found in (func.hessian(loss, both)(*at), func.jacrev(func.jacfwd(loss, both), both)(*at)):
         for ours, theirs in zip(found, expected):
             assert all(relative(a, b) < 1e-9 for a, b in zip(ours, theirs))
 
 
 def test_forward_mode_inside_forward_mode_is_refused(fast_backend: str, device: str) -> None:
-    """PyTorch loses the second tangent in it; a message is better than half a derivative."""
+    """PyTorch loses the second tangent, so this is an error."""
     (c, d, u, s, *_), _ = setting("smnn", device)
 
     def loss(c: Tensor) -> Tensor:
@@ -134,7 +131,7 @@ def test_forward_mode_inside_forward_mode_is_refused(fast_backend: str, device: 
         torch.func.jacfwd(torch.func.jacfwd(loss))(c)
 
 
-def test_a_kept_factor(fast_backend: str, device: str) -> None:
+def test_jvp_through_a_factorization(fast_backend: str, device: str) -> None:
     (c, d, u, s, *_), (dc, dd, du, ds, *_) = setting("smnn", device)
 
     def through(c: Tensor, d: Tensor, u: Tensor, s: Tensor) -> Tensor:
@@ -171,7 +168,7 @@ def test_float32_condition_and_failed_samples(fast_backend: str, device: str) ->
 
 
 def test_without_initial_values(fast_backend: str, device: str) -> None:
-    """Where `solve` looks at the condition on its own."""
+    """Where `solve` estimates the condition number itself."""
     (c, d, u, s, *_), (dc, *_) = setting("smnn", device, Q=6)
     none = u[:, :0]
 

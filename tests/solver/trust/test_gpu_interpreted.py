@@ -1,16 +1,12 @@
-"""Random problems for the GPU kernels without a GPU: thousands, of small shapes.
+"""Thousands of small random problems for the GPU kernels, without a GPU.
 
-Triton's interpreter takes about 20 microseconds for an operation on a vector, however long it is.
-So the shapes are small and a program has more lanes than on a device, where a warp has 32; how
-programs number their lanes is a part of what is tried, because pieces need several of them. Where
-a warp works on one sequence, a sample is a program of its own: of those there are a dozen, and a
-few more of those that share one, and a single one of those whose blocks need tiles.
+Triton's interpreter takes about 20 microseconds per vector operation, whatever its length. So the
+shapes are small, and a program has more lanes than the 32 of a warp on a device. Where a warp (or
+more) works on one sequence, each sample is a program of its own, so there are only a few.
 
-What the compiler makes of the kernels runs on an emulated device, a warp at a time: some problems
-of each kind, and those of odd-even reduction.
+Compiled kernels run on an emulated device, with some problems of each kind.
 """
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -19,8 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from solver.internals import TRITON
 from solver.trust.properties import PROPERTIES
 
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not TRITON, reason="Triton is not installed"),
+]
 ROOT = Path(__file__).resolve().parents[3]
 IN_PIECES = (
     "exact_least_squares", "direction_of_time", "weight_zero_is_absent", "many_right_hand_sides",
@@ -49,10 +50,9 @@ RUNS: dict[str, tuple[int, list[str], list[str], set[str]]] = {
         12, list(BY_TEAMS), [*SMALL, "3", "--emulated", "--reduced"], {"reduced"}
     ),
 }  # fmt: skip
-"""Fewest problems, properties, options, ways."""
+"""Minimum number of problems, properties, options, expected kernels."""
 
 
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 @pytest.mark.parametrize("name", RUNS)
 def test_random_problems(name: str, tmp_path: Path) -> None:
     fewest, properties, options, ways = RUNS[name]
@@ -81,11 +81,10 @@ def test_random_problems(name: str, tmp_path: Path) -> None:
         assert len(seen["T"]) > 3
 
 
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 def test_extremes() -> None:
-    """Those that take seconds; a device runs all of them."""
+    """The fastest ones; a device runs all of them."""
     chosen = [
-        f"tests/trust/test_extremes.py::test_against_120_digits[{name}-gpu]"
+        f"tests/solver/trust/test_extremes.py::test_against_120_digits[{name}-gpu]"
         for name in (
             "steps from 1e-6 to 1e3, oscillator, R = 2, smnn",
             "no equation at a third of the times",

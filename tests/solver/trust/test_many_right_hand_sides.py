@@ -1,4 +1,4 @@
-"""One factor and axes in front of its batch that number right-hand sides."""
+"""Many right-hand sides for one factor, in leading axes before the batch."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ def factor(case: Case, backend: str) -> smnn.Factorization:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_each_is_solved(scheme: str, backend: str, device: str) -> None:
+def test_each_right_hand_side_is_solved(scheme: str, backend: str, device: str) -> None:
     case, d, u = setting(device, scheme=scheme)
     y = factor(case, backend).solve(d, u)
     assert y.shape == (5, 3, 6, 2, 3)
@@ -47,7 +47,7 @@ def test_axes_broadcast(fast_backend: str, device: str) -> None:
     assert kept.solve(d[:0], u[:0]).shape == (0, 3, 6, 2, 3)
 
 
-def test_a_factor_without_batch(fast_backend: str, device: str) -> None:
+def test_factor_without_batch(fast_backend: str, device: str) -> None:
     case = random_problem(2, R_init=1, device=device)
     d = torch.stack([case.args[1], 2 * case.args[1]])
     y = factor(case, fast_backend).solve(d, case.args[2])
@@ -82,7 +82,9 @@ def test_float32(fast_backend: str, device: str) -> None:
         ((5, 3, 6, 2), (5, 3, 1, 2, 1), r"u: got shape \(3, 1, 2, 1\); expected \(3, 1, 2, 2\)"),
     ],
 )
-def test_what_does_not_fit(d: tuple[int, ...], u: tuple[int, ...], message: str) -> None:
+def test_right_hand_sides_of_the_wrong_shape(
+    d: tuple[int, ...], u: tuple[int, ...], message: str
+) -> None:
     case, _, _ = setting("cpu")
     like = {"dtype": torch.float64}
     with pytest.raises(smnn.ShapeError, match=f"^{message}"):
@@ -90,7 +92,7 @@ def test_what_does_not_fit(d: tuple[int, ...], u: tuple[int, ...], message: str)
 
 
 def test_inside_compile(fast_backend: str, device: str) -> None:
-    """Made outside or inside, with gradients; `normal_residual` once broke the graph."""
+    """The factor is created outside or inside, with gradients."""
     torch.compiler.reset()
     case, d, u = setting(device)
     d, u = d[:2], u[:2]

@@ -1,4 +1,4 @@
-"""The figures on the page on guarantees are those of the JSON records."""
+"""The numbers in docs/guarantees.md are those of the JSON records."""
 
 import json
 import sys

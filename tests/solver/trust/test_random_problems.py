@@ -1,28 +1,37 @@
-"""Thousands of random problems over the whole surface of the solver, for every backend.
+"""Thousands of random problems with all options of the solver, for every backend.
 
-Hypothesis draws the shape and the options; the numbers of all samples of one shape are solved in
-one call. A sample counts as one problem for each backend. Every problem is compared with exact
-least squares and judged regular or singular, and shows one further property. The same functions run
-on many more problems in `tools/long_run.py`.
+Hypothesis draws shapes and options; all samples of a shape are solved in one call, and each counts
+as one problem. Every problem is compared with exact least squares and classified as regular or
+singular, and one further property is checked. `tools/long_run.py` runs the same functions on many
+more problems.
 """
 
 from collections import Counter
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from solver.trust.oracle import WIDE, least_squares, rows
 from solver.trust.problems import Shape, draw, random_problems
 from solver.trust.properties import FIXED, LIMITS, PROPERTIES, exact_least_squares, wrongly_judged
 
-BACKENDS = ("reference", "torch", "cpu")
+ON_THE_CPU = ("reference", "torch", "cpu")
+on_a_gpu = pytest.param(
+    ("gpu",),
+    id="gpu",
+    marks=[
+        pytest.mark.gpu,
+        pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    ],
+)
 EXAMPLES, SAMPLES = 20, 16
 FEWEST = 2000
-"""Problems for each backend, over all properties."""
-
-tried: Counter[str] = Counter()
+"""Minimum number of problems over all properties."""
 
 
 @st.composite
@@ -33,13 +42,16 @@ def shapes(draw_from: Any, name: str) -> Shape:
     return draw(choose, SAMPLES, **FIXED.get(name, {}))
 
 
+@pytest.mark.parametrize("backends", [pytest.param(ON_THE_CPU, id="cpu"), on_a_gpu])
 @pytest.mark.parametrize("name", PROPERTIES)
-def test_property(name: str) -> None:
+def test_property(name: str, backends: tuple[str, ...]) -> None:
+    tried: Counter[str] = Counter()
+
     @settings(max_examples=EXAMPLES)
     @given(shapes(name))
     def holds(shape: Shape) -> None:
         problems = random_problems(shape)
-        for backend in BACKENDS:
+        for backend in backends:
             assert wrongly_judged(problems, backend) == (0, 0), backend
             assert exact_least_squares(problems, backend).max(initial=0) < 4, backend
             errors = PROPERTIES[name](problems, backend)
@@ -51,23 +63,15 @@ def test_property(name: str) -> None:
     assert tried[name] >= FEWEST / len(PROPERTIES)
 
 
-def test_the_oracle_itself() -> None:
+def test_oracle_against_rational_arithmetic() -> None:
     """Against rational arithmetic, where nothing is rounded."""
-    from fractions import Fraction
-
-    import torch
-
     shape = Shape(
         seed=3, batch=(2,), T=3, V=1, Q=1, R=2, order=None, T_init=1, m_init=2, scheme="central",
         weights="tensor", per_variable=False, constant="", shared="", step=0.01, spread=3.0,
     )  # fmt: skip
     problems = random_problems(shape)
-    from solver.trust.oracle import WIDE, rows
-
     A, b = rows(*(x.astype(WIDE) for x in problems.full), shape.scheme)
     A, b = A.astype(float), b.astype(float)  # rounded once more: the same numbers for both
-    from solver.trust.oracle import least_squares
-
     found = least_squares(A.astype(WIDE), b.astype(WIDE)[..., None]).y[..., 0]
     for i in range(2):
         rational = [[Fraction(x) for x in row] for row in A[i].tolist()]
@@ -85,4 +89,3 @@ def test_the_oracle_itself() -> None:
                     normal[k] = [x - factor * y for x, y in zip(normal[k], normal[j])]
         exact = np.array([float(normal[j][n] / normal[j][j]) for j in range(n)])
         np.testing.assert_allclose(found[i], exact, rtol=1e-15)
-    del torch

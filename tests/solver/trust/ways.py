@@ -1,14 +1,10 @@
-"""How the GPU backend spreads a problem over a device: which way it took, and ways to force one."""
+"""Which GPU kernels solve a problem, and how to force the choice."""
 
 from typing import Any
 
-import smnn._solver.gpu.strategy as plans
-from helpers import Case
-from smnn._solver.cpu.backend import CpuBackend
-from smnn._solver.gpu import backend as gpu
-from smnn._solver.gpu.emit import interpreted
-from smnn._solver.plan import backend_named
-from smnn._solver.problem import make_problem
+from helpers import Case, problem_of
+from solver.internals import CpuBackend, backend_named, gpu, interpreted
+from solver.internals import strategy as plans
 
 WORDS = {
     "lane": "a lane for each sequence",
@@ -22,14 +18,16 @@ WORDS = {
     "large, panels": "panels of rows that lie in memory",
     "reduced": "odd-even reduction",
 }
-"""Ways in the words of a table; one that is not here is called by its own name."""
+"""Descriptions for tables; other kinds are listed by name."""
+RECORDED = {"bidirectional": "twin"}
+"""Names of attributes in the records of benchmarks/results, where they differ."""
 INTERPRETED, EMULATED = ", interpreted", ", emulated"
-"""Added to the way of a problem whose kernels ran without a GPU, as source or compiled."""
+"""Suffixes for kernels that ran without a GPU, as source or compiled."""
 
 
 def way_of(case: Case) -> str:
-    """The kernels that solve this problem, in the words of the plan's first level."""
-    problem, _ = make_problem(*case.args, **case.kw)
+    """Kind of the kernels that solve this problem, from the first level of the plan."""
+    problem = problem_of(case)
     pieces = backend_named("gpu").pieces_of(problem)
     B, T, V, m = problem.y_shape
     way = "reduced"
@@ -39,16 +37,17 @@ def way_of(case: Case) -> str:
 
 
 def named(level: plans.Level) -> str:
-    """Whatever a level says of itself with yes or no; and the lanes that share a sequence."""
-    told = sorted(name for name in dir(level) if getattr(level, name) is True)
+    """True attributes of a level, and the number of lanes per sequence."""
+    names = (RECORDED.get(name, name) for name in dir(level) if getattr(level, name) is True)
+    kinds = sorted(names)
     if level.team and not level.large:
-        told.append(f"team of {level.team}")
-    who = ", ".join(told) or "lane"
+        kinds.append(f"team of {level.team}")
+    who = ", ".join(kinds) or "lane"
     return f"{who}, pieces" if level.P > 1 else who
 
 
 def in_words(ways: Any) -> dict[str, str]:
-    """Texts for the names of these ways, the known ones first."""
+    """Descriptions by name, the known ones first."""
     words = dict(WORDS)
     for how in (INTERPRETED, EMULATED):
         words |= {key + how: text + how for key, text in WORDS.items()}
@@ -61,10 +60,10 @@ _emulated: list[Any] = []
 
 
 def emulate() -> dict[str, int]:
-    """The GPU backend's compiled kernels run on an emulated device from here on.
+    """Run the GPU backend's compiled kernels on an emulated device from now on.
 
     Returns:
-        Where they depend on an order that a device need not keep, which is to stay empty.
+        Race conditions by description, which should remain empty.
     """
     from solver.gpu.emulated.driver import driven
 
@@ -75,9 +74,9 @@ def emulate() -> dict[str, int]:
 
 
 def widen(lanes: int) -> None:
-    """So many samples in a program of the GPU kernels, where an interpreter runs them.
+    """Set the number of lanes per program of the GPU kernels in the interpreter.
 
-    What is computed is the same; vectors are longer, and the interpreter is paid by the vector.
+    Results are the same; the time of the interpreter is proportional to the number of vectors.
     """
     if not interpreted():
         raise SystemExit("--lanes is for Triton's interpreter: set TRITON_INTERPRET=1")
@@ -85,7 +84,7 @@ def widen(lanes: int) -> None:
 
 
 def cut_everything() -> None:
-    """Every call of a backend that can cut time cuts it into the shortest pieces there can be."""
+    """Cut time into the shortest possible pieces in every call."""
 
     def shortest(self: Any, B: int, T: int, n: int, reach: int) -> int:
         return max(1, T // (reach + 1))
@@ -96,21 +95,21 @@ def cut_everything() -> None:
 
 
 def never_cut() -> None:
-    """Every call of the GPU backend leaves a sequence whole, and to as few lanes as can hold it."""
+    """Never cut sequences, and use as few lanes as possible for each."""
     gpu.GpuBackend.pieces = (  # type: ignore[method-assign]
         lambda self, B, T, n, reach: int(n <= gpu.LARGEST_IN_A_LANE)
     )
 
 
 def always_reduce() -> None:
-    """Every call of the GPU backend goes by odd-even reduction, however small the problem."""
+    """Use odd-even reduction in every call of the GPU backend."""
     gpu.GpuBackend.pieces = lambda *_: gpu.REDUCED  # type: ignore[method-assign]
 
 
 def always_teams(*, share: bool) -> None:
-    """Every call of the GPU backend gives several lanes to each sequence, however few its unknowns.
+    """Use several lanes for each sequence in every call of the GPU backend.
 
-    Those of a warp, or with `share` as few as there can be, so that several share one.
+    A whole warp, or with `share` as few lanes as possible, so that sequences share a warp.
     """
     gpu.GpuBackend.pieces = lambda *_: 0  # type: ignore[method-assign]
     plans.WARPS_FOR_TEAMS = 1 if share else 2**62

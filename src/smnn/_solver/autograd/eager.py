@@ -2,7 +2,7 @@
 
 A registered operator costs some 100 microseconds per call, more than many solves. So without
 `torch.compile`, `torch.func` or a dispatch mode, this function is used instead of the operators of
-`ops.py`. A backward pass that must itself be differentiable goes through the operators.
+`ops.py`. A backward pass that must itself be differentiable uses the operators.
 
 With `keep_factor=False` only the inputs are saved. The factor, which takes most of the memory, is
 computed again in the backward pass, for a part of the batch at a time.
@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 
 from smnn._solver.autograd import ops
-from smnn._solver.diagnostics import Diagnostics, final_status
+from smnn._solver.diagnostics import OK, Diagnostics, final_status
 from smnn._solver.plan import ORDINARY, Plan, Solved
 from smnn._solver.tracing import in_forward_mode, transforms_active
 
 PART = 64 * 2**20
-"""With `keep_factor=False`: bytes of factor that are held at a time, or half of those of the
+"""With `keep_factor=False`: bytes of factor in memory at a time, or half of those of the
 solution if that is more; but the factors of at least as many samples as keep the device busy, or of
 a quarter of the batch."""
 
@@ -79,6 +79,7 @@ class _Solve(torch.autograd.Function):
         )
         ctx.save_for_backward(*tensors, *((y, factor) if keep_factor else ()))
         ctx.plan = plan
+        ctx.failed = None if diagnostics.fine else diagnostics.tensors()[0] != OK
         ctx.set_materialize_grads(False)
         out += factor, diagnostics
         return y
@@ -101,6 +102,8 @@ class _Solve(torch.autograd.Function):
             grads = plan.gradients(tensors, kept[0], kept[1], gy, wanted)
         else:
             grads = _gradients_in_parts(plan, tensors, gy, wanted)
+        if ctx.failed is not None:
+            grads = [None if g is None else ops.without(ctx.failed, g) for g in grads]
         return (
             None, None, None, None,
             *[None if g is None else _summed(g, x, plan.batch) for g, x in zip(grads, tensors)],
@@ -158,7 +161,7 @@ def _differentiable(
 
 
 def part_size(plan: Plan) -> int:
-    """Number of samples whose factors are held at a time."""
+    """Number of samples whose factors are in memory at a time."""
     problem, backend = plan.problem, plan.backend
     B = problem.y_shape[0]
     size, limit = B, max(PART, 4 * math.prod(problem.y_shape))
@@ -186,7 +189,6 @@ def _parts(plan: Plan, tensors: Sequence[Tensor]) -> Iterator[tuple[slice, Plan,
 
 
 def _solve_in_parts(plan: Plan, tensors: Sequence[Tensor], check: bool) -> Solved:
-    """As `plan.solve`, but without a factor."""
     whole: Tensor | None = None
     every = []
     for part, own, views in _parts(plan, tensors):
@@ -201,7 +203,7 @@ def _solve_in_parts(plan: Plan, tensors: Sequence[Tensor], check: bool) -> Solve
             whole = y.new_empty(plan.problem.y_shape)
         whole[part] = y
         every.append(diagnostics.tensors())
-        del y, factor  # before the next part asks for memory
+        del y, factor  # free memory before the next part
     assert whole is not None
     status, rcond, weakest = (torch.cat(x) for x in zip(*every))
     return Solved(whole, whole.new_empty(0), Diagnostics(status, rcond, weakest))
@@ -220,7 +222,7 @@ def _gradients_in_parts(
             grads = [y.new_empty(x.shape) if w else None for x, w in like]
         into = [None if g is None else g[part] for g in grads]
         found = own.gradients(views, y, factor, gy[part], wanted, into)
-        del y, factor  # before the next part asks for memory
+        del y, factor  # free memory before the next part
         for here, g in zip(into, found):
             if here is not None and g is not None and g is not here:
                 here.copy_(g.reshape(here.shape))

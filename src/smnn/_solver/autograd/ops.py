@@ -28,20 +28,9 @@ Seven = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 
 @torch.library.custom_op("smnn::solve", mutates_args=())
 def solve_op(
-    c: Tensor,
-    d: Tensor,
-    u: Tensor,
-    s: Tensor,
-    w_gov: Tensor,
-    w_init: Tensor,
-    w_smooth: Tensor,
-    scheme: str,
-    backend: str,
-    pieces: int,
-    size: int,
-    check: bool,
-    batch: Sequence[int],
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    c: Tensor, d: Tensor, u: Tensor, s: Tensor, w_gov: Tensor, w_init: Tensor, w_smooth: Tensor,
+    scheme: str, backend: str, pieces: int, size: int, check: bool, batch: Sequence[int],
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """`y`, the factor, `status`, `rcond` and `weakest` per sample.
 
     `size` is the length of the factor, 0 if it is not to be kept. It is an argument, though it
@@ -69,17 +58,9 @@ def _(c, d, u, s, w_gov, w_init, w_smooth, scheme, backend, pieces, size, check,
 
 @torch.library.custom_op("smnn::adjoint", mutates_args=())
 def adjoint_op(
-    g: Tensor,
-    factor: Tensor,
-    c: Tensor,
-    s: Tensor,
-    w_gov: Tensor,
-    w_init: Tensor,
-    w_smooth: Tensor,
-    scheme: str,
-    backend: str,
-    pieces: int,
-) -> Tensor:
+    g: Tensor, factor: Tensor, c: Tensor, s: Tensor, w_gov: Tensor, w_init: Tensor,
+    w_smooth: Tensor, scheme: str, backend: str, pieces: int,
+) -> Tensor:  # fmt: skip
     """Solve `M x = g`. An empty factor is computed again."""
     problem = _homogeneous(c, s, w_gov, w_init, w_smooth, scheme)
     plan = backend_named(backend).plan(problem, pieces)
@@ -95,20 +76,10 @@ def _(g, factor, c, s, w_gov, w_init, w_smooth, scheme, backend, pieces):  # typ
 
 @torch.library.custom_op("smnn::row_gradients", mutates_args=())
 def row_gradients_op(
-    lam: Tensor,
-    y: Tensor,
-    c: Tensor,
-    d: Tensor,
-    u: Tensor,
-    s: Tensor,
-    w_gov: Tensor,
-    w_init: Tensor,
-    w_smooth: Tensor,
-    scheme: str,
-    backend: str,
-    wanted: Sequence[bool],
-) -> Seven:
-    """`-dJ` by `c, d, u, s` and the weights; empty where not wanted."""
+    lam: Tensor, y: Tensor, c: Tensor, d: Tensor, u: Tensor, s: Tensor, w_gov: Tensor,
+    w_init: Tensor, w_smooth: Tensor, scheme: str, backend: str, wanted: Sequence[bool],
+) -> Seven:  # fmt: skip
+    """`-dJ` by `c, d, u, s` and the weights; empty where not requested."""
     problem = Problem(c, d, u, s, w_gov, w_init, w_smooth, scheme)
     out = backend_named(backend).row_gradients(problem, lam, y, list(wanted))
     # Outputs must not share memory, not even empty ones.
@@ -146,14 +117,9 @@ def _save_solve(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -
 
 
 def differentiable_backward(
-    gy: Tensor,
-    y: Tensor,
-    factor: Tensor,
-    problem: Problem,
-    backend: str,
-    pieces: int,
+    gy: Tensor, y: Tensor, factor: Tensor, problem: Problem, backend: str, pieces: int,
     wanted: list[bool],
-) -> Seven:
+) -> Seven:  # fmt: skip
     """Gradients by every tensor of the problem, through operators that have derivatives."""
     c, _, _, s, w_gov, w_init, w_smooth, scheme = problem
     lam = adjoint(gy, factor, c, s, w_gov, w_init, w_smooth, scheme, backend, pieces)
@@ -167,7 +133,20 @@ def _solve_backward(ctx: Any, gy: Tensor | None, *_: Any) -> tuple[Tensor | None
         return (None,) * 13
     problem = Problem.of(tensors, ctx.scheme)
     grads = differentiable_backward(gy, y, factor, problem, ctx.backend, ctx.pieces, wanted)
-    return (*_chosen(grads, wanted), *(None,) * 6)
+    failed = y[:, 0].flatten(1).isnan().any(1)
+    found = [without(failed, g) if w else None for g, w in zip(grads, wanted, strict=True)]
+    return (*found, *(None,) * 6)
+
+
+def without(failed: Tensor, g: Tensor) -> Tensor:
+    """Set the gradients of failed samples to zero.
+
+    They are NaN, and would make the gradient of everything that samples share NaN.
+    """
+    mask = failed.view(-1, *(1,) * (g.ndim - 1)) if len(failed) == len(g) else None
+    if mask is None:  # several batch axes
+        return torch.where(failed.unsqueeze(1), 0.0, g.reshape(len(failed), -1)).view(g.shape)
+    return torch.where(mask, 0.0, g)
 
 
 def _chosen(grads: Sequence[Tensor], wanted: Sequence[bool]) -> list[Tensor | None]:
@@ -298,16 +277,13 @@ def _vmap_row_gradients(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tupl
     return parts, tuple(0 if w else None for w in wanted)
 
 
-# ---------------------------------------------------------------- putting it together
+# ---------------------------------------------------------------- registration
 
 
 def _differentiable(
-    op: Any,
-    save: Callable[..., None],
-    backward: Callable[..., Any],
-    jvp: Callable[..., Any],
+    op: Any, save: Callable[..., None], backward: Callable[..., Any], jvp: Callable[..., Any],
     vmap: Callable[..., Any],
-) -> Callable[..., Any]:
+) -> Callable[..., Any]:  # fmt: skip
     """An operator with its derivative, for `torch.compile` and for `torch.func` alike.
 
     The derivative that an operator registers serves ordinary autograd and `torch.compile`, but not

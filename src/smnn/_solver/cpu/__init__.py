@@ -1,1 +1,1 @@
-"""The `cpu` backend: Numba kernels that work on 16 sequences at a time."""
+"""The `cpu` backend: Numba kernels that process 16 sequences per SIMD group."""

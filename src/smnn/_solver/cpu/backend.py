@@ -1,4 +1,4 @@
-"""The `cpu` backend: Numba kernels, threaded over the batch, or over pieces of time."""
+"""The `cpu` backend: Numba kernels, threaded over the batch or over pieces of time."""
 
 from __future__ import annotations
 
@@ -22,24 +22,20 @@ from smnn._solver.problem import Problem
 from smnn._solver.rows import link_rows, smoothness_top, taylor
 from smnn._solver.tracing import constant
 
-SHORTEST_PIECE = 24
-"""Times per piece below which cutting costs more than it gains."""
-HUGE = 2**22
-"""Bytes from which NumPy asks for huge pages, where PyTorch does not."""
-LEAST_WORK = 4e4
-"""Operations below which threads cost more than they gain."""
+SHORTEST_PIECE = 24  # Minimum number of times per piece; below, the overhead exceeds the gain
+HUGE = 2**22  # Bytes from which NumPy requests huge pages and PyTorch does not
+LEAST_WORK = 4e4  # Operations below which threading does not pay off
 
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
 
 
 @constant
 def _threads() -> int:
-    """Number of threads, as set in PyTorch."""
     return torch.get_num_threads()
 
 
 def _in_threads(kernel: Callable[..., Any], which: int, count: int, work: float) -> None:
-    """Run `kernel(which, first, last)` over `0..count`, in threads if there is enough work."""
+    """Run `kernel(which, first, last)` over `0..count`, threaded if there is enough work."""
     threads = 1 if work < LEAST_WORK else min(_threads(), count, int(2 * work / LEAST_WORK))
     if threads <= 1:
         kernel(which, 0, count)
@@ -54,13 +50,12 @@ def _in_threads(kernel: Callable[..., Any], which: int, count: int, work: float)
         job.result()
 
 
-def _made(shape: Any) -> Tensor:
-    """Allocate by NumPy, which asks for huge pages."""
+def _allocate(shape: Any) -> Tensor:
     return torch.from_numpy(np.empty(shape))
 
 
 class CpuPlan(Plan):
-    """Kernels with all sizes, strides and constant weights of one layout."""
+    """Kernels with the sizes, strides and constant weights of one layout."""
 
     status_is_final = True
 
@@ -83,7 +78,7 @@ class CpuPlan(Plan):
         from smnn._solver.cpu.kernels import forward
 
         w_smooth = self._weights[2]
-        # The kernels read these by address: they have to live as long as the plan.
+        # Passed to the kernels by address, so they must live as long as the plan.
         self._links = [*link_rows(w_smooth, self.problem.scheme), w_smooth[..., -1]]
         links = [i for x in self._links for i in record(x.shape, x.stride(), x.data_ptr())]
         self._all_notes = np.array([*self._notes, *links], np.int64)
@@ -97,16 +92,19 @@ class CpuPlan(Plan):
 
     @functools.cached_property
     def _taylor(self) -> tuple[int, int]:
-        """Address of the negative Taylor matrix and its inverse; orders with such rows."""
+        """Address of the negative Taylor matrix and its inverse; number of Taylor orders."""
         R = self._shape[3] - 1
         self._both = -np.concatenate([taylor(R, sign).numpy().ravel() for sign in (1, -1)])
         return self._both.ctypes.data, smoothness_top(R, self.problem.scheme)
 
     def solve(self, tensors: Sequence[Tensor] = ()) -> Solved:
-        """Eliminate, solve the chain of separators, substitute back, and check the pivots."""
         c, d, u, s, *_ = tensors or self.problem.tensors
         sizes, B = self._sizes, self._shape[0]
-        y, factor, scratch = _made(self._shape), _made(sizes.factor), _made(sizes.scratch)
+        y, factor, scratch = (
+            _allocate(self._shape),
+            _allocate(sizes.factor),
+            _allocate(sizes.scratch),
+        )
         both = np.empty((2, B))
         rcond, weakest = both[0], both[1].view(np.int64)
         found_at = torch.from_numpy(both).data_ptr()
@@ -122,7 +120,7 @@ class CpuPlan(Plan):
             _in_threads(kernel, layout.ELIMINATE, sizes.groups, sizes.work)
             _in_threads(kernel, layout.CHAIN, B, B * sizes.P * sizes.k**3)
             _in_threads(kernel, layout.SUBSTITUTE, sizes.groups, sizes.work / sizes.n)
-            found = kernel(layout.JUDGE | layout.LOOK, 0, 0)
+            found = kernel(layout.CHECK | layout.CHECK_INITIAL, 0, 0)
         started = bool(found & layout.STARTED)
         if found & layout.FINE:
             return Solved(y, factor, Diagnostics(None, rcond, weakest, True, started))
@@ -133,9 +131,8 @@ class CpuPlan(Plan):
         return solved._replace(diagnostics=solved.diagnostics._replace(started=started))
 
     def adjoint(self, factor: Tensor, g: Tensor) -> Tensor:
-        """Two substitutions."""
         _check_memory(factor)
-        x = _made(self._shape)
+        x = _allocate(self._shape)
         half = layout.LOAD | layout.SEPARATE
         self._derive(half | layout.ADJOINT, (0,) * 5, factor, g, x, (0,) * 7)
         return x
@@ -144,35 +141,34 @@ class CpuPlan(Plan):
         self, tensors: Sequence[Tensor], y: Tensor, factor: Tensor, gy: Tensor,
         wanted: Sequence[bool], into: Sequence[Tensor | None] = (),
     ) -> list[Tensor | None]:  # fmt: skip
-        """The second substitution of the adjoint solve and the row gradients are one pass."""
+        """Back substitution of the adjoint solve, fused with the row gradients."""
         phases, lam = layout.LOAD | layout.SEPARATE | layout.ROWS, None
         if self._has_central(wanted):
-            phases, lam = phases | layout.CENTRAL, _made(self._shape)
+            phases, lam = phases | layout.CENTRAL, _allocate(self._shape)
         return self._rows(phases, tensors, y, factor, gy, lam, wanted, into)
 
     def row_gradients(
         self, tensors: Sequence[Tensor], y: Tensor, lam: Tensor, wanted: Sequence[bool]
     ) -> list[Tensor | None]:
-        """As `gradients`, for a known adjoint solution `lam`."""
         central = self._has_central(wanted)
         phases = layout.ROWS | layout.CENTRAL if central else layout.ROWS
         return self._rows(phases, tensors, y, None, y, lam, wanted)
 
     def _has_central(self, wanted: Sequence[bool]) -> bool:
-        """Whether central rows contribute to the gradients that are wanted."""
+        """Whether central rows contribute to the requested gradients."""
         return self.problem.scheme == "central" and (wanted[3] or any(wanted[6:]))
 
     def _rows(
         self, phases: int, tensors: Sequence[Tensor], y: Tensor, factor: Tensor | None, gy: Tensor,
         lam: Tensor | None, wanted: Sequence[bool], into: Sequence[Tensor | None] = (),
     ) -> list[Tensor | None]:  # fmt: skip
-        """Without a factor, `lam` is known."""
+        """Gradients; without a factor, `lam` is the adjoint solution."""
         c, d, u, s, *_ = tensors
         if self._own is None:
             found = [_own_shape(x, like) for x, like in zip((c, d, u, s), self._shapes)]
             self._own = [*found, *self._shapes[4:]]
         grads = [*into] if into else [
-            None if not w else _made(own) if own else torch.empty_like(x)
+            None if not w else _allocate(own) if own else torch.empty_like(x)
             for w, own, x in zip(wanted, self._own, (c, d, u, s, *self._weights))
         ]  # fmt: skip
         inputs = c.data_ptr(), d.data_ptr(), u.data_ptr(), s.data_ptr(), y.data_ptr()
@@ -180,21 +176,20 @@ class CpuPlan(Plan):
         places = [0 if g is None else g.data_ptr() for g in grads]
         places += (0,) * (7 - len(places))
         self._derive(phases, inputs, factor, gy, lam, places)
-        del c, d, u, s, tensors, y  # see there
+        del c, d, u, s, tensors, y  # see `_derive`
         return grads
 
     def _derive(
         self, phases: int, inputs: Sequence[int], factor: Tensor | None, g: Tensor,
         lam: Tensor | None, grads: Sequence[int],
     ) -> None:  # fmt: skip
-        """Run phases of the backward kernel; inputs and gradients are addresses."""
         if g.is_neg() or is_zero_tensor(g):
             g = in_memory(g)
         if type(g) is not Tensor or g.dtype is not torch.float64:
             _check_memory(g)
             g = torch.from_numpy(g.numpy(force=True))
         sizes = self._sizes
-        scratch = _made(sizes.scratch)
+        scratch = _allocate(sizes.scratch)
         call = (
             *inputs, 0 if factor is None else factor.data_ptr(), g.data_ptr(), *g.stride(),
             scratch.data_ptr(), *self._taylor, 0 if lam is None else lam.data_ptr(), *grads,
@@ -213,11 +208,11 @@ class CpuPlan(Plan):
             ):
                 if phases & which:
                     _in_threads(kernel, which, count, work)
-        del factor, g, scratch, lam  # not before: compiled autograd drops what is not named again
+        del factor, g, scratch, lam  # alive until here: compiled autograd drops unused names
 
 
 def _own_shape(x: Tensor, shape: torch.Size) -> torch.Size | None:
-    """Shape of a gradient by `x`: its own, unless that is broadcast; `None` for `empty_like(x)`."""
+    """Shape of the gradient of `x`, unless that is broadcast; `None` for `empty_like(x)`."""
     if x.numel() != shape.numel():
         return shape
     return None if x.is_contiguous() and 8 * x.numel() < HUGE else x.shape
@@ -234,12 +229,12 @@ def _check_memory(*tensors: Tensor) -> None:
 
 
 class CpuBackend(Backend):
-    """Givens elimination in SIMD lanes; see `eliminate.py`."""
+    """Givens elimination in SIMD lanes (`eliminate.py`)."""
 
     name = "cpu"
 
     def unavailable(self, device: torch.device | None = None, n: int = 1) -> str | None:
-        """Needs Numba, and tensors on the CPU."""
+        """Requires Numba, and tensors on the CPU."""
         del n
         if device is not None:
             on_cpu = device.type == "cpu"
@@ -249,7 +244,7 @@ class CpuBackend(Backend):
         return None
 
     def pieces(self, B: int, T: int, n: int, reach: int) -> int:
-        """Fill the lanes of every thread, as long as the pieces stay worth their overhead."""
+        """Fill the lanes of all threads, as long as the pieces are long enough."""
         lanes = W * _threads()
         shortest = max(SHORTEST_PIECE, 4 * reach)
         if B >= W or 2 * shortest > T:
@@ -257,7 +252,6 @@ class CpuBackend(Backend):
         return max(1, min(lanes // max(B, 1), T // shortest))
 
     def full_load(self, n: int) -> int:
-        """All lanes of all threads."""
         del n
         return W * _threads()
 
@@ -266,14 +260,13 @@ class CpuBackend(Backend):
         return Sizes(problem.y_shape, problem.reach, pieces).factor
 
     def plan(self, problem: Problem, pieces: int | None = None) -> CpuPlan:
-        """Sizes, and rows that follow from the weights."""
         _check_memory(*problem.tensors)
         return CpuPlan(self, problem, self.pieces_of(problem) if pieces is None else pieces)
 
     def row_gradients(
         self, problem: Problem, lam: Tensor, y: Tensor, wanted: Sequence[bool]
     ) -> list[Tensor | None]:
-        """One pass over the rows, in as many pieces as fill the lanes."""
+        """Row gradients, in as many pieces as fill the lanes."""
         _check_memory(y, lam)
         B, T = problem.y_shape[:2]
         plan = self.plan(problem, max(1, min(W * _threads() // max(B, 1), T)))

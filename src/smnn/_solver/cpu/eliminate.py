@@ -1,13 +1,13 @@
-"""CPU kernels: orthogonal elimination of many sequences, or pieces of one, side by side.
+"""CPU kernels: orthogonal elimination of many sequences, or pieces of one, in SIMD lanes.
 
 The unknowns of a piece (`pieces.py`) are eliminated in time order by Givens rotations. If a
 sequence is cut into several pieces, the last `reach` times of a piece (its separator) are not
-eliminated, and the separator of the piece before rides along as `k` extra columns on the right;
-what remains of each piece is a small triangle that couples two separators (`separators.py`).
+eliminated, and the separator of the previous piece adds `k` extra columns on the right; the
+remainder of each piece is a small triangle that couples two separators (`separators.py`).
 
 A row of a block is laid out as `[own n | next n (| after-next n) | left k | rhs 1]`, so that every
-rotation and every substitution runs over neighbouring cells. `reach` is 1 for the `smnn` scheme
-and 2 for `central`, whose top rows tie three times together.
+rotation and every substitution accesses contiguous cells. `reach` is 1 for the `smnn` scheme
+and 2 for `central`, whose top rows couple three times.
 """
 
 # mypy: ignore-errors
@@ -31,20 +31,20 @@ from smnn._solver.cpu.lanes import (
 )
 from smnn._solver.cpu.pieces import (
     AHEAD,
-    bare,
     cells,
     constant,
     find,
     find_pieces,
+    inner,
+    lane_integers,
     longest_piece,
-    look_ahead,
-    part,
-    places,
+    prefetch_steps,
     release,
     row_cells,
     set_times,
-    shares,
     small,
+    split,
+    unowned,
 )
 
 
@@ -63,14 +63,14 @@ def build_link(link, squares, K_cells, powers, V, m, width):
 
 @small
 def insert_left(left, k, row, tail):
-    """Rotate what a row still says about the left separator into the left triangle."""
+    """Rotate the remainder of a row over the left separator into the left triangle."""
     for j in range(k):
         givens(left, j * (k + 1) + j, row, tail + j, k + 1 - j, 0, 0, 0)
 
 
 @small
 def insert_local(blocks, new, n, tail, k, width, row, start, left, squares, at):
-    """Rotate a row that lives at one time into the triangle of that time."""
+    """Rotate a row over one time into the triangle of that time."""
     add_squares(squares, at + start, row, start, n - start)
     for j in range(start, n):
         givens(blocks, new + j * width + j, row, j, n - j, tail - j, tail - j, k + 1)
@@ -81,9 +81,9 @@ def insert_local(blocks, new, n, tail, k, width, row, start, left, squares, at):
 def finish(
     blocks, base, n, span, k, width, ones, factor, at, z, z_at, squares, norms, rcond, weakest
 ):  # fmt: skip
-    """Keep a block that no later row touches; track the smallest pivot relative to its column.
+    """Store a finished block; update the smallest pivot relative to its column.
 
-    A time that is not there has pivots of 1 in columns of norm 1, and never counts.
+    Padding times have pivots of 1 in columns of norm 1, and are never the weakest.
     """
     for j in range(n):
         start = base + j * width
@@ -96,13 +96,13 @@ def finish(
 
 @small
 def first_link(row, link, i, n, m, span, k, width, lane_t, lane_t0):
-    """Link row `i` of the first two steps, where the time before may lie in another piece."""
+    """Link row `i` of the first two steps, where the previous time may be in another piece."""
     clear(row, 0, width)
     for column in range(i, i // m * m + m):
         for l in range(W):
             t, t0 = lane_t[l], lane_t0[l]
             if t < t0:
-                if column == i:  # a time that is not there: y = 0
+                if column == i:  # padding time: y = 0
                     row[(n + column) * W + l] = 1.0
             elif t > 0:
                 before = column if t > t0 else span + k - n + column
@@ -112,7 +112,7 @@ def first_link(row, link, i, n, m, span, k, width, lane_t, lane_t0):
 
 @small
 def central_row(row, s, w_top, v, n, m, span, width, lane_b, lane_t, lane_t0):
-    """The row of variable `v` that ties the top derivative at `t - 1` to its neighbours."""
+    """Row of variable `v` that couples the top derivative at `t - 1` with its neighbours."""
     clear(row, 0, width)
     for l in range(W):
         b, t, t0 = lane_b[l], lane_t[l], lane_t0[l]
@@ -128,8 +128,8 @@ def central_row(row, s, w_top, v, n, m, span, width, lane_b, lane_t, lane_t0):
 
 
 @small
-def hand_over(blocks, L, n, reach, k, width, left, squares, left_squares, l, coupling, at):
-    """Write the rows that couple a piece's own separator with the one on its left, and norms."""
+def store_coupling(blocks, L, n, reach, k, width, left, squares, left_squares, l, coupling, at):
+    """Store the coupling rows of a piece's own and left separators, and norms."""
     size = 2 * k + 1
     norms = at + 2 * k * size
     for i in range(2 * k * size):
@@ -151,12 +151,12 @@ def hand_over(blocks, L, n, reach, k, width, left, squares, left_squares, l, cou
         coupling[norms + k + j] = left_squares[j * W + l]
 
 
-@part
+@inner
 def eliminate(
     c, d, u, s, w_gov, w_init, scale, K, KF, w_top, reach, P, first, last,
     factor, z, coupling, rcond_out, weakest_out,
 ):  # fmt: skip
-    """Eliminate groups `first..last` of `W` lanes. See the module text for the layout."""
+    """Eliminate groups `first..last` of `W` lanes (layout in the module docstring)."""
     B, T, Q, V, m = c.shape
     T_init, m_init = u.shape[1], u.shape[3]
     n = V * m
@@ -165,21 +165,21 @@ def eliminate(
     width, L, size = span + k + 1, longest_piece(T, P), row_cells(n, reach, k)
     steady_K, steady_scale, steady_w = constant(K), constant(scale), constant(w_gov)
 
-    c, d, u, s, w_gov, w_init = bare((c, d, u, s, w_gov, w_init))
-    scale, K, KF, w_top = bare((scale, K, KF, w_top))
-    factor, z, coupling = bare((factor, z, coupling))
+    c, d, u, s, w_gov, w_init = unowned((c, d, u, s, w_gov, w_init))
+    scale, K, KF, w_top = unowned((scale, K, KF, w_top))
+    factor, z, coupling = unowned((factor, z, coupling))
     sizes = (
         (reach + 1) * n * width, width, Q, n * width, n * m * 2, n, 2 * V, 2 * V, k * (k + 1),
         span, 2 * n, k, 1, 1, 1,
     )  # fmt: skip
-    numbers, offsets = cells(sizes), places(12)
+    numbers, offsets = cells(sizes), lane_integers(12)
     (
         blocks, row, weights, link, K_cells, powers, step_size, old_size, left, squares,
         link_squares, left_squares, rcond, weakest, ones,
-    ) = shares(numbers, sizes)  # fmt: skip
+    ) = split(numbers, sizes)  # fmt: skip
     (
         lane_b, lane_p, lane_t0, lane_end, lane_t, at_c, at_d, at_w, at_s, at_scale, at_K, at_KF,
-    ) = shares(offsets, (1,) * 12)  # fmt: skip
+    ) = split(offsets, (1,) * 12)  # fmt: skip
 
     for group in range(first, last):
         find_pieces(group, B, T, P, lane_b, lane_p, lane_t0, lane_end)
@@ -192,7 +192,7 @@ def eliminate(
             old = ((step + reach) % (reach + 1)) * n
             oldest = ((step + 1) % (reach + 1)) * n
             set_times(lane_t, lane_end, L, step)
-            if step <= 2:  # from then on every lane moves by one time a step
+            if step <= 2:  # later, every lane advances by one time per step
                 find(at_c, c, lane_b, lane_t)
                 find(at_d, d, lane_b, lane_t)
                 find(at_w, w_gov, lane_b, lane_t)
@@ -203,9 +203,9 @@ def eliminate(
                 find(at_KF, KF, lane_b, lane_t)
                 lane_t += 1
             on = max(step - 2, 0)
-            look_ahead(c, at_c, on, AHEAD)
-            look_ahead(d, at_d, on, AHEAD)
-            look_ahead(s, at_s, on, AHEAD)
+            prefetch_steps(c, at_c, on, AHEAD)
+            prefetch_steps(d, at_d, on, AHEAD)
+            prefetch_steps(s, at_s, on, AHEAD)
 
             if T > 1:
                 fresh = step <= 2 or not steady_K
@@ -238,7 +238,7 @@ def eliminate(
                                 gather(K_cells, cell + 1, K, at_K, extra)
                     build_link(link, link_squares, K_cells, powers, V, m, width)
 
-            # Link rows, highest order first: what is left of row i starts at column i of the new
+            # Link rows, highest order first: the remainder of row i starts at column i of the new
             # block, so the new triangle needs no elimination of its own.
             if step >= 2:
                 add(squares, old, link_squares, 0, n)
@@ -289,7 +289,7 @@ def eliminate(
                 insert_local(blocks, new * width, n, span, k, width, row, 0, left, squares, new)
 
             inside = False
-            if step <= T_init:  # no piece is further back in time
+            if step <= T_init:  # no piece extends further back
                 for l in range(W):
                     inside = inside or lane_t0[l] <= lane_t[l] < T_init
             if inside:
@@ -306,7 +306,7 @@ def eliminate(
                             squares, new,
                         )  # fmt: skip
 
-            if reach == 2:  # the central row of time t - 1 ties t - 2, t - 1 and t
+            if reach == 2:  # central row over t - 2, t - 1 and t
                 for v in range(V):
                     central_row(row, s, w_top, v, n, m, span, width, lane_b, lane_t, lane_t0)
                     for block, slot in enumerate((oldest, old, new)):
@@ -328,7 +328,7 @@ def eliminate(
                         z_at * n, squares, oldest, rcond, weakest,
                     )  # fmt: skip
 
-        # A whole sequence ends here; a piece hands its last blocks to the chain of separators.
+        # Whole sequences end here; the last blocks of pieces go to the chain of separators.
         if P == 1:
             for step in range(max(L - reach, 0), L):
                 slot, z_at = (step % (reach + 1)) * n, group * L + step
@@ -341,11 +341,11 @@ def eliminate(
             if lane < B * P:
                 if P > 1:
                     room = 2 * k * (2 * k + 1) + 2 * k
-                    hand_over(
+                    store_coupling(
                         blocks, L, n, reach, k, width, left, squares, left_squares, l,
                         coupling, lane * room,
                     )  # fmt: skip
                 rcond_out[lane] = rcond[l]
-                since = weakest[l] - group * L * n  # counted in steps of the group
+                since = weakest[l] - group * L * n  # in steps of the group
                 weakest_out[lane] = max(since + (lane_end[l] - L) * n, lane_t0[l] * n)
     release((numbers, offsets))

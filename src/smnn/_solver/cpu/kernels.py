@@ -1,4 +1,4 @@
-"""CPU kernels: a whole solve, or a whole derivative, as one call; or a phase for one thread."""
+"""CPU kernels: a whole solve or derivative in one call, or one phase of it for one thread."""
 
 # mypy: ignore-errors
 from __future__ import annotations
@@ -8,11 +8,11 @@ from smnn._solver.cpu.layout import (
     ADJOINT,
     CENTRAL,
     CHAIN,
+    CHECK,
+    CHECK_INITIAL,
     ELIMINATE,
-    JUDGE,
     KF,
     LOAD,
-    LOOK,
     NOTES,
     ROWS,
     SCALE,
@@ -45,12 +45,11 @@ from smnn._solver.cpu.pieces import (
     view5,
 )  # fmt: skip
 from smnn._solver.cpu.row_gradients import central_gradients, row_gradients
-from smnn._solver.cpu.separators import eliminate_chain, judge, solve_chain
+from smnn._solver.cpu.separators import check_pivots, eliminate_chain, solve_chain
 from smnn._solver.cpu.substitute import substitute_back, substitute_forward
 
 
 def _forward(version):
-    """The kernel of one version of the sources."""
 
     @compiled(I, I, I, I, I, I, I, I, I, I, F, I, I, I, returns=I)
     def forward(
@@ -58,7 +57,7 @@ def _forward(version):
     ):
         """Run the phases, each over `first..last` of its groups or sequences; over all if `0..0`.
 
-        `notes` to `weakest` are addresses. Gives what the phase `JUDGE` finds, else 0.
+        `notes` to `weakest` are addresses. Returns the result of phase `CHECK`, else 0.
         """
         _ = version
         notes = run_of_integers(notes, NOTES)
@@ -89,9 +88,11 @@ def _forward(version):
             )
         if phases & SUBSTITUTE:
             substitute_back(lanes, z, separators, y_view, reach, P, first, end_of_groups)
-        if phases & JUDGE:
-            given = notes[U + 2] * notes[U + 4] if phases & LOOK else notes[C + 5]
-            return judge(ratio, where, P, c_view, s_view, y_view, given, doubtful, rcond, weakest)
+        if phases & CHECK:
+            given = notes[U + 2] * notes[U + 4] if phases & CHECK_INITIAL else notes[C + 5]
+            return check_pivots(
+                ratio, where, P, c_view, s_view, y_view, given, doubtful, rcond, weakest
+            )
         return 0
 
     return forward
@@ -101,7 +102,6 @@ forward = _forward(sources())
 
 
 def _backward(version):
-    """The kernel of one version of the sources."""
 
     @compiled(*[I] * 26)
     def backward(
@@ -110,10 +110,10 @@ def _backward(version):
     ):  # fmt: skip
         """Run the phases, each over `first..last` of its groups or sequences; over all if `0..0`.
 
-        All tensors are addresses; the gradient `g` by the solution comes with its strides. A
-        gradient with address 0 is not wanted. `lam` is written by `ADJOINT`, read by `CENTRAL`, and
-        by `ROWS` if there is no factor; otherwise `ROWS` goes on where `SEPARATE` ended, and writes
-        it if it has an address.
+        All tensors are addresses; the gradient `g` of the solution is passed with its strides.
+        Gradients with address 0 are not computed. `lam` is written by `ADJOINT`, read by `CENTRAL`,
+        and by `ROWS` if there is no factor; otherwise `ROWS` continues after `SEPARATE`, and writes
+        it unless its address is 0.
         """
         _ = version
         notes = run_of_integers(notes, NOTES)

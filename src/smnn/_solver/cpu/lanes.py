@@ -1,10 +1,10 @@
-"""Vector instructions for the CPU kernels: one scalar operation on `W` problems at once.
+"""SIMD intrinsics of the CPU kernels: one scalar operation on `W` problems at once.
 
-Every buffer is a flat float64 array of *cells*; a cell holds one number for each of `W`
-independent problems (lanes), side by side. Offsets count cells. The loops over columns are
-written in LLVM vectors because LLVM cannot prove that two NumPy buffers do not overlap, and would
-fall back to scalar code. `gather` and `scatter` move numbers between tensors of any layout and
-cells; their offsets count bytes.
+Every buffer is a flat float64 array of *cells*; a cell holds one number for each of `W` independent
+problems (lanes), side by side. Offsets count cells. The loops over columns are written as LLVM
+vector code because LLVM cannot prove that two NumPy buffers do not overlap, and would fall back to
+scalar code. `gather` and `scatter` move numbers between tensors of any layout and cells; their
+offsets count bytes.
 """
 
 # mypy: ignore-errors
@@ -22,23 +22,21 @@ _BITS, _I32 = ir.IntType(W), ir.IntType(32)
 
 
 class Emit:
-    """The phrases that an instruction is made of."""
+    """LLVM builder for the body of an intrinsic."""
 
     def __init__(self, context, builder, kinds, values) -> None:
         self.context, self.b = context, builder
         self.kinds, self.values = kinds, values
 
     def data(self, index):
-        """First element of the array argument `index`."""
         array = self.context.make_array(self.kinds[index])
         return array(self.context, self.b, self.values[index]).data
 
     def at(self, index):
-        """Address of the cell that arguments `index` (buffer) and `index + 1` (cell) name."""
+        """Address of the cell given by arguments `index` (buffer) and `index + 1` (cell)."""
         return self.on(self.data(index), self.values[index + 1])
 
     def on(self, pointer, cells):
-        """Address `cells` further on."""
         return self.b.gep(pointer, [self.b.mul(cells, ir.Constant(I64, W))])
 
     def load(self, pointer):
@@ -56,22 +54,21 @@ class Emit:
         return self.b.call(function, [a, b, c])
 
     def variable(self):
-        """A register that starts, here and now, at zero."""
+        """A vector register, initialized to zero."""
         place = cgutils.alloca_once(self.b, VEC)
         self.b.store(splat(0.0), place)
         return place
 
     def add_to(self, total, a, b) -> None:
-        """`total += a b`."""
         self.b.store(self.fma(a, b, self.b.load(total)), total)
 
     def spread(self, number):
-        """The same number in every lane."""
+        """Broadcast a number to all lanes."""
         first = self.b.insert_element(ir.Constant(VEC, ir.Undefined), number, nth(0))
         return self.b.shuffle_vector(first, first, ir.Constant(ir.VectorType(_I32, W), [0] * W))
 
     def inverse_root(self, x):
-        """`1 / sqrt(x)` by Newton's method: a root and a quotient take three times as long."""
+        """`1 / sqrt(x)` by Newton's method, three times as fast as square root and division."""
         if "+avx512f" in getattr(self.context.codegen(), "_tm_features", ""):
             y, rounds = self._estimate(x), 2  # 14 bits are right
         else:  # halve and negate the exponent: within 4 %
@@ -84,7 +81,7 @@ class Emit:
         return y
 
     def _estimate(self, x):
-        """What the processor knows of `1 / sqrt(x)`, one register after the other."""
+        """Hardware estimate of `1 / sqrt(x)`, register by register."""
         eight, none = ir.VectorType(F64, 8), ir.Constant(VEC, ir.Undefined)
         zeros = ir.Constant(eight, [0.0] * 8)
         name, mask = "llvm.x86.avx512.rsqrt14.pd.512", ir.IntType(8)
@@ -101,7 +98,6 @@ class Emit:
         return parts[0]
 
     def prefetch(self, address) -> None:
-        """Ask for the cache line at an address, to read it soon and often."""
         byte = ir.IntType(8).as_pointer()
         kind = ir.FunctionType(ir.VoidType(), [byte, _I32, _I32, _I32])
         function = cgutils.get_or_insert_function(self.b.module, kind, "llvm.prefetch.p0")
@@ -120,12 +116,10 @@ class Emit:
 
 
 def splat(number: float):
-    """A constant, the same in every lane."""
     return ir.Constant(VEC, [number] * W)
 
 
 def nth(index: int):
-    """The name of one lane."""
     return ir.Constant(_I32, index)
 
 
@@ -134,7 +128,7 @@ def _run(first: int, count: int):
 
 
 def instruction(kinds, body, returns=types.void):
-    """Type and code of an intrinsic: arrays as they come, everything else a 64-bit integer."""
+    """Type and code of an intrinsic: arrays as they are, all other arguments 64-bit integers."""
     kinds = [k if isinstance(k, types.Array) else types.int64 for k in kinds]
 
     def codegen(context, builder, signature, values):
@@ -176,7 +170,7 @@ def _rotate(e, top, source, row, runs, copies) -> None:
 
 @intrinsic
 def givens(typingctx, top, i, row, j, columns, above, below, more):
-    """Rotate cell `row[j]` into `top[i]`, over `columns`, and over `more` that start further on.
+    """Rotate cell `row[j]` into `top[i]`, over `columns`, and over `more` with other offsets.
 
     A cell that is zero in every lane costs one comparison.
     """
@@ -190,7 +184,7 @@ def givens(typingctx, top, i, row, j, columns, above, below, more):
 
 @intrinsic
 def givens_from(typingctx, top, i, source, k, row, j, columns, above, below, more):
-    """As `givens` for a row that lies at `source[k]` and stays there; the result goes to `row`."""
+    """As `givens` for a row at `source[k]` that is not modified; the result goes to `row`."""
 
     def body(e, top, i, source, k, row, j, columns, above, below, more):
         runs = [(ir.Constant(I64, 0), ir.Constant(I64, 0), columns), (above, below, more)]
@@ -203,8 +197,8 @@ def givens_from(typingctx, top, i, source, k, row, j, columns, above, below, mor
 def subtract_dot(typingctx, out, o, a, i, b, j, columns):
     """`out[o] -= sum_k a[i + k] b[j + k]`, from the last term to the first.
 
-    A back substitution runs through memory downwards. If it changed direction within a row, the
-    processor would not see what to fetch next, and take three times as long.
+    A back substitution traverses memory downwards. Changing direction within a row would defeat the
+    hardware prefetcher, and take three times as long.
     """
 
     def body(e, out, o, a, i, b, j, columns):
@@ -293,46 +287,43 @@ def subtract_multiple(typingctx, out, o, a, i, b, j, columns):
     return instruction([out, o, a, i, b, j, columns], body)
 
 
-@intrinsic
-def add_product(typingctx, out, o, a, i, b, j):
-    """`out[o] += a[i] b[j]`."""
+def _cellwise(combine):
+    """Intrinsic for `out[o] = combine(a[i], b[j])`."""
 
-    def body(e, out, o, a, i, b, j):
-        e.store(e.fma(e.load(e.at(2)), e.load(e.at(4)), e.load(e.at(0))), e.at(0))
+    @intrinsic
+    def operation(typingctx, out, o, a, i, b, j):
+        def body(e, out, o, a, i, b, j):
+            e.store(combine(e, e.load(e.at(2)), e.load(e.at(4))), e.at(0))
 
-    return instruction([out, o, a, i, b, j], body)
+        return instruction([out, o, a, i, b, j], body)
 
-
-@intrinsic
-def product(typingctx, out, o, a, i, b, j):
-    """`out[o] = a[i] b[j]`."""
-
-    def body(e, out, o, a, i, b, j):
-        e.store(e.b.fmul(e.load(e.at(2)), e.load(e.at(4))), e.at(0))
-
-    return instruction([out, o, a, i, b, j], body)
+    return operation
 
 
-@intrinsic
-def quotient(typingctx, out, o, a, i, b, j):
-    """`out[o] = a[i] / b[j]`."""
-
-    def body(e, out, o, a, i, b, j):
-        e.store(e.b.fdiv(e.load(e.at(2)), e.load(e.at(4))), e.at(0))
-
-    return instruction([out, o, a, i, b, j], body)
+product = _cellwise(lambda e, a, b: e.b.fmul(a, b))
+quotient = _cellwise(lambda e, a, b: e.b.fdiv(a, b))
+add_product = _cellwise(lambda e, a, b: e.fma(a, b, e.load(e.at(0))))
 
 
-@intrinsic
-def copy(typingctx, out, o, a, i, columns):
-    """`out[o + k] = a[i + k]`, from the first column on."""
+def _columnwise(combine):
+    """Intrinsic for `out[o + k] = combine(a[i + k], out[o + k])`, from the first column on."""
 
-    def body(e, out, o, a, i, columns):
-        target, p = e.at(0), e.at(2)
-        with e.each(columns) as loop:
-            e.store(e.load(e.on(p, loop.index)), e.on(target, loop.index))
+    @intrinsic
+    def operation(typingctx, out, o, a, i, columns):
+        def body(e, out, o, a, i, columns):
+            target, p = e.at(0), e.at(2)
+            with e.each(columns) as loop:
+                x, here = e.load(e.on(p, loop.index)), e.on(target, loop.index)
+                e.store(combine(e, x, here), here)
 
-    return instruction([out, o, a, i, columns], body)
+        return instruction([out, o, a, i, columns], body)
+
+    return operation
+
+
+copy = _columnwise(lambda e, x, here: x)
+add = _columnwise(lambda e, x, here: e.b.fadd(e.load(here), x))
+add_squares = _columnwise(lambda e, x, here: e.fma(x, x, e.load(here)))
 
 
 @intrinsic
@@ -348,36 +339,10 @@ def clear(typingctx, out, o, columns):
 
 
 @intrinsic
-def add(typingctx, out, o, a, i, columns):
-    """`out[o + k] += a[i + k]`."""
-
-    def body(e, out, o, a, i, columns):
-        target, p = e.at(0), e.at(2)
-        with e.each(columns) as loop:
-            here = e.on(target, loop.index)
-            e.store(e.b.fadd(e.load(here), e.load(e.on(p, loop.index))), here)
-
-    return instruction([out, o, a, i, columns], body)
-
-
-@intrinsic
-def add_squares(typingctx, out, o, a, i, columns):
-    """`out[o + k] += a[i + k]^2`."""
-
-    def body(e, out, o, a, i, columns):
-        target, p = e.at(0), e.at(2)
-        with e.each(columns) as loop:
-            x, here = e.load(e.on(p, loop.index)), e.on(target, loop.index)
-            e.store(e.fma(x, x, e.load(here)), here)
-
-    return instruction([out, o, a, i, columns], body)
-
-
-@intrinsic
 def keep_weakest(typingctx, best, where, pivot, i, squares, j, index):
-    """Put `pivot^2 / squares` and `index` into `best` and `where` in the lanes where it is less.
+    """Update `best` and `where` with `pivot^2 / squares` and `index` in the lanes where it is less.
 
-    An empty column counts as 0. The quotient is taken only where it may matter.
+    Zero for an empty column. The quotient is computed only where it may be needed.
     """
 
     def body(e, best, where, pivot, i, squares, j, index):
@@ -451,7 +416,7 @@ def scatter(typingctx, tensor, offsets, extra, a, i, partly):
 
 @intrinsic
 def prefetch(typingctx, tensor, offsets, extra):
-    """Ask for what `gather` will read there; any address will do."""
+    """Prefetch what `gather` will read there; any address is valid."""
 
     def body(e, tensor, offsets, extra):
         for lane in range(W):

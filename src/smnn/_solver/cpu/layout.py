@@ -1,11 +1,10 @@
-"""Sizes that the CPU kernels and their caller agree on."""
+"""Sizes and argument layout shared by the CPU kernels and their caller."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-W = 16
-"""Lanes per group: two AVX-512 registers, enough independent work to hide most latencies."""
+W = 16  # Lanes per group: two AVX-512 registers, enough independent work to hide most latencies
 
 
 class Sizes:
@@ -15,12 +14,9 @@ class Sizes:
         B, T, V, m = y_shape
         n = V * m
         self.B, self.T, self.P, self.n = B, T, pieces, n
-        self.reach = reach
-        """How many later times a row of the factor refers to."""
-        self.k = self.reach * n if pieces > 1 else 0
-        """Unknowns of a separator."""
-        self.L = -(-T // pieces)
-        """Times of the longest piece."""
+        self.reach = reach  # Later times coupled by a row of the factor
+        self.k = self.reach * n if pieces > 1 else 0  # Unknowns of a separator
+        self.L = -(-T // pieces)  # Times of the longest piece
         self.groups = -(-B * pieces // W)
         self.z_size = self.groups * self.L * n * W
         cells = n * (n + 1) // 2 + n * (self.reach * n + self.k)
@@ -32,12 +28,12 @@ class Sizes:
 
     @property
     def factor(self) -> int:
-        """Numbers to keep for a derivative: of the lanes, then of the chain of separators."""
+        """Length of the factor: of the lanes, then of the chain of separators."""
         return self.lane_factor + self.chain_factor
 
     @property
     def scratch(self) -> int:
-        """Working memory of a solve or of its derivative.
+        """Length of the scratch memory of a solve or its derivative.
 
         Right-hand sides; then couplings, pivots and separators, or loads and separators.
         """
@@ -45,38 +41,35 @@ class Sizes:
         return self.z_size + max(self.coupling + pieces * (2 + self.k), pieces * 3 * self.k)
 
     def notes(self) -> list[int]:
-        """For the kernels, in this order."""
+        """Sizes in the order expected by the kernels."""
         return [
             self.B, self.T, self.P, self.n, self.reach, self.k, self.groups, self.z_size,
             self.lane_factor, self.chain_factor, self.coupling,
         ]  # fmt: skip
 
 
-# What a call hands to the kernels, besides addresses, is noted beforehand in an array of integers:
-# the sizes of the plan, then a record for each tensor.
+# Besides addresses, the kernels read an array of integers prepared by the plan: its sizes, then a
+# record for each tensor.
 
 SIZES = 11
 AXES = 5
 RECORD = 1 + 2 * AXES
-"""Integers of a record: an address, or 0 if that comes with the call; sizes; strides in bytes."""
+"""Integers per record: address, or 0 if passed with the call; sizes; strides in bytes."""
 
 C, D, U, S, W_GOV, W_INIT, W_SMOOTH, Y, SCALE, K, KF, W_TOP = range(
     SIZES, SIZES + 12 * RECORD, RECORD
 )
-"""Where the record of each tensor begins. What follows from `w_smooth` comes last: derivatives do
-not need it."""
+"""Offset of the record of each tensor; the last four are not used by derivatives."""
 NOTES = SIZES + 12 * RECORD
 
-ELIMINATE, CHAIN, SUBSTITUTE, JUDGE, LOOK = 1, 2, 4, 8, 16
-"""Phases of a solve; the last looks for a lack of initial values."""
-SOLVE = ELIMINATE | CHAIN | SUBSTITUTE | JUDGE | LOOK
-FINE, STARTED = 1, 2
-"""What a solve finds: all is well beyond doubt; no lack of initial values."""
-LOAD, SEPARATE, ADJOINT, ROWS, CENTRAL = 1, 2, 4, 8, 16
-"""Phases of its derivative."""
+ELIMINATE, CHAIN, SUBSTITUTE, CHECK, CHECK_INITIAL = 1, 2, 4, 8, 16
+"""Phases of a solve; the last one checks for missing initial values."""
+SOLVE = ELIMINATE | CHAIN | SUBSTITUTE | CHECK | CHECK_INITIAL
+FINE, STARTED = 1, 2  # Results of a solve: surely no failure; no missing initial values
+LOAD, SEPARATE, ADJOINT, ROWS, CENTRAL = 1, 2, 4, 8, 16  # Phases of the derivative
 
 
 def record(shape: Sequence[int], strides: Sequence[int], address: int = 0) -> list[int]:
-    """Notes on a float64 tensor; strides count elements."""
+    """Record of a float64 tensor; strides count elements."""
     rest = [0] * (AXES - len(shape))
     return [address, *shape, *rest, *(8 * i for i in strides), *rest]

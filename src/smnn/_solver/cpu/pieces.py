@@ -1,9 +1,8 @@
-"""CPU kernels: what they share. How they are compiled, and which lane is where.
+"""Compilation of the CPU kernels, index arithmetic of the lanes, and array arguments.
 
-One lane works on one *piece*: a run of consecutive times of one sequence. All pieces of a call end
-at the same step, `L`; one that is a time shorter than the others begins a step later. Lanes that
-are left over in the last group repeat the last piece, and write the same numbers to the same
-places.
+One lane processes one *piece*: a run of consecutive times of one sequence. All pieces of a call end
+at the same step, `L`; pieces that are a time shorter begin a step later. Surplus lanes of the last
+group repeat the last piece, and write the same numbers to the same addresses.
 """
 
 # mypy: ignore-errors
@@ -27,36 +26,32 @@ FILES = (
     "layout", "lanes", "pieces", "eliminate", "substitute", "row_gradients", "separators",
     "kernels",
 )  # fmt: skip
-AHEAD = 8
-"""Steps between asking for a number and using it: some microseconds."""
+AHEAD = 8  # Prefetch distance in steps: some microseconds
 
 
 def strided(ndim: int) -> nb.types.Array:
-    """Any layout: one compiled version serves contiguous, transposed and broadcast tensors."""
+    """Array type of any layout: one compiled version serves all strides."""
     return nb.types.Array(F, ndim, "A")
 
 
 def flat() -> nb.types.Array:
-    """A flat working buffer."""
     return nb.types.Array(F, 1, "C")
 
 
 def whole() -> nb.types.Array:
-    """A flat array of integers."""
     return nb.types.Array(I, 1, "C")
 
 
 def compiled(*arguments: nb.types.Type, returns: nb.types.Type = nb.void):
-    """Compile ahead for one signature, keep it on disk, run without the interpreter lock."""
+    """Compile ahead of time for one signature, cached on disk, without the GIL."""
     return nb.njit(returns(*arguments), cache=True, nogil=True, error_model="numpy")
 
 
 def sources() -> int:
-    """A number that changes with any file of the kernels.
+    """Hash of all kernel sources.
 
-    What Numba keeps on disk it keeps under the text of one file, and under what a function closes
-    over. So kernels close over this number, or a new version of the package would go on with what
-    was compiled of the old one.
+    Numba's disk cache depends on the text of one file and on closure variables only. Kernels
+    therefore close over this number, or a new version of the package would use stale code.
     """
     digest = hashlib.sha256()
     for name in FILES:
@@ -65,17 +60,16 @@ def sources() -> int:
 
 
 small = nb.njit(inline="always", error_model="numpy")
-part = nb.njit(nogil=True, error_model="numpy")
-"""A kernel that others call, compiled with them."""
+inner = nb.njit(nogil=True, error_model="numpy")  # A function called by kernels
 
 
 @intrinsic
-def bare(typingctx, arrays):
-    """The same tuple of arrays without owners.
+def unowned(typingctx, arrays):
+    """The same tuple of arrays without reference counting.
 
-    A kernel that hands arrays with owners to `small` functions counts references in its innermost
-    loop, which takes longer than the arithmetic. The owners must outlive the result: arguments of
-    a kernel do, and what it makes itself does up to `release`.
+    Passing owned arrays to `small` functions counts references in the innermost loop, which takes
+    longer than the arithmetic. The owners must outlive the result: arguments of a kernel do, and
+    local arrays do up to `release`.
     """
 
     def codegen(context, builder, signature, values):
@@ -94,7 +88,7 @@ def bare(typingctx, arrays):
 
 @intrinsic
 def release(typingctx, arrays):
-    """Here at the latest, the memory of these arrays may go."""
+    """Keeps local arrays alive up to here."""
 
     def codegen(context, builder, signature, values):
         return context.get_dummy_value()
@@ -104,7 +98,7 @@ def release(typingctx, arrays):
 
 @small
 def cells(sizes):
-    """Working memory for all of these sizes, all zero."""
+    """Zeroed scratch memory for all of these sizes."""
     total = 0
     for size in sizes:
         total += size
@@ -112,17 +106,16 @@ def cells(sizes):
 
 
 @small
-def places(count):
-    """So many integers per lane."""
+def lane_integers(count):
     return np.empty(count * W, np.int64)
 
 
 @intrinsic
-def shares(typingctx, room, sizes):
-    """What lies in working memory one behind the other, as arrays without owners.
+def split(typingctx, room, sizes):
+    """Split scratch memory into arrays without reference counting.
 
-    To ask for the memory of each takes as long as to solve a short sequence. As with `bare`, the
-    room must outlive the result.
+    Separate allocations take as long as solving a short sequence. As with `unowned`, the memory
+    must outlive the result.
     """
     kind = types.Array(room.dtype, 1, "C")
 
@@ -153,13 +146,13 @@ def piece_start(p, T, P):
 
 @small
 def longest_piece(T, P):
-    """Times of the longest piece: steps of every lane."""
+    """Times of the longest piece, which is the number of steps of every lane."""
     return T // P + (1 if T % P else 0)
 
 
 @small
 def row_cells(n, reach, k):
-    """Cells of one stored factor row set: triangle, coupling to later blocks, left columns."""
+    """Cells of a stored factor block: triangle, coupling to later blocks, left columns."""
     return n * (n + 1) // 2 + n * (reach * n + k)
 
 
@@ -174,14 +167,13 @@ def find_pieces(group, B, T, P, lane_b, lane_p, lane_t0, lane_end):
 
 @small
 def set_times(lane_t, lane_end, L, step):
-    """The time of every lane at a step."""
     for l in range(W):
         lane_t[l] = lane_end[l] - L + step
 
 
 @small
 def find(offsets, tensor, lane_b, lane_t):
-    """Byte offset of every lane's sequence and time in a tensor; no time is outside of it."""
+    """Byte offset of every lane's sequence and time (clamped) in a tensor."""
     last = tensor.shape[1] - 1
     for l in range(W):
         t = min(max(lane_t[l], 0), last)
@@ -190,7 +182,7 @@ def find(offsets, tensor, lane_b, lane_t):
 
 @small
 def find_present(offsets, tensor, lane_b, lane_t, lane_t0):
-    """As `find`, but negative for a time before the piece."""
+    """As `find`, but negative for times before the piece."""
     find(offsets, tensor, lane_b, lane_t)
     for l in range(W):
         if lane_t[l] < lane_t0[l]:
@@ -198,10 +190,10 @@ def find_present(offsets, tensor, lane_b, lane_t, lane_t0):
 
 
 @small
-def look_ahead(tensor, offsets, on, ahead):
-    """Ask for what the lanes will need `ahead` steps from now, once for every cache line.
+def prefetch_steps(tensor, offsets, on, ahead):
+    """Prefetch what the lanes need `ahead` steps later, once per cache line.
 
-    The processor does not foresee so many lanes by itself.
+    The hardware prefetcher does not track so many streams.
     """
     stride = tensor.strides[1]
     if stride > 8 or (stride == 8 and on % 8 == 0):
@@ -217,7 +209,7 @@ def constant(x):
 
 @small
 def put_left(window, separators, lane_b, lane_p, span, k):
-    """Fill the last `k` cells of a window with the separators on the left of the pieces."""
+    """Fill the last `k` cells of a window with the left separators of the pieces."""
     for l in range(W):
         for j in range(k):
             b, p = lane_b[l], lane_p[l]
@@ -226,7 +218,7 @@ def put_left(window, separators, lane_b, lane_p, span, k):
 
 @small
 def back_step(window, factor, z, separators, lane_b, lane_p, step, base, end, n, span, k, size):
-    """Move a window on `R x = z` back by one step: substitute, or from `end` on look up."""
+    """Shift the window of `R x = z` back by one step: substitute, or from `end` on load."""
     for j in range(span - n - 1, -1, -1):
         copy(window, n + j, window, j, 1)
     if step >= end:
@@ -242,12 +234,11 @@ def back_step(window, factor, z, separators, lane_b, lane_p, step, base, end, n,
             product(window, j, window, j, factor, at)
 
 
-# Arrays from addresses and notes (`layout.py`): to convert tensors to arrays and back costs Python
-# more than the kernels need for a short sequence.
+# Arrays from addresses and records (`layout.py`): converting tensors to arrays in Python takes
+# longer than the kernels need for a short sequence.
 
 
 def _array(context, builder, kind, address, shape, strides):
-    """An array without an owner; strides in bytes."""
     array = context.make_array(kind)(context, builder)
     cell = context.get_data_type(kind.dtype)
     populate_array(
@@ -262,7 +253,7 @@ def _array(context, builder, kind, address, shape, strides):
 
 
 def _reader(context, builder, signature, values):
-    """A function that reads the notes `values[0]` from `values[1]` on."""
+    """Function that reads entries of the notes `values[0]`, starting at `values[1]`."""
     data = context.make_array(signature.args[0])(context, builder, values[0]).data
 
     def note(k):
@@ -276,7 +267,7 @@ def _viewer(ndim):
 
     @intrinsic
     def view(typingctx, notes, at, address):
-        """The tensor of a record, at an address, or at that in the record if none is given."""
+        """Tensor of a record, at an address, or at that in the record if it is 0."""
 
         def codegen(context, builder, signature, values):
             note = _reader(context, builder, signature, values)
@@ -296,7 +287,7 @@ def _maker(ndim):
 
     @intrinsic
     def dense(typingctx, notes, at, address):
-        """A contiguous tensor of the size of a record; without an address, an empty one."""
+        """Contiguous tensor with the sizes of a record; empty if the address is 0."""
 
         def codegen(context, builder, signature, values):
             note = _reader(context, builder, signature, values)
@@ -314,7 +305,7 @@ def _maker(ndim):
 
 @intrinsic
 def spread4(typingctx, notes, at, address, step0, step1, step2, step3):
-    """A tensor of the size of a record, with strides of its own; these count numbers."""
+    """Tensor with the sizes of a record, and strides given in elements."""
     kind = strided(4)
 
     def codegen(context, builder, signature, values):
@@ -333,7 +324,7 @@ dense3, dense4, dense5 = _maker(3), _maker(4), _maker(5)
 def _runner(kind):
     @intrinsic
     def run(typingctx, address, size):
-        """So many numbers in a row."""
+        """Flat array at an address."""
 
         def codegen(context, builder, signature, values):
             strides = [context.get_constant(types.intp, 8)]

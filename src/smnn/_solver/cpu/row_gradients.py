@@ -1,9 +1,9 @@
-"""CPU kernels: derivatives of a loss by every coefficient, row by row.
+"""CPU kernels: row gradients of a loss.
 
 With `lam = M^-1 dl/dy`, each row `a . y = b` of weight `w` contributes to
 `J = sum w^2 (a . lam)(a . y - b)`, and `dl/dtheta = -dJ/dtheta` with `lam` and `y` held fixed.
-Lanes are pieces of sequences, as in `eliminate.py`, run through from the last time to the first:
-where `lam` comes from a back substitution, it is used while it is at hand.
+Lanes are pieces of sequences, as in `eliminate.py`, traversed from the last time to the first, so
+that the back substitution for `lam` can be fused.
 """
 
 # mypy: ignore-errors
@@ -25,28 +25,28 @@ from smnn._solver.cpu.lanes import (
 from smnn._solver.cpu.pieces import (
     AHEAD,
     back_step,
-    bare,
     cells,
     constant,
     find,
     find_pieces,
     find_present,
+    inner,
+    lane_integers,
     longest_piece,
-    look_ahead,
-    part,
-    places,
+    prefetch_steps,
     put_left,
     release,
     row_cells,
     set_times,
-    shares,
     small,
+    split,
+    unowned,
 )
 
 
 @small
 def governing(q, row, x, mu, w, a, rho, signs, to_c, to_d, to_w, gc, gd, gw, on, n, m, partly):
-    """Gradients by row `q` of the equations at one time: `row` holds `c`, and `rho` holds `d`."""
+    """Gradients of equation `q` at one time: `row` holds `c`, and `rho` holds `d`."""
     dot(a, 0, row, 0, mu, 0, n)
     subtract_dot(rho, 0, row, 0, x, 0, n)
     product(a, 0, a, 0, w, q)
@@ -73,7 +73,7 @@ def smoothness(
     v, x, mu, h, w, signs, taylor, near, far, powers, both, total, to_s, to_w, gs, gw,
     on, n, m, partly,
 ):  # fmt: skip
-    """Gradients by the step of variable `v` and its weights, from `x` and `mu` at both ends."""
+    """Gradients of the step of variable `v` and its weights, from `x` and `mu` at both ends."""
     for j in range(1, m):
         product(powers, j, powers, j - 1, h, 0)
     for j in range(m):
@@ -96,7 +96,6 @@ def smoothness(
 
 @small
 def initial(b, t, x, mu, l, m, u, w_init, gu, gw):
-    """Gradients by the initial values of one time and their weights."""
     for v in range(u.shape[2]):
         for r in range(u.shape[3]):
             w, a = w_init[b, t, v, r], mu[(v * m + r) * W + l]
@@ -107,10 +106,11 @@ def initial(b, t, x, mu, l, m, u, w_init, gu, gw):
 
 
 @small
-def look_back(x, mu, y, lam, given, window, b, t, l, n, m, first, left):
-    """Put one lane at the last time `t` before its piece, and the first of its piece after it.
+def previous_piece(x, mu, y, lam, given, window, b, t, l, n, m, first, left):
+    """Set up a lane for the step from the last time `t` before its piece to the first of its piece.
 
-    The first one is now in the cells from `first` on. The adjoint at `t` is given, or in `left`.
+    The values at the latter are in the cells from `first` on. The adjoint at `t` is given, or in
+    `left`.
     """
     for j in range(n):
         x[(n + j) * W + l] = x[(first + j) * W + l]
@@ -120,61 +120,61 @@ def look_back(x, mu, y, lam, given, window, b, t, l, n, m, first, left):
             mu[j * W + l] = lam[b, t, j // m, j % m] if given else window[(left + j) * W + l]
 
 
-@part
+@inner
 def row_gradients(
     factor, z, separators, lam, y, c, d, u, s, w_gov, w_init, w_smooth, taylor,
     top, reach, P, first, last, gc, gd, gu, gs, gw_gov, gw_init, gw_smooth,
 ):  # fmt: skip
-    """Gradients of groups `first..last` of `W` pieces; empty outputs are not wanted.
+    """Gradients of groups `first..last` of `W` pieces; empty outputs are skipped.
 
-    Without a factor, `lam` is given. With one, it is what solves `R lam = z`, as in
-    `substitute_back`, and is written out if there is room for it. The first `top` orders have
-    Taylor rows, `taylor` holds the negative Taylor matrix and its inverse.
+    Without a factor, `lam` is given. With one, it is the solution of `R lam = z`, as in
+    `substitute_back`, and is written unless its array is empty. The first `top` orders have Taylor
+    rows; `taylor` holds the negative Taylor matrix and its inverse.
     """
     B, T, Q, V, m = c.shape
     n = V * m
     given = factor.size == 0
     k = reach * n if P > 1 and not given else 0
     span, L, size = (1 + reach) * n, longest_piece(T, P), row_cells(n, reach, k)
-    tile = max(4, 128 // n)  # substitutions at a stretch: fewer streams through memory at a time
+    tile = max(4, 128 // n)  # substitutions in a row: fewer concurrent memory streams
     by_equations = gc.shape[0] > 0 or gd.shape[0] > 0 or gw_gov.shape[0] > 0
     by_steps = T > 1 and (gs.shape[0] > 0 or gw_smooth.shape[0] > 0)
     by_start = gu.shape[0] > 0 or gw_init.shape[0] > 0
     steady_w, steady_smooth = constant(w_gov), constant(w_smooth) and V == 1
 
-    factor, z, taylor = bare((factor, z, taylor))
-    separators, lam, y, c, d, u, s = bare((separators, lam, y, c, d, u, s))
-    w_gov, w_init, w_smooth = bare((w_gov, w_init, w_smooth))
-    gc, gd, gu, gs = bare((gc, gd, gu, gs))
-    gw_gov, gw_init, gw_smooth = bare((gw_gov, gw_init, gw_smooth))
+    factor, z, taylor = unowned((factor, z, taylor))
+    separators, lam, y, c, d, u, s = unowned((separators, lam, y, c, d, u, s))
+    w_gov, w_init, w_smooth = unowned((w_gov, w_init, w_smooth))
+    gc, gd, gu, gs = unowned((gc, gd, gu, gs))
+    gw_gov, gw_init, gw_smooth = unowned((gw_gov, gw_init, gw_smooth))
     sizes = (
         span + k, tile * n, 2 * n, 2 * n, n, 2, 1, 1, 1, Q, m, 3, 2 * m, 2 * m, m, m,
     )  # fmt: skip
-    numbers, lanes = cells(sizes), places(18)
+    numbers, lanes = cells(sizes), lane_integers(18)
     (
         window, solved, mu, x, row, a, rho, total, h, weights, smooth, signs, near, far, powers,
         both,
-    ) = shares(numbers, sizes)  # fmt: skip
+    ) = split(numbers, sizes)  # fmt: skip
     powers[:W], signs[:W], signs[W : 2 * W], signs[2 * W :] = 1.0, -1.0, 2.0, -2.0
     (
         lane_b, lane_p, lane_t0, lane_end, lane_t, at_y, at_lam, at_c, at_d, at_w, at_s, at_smooth,
         to_lam, to_c, to_d, to_w, to_s, to_smooth,
-    ) = shares(lanes, (1,) * 18)  # fmt: skip
+    ) = split(lanes, (1,) * 18)  # fmt: skip
 
     for group in range(first, last):
         find_pieces(group, B, T, P, lane_b, lane_p, lane_t0, lane_end)
         clear(window, 0, span)
         put_left(window, separators, lane_b, lane_p, span, k)
 
-        # The last round, -1, is for the steps that lead from one piece to the next.
+        # The last iteration, -1, handles the steps between pieces.
         for step in range(L - 1, -1 if P == 1 else -2, -1):
-            if step >= L - 2 or step <= 0:  # in between, every lane moves by one time a step
+            if step >= L - 2 or step <= 0:  # in between, every lane advances by one time per step
                 set_times(lane_t, lane_end, L, step)
                 for l in range(W if step < 0 else 0):
                     start = lane_t0[l] - lane_end[l] + L
                     lane_t[l] = lane_t0[l] - 1
                     lane_t0[l] = max(lane_t[l], 0)
-                    look_back(
+                    previous_piece(
                         x, mu, y, lam, given, window, lane_b[l], lane_t[l], l, n, m,
                         start * n, span + k - n,
                     )  # fmt: skip
@@ -194,11 +194,11 @@ def row_gradients(
                 origin = step
             on, partly = step - origin, step <= 0
             for offsets, tensor in ((at_y, y), (at_lam, lam)):
-                look_ahead(tensor, offsets, on, -AHEAD)
+                prefetch_steps(tensor, offsets, on, -AHEAD)
             for offsets, tensor in ((at_c, c), (to_c, gc)):
-                look_ahead(tensor, offsets, on, -AHEAD)
+                prefetch_steps(tensor, offsets, on, -AHEAD)
             for offsets, tensor in ((at_d, d), (at_s, s), (to_d, gd), (to_s, gs)):
-                look_ahead(tensor, offsets, on, -AHEAD)
+                prefetch_steps(tensor, offsets, on, -AHEAD)
 
             if step >= 0:
                 if not given and (L - 1 - step) % tile == 0:
@@ -260,16 +260,16 @@ def row_gradients(
 
 @small
 def central_row(x, b, t, v, R, H):
-    """Central row around time `t + 1`, and its slope in `H`."""
+    """Central row around time `t + 1`, and its derivative with respect to `H`."""
     rise = x[b, t + 2, v, R - 1] - x[b, t, v, R - 1]
     top = x[b, t + 1, v, R]
     value = H ** (R - 2) * (rise - H * top)
     return value, (R - 2) * value / H - H ** (R - 2) * top
 
 
-@part
+@inner
 def central_gradients(lam, y, s, w_smooth, first, last, gs, gw):
-    """Add what the central rows of the sequences `first..last` contribute."""
+    """Add the contributions of the central rows of sequences `first..last`."""
     B, T, V, m = y.shape
     R = m - 1
     for b in range(first, last):

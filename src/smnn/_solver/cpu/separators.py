@@ -1,6 +1,6 @@
-"""CPU kernels: the small chain that couples the separators of a sequence's pieces.
+"""CPU kernels: the chain that couples the separators of a sequence's pieces.
 
-Piece `p` leaves `2k` rows over `[own separator k | left separator k | rhs]`, upper triangular.
+Piece `p` contributes `2k` rows over `[own separator k | left separator k | rhs]`, upper triangular.
 The chain is eliminated in the same way as a sequence: left rows first, then the coupling rows
 from the bottom up. A factor row is `[own, from the pivot on | next k]` with the pivot inverted.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from smnn._solver.cpu.layout import FINE, STARTED
-from smnn._solver.cpu.pieces import part, small
+from smnn._solver.cpu.pieces import inner, small
 
 
 @small
@@ -68,7 +68,7 @@ def back_chain(factor, b, k, P, cells, y):
             y[b, p, j] = total * factor[at]
 
 
-@part
+@inner
 def eliminate_chain(coupling, k, n, T, P, first, last, factor, y, rcond, weakest):
     """Factor and solve the chain of sequences `first..last`; `rcond`, `weakest` per piece."""
     size = 2 * k + 1
@@ -83,7 +83,7 @@ def eliminate_chain(coupling, k, n, T, P, first, last, factor, y, rcond, weakest
             norms = rows + 2 * k * size
             following = np.zeros(k * size)
             if p > 0:
-                for i in range(k):  # what the piece knows of the left separator alone
+                for i in range(k):  # rows over the left separator only
                     row[:] = 0.0
                     start = rows + (k + i) * size
                     row[:k] = coupling[start + k : start + 2 * k]
@@ -114,7 +114,7 @@ def eliminate_chain(coupling, k, n, T, P, first, last, factor, y, rcond, weakest
         back_chain(factor, b, k, P, cells, y)
 
 
-@part
+@inner
 def solve_chain(factor, g, y, first, last):
     """Solve `R^T R y = g` for the separators, `g[b, p, 0 | 1]` from `substitute_forward`."""
     P, k = y.shape[1], y.shape[2]
@@ -136,9 +136,8 @@ def solve_chain(factor, g, y, first, last):
         back_chain(factor, b, k, P, cells, y)
 
 
-@part
+@inner
 def all_positive(s):
-    """Whether every step is positive and finite."""
     least, noise = np.inf, 0.0
     for b in range(own(s, 0)):
         for v in range(own(s, 2)):
@@ -149,9 +148,9 @@ def all_positive(s):
     return least > 0.0 and noise == 0.0
 
 
-@part
+@inner
 def all_zero(c, first):
-    """Whether no coefficient of order `first` or above is there."""
+    """Whether all coefficients of order `first` or above are zero."""
     for r in range(first, c.shape[4]):
         for b in range(own(c, 0)):
             for q in range(own(c, 2)):
@@ -162,12 +161,12 @@ def all_zero(c, first):
     return True
 
 
-@part
-def judge(ratio, where, P, c, s, y, given, doubtful, rcond, weakest):
-    """The weakest pivot of each sequence among its pieces; `FINE`, `STARTED`, both or neither.
+@inner
+def check_pivots(ratio, where, P, c, s, y, given, doubtful, rcond, weakest):
+    """Weakest pivot of each sequence among its pieces; returns `FINE | STARTED` flags.
 
-    Whatever is not finite spreads along the whole sequence in the substitution, back to time 0.
-    Up to `given` derivatives have an initial value; a pivot below `doubtful` is small.
+    Non-finite values propagate along the whole sequence in the substitution, back to time 0. Up to
+    `given` derivatives have an initial value; a pivot below `doubtful` is small.
     """
     fine = True
     for b in range(len(rcond)):

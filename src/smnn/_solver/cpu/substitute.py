@@ -1,4 +1,4 @@
-"""CPU kernels: substitution with a kept factor, lane by lane (layout in `eliminate.py`)."""
+"""CPU kernels: substitution with a stored factor, lane by lane (layout in `eliminate.py`)."""
 
 # mypy: ignore-errors
 from __future__ import annotations
@@ -7,34 +7,34 @@ from smnn._solver.cpu.lanes import W, add, clear, copy, gather, product, scatter
 from smnn._solver.cpu.pieces import (
     AHEAD,
     back_step,
-    bare,
     cells,
     find,
     find_pieces,
     find_present,
+    inner,
+    lane_integers,
     longest_piece,
-    look_ahead,
-    part,
-    places,
+    prefetch_steps,
     put_left,
     release,
     row_cells,
     set_times,
-    shares,
+    split,
+    unowned,
 )
 
 
-@part
+@inner
 def substitute_back(factor, z, separators, y, reach, P, first, last):
-    """Solve `R y = z`, from the last time to the first, with the separators already known."""
+    """Solve `R y = z`, from the last time to the first, with known separators."""
     B, T, V, m = y.shape
     n = V * m
     k = reach * n if P > 1 else 0
     span, L, size = (1 + reach) * n, longest_piece(T, P), row_cells(n, reach, k)
-    factor, z, separators, y = bare((factor, z, separators, y))
-    scratch = cells((span + k,)), places(6)
-    (window,) = shares(scratch[0], (span + k,))
-    out, lane_b, lane_p, lane_t0, lane_end, lane_t = shares(scratch[1], (1,) * 6)
+    factor, z, separators, y = unowned((factor, z, separators, y))
+    scratch = cells((span + k,)), lane_integers(6)
+    (window,) = split(scratch[0], (span + k,))
+    out, lane_b, lane_p, lane_t0, lane_end, lane_t = split(scratch[1], (1,) * 6)
     for group in range(first, last):
         find_pieces(group, B, T, P, lane_b, lane_p, lane_t0, lane_end)
         clear(window, 0, span)
@@ -55,21 +55,21 @@ def substitute_back(factor, z, separators, y, reach, P, first, last):
     release(scratch)
 
 
-@part
+@inner
 def substitute_forward(factor, g, z, separators, reach, P, first, last):
     """Solve `R^T z = g`, from the first time to the last.
 
-    What falls on the separators goes to `separators[b, p, 0 | 1]`: own, and the one on the left.
+    The remainder goes to `separators[b, p, 0 | 1]`: own and left.
     """
     B, T, V, m = g.shape
     n = V * m
     k = reach * n if P > 1 else 0
     span, L, size = (1 + reach) * n, longest_piece(T, P), row_cells(n, reach, k)
-    factor, g, z, separators = bare((factor, g, z, separators))
+    factor, g, z, separators = unowned((factor, g, z, separators))
     sizes = span + k, n, 1
-    scratch = cells(sizes), places(6)
-    window, load, present = shares(scratch[0], sizes)
-    at_g, lane_b, lane_p, lane_t0, lane_end, lane_t = shares(scratch[1], (1,) * 6)
+    scratch = cells(sizes), lane_integers(6)
+    window, load, present = split(scratch[0], sizes)
+    at_g, lane_b, lane_p, lane_t0, lane_end, lane_t = split(scratch[1], (1,) * 6)
     for group in range(first, last):
         find_pieces(group, B, T, P, lane_b, lane_p, lane_t0, lane_end)
         clear(window, 0, span + k)
@@ -79,7 +79,7 @@ def substitute_forward(factor, g, z, separators, reach, P, first, last):
                 origin = step
                 set_times(lane_t, lane_end, L, step)
                 find(at_g, g, lane_b, lane_t)
-            look_ahead(g, at_g, step - origin, AHEAD)
+            prefetch_steps(g, at_g, step - origin, AHEAD)
             for j in range(n):
                 extra = (step - origin) * g.strides[1]
                 gather(load, j, g, at_g, extra + j // m * g.strides[2] + j % m * g.strides[3])

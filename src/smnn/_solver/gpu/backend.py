@@ -24,26 +24,22 @@ from smnn._solver.tracing import constant
 from smnn.errors import BackendError
 
 LANES_WANTED = 32768
-"""Lanes that keep a large GPU busy; fewer sequences than that are cut into pieces."""
+"""Number of lanes that keep a large GPU busy; below, sequences are cut into pieces."""
 LARGEST_BLOCK = 256
-"""Unknowns per time up to which eight warps have room for the rows of 32 columns in registers."""
-SMALL_BLOCK = 6
-"""Unknowns per time up to which pieces of a sequence are worth their overhead at once."""
-LARGEST_IN_A_LANE = 12
-"""Unknowns per time that fit into the registers of one of its lanes."""
+"""Largest block (unknowns per time) whose active rows fit into the registers of eight warps."""
+SMALL_BLOCK = 6  # Largest block for which cutting a sequence pays off even for a single sequence
+LARGEST_IN_A_LANE = 12  # Largest block that fits into the registers of one lane
 LARGEST_SEPARATOR = 6
-"""Unknowns between two pieces up to which their unrolled kernels compile in seconds.
+"""Largest separator whose unrolled kernels compile in seconds.
 
-With 9 it takes a minute, with 12 several, and registers have no room for them.
+A separator of 9 unknowns takes a minute, 12 take several, and the registers spill.
 """
-OLDEST = 7, 5
-"""Compute capability from which on the assembler knows all that the kernels ask of the memory."""
-REDUCED = -1
-"""In place of a number of pieces: odd-even reduction (`reduction/solve.py`)."""
+OLDEST = 7, 5  # Minimum compute capability that supports the inline PTX of the kernels
+REDUCED = -1  # Value of `pieces` that selects odd-even reduction (`reduction/solve.py`)
 
 
 class GpuPlan(Plan):
-    """Launches for the problems of one layout: of whole sequences, pieces, or a reduction."""
+    """Launches for one layout: whole sequences, pieces, or odd-even reduction."""
 
     def __init__(self, backend: GpuBackend, problem: Problem, pieces: int) -> None:
         super().__init__(backend, problem, pieces)
@@ -72,10 +68,10 @@ class GpuPlan(Plan):
         return solve
 
     def solve(self, tensors: Sequence[Tensor] = ()) -> Solved:
-        """Eliminate every level up to the last, then substitute back down.
+        """Eliminate level by level, then substitute back.
 
         Raises:
-            BackendError: The device has not enough memory; gives the number of samples that fit.
+            BackendError: Out of device memory; the message gives the number of samples that fit.
         """
         try:
             return self._solve(self.fit(tensors))
@@ -88,7 +84,7 @@ class GpuPlan(Plan):
             return self._reduction.solve(problem, inputs, self._strides)
         levels, new, B = self._levels, problem.c.new_empty, problem.c.shape[0]
         factor, y = new(sum(level.factor_size for level in levels)), new(problem.y_shape)
-        count = strategy.verdicts(levels)
+        count = strategy.ratio_count(levels)
         ratios, wheres = new((count, B)), new((count, B), dtype=torch.int64)
         status = new(B, dtype=torch.int64)
         if B:
@@ -98,13 +94,11 @@ class GpuPlan(Plan):
         return Solved(y, factor, Diagnostics(status, ratios[-1], wheres[-1]))
 
     def _inputs(self, problem: Problem) -> dict[str, Tensor]:
-        """All tensors that the kernels read, by the names they have there."""
         refuse_zeros(problem.tensors[:4])
         own = {name: _packed(x, 2) for name, x in zip("cdu", problem.tensors)}
         return own | {"s": problem.s} | self._constants
 
     def adjoint(self, factor: Tensor, g: Tensor) -> Tensor:
-        """Forward substitution up the levels, back substitution down."""
         if not self._levels:
             return self._reduction.adjoint(self.problem, factor, g)
         out = factor.new_empty(self.problem.y_shape)
@@ -118,51 +112,46 @@ class GpuPlan(Plan):
         self, tensors: Sequence[Tensor], y: Tensor, factor: Tensor, gy: Tensor,
         wanted: Sequence[bool], into: Sequence[Tensor | None] = (),
     ) -> list[Tensor | None]:  # fmt: skip
-        """In one launch where that is faster."""
-        levels = self._levels
-        if not (levels and (strategy.held(levels) or strategy.together(levels))) or not y.shape[0]:
+        """Gradients in one fused launch where that is faster."""
+        levels, lanes = self._levels, strategy.adjoint_lanes(self._levels)
+        if not (lanes or strategy.fused_backward(levels)) or not y.shape[0]:
             lam = self.adjoint(factor, gy)
             return self.row_gradients(tensors, y, lam, wanted, into)
         scratch = factor.new_empty(self._programs.backward_scratch(levels))
         known = {"g": in_memory(gy), "factor": factor, "scratch": scratch}
-        if strategy.held(levels):
+        if lanes:
             self._programs.adjoint_program(levels, True)[0].run(known)
             known = {"lam": scratch}
-        return self._rows(self.fit(tensors), y, wanted, into, known, strategy.held(levels))
+        return self._rows(self.fit(tensors), y, wanted, into, known, lanes)
 
     def row_gradients(
         self, tensors: Sequence[Tensor], y: Tensor, lam: Tensor, wanted: Sequence[bool],
         into: Sequence[Tensor | None] = (),
     ) -> list[Tensor | None]:  # fmt: skip
-        """One pass over the rows."""
         return self._rows(self.fit(tensors), y, wanted, into, {"lam": lam.contiguous()})
 
     def _rows(
         self, problem: Problem, y: Tensor, wanted: Sequence[bool], into: Sequence[Tensor | None],
-        known: dict[str, Tensor], held: int = 0,
+        known: dict[str, Tensor], adjoint_lanes: int = 0,
     ) -> list[Tensor | None]:  # fmt: skip
         every = (*wanted, *(7 - len(wanted)) * (False,))
-        none, shapes = y.new_empty(0), [x.shape for x in problem.tensors]
+        shapes = [x.shape for x in problem.tensors]
         room = [*(into or (y.new_empty(x) if w else None for x, w in zip(shapes, wanted)))]
-        out = {
-            name: none.view((0,) * len(shape)) if g is None else g
-            for name, shape, g in zip(
-                strategy.GRADIENTS, shapes, [*room, *[None] * (7 - len(room))], strict=True
-            )
-        }
+        out = {name: y.new_empty((0,) * len(x)) for name, x in zip(strategy.GRADIENTS, shapes)}
+        out |= {name: g for name, g in zip(strategy.GRADIENTS, room) if g is not None}
         if y.shape[0]:
-            program = self._row_program(every, held, alone="lam" in known)
+            program = self._row_program(every, adjoint_lanes, alone="lam" in known)
             program.run(self._inputs(problem) | known | out | {"y": y.contiguous()})
         return room
 
-    def _row_program(self, wanted: tuple[bool, ...], held: int, *, alone: bool) -> Any:
+    def _row_program(self, wanted: tuple[bool, ...], adjoint_lanes: int, *, alone: bool) -> Any:
+        programs, known = self._programs, (self._spec, self._strides, wanted)
         if alone:
-            shape = self.problem.y_shape
-            return self._programs.rows_program(shape, self._spec, self._strides, wanted, held)
-        return self._programs.backward_program(self._levels, self._spec, self._strides, wanted)[0]
+            return programs.rows_program(self.problem.y_shape, *known, adjoint_lanes)
+        return programs.backward_program(self._levels, *known)[0]
 
     def out_of_memory(self) -> BackendError:
-        """Says how much memory is missing, and how many samples would fit."""
+        """Error with the amount of memory required and the number of samples that fit."""
         problem, device = self.problem, self.problem.w_gov.device
         B, T, V, m = problem.y_shape
         size = self.backend.factor_size(problem, self.pieces)
@@ -180,10 +169,10 @@ class GpuPlan(Plan):
             f"{advice}"
         )
 
-    # ------------------------------------------------------------ the C++ launcher
+    # ------------------------------------------------------------ C++ launcher
 
     def compiled(self, differentiable: Callable[..., Any]) -> Any:
-        """The launches and their derivative from C++, where the launcher is compiled."""
+        """Solve and derivative from C++, if the launcher is compiled."""
         if self._compiled is not None or not self._launchable():
             return self._compiled
         module = launcher.native()
@@ -200,34 +189,29 @@ class GpuPlan(Plan):
         return bool(self._levels) or sizes_of(problem).at_once
 
     def _description(self, differentiable: Callable[..., Any]) -> dict[str, Any]:
-        """The plan in numbers, as `launcher.cpp` reads it."""
         device = self.given[0].device if self.given[0].is_cuda else self.problem.w_gov.device
         fixed = {name: x.data_ptr() for name, x in self._constants.items()}
-        levels = self._levels
+        levels, lanes = self._levels, strategy.adjoint_lanes(self._levels)
+        fused = strategy.fused_backward(levels)
         if levels:
             solve, scratch = self._programs.solve_program(levels, self._spec, self._strides)
-            held, together = strategy.held(levels), strategy.together(levels)
-            adjoint, _ = self._programs.adjoint_program(levels, held > 0)
-            adjoint_scratch, count = (
-                self._programs.backward_scratch(levels),
-                strategy.verdicts(levels),
-            )
+            adjoint, _ = self._programs.adjoint_program(levels, lanes > 0)
+            adjoint_scratch = self._programs.backward_scratch(levels)
         else:
             sizes = sizes_of(self.problem)
             solve, scratch = self._reduction.solve_program(sizes, self._strides)
             adjoint, adjoint_scratch = self._reduction.adjoint_program(sizes.shape)
-            held, together, count = 0, False, 1
 
         def numbers(program: Any, own: dict[str, str] | None = None) -> list[Any]:
             with torch.cuda.device(device.index):
                 return launcher.describe(program.launches, device.index, own or {})
 
         def program_for(which: int) -> list[Any]:
-            """Row gradients by which of them are wanted, or the adjoint."""
+            """Launches of the row gradients selected by a bit mask, or of the adjoint."""
             if which == launcher.ADJOINT:
                 return numbers(adjoint, {"y": "lam"})
             wanted = *(bool(which >> i & 1) for i in range(4)), False, False, False
-            program = self._row_program(wanted, held, alone=not together)
+            program = self._row_program(wanted, lanes, alone=not fused)
             unwanted = {g: 0 for g, w in zip(strategy.GRADIENTS, wanted) if not w}
             return numbers(program.bound(fixed | unwanted))
 
@@ -248,24 +232,24 @@ class GpuPlan(Plan):
             "factor_size": self.backend.factor_size(self.problem, self.pieces),
             "scratch_size": scratch,
             "adjoint_scratch": adjoint_scratch,
-            "together": together,
-            "held": held > 0,
-            "verdicts": count,
+            "together": fused,
+            "held": lanes > 0,
+            "verdicts": strategy.ratio_count(levels) or 1,
             "program_for": program_for,
             "differentiable": twice,
         }
 
 
 class GpuBackend(Backend):
-    """Orthogonal elimination in registers: of one lane, of a team, or of a few warps.
+    """Orthogonal elimination in the registers of a lane, a team of lanes, or a few warps.
 
-    Few long sequences of larger blocks, and the largest blocks, by odd-even reduction.
+    A few long sequences of larger blocks, and the largest blocks, use odd-even reduction.
     """
 
     name = "gpu"
 
     def unavailable(self, device: torch.device | None = None, n: int = 1) -> str | None:
-        """Needs Triton, and a GPU that is not too old, or Triton's interpreter on the CPU."""
+        """Requires Triton and a recent GPU, or Triton's interpreter on the CPU."""
         del n
         if device is None:
             if importlib.util.find_spec("triton") is None:
@@ -278,41 +262,40 @@ class GpuBackend(Backend):
         return _too_old(device) if device.type == "cuda" else None
 
     def pieces(self, B: int, T: int, n: int, reach: int) -> int:
-        """Enough lanes to fill the device, as long as pieces stay worth their overhead.
+        """Number of pieces per sequence, or the strategy to use instead.
 
-        Zero asks for a team of lanes per sequence (`team/columns.py`), or for one or a few warps
-        (`tile/tiles.py`): blocks that are too large for one lane, and those of medium size as long
-        as the sequences alone do not fill the device. Long ones are better cut, unless there are
-        many. One is a whole sequence, from both its ends at once if the scheme allows that.
-        `REDUCED` asks for odd-even reduction: few long sequences of all but small blocks, and
+        Sequences are cut until the lanes fill the device, as long as the pieces are long enough. 0
+        selects a team of lanes (`team/columns.py`) or a few warps (`tile/tiles.py`) per sequence:
+        for blocks too large for a lane, and for medium ones while the batch alone does not fill the
+        device. 1 is a whole sequence per lane, or per pair of lanes from both ends if the scheme
+        allows it. `REDUCED` selects odd-even reduction: a few long sequences of larger blocks, and
         blocks too large for the registers of a few warps.
         """
         small = reach * n <= LARGEST_SEPARATOR
-        if n > LARGEST_BLOCK or (not small and _few(B, T, n, reach)):
+        if n > LARGEST_BLOCK or (not small and _reduction_is_faster(B, T, n, reach)):
             return REDUCED
         cuttable = n <= LARGEST_IN_A_LANE and (small or interpreted())
-        # Where the ways cross on a large GPU; a pair of lanes moves the crossing up.
+        # Break-even point on a large GPU; higher if a pair of lanes shares a sequence.
         few = n >= 6 and 10 * n**3 >= B if reach > 1 else n >= 7 and 7 * n**3 >= 5 * B
         short = T <= 500 + 8 * B and not interpreted()
         if n > LARGEST_IN_A_LANE or (few and (short or not cuttable)):
             return 0
-        # Thousands of short pieces lose about one decimal digit.
+        # Thousands of short pieces cost about one decimal digit of accuracy.
         shortest = max(
             strategy.SHORTEST_PIECE, 2 * n, 4 * reach, min(T // 256, strategy.LONG_PIECE)
         )
         cut = min(-(-LANES_WANTED // max(B, 1)), T // shortest)
-        # Columns of a separator that ride along cost little with few unknowns only.
+        # The extra columns of the separators are cheap for few unknowns only.
         worth = 3 if n <= 3 or reach > 1 else 12
         return cut if cut >= worth and cuttable and B < LANES_WANTED // 4 else 1
 
     def full_load(self, n: int) -> int:
-        """Small blocks fill a device with pieces of a few sequences; others need one for a warp."""
+        """Small blocks fill a device by pieces; others need a sequence per warp."""
         if n <= SMALL_BLOCK:
             return 1
         return 2048 if n <= strategy.LARGEST_IN_A_WARP else 512
 
     def factor_size(self, problem: Problem, pieces: int) -> int:
-        """Every level's factor, one behind the other."""
         if pieces == REDUCED:
             return shape_of(problem).factor_size
         B, T, V, m = problem.y_shape
@@ -320,18 +303,16 @@ class GpuBackend(Backend):
         return sum(level.factor_size for level in levels)
 
     def plan(self, problem: Problem, pieces: int | None = None) -> GpuPlan:
-        """Levels, and rows that follow from the weights."""
         return GpuPlan(self, problem, self.pieces_of(problem) if pieces is None else pieces)
 
     def row_gradients(
         self, problem: Problem, lam: Tensor, y: Tensor, wanted: Sequence[bool]
     ) -> list[Tensor | None]:
-        """One pass over the rows."""
         return self.plan(problem).row_gradients(problem.tensors, y, lam, wanted)
 
 
 def _packed(x: Tensor, axis: int) -> Tensor:
-    """The same tensor with the axes from `axis` on contiguous."""
+    """The tensor with contiguous axes from `axis` on."""
     size = 1
     for i in range(x.ndim - 1, axis - 1, -1):
         if x.shape[i] > 1 and x.stride(i) != size:
@@ -347,7 +328,7 @@ def _capability(index: int) -> tuple[int, int]:
 
 @constant
 def _too_old(device: torch.device) -> str | None:
-    """Why kernels would not compile for a device; `None` if they would."""
+    """Reason why the kernels do not compile for a device, or `None`."""
     index = torch.cuda.current_device() if device.index is None else device.index
     found = _capability(index)
     if found >= OLDEST or torch.version.hip is not None:
@@ -365,16 +346,16 @@ def _least_memory() -> int:
 
 @constant
 def _memory() -> int:
-    """Bytes of the smallest device."""
+    """Memory of the smallest device, in bytes."""
     return _least_memory()
 
 
-def _few(B: int, T: int, n: int, reach: int) -> bool:
-    """Whether sequences are so few and long that odd-even reduction is sooner done.
+def _reduction_is_faster(B: int, T: int, n: int, reach: int) -> bool:
+    """Whether sequences are so few and long that odd-even reduction is faster.
 
-    It needs some ten times the memory of one time after the other. More sequences than fifty keep a
-    device busy that way, unless each is long. Where the ways cross is estimated from what steps and
-    rounds take on an H200; `benchmarks/bench_ways.py` measures it.
+    It needs about ten times the memory. More than fifty sequences keep a device busy without it,
+    unless each is long. The thresholds are estimated from the cost of steps and levels on an H200;
+    `benchmarks/bench_ways.py` measures them.
     """
     if n <= LARGEST_IN_A_LANE:
         wanted = (B <= 48 and T >= 300) or (B <= 480 and T > 500 + 8 * B)
@@ -386,7 +367,7 @@ def _few(B: int, T: int, n: int, reach: int) -> bool:
 def _inputs(
     problem: Problem, level: strategy.Level | None = None
 ) -> tuple[object, dict[str, Tensor], object]:
-    """What the source is written for, the tensors it reads, and their strides."""
+    """Specialization of the source, the input tensors, and their strides."""
     from smnn._solver.gpu.lane.eliminate import Spec
 
     _, _, Q, V, m = problem.c.shape
@@ -406,7 +387,7 @@ def _inputs(
         "wg": problem.w_gov, "wi": problem.w_init, "scale": scale,
         "wt": problem.w_smooth[..., -1], "ws": problem.w_smooth, "K": K, "KF": KF,
     }  # fmt: skip
-    left, pairs = (level.P > 1, level.twin) if level else (False, False)
+    left, pairs = (level.P > 1, level.bidirectional) if level else (False, False)
     m_init = u.shape[3] if u.shape[1] else 0
     spec = Spec(V, m, Q, m_init, problem.scheme, left, varying, pairs)
     strides = tuple(tensors[name].stride()[: len(axes)] for name, axes in strategy.INPUTS)

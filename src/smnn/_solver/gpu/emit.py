@@ -1,8 +1,8 @@
-"""Writes Triton source: rows as named registers, rotated with every structural zero left out.
+"""Generator of Triton source code.
 
-Triton cannot index registers, so a kernel that keeps a triangle in registers has to be unrolled.
-A row here is a dictionary from column names to variable names; a column that is not in it is zero
-for every problem, and costs nothing.
+Triton cannot index registers, so a kernel that keeps a triangular factor in registers has to be
+unrolled. A row is a dictionary from column names to names of variables. Columns that are not in it
+are structural zeros, for which no code is generated.
 """
 
 from __future__ import annotations
@@ -17,36 +17,35 @@ from contextlib import contextmanager
 
 import torch
 
+from smnn._solver.diagnostics import SMALLEST_PIVOT
 from smnn._solver.tracing import constant
 
 
 @constant
 def interpreted() -> bool:
-    """Whether Triton's interpreter runs the kernels, on the CPU."""
+    """Whether the kernels run in Triton's interpreter, on the CPU."""
     return os.environ.get("TRITON_INTERPRET", "0") == "1"
 
 
 Row = dict[str, str]
 _FUNCTION = re.compile(r"add\d+(max\d+)?|part_\d+")
-"""Names of functions: those that combine numbers (`launch.py`), and parts of a kernel."""
+"""Names of generated functions: reductions (`launch.py`) and subroutines."""
 
 
 class Source:
-    """Lines of a kernel under construction."""
+    """Source lines of a kernel under construction."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
         self._depth = 1
         self._count = 0
         self._letter = "x"
-        self._parts: dict[str, str] = {}  # lines, and a call of what they are put into
+        self._parts: dict[str, str] = {}  # body of a subroutine -> its call
 
     def __call__(self, line: str) -> None:
-        """Add a line."""
         self.lines.append("    " * self._depth + line)
 
     def new(self, expression: str) -> str:
-        """Assign an expression to a fresh variable and return its name."""
         self._count += 1
         name = f"{self._letter}{self._count}"
         self(f"{name} = {expression}")
@@ -54,91 +53,89 @@ class Source:
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """An indented block: `for ...:`, `if ...:`."""
+        """Write an indented block: `for ...:`, `if ...:`."""
         self(head)
         self._depth += 1
         yield
         self._depth -= 1
 
     @contextmanager
-    def apart(self, *found: str) -> Iterator[None]:
-        """Lines that become a function, and a call of it here.
+    def subroutine(self, *found: str) -> Iterator[None]:
+        """Write the lines of the block into a function, and a call of it here.
 
-        They may change memory, and make the variables `found`. Triton goes twice through a loop to
-        find what it changes, and so eight times through the innermost of three; through a function
-        once. The compiler puts it back in its place.
+        The function may write to memory and returns the variables `found`. Triton visits the body
+        of a loop twice to find its loop-carried values, so eight times for three nested loops, but
+        the body of a function only once. The compiler inlines the function again.
         """
         around = self.lines, self._depth, self._count, self._letter
-        # Names of its own, so that the same lines elsewhere are the same function.
+        # Fresh variable names, so that equal bodies share one function.
         self.lines, self._depth, self._count, self._letter = [], 1, 0, self._letter + "x"
         yield
         if found:
             self(f"return {', '.join(found)}")
         body = "\n".join(self.lines)
         self.lines, self._depth, self._count, self._letter = around
-        call = self._parts.setdefault(body, f"part_{len(self._parts)}({', '.join(_needed(body))})")
+        call = self._parts.setdefault(
+            body, f"part_{len(self._parts)}({', '.join(_free_variables(body))})"
+        )
         self((f"{', '.join(found)} = " if found else "") + call)
 
     def function(self, name: str, free: list[str], parameters: Iterable[str]) -> str:
-        """The whole kernel; one compiled version serves all values of the `free` parameters."""
+        """Source of the kernel. The `free` parameters are not specialized on their values."""
         head = [f"@triton.jit(do_not_specialize={free!r})", f"def {name}("]
         head += [f"    {p}," for p in parameters]
         parts = [f"@triton.jit\ndef {call}:\n{body}\n\n\n" for body, call in self._parts.items()]
         return "".join(parts) + "\n".join([*head, "):", *self.lines, ""])
 
 
-class _Needed(ast.NodeVisitor):
-    """Variables that lines use before they make them."""
+class _FreeVariables(ast.NodeVisitor):
+    """Collects the variables that are read before they are assigned."""
 
     def __init__(self) -> None:
         self.found: set[str] = set()
         self._made = {"tl", "range", "float"}
 
     def visit_Assign(self, node: ast.Assign) -> None:
-        """What is on the right is there before what is on the left."""
         self.visit(node.value)
         for target in node.targets:
             self.visit(target)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
-        """What is changed was there."""
         assert isinstance(node.target, ast.Name)
         self.visit(ast.Name(node.target.id, ast.Load()))
         self.visit(node.value)
 
     def visit_Name(self, node: ast.Name) -> None:
-        """Used or made."""
         if isinstance(node.ctx, ast.Store):
             self._made.add(node.id)
         elif node.id not in self._made and not _FUNCTION.fullmatch(node.id):
             self.found.add(node.id)
 
 
-def _needed(body: str) -> list[str]:
-    """Variables that indented lines have to be given, in the order of the alphabet."""
-    visitor = _Needed()
+def _free_variables(body: str) -> list[str]:
+    visitor = _FreeVariables()
     visitor.visit(ast.parse(textwrap.dedent(body)))
     return sorted(visitor.found)
 
 
 def _approximate(out: Source, operation: str, x: str) -> str:
-    """Some 20 bits of a function, by the one instruction that the device has for it."""
+    """Apply a hardware instruction that approximates a function to about 20 bits."""
     assembly = f'"{operation}.approx.ftz.f64 $0, $1;", "=d,d", [{x}]'
     return out.new(f"tl.inline_asm_elementwise({assembly}, dtype=tl.float64, is_pure=True, pack=1)")
 
 
-def _plain() -> bool:
-    """Whether the kernels are not for an NVIDIA GPU."""
+def _no_inline_ptx() -> bool:
+    """Whether inline PTX is not available (interpreter, AMD GPUs)."""
     return interpreted() or torch.version.hip is not None
 
 
 def inverse_root(out: Source, x: str) -> str:
-    """`1 / sqrt(x)` of a normal positive number.
+    """`1 / sqrt(x)` of a normal positive number, without branches.
 
-    The general function branches to a slow way for all others, and around a branch nothing can be
-    computed in advance.
+    The library function branches to a slow path for all other numbers, which prevents the compiler
+    from reordering instructions around it.
     """
-    if _plain():
+    if _no_inline_ptx():
         return out.new(f"tl.rsqrt({x})")
     y = _approximate(out, "rsqrt", x)
     error = out.new(f"1.0 - ({x} * {y}) * {y}")
@@ -146,25 +143,25 @@ def inverse_root(out: Source, x: str) -> str:
 
 
 def reflection(out: Source, top: str, square: str, inverse: str) -> tuple[str, str, str]:
-    """Householder's reflection of a column into its first entry.
+    """Householder reflection of a column onto its first entry.
 
     Args:
-        out: Where to write.
-        top: The first entry.
+        out: Source under construction.
+        top: First entry of the column.
         square: Squared norm of the column.
         inverse: Reciprocal of its norm.
 
     Returns:
-        What takes the place of the first entry in the normal; two over the squared length of that
-        normal, or 0 for a column of zeros; and the reciprocal of the new first entry.
+        The first entry of the normal vector; two over its squared norm, or 0 for a column of zeros;
+        and the reciprocal of the new first entry.
     """
     sign = out.new(f"tl.where({top} < 0.0, zero - 1.0, 1.0)")
     norm = out.new(f"{square} * {inverse}")
     head = out.new(f"{top} + {sign} * {norm}")
-    # What these two and the scale of the reflection have lost, it would lose of being orthogonal:
-    # so the scale is computed last, from them.
+    # The scale is computed last, from the rounded head and norm: otherwise their rounding errors
+    # would make the reflection less orthogonal.
     length = out.new(f"{norm} * tl.abs({head})")
-    if _plain():
+    if _no_inline_ptx():
         scale = f"1.0 / {length}"
     else:
         guess = _approximate(out, "rcp", out.new(f"tl.abs({top}) * {inverse} + 1.0"))
@@ -175,8 +172,34 @@ def reflection(out: Source, top: str, square: str, inverse: str) -> tuple[str, s
     return head, scale, out.new(f"-{sign} * {inverse}")
 
 
-def together(out: Source, sums: dict[str, str], most: str = "") -> None:
-    """Name sums over all rows of tiles, and `most` the largest of one."""
+def reflect_rows(out: Source, pivot: str, dots: str, here: str) -> tuple[str, str, str]:
+    """`reflection` of a pivot row, given the products of column `here` with all columns."""
+    square = out.new(f"{pivot} * {pivot} + (tl.gather({dots}, {here}, 0) + 1e-300)")
+    return reflection(out, pivot, square, inverse_root(out, square))
+
+
+def central_weight(out: Source, w: str, H: str, R: int) -> str:
+    if R == 1:
+        return out.new(f"{w} / {H}")
+    for _ in range(R - 2):
+        w = out.new(f"{w} * {H}")
+    return w
+
+
+def poison(out: Source) -> None:
+    """Set `poison`, which fills the solution of a singular sequence with NaN."""
+    out(f"poison = tl.where(ratio > {SMALLEST_PIVOT}, 0.0, float('nan')).to(tl.float64)")
+
+
+def status_code(out: Source) -> None:
+    """Set `code` from `finite`, `ratio` and `bad_step`."""
+    singular = f"tl.where(ratio > {SMALLEST_PIVOT}, 0, 3)"
+    out(f"code = tl.where(finite | (ratio <= {SMALLEST_PIVOT}), {singular}, 2)")
+    out("code = tl.where(bad_step, 1, code)")
+
+
+def reduce_rows(out: Source, sums: dict[str, str], most: str = "") -> None:
+    """Sum each value over the rows of a tile, and take the maximum of `most`, in one reduction."""
     values = sums | ({"most": most} if most else {})
     # The interpreter does not combine several tensors at once.
     if len(values) == 1 or interpreted():
@@ -184,26 +207,26 @@ def together(out: Source, sums: dict[str, str], most: str = "") -> None:
             how = "sum" if name in sums else "max"
             out(f"{name} = tl.{how}({x}, axis=0)")
         return
-    # What warps have to tell each other goes through memory, and they wait: once, not each time.
+    # A reduction across warps goes through shared memory with a barrier: do it once for all.
     names, given = ", ".join(values), ", ".join(values.values())
     function = f"add{len(sums)}" + ("max1" if most else "")
     out(f"{names} = tl.reduce(({given}), 0, {function})")
 
 
 def total(out: Source, values: list[str]) -> str:
-    """All of them added up."""
     found = out.new(values[0])
     for x in values[1:]:
         found = out.new(f"{x} + {found}")
     return found
 
 
-def far_load(where: str, mask: str, other: float = 0.0) -> str:
-    """A number that has its followers beside it, of a lane whose neighbours are far from there.
+def prefetching_load(where: str, mask: str, other: float = 0.0) -> str:
+    """Load a number and prefetch the 128 bytes around it into the L2 cache.
 
-    The memory is told to send those along: it answers one long request sooner than many short ones.
+    For loads with a large stride between lanes: one long memory request is faster than many short
+    ones.
     """
-    if _plain():
+    if _no_inline_ptx():
         return f"tl.load({where}, mask={mask}, other={other!r})"
     bits = struct.pack(">d", other).hex()
     assembly = (
@@ -216,9 +239,9 @@ def far_load(where: str, mask: str, other: float = 0.0) -> str:
 
 
 def rotate(out: Source, top: Row, bottom: Row, pivot: str) -> str | None:
-    """Rotate `bottom[pivot]` into `top[pivot]`; returns the reciprocal of the new pivot.
+    """Givens rotation that eliminates `bottom[pivot]`; returns the reciprocal of the new pivot.
 
-    A structural zero in the bottom row needs nothing; one in the top row is an exchange.
+    A structural zero in the bottom row needs no rotation, one in the top row a permutation only.
     """
     if pivot not in bottom:
         return None
@@ -254,7 +277,7 @@ def insert(out: Source, rows: list[Row], columns: list[str], row: Row) -> list[s
 
 
 def fill(out: Source, rows: list[Row], columns: list[str], tail: list[str]) -> None:
-    """Give a triangle all its columns, writing zero where there was nothing."""
+    """Assign zero to the structural zeros of a triangle."""
     for i, row in enumerate(rows):
         for column in [*columns[i:], *tail]:
             if column not in row:
@@ -262,7 +285,7 @@ def fill(out: Source, rows: list[Row], columns: list[str], tail: list[str]) -> N
 
 
 class Triangle:
-    """A triangle of registers that lives through a loop: fixed names for the loop to carry."""
+    """A triangle in registers that is carried through a loop under fixed variable names."""
 
     def __init__(self, name: str, columns: list[str], tail: list[str]) -> None:
         self.name, self.columns, self.tail = name, columns, tail
@@ -273,30 +296,30 @@ class Triangle:
                 yield i, column, f"{self.name}_{i}_{column}"
 
     def start(self, out: Source, *, unit: bool, unlike: bool = False) -> None:
-        """Before the loop: the unit matrix, or nothing.
+        """Initialize with the identity (`unit`) or zero.
 
-        Triton looks for values that are the same in every iteration, in a time that grows
-        exponentially with those that look alike to begin with; `unlike` are zeros that do not.
+        Triton looks for loop-invariant values in a time that grows exponentially with the number of
+        identical initial values; with `unlike`, the zeros are written as different expressions.
         """
         for i, (row, column, name) in enumerate(self._names()):
             nothing = f"(lane.to(tl.float64) + {i + 1}.0) * 0.0" if unlike else "zero"
             out(f"{name} = {nothing}{' + 1.0' if unit and column == self.columns[row] else ''}")
 
     def rows(self) -> list[Row]:
-        """The rows as they are at the head of an iteration."""
+        """The rows at the head of an iteration."""
         rows: list[Row] = [{} for _ in self.columns]
         for i, column, name in self._names():
             rows[i][column] = name
         return rows
 
     def carry(self, out: Source, rows: list[Row], rename: dict[str, str] | None = None) -> None:
-        """At the end of an iteration: these rows are the next ones (`rename`: old name to new)."""
+        """Assign the rows for the next iteration (`rename`: old column name to new)."""
         back = {new: old for old, new in (rename or {}).items()}
         values = [
             (name, rows[i].get(back.get(column, column), "zero"))
             for i, column, name in self._names()
         ]
         # Through temporaries: a value may still carry the name that another one is about to take.
-        held = [(name, out.new(value) if value != "zero" else value) for name, value in values]
-        for name, value in held:
+        fresh = [(name, out.new(value) if value != "zero" else value) for name, value in values]
+        for name, value in fresh:
             out(f"{name} = {value}")

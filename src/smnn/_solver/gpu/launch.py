@@ -1,11 +1,11 @@
-"""From source text to a running kernel."""
+"""Compile generated source into kernels, and launch them."""
 
 from __future__ import annotations
 
 import copy
 import linecache
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -24,12 +24,13 @@ from smnn._solver.gpu.native import launcher
 
 
 def _with_layout(text: str) -> str:
-    """The same kernel in Gluon: one lane per thread, said outright.
+    """Translate a kernel into Gluon with explicit layouts, one lane per thread.
 
-    Triton's search for memory layouts takes minutes on long unrolled kernels, to find the same.
+    Triton's layout inference takes minutes on long unrolled kernels and arrives at the same
+    layouts.
     """
     layout = "gl.BlockedLayout([1], [32], [LANES // 32], [0])"
-    # Rows over the warps, a column in each lane (`tile/tiles.py`), or in several (`reduction/triangle.py`).
+    # Rows across warps; a column per lane (`tile/tiles.py`) or per several (`reduction/triangle.py`).
     per_thread, threads = "[ROWS * COLUMNS // LANES, 1]", "[32 // COLUMNS, COLUMNS]"
     tile = f"gl.BlockedLayout({per_thread}, {threads}, [LANES // 32, 1], [1, 0])"
     barrier = "thread_barrier" if hasattr(gl, "thread_barrier") else "barrier"  # since Triton 3.7
@@ -47,11 +48,11 @@ def _with_layout(text: str) -> str:
     return text
 
 
-_COMBINED = re.compile(r"\badd(\d+)(?:max(\d+))?\)")
+_COMBINE_NAMES = re.compile(r"\badd(\d+)(?:max(\d+))?\)")
 
 
-def _combining(adds: str, largest: str) -> str:
-    """Source of a function that adds so many numbers to as many others, and compares further ones."""
+def _combine_function(adds: str, largest: str) -> str:
+    """Source of a combine function for `tl.reduce`: a number of sums, then maxima."""
     plus, most = int(adds), int(largest or 0)
     first, second = ([f"{letter}{i}" for i in range(plus + most)] for letter in "ab")
     found = [f"{a} + {b}" for a, b in zip(first[:plus], second[:plus], strict=True)]
@@ -62,35 +63,26 @@ def _combining(adds: str, largest: str) -> str:
 
 
 class Slot(NamedTuple):
-    """A place that a launch reads or writes: a tensor by name, from a number of words on."""
+    """A pointer argument: tensor name and offset in words."""
 
     tensor: str
     offset: int = 0
 
 
 def slots_of(*names: str) -> dict[str, int | Slot]:
-    """Arguments for the addresses of tensors."""
     return {f"{name}_ptr": Slot(name) for name in names}
 
 
-LOOP_BOUNDS = {
-    "L",
-    "T_init",
-    "low",
-    "high",
-    "stop",
-    "few",
-    *(f"stop{i}" for i in range(8)),
-}
-"""Arguments that the interpreter can only take as constants."""
+LOOP_BOUNDS = {"L", "T_init", "low", "high", "stop", "few", *(f"stop{i}" for i in range(8))}
+"""Arguments that must be constants in the interpreter."""
 INTEGERS = ("weakest_ptr", "weakest_below_ptr", "status_ptr")
 
 
 class Kernel:
     """A kernel, compiled once per device and width, and the order of its arguments.
 
-    Products and sums are one instruction if they are to be `fused`, said outright because a Triton to
-    come has another mind.
+    `fused` sets explicitly whether products and sums are contracted into fused multiply-adds,
+    because the default differs between versions of Triton.
     """
 
     def __init__(
@@ -102,24 +94,21 @@ class Kernel:
         parameters = [a if a.endswith("_ptr") else f"{a}: {kinds[a]}" for a in arguments]
         free = [a for a in arguments if a not in fixed]
         text = source.function(name, free, [*parameters, "LANES: tl.constexpr"])
-        text = "".join(_combining(*x) for x in sorted(set(_COMBINED.findall(text)))) + text
+        text = (
+            "".join(_combine_function(*x) for x in sorted(set(_COMBINE_NAMES.findall(text)))) + text
+        )
         if gluon is not None and not interpreted():
             text = _with_layout(text)
         file = f"<smnn {name} {abs(hash(text)):x}>"
         linecache.cache[file] = (len(text), None, text.splitlines(True), file)
-        scope: dict[str, Any] = {
-            "triton": triton,
-            "tl": tl,
-            "gluon": gluon,
-            "gl": gl,
-            "__name__": __name__,
-        }
+        scope: dict[str, Any] = {"triton": triton, "tl": tl, "gluon": gluon, "gl": gl}
+        scope["__name__"] = __name__
         exec(compile(text, file, "exec"), scope)
         self.name, self.text, self.arguments, self.jit = name, text, arguments, scope[name]
         self._compiled: dict[tuple[int, int], Any] = {}
 
     def compiled_for(self, capability: int, width: int) -> Any:
-        """What compiler and assembler make of it for a GPU of that capability, which need none.
+        """Compile for a GPU of a compute capability; does not need a GPU.
 
         Raises:
             RuntimeError: This Triton has no Gluon, or no backend for NVIDIA.
@@ -143,7 +132,7 @@ class Kernel:
         """The compiled kernel for the current device, which must be `device`.
 
         Raises:
-            torch.OutOfMemoryError: The device has no room for its code.
+            torch.OutOfMemoryError: The device has no memory for the code of the kernel.
         """
         key = device, width
         if key not in self._compiled:
@@ -156,8 +145,8 @@ class Kernel:
             kernel = self.jit.warmup(*kinds, grid=(1,), **options)
             kernel = kernel.result() if hasattr(kernel, "result") else kernel
             try:
-                # Loads it onto the device: before that it has no `function`. Once that has failed,
-                # `kernel.run` would not try again.
+                # Load the module onto the device, which sets `function`. `kernel.run` would not
+                # retry after a failure.
                 _ = kernel[1, 1, 1]
             except RuntimeError as error:
                 if "out of memory" not in str(error):
@@ -169,8 +158,21 @@ class Kernel:
         return self._compiled[key]
 
 
+def kernel_from(
+    name: str,
+    arguments: list[str],
+    write: Callable[..., None],
+    *parameters: object,
+    **options: bool,
+) -> Kernel:
+    """A kernel whose source `write` generates from the parameters."""
+    out = Source()
+    write(out, *parameters)
+    return Kernel(name, out, arguments, **options)
+
+
 class Launch:
-    """One kernel call with everything but the addresses already in place."""
+    """A kernel launch whose arguments are complete except for addresses."""
 
     def __init__(
         self, kernel: Kernel, lanes: int, width: int, values: dict[str, int | Slot]
@@ -182,7 +184,7 @@ class Launch:
         self.slots = [(i, x.tensor, x.offset) for i, x in enumerate(chosen) if isinstance(x, Slot)]
 
     def bound(self, fixed: dict[str, int]) -> Launch:
-        """The same launch with some addresses put in for good."""
+        """The same launch with some addresses filled in."""
         out = copy.copy(self)
         out.template = self.template.copy()
         for i, tensor, offset in self.slots:
@@ -203,7 +205,6 @@ class Launch:
         )  # fmt: skip
 
     def interpret(self, tensors: dict[str, Tensor]) -> None:
-        """Run in Triton's interpreter, on the CPU."""
         arguments: list[Any] = self.template.copy()
         for i, tensor, offset in self.slots:
             x = tensors[tensor]
@@ -216,7 +217,7 @@ class Launch:
 
 
 class Program:
-    """Launches one after the other."""
+    """A sequence of launches."""
 
     def __init__(self, launches: list[Launch]) -> None:
         self.launches = launches
@@ -232,11 +233,10 @@ class Program:
         self.launch(tensors, next(iter(tensors.values())).device.index)
 
     def bound(self, fixed: dict[str, int]) -> Program:
-        """The same launches with some addresses put in for good."""
         return Program([launch.bound(fixed) for launch in self.launches])
 
     def launch(self, bases: Mapping[str, Tensor | int], device: int) -> None:
-        """Run with these tensors, or addresses, on that device and its current stream."""
+        """Run with tensors or addresses on a device, on its current stream."""
         if device != torch.cuda.current_device():
             with torch.cuda.device(device):
                 self.launch(bases, device)

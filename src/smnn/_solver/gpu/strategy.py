@@ -1,43 +1,38 @@
-"""How a problem is spread over the device: whole sequences, pieces and the chains between them."""
+"""Mapping of a problem to the GPU: whole sequences, or pieces and chains of their separators."""
 
 from __future__ import annotations
 
 import functools
 from typing import NamedTuple
 
-from smnn._solver.gpu.lane.clock import WARP
+from smnn._solver.gpu.lane.time_index import WARP
 
 LARGEST_IN_A_WARP = 15
-"""Unknowns per time of which the registers of a warp hold all triangles."""
-LARGEST_IN_REGISTERS = 64
-"""Unknowns per time whose rows in flight fit into the registers of a few warps."""
-SHORTEST_PIECE = 24
-"""Times per piece below which cutting costs more than it gains."""
-LONG_PIECE = 40
-"""Times per piece of a sequence that is cut into hundreds."""
-LARGEST_ROW_IN_A_LANE = 16
-"""Unknowns per time up to which a lane computes all gradients by what is given for a time."""
-LARGEST_TOGETHER = 5
-"""Unknowns per time up to which a lane has registers for an adjoint solve and row gradients."""
-MOST_TOGETHER = 2**20
-"""Unknowns in all up to which to launch a kernel takes longer than what it could do apart."""
-FEWEST_LEVELS = 4
-"""Levels below a chain that its kernel knows of, so that chains of all levels have the same one."""
+"""Largest block (unknowns per time) whose triangles fit into the registers of a warp."""
+LARGEST_IN_REGISTERS = 64  # Largest block whose active rows fit into the registers of a few warps
+SHORTEST_PIECE = 24  # Minimum number of times per piece; below, the overhead exceeds the gain
+LONG_PIECE = 40  # Minimum number of times per piece if a sequence is cut into hundreds
+LARGEST_ROW_IN_A_LANE = 16  # Largest block for which one lane computes all gradients of a time
+LARGEST_FUSED = 5
+"""Largest block for which adjoint solve and row gradients are fused into one kernel."""
+MOST_FUSED = 2**20
+"""Unknowns in total up to which launch overhead dominates, so that fusion pays off."""
+MIN_LEVELS = 4
+"""Minimum number of levels passed to chain kernels, so that all chains share one kernel."""
 WARPS_FOR_TEAMS = 2048
-"""Warps for sequences, or for both ends of each, from which on several sequences share one."""
+"""Number of warps (one per sequence or half) from which several sequences share a warp."""
 
 
 INPUTS = (
     ("c", "bt"), ("d", "bt"), ("u", "bt"), ("s", "btv"), ("wg", "btq"), ("wi", "btvr"),
     ("scale", "btv"), ("wt", "btv"), ("ws", "btvr"), ("K", "btv"), ("KF", "btv"),
 )  # fmt: skip
-"""Tensors that the kernels read, and their axes whose strides they take."""
+"""Input tensors of the kernels, and their axes whose strides are arguments."""
 GRADIENTS = ("gc", "gd", "gu", "gs", "gwg", "gwi", "gws")
-"""Those that they write, in the order of a problem's tensors."""
+"""Gradient tensors, in the order of the tensors of a problem."""
 
 
 def strides_of(name: str, axes: str) -> list[str]:
-    """Names of the arguments for the strides of a tensor."""
     return [f"{name}_s{axis}" for axis in axes]
 
 
@@ -49,37 +44,33 @@ INPUT_ARGUMENTS = [
     "wt_ptr", *strides_of("wt", "btv"), "T_init",
 ]  # fmt: skip
 VARYING_ARGUMENTS = ["K_ptr", "KF_ptr", *strides_of("k", "btv")]
-"""Names of the arguments that kernels take for sizes, inputs, and weights that depend on the order."""
+"""Kernel arguments: sizes, inputs, and additional inputs if `K` varies between steps."""
 
 
 class Level(NamedTuple):
-    """A sequence (level 0), or the chain of separators of the level below, and how it is cut."""
+    """The sequences (level 0) or the chain of separators of the level below, and its partition."""
 
     B: int
-    N: int
-    """Times, or nodes."""
+    N: int  # Times, or nodes of the chain
     P: int
-    n: int
-    """Unknowns per time or node."""
+    n: int  # Unknowns per time or node
     reach: int
-    team: int = 0
-    """Lanes that work on a sequence (`team/columns.py`); zero: a lane on a piece."""
-    orders: int = 0
-    """Orders per variable, if a sequence is worked on from both ends (`lane/clock.py`)."""
+    team: int = 0  # Lanes per sequence (`team/columns.py`); 0: one lane per piece
+    orders: int = 0  # Orders per variable if a sequence is processed from both ends, else 0
 
     @property
-    def twin(self) -> bool:
-        """Whether two lanes or two teams work on a sequence, from both ends."""
+    def bidirectional(self) -> bool:
+        """Whether each sequence is processed from both ends, by two lanes or two teams."""
         return self.orders > 0
 
     @property
     def large(self) -> bool:
-        """Whether one or a few warps do so by tiles (`tile/tiles.py`)."""
+        """Whether one or a few warps process a sequence in tiles (`tile/tiles.py`)."""
         return self.team > 0 and self.n > LARGEST_IN_A_WARP
 
     @property
     def panels(self) -> bool:
-        """Whether their rows lie in memory (`tile/panels.py`)."""
+        """Whether the tiled rows lie in memory instead of registers (`tile/panels.py`)."""
         return self.large and self.n > LARGEST_IN_REGISTERS
 
     @property
@@ -89,76 +80,70 @@ class Level(NamedTuple):
 
     @property
     def L(self) -> int:
-        """Times that a lane goes through, at most."""
-        return self.N // 2 + 1 if self.twin else -(-self.N // self.P)
+        """Maximum number of steps of a lane."""
+        return self.N // 2 + 1 if self.bidirectional else -(-self.N // self.P)
 
     @property
     def lanes(self) -> int:
-        """One or a team per piece, or two per sequence."""
-        return self.B * (self.team or self.P) * (2 if self.twin else 1)
+        """Number of lanes: one or a team per piece, or two per sequence."""
+        return self.B * (self.team or self.P) * (2 if self.bidirectional else 1)
 
     @property
     def width(self) -> int:
-        """Lanes per warp, the unit that a multiprocessor can place anywhere."""
         return WARP
 
     @property
     def program(self) -> int:
-        """Lanes per program: one warp, or two of them that meet."""
-        return 2 * self.width if self.team and self.twin else self.width
+        """Lanes per program: one warp, or two that exchange data where the halves meet."""
+        return 2 * self.width if self.team and self.bidirectional else self.width
 
     @property
     def padded(self) -> int:
-        """Lanes that keep a factor of their own, rounded up to whole programs."""
+        """Number of factors stored side by side, rounded up to whole warps."""
         if self.team:
             return self.B
         return -(-self.lanes // self.width) * self.width
 
     @property
     def factor_size(self) -> int:
-        """Numbers kept."""
         n, times = self.n, self.N if self.team else self.L
         return times * (n * (n + 1) // 2 + n * (self.reach * n + self.k)) * self.padded
 
     @property
     def z_size(self) -> int:
-        """Right-hand sides between elimination and substitution."""
-        if self.team:  # they lie where the answer will be
+        """Scratch memory for right-hand sides between elimination and substitution."""
+        if self.team:  # stored in the output instead
             return 0
         return self.L * self.n * self.padded
 
     @property
     def coupling_size(self) -> int:
-        """What the pieces hand to the chain."""
+        """Scratch memory for the rows that the pieces pass to the chain."""
         return (self.k * (self.k + 1) + self.k**2 + 4 * self.k) * self.padded
 
     def sizes(self) -> dict[str, int]:
-        """Arguments that every kernel takes."""
         return {"B": self.B, "T": self.N, "P": self.P, "L": self.L}
 
 
-def verdicts(levels: tuple[Level, ...]) -> int:
-    """Verdicts per sequence: one of each piece of each level; the last is that on the whole."""
+def ratio_count(levels: tuple[Level, ...]) -> int:
+    """Pivot ratios per sequence: one per piece and level; the last one is the overall ratio."""
     return sum(level.P for level in levels)
 
 
 def team_size(B: int, n: int, ends: int) -> int:
-    """A warp for each (end of a) sequence while there are few, so that each is done soon.
-
-    Then a part of one, for a whole sequence.
-    """
+    """Lanes per sequence: a warp for each sequence or half, or a part of one in large batches."""
     smallest = 8 if n < 8 else 16 if n < 16 else 32
     return smallest if ends * B >= WARPS_FOR_TEAMS else 32
 
 
 @functools.lru_cache(maxsize=1024)
 def plan(B: int, T: int, pieces: int, V: int, m: int, reach: int) -> tuple[Level, ...]:
-    """All levels: the sequences, then chains of separators until one lane can take the rest.
+    """All levels: the sequences, then chains of separators until one lane can process the rest.
 
-    Without pieces (0), a team of lanes works on each sequence.
+    With `pieces=0`, a team of lanes processes each sequence.
     """
     n = V * m
-    both = reach == 1 and T > 2  # from two ends there must be something to say
+    both = reach == 1 and T > 2  # both halves need a time
     if not pieces:
         team = team_size(B, n, 2 if both else 1)
         both = both and team == 32 and n <= LARGEST_IN_A_WARP
@@ -174,7 +159,7 @@ def plan(B: int, T: int, pieces: int, V: int, m: int, reach: int) -> tuple[Level
 
 
 class Scratch:
-    """Hands out parts of one buffer, from a word on."""
+    """Allocates parts of one buffer."""
 
     def __init__(self, start: int = 0) -> None:
         self.size = start
@@ -184,8 +169,7 @@ class Scratch:
         return start
 
 
-def numbers(strides):  # type: ignore[no-untyped-def]
-    """Arguments for the strides of all inputs."""
+def stride_arguments(strides):  # type: ignore[no-untyped-def]
     T_init, *each = strides
     values = {"T_init": T_init}
     for (name, axes), numbers in zip(INPUTS, each, strict=True):
@@ -194,23 +178,23 @@ def numbers(strides):  # type: ignore[no-untyped-def]
     return values
 
 
-def together(levels: tuple[Level, ...]) -> bool:
-    """Whether a backward is one launch: small blocks that one or two lanes take from end to end.
+def fused_backward(levels: tuple[Level, ...]) -> bool:
+    """Whether the backward pass is one fused launch: small blocks, whole sequences.
 
-    Many sequences fill the memory's bandwidth sooner with a lane for each time.
+    With many sequences, memory bandwidth is used better with one lane per time.
     """
+    if len(levels) != 1 or levels[0].team or levels[0].reach > 1:
+        return False
     first = levels[0]
-    alone = len(levels) == 1 and not first.team and first.reach == 1
-    return alone and first.n <= LARGEST_TOGETHER and first.B * first.N * first.n <= MOST_TOGETHER
+    return first.n <= LARGEST_FUSED and first.B * first.N * first.n <= MOST_FUSED
 
 
-def held(levels: tuple[Level, ...]) -> int:
-    """Lanes per sequence that hold its adjoint solution until the launch of the row gradients.
+def adjoint_lanes(levels: tuple[Level, ...]) -> int:
+    """Lanes per sequence that leave its adjoint solution in scratch memory, in the layout of `z`.
 
-    It then needs no memory besides that of the right-hand sides, and its lanes, far apart in the
-    layout of a solution, need not write it there. Zero: it does lie like a solution.
+    The row gradients read it from there, which saves strided stores into the layout of a solution.
+    Zero: the adjoint solution has the layout of a solution.
     """
-    first = levels[0]
-    if len(levels) > 1 or first.team or together(levels):
+    if len(levels) != 1 or levels[0].team or fused_backward(levels):
         return 0
-    return 2 if first.twin else 1
+    return 2 if levels[0].bidirectional else 1

@@ -18,8 +18,7 @@ import torch
 
 from smnn._util.files import InputError, check_file, writing
 from smnn._util.optional import require
-from smnn.data import DataFormatError
-from smnn.data._netcdf import check_dataset, check_library
+from smnn.data import DataFormatError, check_dataset, check_library
 from smnn.datasets.kdv._easy import KEPT, POINTS, SPLITS, Split, Trajectories, draw, simulate
 from smnn.datasets.kdv._solver import Form
 

@@ -1,4 +1,4 @@
-"""PTX as Triton prints it, read into instructions."""
+"""Parser of PTX as Triton prints it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _STATEMENT = re.compile(r"(?:@(!?%?\w+)\s+)?([\w.:]+)\s*(.*)")
 
 
 class Instruction(NamedTuple):
-    """An operation with its operands, done by the lanes that fulfil a condition."""
+    """An operation with its operands and the predicate of the lanes that execute it."""
 
     condition: str
     operation: str
@@ -20,21 +20,21 @@ class Instruction(NamedTuple):
 
 
 class Code(NamedTuple):
-    """A kernel: its instructions, and where its labels lead."""
+    """A kernel: its instructions and the positions of its labels."""
 
     instructions: list[Instruction]
     labels: dict[str, int]
 
 
 def _operands(text: str) -> list[str]:
-    """Apart by commas, but for those in braces and brackets."""
+    """Split at commas that are not inside braces or brackets."""
     parts = re.findall(r"\{[^}]*\}|\[[^\]]*\]|[^,\s][^,]*", text)
     return [re.sub(r"\s+", "", part) for part in parts]
 
 
 @functools.lru_cache(maxsize=256)
 def parsed(ptx: str) -> Code:
-    """The only kernel there."""
+    """Parse the single kernel of a PTX text."""
     body = ptx[ptx.index(".entry") :]
     body = body[body.index("\n{") + 2 : body.index("\n}")]
     code, source = Code([], {}), 0

@@ -1,10 +1,9 @@
 """Runs compiled kernels without a GPU: the PTX that Triton makes, instruction by instruction.
 
-Triton's interpreter runs the source of a kernel, some of it otherwise than on a device, and in an
-order that a device need not keep. Here runs what the compiler has made of it: layouts, shuffles,
-shared memory and barriers. Warps take turns at random, and blocks come in any order. An access to
-memory that no tensor has is an error (`memory.py`), and so is an unknown instruction
-(`instructions.py`).
+Triton's interpreter runs the source of a kernel in a fixed order, and some of it differently from
+a device. The emulated device runs the compiler's output: layouts, shuffles, shared memory and
+barriers. Warps and blocks run in random order. An access outside of all tensors is an error
+(`memory.py`), and so is an unknown instruction (`instructions.py`).
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ from unittest import mock
 import numpy as np
 from torch import Tensor
 
-from smnn._solver.gpu.launch import Kernel, Program
 from solver.gpu.emulated.code import Code, parsed
 from solver.gpu.emulated.instructions import APART, BARRIER, END, LANES, Registers, Step, translated
 from solver.gpu.emulated.memory import Memory
+from solver.internals import Kernel, Program
 
 TURNS = 3, 40, 1 << 60
-"""Instructions that a warp may do before another has its turn, unless there is a barrier."""
+"""Numbers of instructions after which another warp may run."""
 
 
 class Lanes(NamedTuple):
-    """Some of a warp, that wait while others go another way."""
+    """Lanes of a divergent warp that wait for the others."""
 
     at: int
     lanes: np.ndarray
@@ -37,7 +36,7 @@ class Lanes(NamedTuple):
 
 
 class Warp:
-    """Thirty-two threads, in step unless they go different ways."""
+    """Thirty-two threads in lockstep, except where they diverge."""
 
     def __init__(self, code: Code, number: int, block: Any) -> None:
         self.registers = Registers(number)
@@ -53,7 +52,7 @@ class Warp:
         self.registers.active[:] = True
 
     def run(self, most: int) -> None:
-        """Up to the next barrier or the end, or as many steps."""
+        """Run up to the next barrier, the end, or a number of steps."""
         steps, at = self._steps, self._at
         while most:
             most -= 1
@@ -79,7 +78,7 @@ class Warp:
         self._apart.append(Lanes(at, lanes.copy(), self.registers.kept()))
 
     def _divided(self, at: int) -> int:
-        """At a branch: lanes that do not take it wait behind it. Where the others go."""
+        """Diverge at a branch: lanes that do not take it wait. Returns the target of the others."""
         branch, active = self._code.instructions[at], self.registers.active
         taken = self.registers.follow(branch.condition)()
         self._wait(at + 1, active & ~taken)
@@ -87,7 +86,7 @@ class Warp:
         return self._code.labels[branch.operands[0]]
 
     def _furthest_behind(self, at: int) -> int:
-        """Where to go on: with the first in the order of the code, and all that are there."""
+        """Continue with the lanes at the earliest instruction; returns its position."""
         active = self.registers.active
         if min(x.at for x in self._apart) < at:
             self._wait(at, active)
@@ -99,13 +98,13 @@ class Warp:
         self._apart = [x for x in self._apart if x.at != at]
         together = self._code.instructions[at].operation
         assert not (self._apart and (".sync" in together or together == "ret")), (
-            "lanes of a warp go different ways to what they do together"
+            "lanes of a warp diverge before an instruction of the whole warp"
         )
         return at
 
 
 class Block:
-    """The warps of one block. They serve for all blocks of a kernel, one after the other."""
+    """The warps of a block; reused for all blocks of a kernel, one after another."""
 
     memory: Memory
     arguments: list[int]
@@ -114,14 +113,14 @@ class Block:
         made = kernel.compiled_for(90, width)
         self.shared = np.empty(made.metadata.shared, np.uint8)
         self.number = self.epoch = 0
-        """Which block, and how many barriers it has left behind."""
+        """Number of the block, and of the barriers it has passed."""
         code = parsed(made.asm["ptx"])
         self._warps = [Warp(code, i, self) for i in range(width // LANES)]
 
     def run(self, number: int, turn: random.Random) -> None:
-        """One block, its warps in any order."""
+        """Run one block with its warps in random order."""
         self.number, self.epoch = number, 0
-        self.shared[:] = 0xFF  # no numbers
+        self.shared[:] = 0xFF  # NaN
         for warp in self._warps:
             warp.start()
         left = self._warps
@@ -140,7 +139,7 @@ _block = functools.lru_cache(maxsize=32)(Block)
 
 
 def run(kernel: Kernel, width: int, grid: int, arguments: list[int], memory: Memory) -> None:
-    """All blocks of a launch."""
+    """Run all blocks of a launch."""
     block, turn = _block(kernel, width), random.Random(grid)
     block.arguments, block.memory = arguments, memory
     with np.errstate(all="ignore"):
@@ -151,7 +150,7 @@ def run(kernel: Kernel, width: int, grid: int, arguments: list[int], memory: Mem
 
 @contextmanager
 def emulated(memory: Memory | None = None) -> Iterator[Memory]:
-    """All that is launched runs on tensors of the CPU."""
+    """Run all launched kernels on tensors of the CPU."""
     memory = memory or Memory()
 
     def launch(self: Program, bases: dict[str, Tensor | int], device: int | None) -> None:

@@ -1,31 +1,38 @@
-"""The driver of an emulated device, for what C++ launches."""
+"""The driver of an emulated device, for kernels that C++ launches."""
 
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from smnn._solver.gpu.backend import GpuBackend
-from smnn._solver.gpu.launch import Kernel
-from smnn._solver.gpu.native import launcher
 from solver.gpu.emulated.device import emulated, run
 from solver.gpu.emulated.memory import Memory
-from solver.gpu.pretended_driver import CONTEXT, CONTEXT_OF, LAUNCH, SET_CONTEXT, STREAM
+from solver.internals import GpuBackend, Kernel, launcher, plan
 
-FAILED = 700
+FAILED, NO_CONTEXT = 700, 201
 CURRENT = 7
 """The current stream."""
+LAUNCH = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, *[ctypes.c_uint] * 7, ctypes.c_void_p,
+    ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p,
+)  # fmt: skip
+STREAM = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))
+CONTEXT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p))
+CONTEXT_OF = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p), ctypes.c_int)
+SET_CONTEXT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 
 
 class Anywhere(Memory):
-    """All memory of the process: who asks PyTorch for some does not say so here."""
+    """All memory of the process: memory that C++ requests from PyTorch is not known here."""
 
     _whole = np.ctypeslib.as_array((ctypes.c_uint64 * (2**44 - 1)).from_address(8))
 
@@ -38,18 +45,24 @@ class Anywhere(Memory):
 
 
 class Driver:
-    """Functions of the driver, which know kernels by number."""
+    """Driver functions, which identify kernels by number."""
 
     def __init__(self) -> None:
         self.memory, self.launched = Anywhere(), list[str]()
         self.error: Exception | None = None
+        self.refused = ""
+        """Name of a kernel that fails to launch."""
+        self.contexts: dict[int, int] = {}
+        """The context of each thread that has one."""
         self._kernels: list[tuple[Kernel, int, int]] = []
         self._functions: dict[str, Any] = {
             "launch": LAUNCH(self._launch),
             "stream": STREAM(lambda index, out: self._give(out, CURRENT)),
-            "context": CONTEXT(lambda out: self._give(out, 1)),
-            "context_of": CONTEXT_OF(lambda out, device: FAILED),
-            "set_context": SET_CONTEXT(lambda context: FAILED),
+            "context": CONTEXT(
+                lambda out: self._give(out, self.contexts.get(threading.get_ident(), 0))
+            ),
+            "context_of": CONTEXT_OF(lambda out, device: self._give(out, 4321)),
+            "set_context": SET_CONTEXT(self._set_context),
         }
 
     def functions(self) -> dict[str, int | None]:
@@ -67,8 +80,16 @@ class Driver:
         out[0] = value
         return 0
 
+    def _set_context(self, context: int) -> int:
+        self.contexts[threading.get_ident()] = context
+        return 0
+
     def _launch(self, number: int, grid: int, *rest: Any) -> int:
+        if threading.get_ident() not in self.contexts:
+            return NO_CONTEXT  # a real driver may end the process
         kernel, width, shared = self._kernels[number - 1]
+        if kernel.name == self.refused:
+            return FAILED
         *others, parameters, extra = rest
         try:
             assert others == [1, 1, width, 1, 1, shared, CURRENT]
@@ -76,7 +97,7 @@ class Driver:
             words = ctypes.POINTER(ctypes.c_int64)
             values = [ctypes.cast(x, words)[0] for x in parameters[: len(kernel.arguments)]]
             run(kernel, width, grid, values, self.memory)
-        except Exception as error:  # from a callback, none would come through
+        except Exception as error:  # a callback cannot raise
             self.error = error
             return FAILED
         self.launched.append(kernel.name)
@@ -91,13 +112,12 @@ def driven(module: ModuleType | None) -> Iterator[Driver]:
         GpuBackend: {"unavailable": lambda self, device=None, n=1: None},
         Kernel: {"on": lambda self, device, width: driver.load(self, width)},
         launcher: {"native": lambda: module, "cuda_functions": driver.functions},
+        torch.cuda: {"device": lambda index: nullcontext()},
     }
-    with emulated(driver.memory):
-        patches = [mock.patch.multiple(what, **how) for what, how in replaced.items()]
-        for patch in patches:
-            patch.start()
-        try:
-            yield driver
-        finally:
-            for patch in patches:
-                patch.stop()
+    with ExitStack() as stack:
+        stack.enter_context(emulated(driver.memory))
+        for what, how in replaced.items():
+            stack.enter_context(mock.patch.multiple(what, **how))
+        plan._plans.clear()  # plans hold addresses of the driver's functions
+        stack.callback(plan._plans.clear)
+        yield driver

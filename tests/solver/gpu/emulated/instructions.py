@@ -1,4 +1,4 @@
-"""What the instructions of PTX do that our kernels are made of (`device.py`).
+"""The PTX instructions that the kernels use (`device.py`).
 
 A register is an array of its 32 lanes' words; an instruction says what type they have. Steps are
 bound to the arrays of one warp.
@@ -17,7 +17,7 @@ from solver.gpu.emulated.code import Instruction
 
 LANES = 32
 BARRIER, END, APART = -1, -2, -3
-"""In place of the number of the next instruction."""
+"""Returned instead of the position of the next instruction."""
 Step = Callable[[], int | None]
 WORDS = {"%p": np.bool_, "%rs": np.uint16, "%r": np.uint32, "%rd": np.uint64, "p": np.bool_}
 TYPES = {
@@ -28,7 +28,7 @@ TYPES = {
 
 
 class Registers:
-    """Those of a warp, by name."""
+    """Registers of a warp by name."""
 
     def __init__(self, warp: int) -> None:
         self._words: dict[str, np.ndarray] = {
@@ -38,16 +38,16 @@ class Registers:
         """Lanes that do what is done now. The others' registers are of no meaning (`kept`)."""
 
     def kept(self) -> dict[str, np.ndarray]:
-        """A copy of all."""
+        """Copy all registers."""
         return {name: words.copy() for name, words in self._words.items()}
 
     def put_back(self, kept: dict[str, np.ndarray], lanes: np.ndarray) -> None:
-        """What some lanes had."""
+        """Restore the registers of some lanes."""
         for name, words in kept.items():
             self._words[name][lanes] = words[lanes]
 
     def words(self, name: str) -> np.ndarray:
-        """As they are."""
+        """Words of a register."""
         if name not in self._words:
             kind = re.match(r"%?[a-z]+", name)
             assert kind, name
@@ -55,7 +55,7 @@ class Registers:
         return self._words[name]
 
     def read(self, text: str, kind: Any) -> np.ndarray:
-        """An operand of a type: a register, or a number. Of a register, its lowest bytes."""
+        """An operand as a given type: a number, or the lowest bytes of a register."""
         if text[0] == "%" or text == "p":
             words = self.words(text)
             size = np.dtype(kind).itemsize
@@ -72,7 +72,7 @@ class Registers:
         return np.full(LANES, value & ((1 << 8 * size) - 1), f"u{size}").view(kind)
 
     def follow(self, condition: str) -> Callable[[], np.ndarray]:
-        """Which active lanes fulfil a condition."""
+        """Active lanes whose predicate is true."""
         active = self.active
         if not condition:
             return lambda: active
@@ -80,7 +80,7 @@ class Registers:
         return lambda: (~words if condition[0] == "!" else words) & active
 
     def result(self, name: str, kind: Any) -> np.ndarray:
-        """A register to be written as this type."""
+        """A register as an output of a type."""
         return self.words(name).view(kind)
 
 
@@ -96,37 +96,37 @@ def _shift_right(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Towards zero; by zero, nobody looks at it."""
+    """Rounds towards zero; the result of a division by zero is not used."""
     b = np.where(b == 0, b.dtype.type(1), b)
     found = a // b
     return found + ((found < 0) & (found * b != a)) if a.dtype.kind == "i" else found
 
 
 def _high(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The upper half of a product."""
+    """Upper half of a product."""
     bits = 8 * a.dtype.itemsize
     products = a.astype(object) * b.astype(object)
     return np.array([int(x) >> bits for x in products], dtype=object).astype(a.dtype)
 
 
 def _inserted(a: np.ndarray, b: np.ndarray, start: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """The second, with the lowest bits of the first in some of its places."""
+    """Insert the lowest bits of the first operand into the second."""
     places = _shift_left(~_shift_left(~(a ^ a), count), start)
     return b & ~places | _shift_left(a, start) & places
 
 
 def _coarse(x: np.ndarray) -> np.ndarray:
-    """As the device's quick functions: the upper word is right, the lower one zero."""
+    """Like the approximate functions of a device: the lower word is zero."""
     return (x.view(np.uint64) & np.uint64(0xFFFFFFFF00000000)).view(np.float64)
 
 
 def _fused(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """Rounded once, or nearly so: the product has eleven bits more than its factors."""
+    """Fused multiply-add with (almost) one rounding, in extended precision."""
     return (a.astype(np.longdouble) * b + c).astype(np.float64)
 
 
 def _bytes(a: np.ndarray, b: np.ndarray, how: np.ndarray) -> np.ndarray:
-    """Four of the eight bytes, by number; with 8 added, eight times the sign of one."""
+    """Select four of eight bytes by number; 8 more replicates the sign of the byte."""
     both = np.stack([a, b], 1).view(np.int8)
     out = np.empty((LANES, 4), np.int8)
     for i in range(4):
@@ -153,7 +153,7 @@ ORDERED: dict[str, Callable[[Any, Any], Any]] = {
     "gt": operator.gt, "ge": operator.ge, "num": lambda a, b: (a == a) & (b == b),
     "nan": lambda a, b: (a != a) | (b != b),
 }  # fmt: skip
-"""Comparisons. With a `u` behind, true for what is no number."""
+"""Comparisons. The variants with suffix `u` are true for NaN."""
 REDUCED = {"add": lambda a: np.sum(a, dtype=a.dtype), "max": np.max, "min": np.min}
 
 
@@ -165,14 +165,14 @@ def _compared(how: str, kind: Any) -> Callable[[Any, Any], Any]:
 
 
 def _wide(a: np.ndarray) -> np.ndarray:
-    """With twice the bits."""
+    """Convert to the type of twice the size."""
     return a.astype(f"{a.dtype.kind}{2 * a.dtype.itemsize}")
 
 
 def translated(
     one: Instruction, labels: dict[str, int], registers: Registers, block: Any, warp: int
 ) -> Step:
-    """An instruction, bound to the registers of a warp."""
+    """Bind an instruction to the registers of a warp."""
     operation, operands = one.operation, one.operands
     kind = TYPES.get(operation.rpartition(".")[2])
     if operation == "ret":
@@ -220,7 +220,7 @@ def _address(registers: Registers, text: str, kind: Any) -> Callable[[], np.ndar
 
 
 def _in_memory(one: Instruction, registers: Registers, block: Any, warp: int) -> Step:
-    """A load or a store of a word by each lane that the condition lets."""
+    """Load or store of a word by each lane whose predicate is true."""
     loads, (first, second) = one.operation.startswith("ld"), one.operands
     place, value = (second, first) if loads else (first, second)
     at, words = _address(registers, place, np.uint64), registers.words(value.strip("{}"))
@@ -241,7 +241,7 @@ def _in_memory(one: Instruction, registers: Registers, block: Any, warp: int) ->
 
 
 def _in_shared(one: Instruction, registers: Registers, block: Any, kind: Any) -> Step:
-    """The same of the block's own memory, of one word or several in a row."""
+    """Load or store of one or several words of shared memory."""
     loads, (first, second) = one.operation.startswith("ld"), one.operands
     place, values = (second, first) if loads else (first, second)
     at, size = _address(registers, place, np.uint32), np.dtype(kind).itemsize
@@ -263,7 +263,7 @@ def _in_shared(one: Instruction, registers: Registers, block: Any, kind: Any) ->
 
 
 def _computed(registers: Registers, operation: str, operands: list[str], kind: Any) -> Step:
-    """All that is done in registers."""
+    """Instructions that use registers only."""
     name, (first, *rest) = operation.rpartition(".")[0], operands
     if name == "mov" and "{" in first + rest[0]:
         return _packed(registers, first, rest[0])
@@ -333,7 +333,7 @@ def _arithmetic(
 
 
 def _packed(registers: Registers, first: str, second: str) -> Step:
-    """The halves of a word, or a word of two halves."""
+    """Split a word into halves, or join two halves."""
     apart, whole = (first, second) if "{" in first else (second, first)
     words = registers.words(whole)
     half = f"u{words.dtype.itemsize // 2}"
@@ -349,7 +349,7 @@ def _packed(registers: Registers, first: str, second: str) -> Step:
 
 
 def _converted(registers: Registers, name: str, first: str, second: str, source: Any) -> Step:
-    """`cvt` with the type it makes in its name."""
+    """Conversion; the target type is part of the name."""
     kind = TYPES[name.split(".")[-1]]
     given, words = registers.read(second, source), registers.words(first)
     wide = f"{np.dtype(kind).kind}{words.dtype.itemsize}"
@@ -359,7 +359,7 @@ def _converted(registers: Registers, name: str, first: str, second: str, source:
 
 
 def _shuffled(registers: Registers, name: str, first: str, rest: list[str]) -> Step:
-    """A word of another lane."""
+    """Exchange words between lanes."""
     given, by = (registers.read(x, np.uint32) for x in rest[:2])
     assert rest[2:] == ["31", "-1"], rest
     lane = np.arange(LANES, dtype=np.uint32)

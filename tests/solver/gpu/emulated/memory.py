@@ -1,4 +1,4 @@
-"""The memory of an emulated device: what lies where, and who touches it in which order."""
+"""Memory of an emulated device, with checks of bounds and race conditions."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ ADDRESS, BLOCK, EPOCH, WRITTEN, WARP, LINE = range(6)
 
 
 class Memory:
-    """Tensors, and nothing between them."""
+    """The memory of tensors; any other access is an error."""
 
     def __init__(self) -> None:
         self.races: dict[str, int] = {}
-        """Kernels and lines that depend on an order that a device need not keep; how often."""
+        """Race conditions (kernel and lines), and how often they occurred."""
         self._parts: dict[int, np.ndarray] = {}
         self._starts = np.empty(0, np.uint64)
         self._noted: list[tuple[np.ndarray, tuple[int, ...]]] = []
 
     def lend(self, *tensors: Tensor) -> None:
-        """Memory of tensors on the CPU, all that lies behind them."""
+        """Add the storages of tensors on the CPU."""
         for x in tensors:
             storage = x.untyped_storage()
             if storage.nbytes():
@@ -30,28 +30,28 @@ class Memory:
         self._starts = np.array(sorted(self._parts), np.uint64)
 
     def words(self, addresses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Those of a tensor, and which."""
+        """Words of the tensor at some addresses, and their indices."""
         at = int(np.searchsorted(self._starts, addresses.min(), side="right")) - 1
-        assert at >= 0, "an access to memory that no tensor has"
+        assert at >= 0, "an access outside of all tensors"
         start = self._starts[at]
         words, offsets = self._parts[int(start)], addresses - start
         assert not (offsets & np.uint64(7)).any(), "an address between two words"
         which = (offsets >> np.uint64(3)).astype(np.int64)
-        assert which.max() < words.size, "an access to memory that no tensor has"
+        assert which.max() < words.size, "an access outside of all tensors"
         return words, which
 
     def note(self, addresses: np.ndarray, written: int, *who: int) -> None:
-        """An access; `who` are block, barriers before, warp, and line."""
+        """Record an access; `who` are block, barriers before, warp, and line."""
         self._noted.append((addresses, (written, *who)))
 
     def load(self, addresses: np.ndarray, *who: int) -> np.ndarray:
-        """Words."""
+        """Load words."""
         words, which = self.words(addresses)
         self.note(addresses, 0, *who)
         return words[which]
 
     def store(self, addresses: np.ndarray, values: np.ndarray, *who: int) -> None:
-        """As `load`."""
+        """Store words."""
         words, which = self.words(addresses)
         self.note(addresses, 1, *who)
         words[which] = values
@@ -59,10 +59,10 @@ class Memory:
     # --------------------------------------------------------------------------- order of accesses
 
     def end(self, kernel: str, text: str) -> None:
-        """Look through all accesses of a launch.
+        """Check all accesses of a launch for race conditions.
 
-        What a block writes, no other may touch, and what a warp writes, no other before the next
-        barrier.
+        No other block may access what a block writes, and no other warp what a warp writes before
+        the next barrier.
         """
         noted = np.empty((sum(len(x) for x, _ in self._noted), 6), np.int64)
         if not len(noted):
@@ -83,7 +83,7 @@ class Memory:
 
 
 def _met(noted: np.ndarray, key: list[int], apart: int) -> list[list[int]]:
-    """Lines of accesses with the same key, one of which writes, that several make."""
+    """Lines of conflicting accesses: same key, different origin, at least one write."""
     noted = noted[np.lexsort(noted[:, key].T)]
     same = (noted[1:][:, key] == noted[:-1][:, key]).all(1)
     starts = np.flatnonzero(np.r_[True, ~same])

@@ -1,1 +1,1 @@
-"""Kernels in which one lane works on a sequence, or on a piece of one (up to 12 unknowns)."""
+"""Kernels with one lane per sequence, or per piece of one (up to 12 unknowns per time)."""

@@ -1,19 +1,25 @@
-"""Triton source of the kernels for the chain that couples the separators of pieces.
+"""Elimination of the chain that couples the separators of pieces.
 
-A node of the chain is a separator of `k` unknowns; a piece has left, in `[warp][cell][lane]` order, rows
-over its own separator and the one before (`coupling_cells`). Chains of many nodes are cut into
-pieces themselves, whose separators form a chain in turn.
+A node of the chain is a separator of `k` unknowns. Each piece contributes rows over its own
+separator and the previous one, stored as `[warp][cell][lane]` (`coupling_cells`). Long chains are
+cut into pieces themselves, whose separators form the next chain.
 """
 
 from __future__ import annotations
 
 from smnn._solver.gpu.emit import Row, Source, Triangle, insert, rotate
-from smnn._solver.gpu.lane.eliminate import coupling_cells, hand_over, keep_row, keep_rows, names
+from smnn._solver.gpu.lane.eliminate import (
+    coupling_cells,
+    names,
+    store_coupling,
+    store_row,
+    store_rows,
+)
 from smnn._solver.gpu.lane.norms import Norms
 
 
 def _read(out: Source, k: int) -> tuple[list[Row], list[Row], list[str], list[str]]:
-    """Rows of a node (own columns `c`, columns of the node before `o`), and its norms."""
+    """Rows of a node over its own columns `c` and those of the previous node `o`, and its norms."""
     cell, cells = 0, coupling_cells(k)
 
     def take() -> str:
@@ -27,12 +33,12 @@ def _read(out: Source, k: int) -> tuple[list[Row], list[Row], list[str], list[st
     old = [{c: take() for c in [*names("o", k)[i:], "r"]} for i in range(k)]
     own_norms, old_norms = [take() for _ in range(k)], [take() for _ in range(k)]
     if cell != cells:
-        raise AssertionError("the chain reads another layout than the pieces write")
+        raise AssertionError("layout of the coupling rows differs from that written by the pieces")
     return own, old, own_norms, old_norms
 
 
 def _place(out: Source, row: Row, k: int, *, left: bool) -> Row:
-    """Columns of the node before are `b` inside a piece and `L` at its first node."""
+    """Rename columns of the previous node: `b` inside a piece, `L` at its first node."""
     placed = {c: x for c, x in row.items() if not c.startswith("o")}
     for i in range(k):
         if f"o{i}" in row:
@@ -44,9 +50,9 @@ def _place(out: Source, row: Row, k: int, *, left: bool) -> Row:
 
 
 def _unknown(depth: int) -> str:
-    """Which unknown of the sequence a node's first entry is: through `depth` levels of pieces.
+    """Index in the sequence of a node's first unknown, through `depth` levels of pieces.
 
-    With as many nodes as pieces, a level has the same numbers as the one above.
+    A level with as many nodes as pieces leaves the index unchanged.
     """
     node = "(t - 1)"
     for level in range(depth - 1, 0, -1):
@@ -54,8 +60,8 @@ def _unknown(depth: int) -> str:
     return f"(({node} + 1) * (N0 // P0) + tl.minimum({node} + 1, N0 % P0)) * n0 - {{k}}"
 
 
-def _fold(out: Source) -> None:
-    """Take in the verdict on the piece below: the worst of a chain is that of all it couples."""
+def _merge_ratio_below(out: Source) -> None:
+    """Merge the pivot ratio of the piece below into the worst one of the chain."""
     out("place = tl.maximum(t, 0) * B + b")
     out("ratio_below = tl.load(rcond_below_ptr + place, mask=here, other=1.0)")
     out("at_below = tl.load(weakest_below_ptr + place, mask=here, other=0)")
@@ -66,7 +72,6 @@ def _fold(out: Source) -> None:
 
 
 def chain_body(out: Source, k: int, *, left: bool, depth: int) -> None:
-    """The loop over the nodes of a piece of the chain."""
     b, c = names("b", k), names("c", k)
     L = names("L", k) if left else []
     last, left_triangle = Triangle("last", b, [*L, "r"]), Triangle("left", L, ["r"])
@@ -82,7 +87,7 @@ def chain_body(out: Source, k: int, *, left: bool, depth: int) -> None:
         out("here = t >= t0")
         out("inner = t > t0")
         out("node = b * T + tl.maximum(t, 0)")
-        _fold(out)
+        _merge_ratio_below(out)
         own, old, own_norms, old_norms = _read(out, k)
         rows, left_rows = last.rows(), left_triangle.rows()
         for row in old:
@@ -104,7 +109,7 @@ def chain_body(out: Source, k: int, *, left: bool, depth: int) -> None:
             for i in range(k - 1, -1, -1):
                 inverse = rotate(out, rows[j], new[i], b[j]) or inverse
             norms.add_row(out, j, rows[j], [*b, *c], _unknown(depth).format(k=k))
-            keep_row(out, j, k, rows[j], [*b, *c], len(L), "step - 1", inverse, "known")
+            store_row(out, j, k, rows[j], [*b, *c], len(L), "step - 1", inverse, "known")
         norms.move_on(out)
         for i in range(k):
             out(f"norm_{i} = norm_{i} + {own_norms[i]}")
@@ -113,12 +118,12 @@ def chain_body(out: Source, k: int, *, left: bool, depth: int) -> None:
             left_triangle.carry(out, left_rows)
     rows = last.rows()
     if left:
-        hand_over(out, [(rows, b)], left_triangle.rows(), norms, k)
+        store_coupling(out, [(rows, b)], left_triangle.rows(), norms, k)
     else:
         out("t = zero.to(tl.int64) + L")
         norms.add(out, rows, [*b, *["-"] * k], _unknown(depth).format(k=k))
-        keep_rows(out, rows, [*b, *["-"] * k], 0, "L - 1", [None] * k)
-    out("below = worst * worst * least_of < least")  # false for NaN, which must not be lost
+        store_rows(out, rows, [*b, *["-"] * k], 0, "L - 1", [None] * k)
+    out("below = worst * worst * least_of < least")  # false for NaN, which must be kept
     out("below = below | (worst != worst)")
     out("least = tl.where(below, worst * worst, least)")
     out("least_of = tl.where(below, 1.0, least_of)")

@@ -1,4 +1,4 @@
-"""Triton source that judges whether a system determines its unknowns, while it is eliminated."""
+"""Column norms and relative pivots, computed during the elimination."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class Norms:
         out("weakest = tl.zeros([LANES], dtype=tl.int64)")
 
     def add(self, out: Source, rows: list[Row], columns: list[str], base: str) -> None:
-        """Take in finished rows over `columns`; the first `n` of them are finished too."""
+        """Add finished rows over `columns`; their first `n` columns are finished too."""
         for j, row in enumerate(rows):
             self.add_row(out, j, row, columns, base)
         self.move_on(out)
 
     def add_row(self, out: Source, j: int, row: Row, columns: list[str], base: str) -> None:
-        """Take in row `j` of a time. With it, column `j` is finished: no later row reaches it."""
+        """Add row `j` of a time. No later row reaches column `j`."""
         for name, column in zip(self.own, columns, strict=True):
             if column in row:
                 out(f"{name} = {name} + {row[column]} * {row[column]}")
@@ -36,15 +36,12 @@ class Norms:
                 out(f"{name} = {name} + {row[f'L{i}']} * {row[f'L{i}']}")
         square = out.new(f"{row[columns[j]]} * {row[columns[j]]}")
         less = out.new(f"{square} * least_of < least * {self.own[j]}")
-        empty = out.new(
-            f"({self.own[j]} == 0.0) & (least > 0.0)"
-        )  # a column of which no row speaks
+        empty = out.new(f"({self.own[j]} == 0.0) & (least > 0.0)")  # a column of zeros
         less = out.new(f"{less} | {empty}")
         out(f"least = tl.where({less}, {square}, least)")
         out(f"least_of = tl.where({less}, tl.where({empty}, 1.0, {self.own[j]}), least_of)")
         out(f"weakest = tl.where({less}, {base} + {j}, weakest)")
 
     def move_on(self, out: Source) -> None:
-        """To the next time: its columns become the first."""
         for i, name in enumerate(self.own):
             out(f"{name} = {self.own[i + self.n] if i + self.n < len(self.own) else 'zero'}")

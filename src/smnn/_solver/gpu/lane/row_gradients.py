@@ -1,7 +1,7 @@
-"""Triton source of the row gradients. See `rows.py` for the maths.
+"""Row gradients (derivation in `rows.py`).
 
-A kernel of its own has one lane per (sequence, time), or per (sequence, time, variable). Where an
-adjoint solve is short, its lanes write them as they go (`lane/together.py`).
+Separate kernels use one lane per (sequence, time) or per (sequence, time, variable). Short adjoint
+solves fuse the row gradients into their back substitution (`fused.py`).
 """
 
 from __future__ import annotations
@@ -10,35 +10,30 @@ import math
 from typing import NamedTuple
 
 from smnn._solver.gpu.emit import Source
-from smnn._solver.gpu.lane.clock import WARP, holder
+from smnn._solver.gpu.lane.time_index import WARP, scratch_place
 
-TILE = 16, 8
-"""Sequences and times of a program where lanes hold the adjoint solution."""
+TILE = 16, 8  # Sequences and times per program if `lam` is in the layout of `z`
 TENSORS = ("c", "d", "u", "s", "wg", "wi", "ws")
 
 
-class Spot(NamedTuple):
-    """The time `t` of sequence `b` at which a lane is; all are names of variables."""
+class Location(NamedTuple):
+    """Variable names for the location of a lane: time `t` of sequence `b`."""
 
-    row: str = "lane"
-    """`b * T + t`"""
-    here: str = "valid"
-    """Whether there is such a time, and its gradients are for this lane to write."""
-    link: str = "t"
-    """Number of a step that begins or ends here."""
-    linked: str = "linked"
-    """Whether there is such a step."""
+    row: str = "lane"  # `b * T + t`
+    here: str = "valid"  # Mask: the time exists, and this lane stores its gradients
+    link: str = "t"  # Index of the step at this time
+    linked: str = "linked"  # Mask: the step exists
 
 
 class Ends(NamedTuple):
-    """Orders of a variable at both ends of a step: of the solution, and of the adjoint solution."""
+    """Orders of a variable at both ends of a step, of the solution and the adjoint solution."""
 
     y: tuple[list[str], list[str]]
     lam: tuple[list[str], list[str]]
 
 
 def _taylor(out: Source, before: list[str], after: list[str], r: int, sign: int) -> str:
-    """Forward (`sign` 1) or backward row `r` from `s^j x_j` at both ends of a step."""
+    """Forward (`sign` 1) or backward row `r` of a step, from `s^j x_j` at both ends."""
     here, there = (before, after) if sign > 0 else (after, before)
     terms = [
         f"{sign ** (j - r) / math.factorial(j - r)!r} * {here[j]}" for j in range(r, len(here))
@@ -47,45 +42,48 @@ def _taylor(out: Source, before: list[str], after: list[str], r: int, sign: int)
 
 
 class RowGradients:
-    """Writes gradients of every kind that is wanted.
+    """Writes the stores of the requested gradients.
 
     Args:
-        out: The kernel.
+        out: Source under construction.
         V: Variables.
-        m: Orders of each.
+        m: Orders per variable.
         Q: Equations.
         m_init: Orders with initial values.
-        scheme: Of the steps.
-        wanted: In the order of `TENSORS`.
-        spot: Where a lane is.
-        held: Lanes per sequence that hold its adjoint solution; zero: it lies like a solution.
+        scheme: Smoothness scheme.
+        wanted: Which gradients to compute, in the order of `TENSORS`.
+        location: Location of the lane.
+        adjoint_lanes: Lanes per sequence if `lam` is in the layout of `z`; 0 for the layout of a solution.
     """
 
     def __init__(
         self, out: Source, V: int, m: int, Q: int, m_init: int, scheme: str,
-        wanted: tuple[bool, ...], spot: Spot, held: int = 0,
+        wanted: tuple[bool, ...], location: Location, adjoint_lanes: int = 0,
     ) -> None:  # fmt: skip
-        self.out, self.spot, self.scheme, self._held = out, spot, scheme, held
+        self.out, self.location, self.scheme, self._adjoint_lanes = (
+            out,
+            location,
+            scheme,
+            adjoint_lanes,
+        )
         self._lines: dict[int, tuple[str, str]] = {}
         self.V, self.m, self.n, self.Q, self.m_init = V, m, V * m, Q, m_init
         self.want = dict(zip(TENSORS, wanted, strict=True))
 
     @property
     def of_equations(self) -> bool:
-        """Whether `equation` writes anything."""
+        """Whether gradients of the equations are requested."""
         return self.want["c"] or self.want["d"] or self.want["wg"]
 
     @property
     def of_steps(self) -> bool:
-        """Whether `step` writes anything."""
+        """Whether gradients of the steps are requested."""
         return self.want["s"] or self.want["ws"]
 
     def equation(self, q: int, c: list[str], d: str, y: list[str], lam: list[str]) -> None:
-        """By an equation, and by its weight."""
-        out, n, Q, (row, here, _, _) = self.out, self.n, self.Q, self.spot
-        w = out.new(
-            f"tl.load(wg_ptr + b * wg_sb + t * wg_st + {q} * wg_sq, mask={here}, other=0.0)"
-        )
+        out, n, Q, (row, here, _, _) = self.out, self.n, self.Q, self.location
+        where = f"wg_ptr + b * wg_sb + t * wg_st + {q} * wg_sq"
+        w = out.new(f"tl.load({where}, mask={here}, other=0.0)")
         a = out.new(" + ".join(f"{x} * {z}" for x, z in zip(c, lam, strict=True)))
         rho = out.new(" + ".join(f"{x} * {z}" for x, z in zip(c, y, strict=True)) + f" - {d}")
         wa, wr = out.new(f"{w} * {w} * {a}"), out.new(f"{w} * {w} * {rho}")
@@ -99,11 +97,11 @@ class RowGradients:
                 out(f"tl.store(gc_ptr + {row} * {Q * n} + {q * n + i}, {value}, mask={here})")
 
     def initial(self, v: str, y: list[str], lam: list[str]) -> None:
-        """By the initial values of a variable, whose orders are given, and by their weights."""
+        """Gradients of the initial values of a variable and their weights."""
         out, m_init = self.out, self.m_init
         if not (self.want["u"] or self.want["wi"]) or not m_init:
             return
-        early = out.new(f"{self.spot.here} & (t < T_init)")
+        early = out.new(f"{self.location.here} & (t < T_init)")
         at = out.new(f"(b * T_init + t) * {self.V * m_init} + {v} * {m_init}")
         for r in range(m_init):
             where = f"b * wi_sb + t * wi_st + {v} * wi_sv + {r} * wi_sr"
@@ -117,13 +115,12 @@ class RowGradients:
                 out(f"tl.store(gwi_ptr + {at} + {r}, {value}, mask={early})")
 
     def step(self, v: str, s: str, ends: Ends) -> None:
-        """By a step, and by the weights of its rows."""
-        out, V, m, (_, _, link, linked) = self.out, self.V, self.m, self.spot
+        out, V, m, (_, _, link, linked) = self.out, self.V, self.m, self.location
         top = m - 1 if self.scheme == "central" else m
         powers = ["1.0"]
         for _ in range(1, m):
             powers.append(out.new(f"{powers[-1]} * {s}"))
-        # Both ends times powers of the step, then what these change by with it, times the step.
+        # Both ends scaled by powers of s, and their derivatives with respect to log s.
         scaled = []
         for both_ends in (ends.lam, ends.y):
             x = [[out.new(f"{powers[j]} * {end[j]}") for j in range(m)] for end in both_ends]
@@ -154,10 +151,10 @@ class RowGradients:
             out(f"tl.store(gs_ptr + {where}, -({total}), mask={linked})")
 
     def _central(self, v: str, total: str) -> str:
-        """Add the two central rows that contain step `t`: around time `t + 1` and around time `t`."""
+        """Add the two central rows that contain step `t`: around times `t + 1` and `t`."""
         out, V, m, R = self.out, self.V, self.m, self.m - 1
         for shift in (0, 1):
-            known = out.new(f"{self.spot.linked} & (t >= {shift}) & (t - {shift} + 2 < T)")
+            known = out.new(f"{self.location.linked} & (t >= {shift}) & (t - {shift} + 2 < T)")
             steps = [
                 f"tl.load(s_ptr + b * s_sb + (t - {shift} + {i}) * s_st + {v} * s_sv,"
                 f" mask={known}, other=1.0)"
@@ -186,30 +183,30 @@ class RowGradients:
             if shift == 0 and self.want["ws"]:
                 where = f"((b * (T - 1) + t) * {V} + {v}) * {m} + {R}"
                 value = f"tl.where({known}, -2.0 * {w} * {a} * {rho}, 0.0)"
-                out(f"tl.store(gws_ptr + {where}, {value}, mask={self.spot.linked})")
+                out(f"tl.store(gws_ptr + {where}, {value}, mask={self.location.linked})")
         return total
 
     def variable(self, v: str, y: list[str], lam: list[str]) -> None:
-        """By all that is given for a variable, whose orders are given at this time."""
+        """Gradients of a variable's initial values and step."""
         self.initial(v, y, lam)
         if self.of_steps:
-            out, linked = self.out, self.spot.linked
+            out, linked = self.out, self.location.linked
             where = f"s_ptr + b * s_sb + t * s_st + {v} * s_sv"
             s = out.new(f"tl.load({where}, mask={linked}, other=1.0)")
             after = [self.loaded(x, v, 1, linked) for x in ("y", "lam")]
             self.step(v, s, Ends((y, after[0]), (lam, after[1])))
 
     def loaded(self, x: str, v: str, later: int, mask: str) -> list[str]:
-        """Orders of a variable, some times later."""
+        """Load the orders of a variable, `later` times later."""
         places = [self._at(x, later, f"{v} * {self.m} + {j}") for j in range(self.m)]
         return [self.out.new(f"tl.load({where}, mask={mask}, other=0.0)") for where in places]
 
     def _at(self, x: str, later: int, column: str) -> str:
-        """Where an unknown of the solution or of the adjoint solution is, some times later."""
-        if x == "y" or not self._held:
-            return f"{x}_ptr + ({self.spot.row} + {later}) * {self.n} + {column}"
+        """Address of an unknown of the (adjoint) solution, `later` times later."""
+        if x == "y" or not self._adjoint_lanes:
+            return f"{x}_ptr + ({self.location.row} + {later}) * {self.n} + {column}"
         if later not in self._lines:
-            lane, line = holder(self.out, f"t + {later}", self._held)
+            lane, line = scratch_place(self.out, f"t + {later}", self._adjoint_lanes)
             self._lines[later] = f"({line}) * {self.n}", f"{lane} % {WARP}"
         line, lane = self._lines[later]
         return f"lam_ptr + ({line} + {column}) * {WARP} + {lane}"
@@ -217,15 +214,15 @@ class RowGradients:
 
 def rows_body(
     out: Source, V: int, m: int, Q: int, m_init: int, scheme: str, wanted: tuple[bool, ...],
-    held: int,
+    adjoint_lanes: int,
 ) -> None:  # fmt: skip
-    """All gradients, with a lane per (sequence, time).
+    """All gradients, one lane per (sequence, time).
 
-    Times are neighbours in memory, sequences are where lanes hold the adjoint solution: a program
-    then takes some of both.
+    Times are adjacent in the layout of a solution, sequences in that of `z`; with `adjoint_lanes`, a program
+    therefore processes a tile of both.
     """
-    n, rows = V * m, RowGradients(out, V, m, Q, m_init, scheme, wanted, Spot(), held)
-    if held:
+    n, rows = V * m, RowGradients(out, V, m, Q, m_init, scheme, wanted, Location(), adjoint_lanes)
+    if adjoint_lanes:
         sequences, times = TILE
         out("program = tl.program_id(0).to(tl.int64)")
         out("thread = tl.arange(0, LANES)")
@@ -256,13 +253,13 @@ def rows_body(
 def variables_body(
     out: Source, V: int, m: int, m_init: int, scheme: str, wanted: tuple[bool, ...]
 ) -> None:
-    """All gradients but those by the equations, with a lane per (sequence, time, variable)."""
+    """Gradients except those of the equations, one lane per (sequence, time, variable)."""
     out("which = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)")
     out(f"valid = which < B * T * {V}")
     out(f"lane = which // {V}")
     out(f"v = which % {V}")
     _where(out)
-    rows = RowGradients(out, V, m, 0, m_init, scheme, wanted, Spot())
+    rows = RowGradients(out, V, m, 0, m_init, scheme, wanted, Location())
     rows.variable("v", *(rows.loaded(x, "v", 0, "valid") for x in ("y", "lam")))
 
 

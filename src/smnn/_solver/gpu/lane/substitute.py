@@ -1,37 +1,35 @@
-"""Triton source of the substitutions with a kept factor (layout in `eliminate.py`)."""
+"""Substitutions with a stored factor (layout in `eliminate.py`)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from smnn._solver.gpu.emit import Source, far_load
-from smnn._solver.gpu.lane.clock import Clock
+from smnn._solver.gpu.emit import Source, prefetching_load
 from smnn._solver.gpu.lane.eliminate import at_step, factor_cells, names, store
-from smnn._solver.gpu.lane.together import Together
+from smnn._solver.gpu.lane.fused import FusedRowGradients
+from smnn._solver.gpu.lane.time_index import TimeIndex
 
-AHEAD = 64
-"""Numbers that a lane asks for in advance: the memory answers while it computes."""
-DEEPEST = 3
-"""Steps ahead, at most."""
+AHEAD = 64  # Numbers per lane that are prefetched
+DEEPEST = 3  # Maximum prefetch distance in steps
 
 
 def _cell(pointer: str, cells: int, cell: int) -> str:
     return f"tl.load({at_step(pointer, 'STEP', cells, cell)})"
 
 
-class _Ahead:
-    """Factor rows and right-hand sides of the next steps, asked for before they are needed.
+class _Prefetch:
+    """Prefetches factor rows and right-hand sides of the next steps into registers.
 
-    Small blocks are asked for several steps ahead: a few lanes must keep the memory busy. Of large
-    ones, which would fill the registers, only what comes first is asked for in the step before;
-    the memory sends the rest meanwhile.
+    Small blocks are prefetched several steps ahead, so that few lanes keep the memory busy. Of
+    large blocks, which would exceed the registers, only the numbers that are used first are
+    prefetched, one step ahead.
 
     Args:
-        out: The kernel.
+        out: Source under construction.
         cells: Numbers of the factor per time.
-        steps: The first steps in the order they are taken, as a function of how many come before.
-        right: How a step's right-hand sides are read; `STEP` stands for it.
-        backwards: Whether the last numbers of the factor are needed first.
+        steps: Function from the iteration to its step, for the first iterations.
+        right: Loads of a step's right-hand sides (placeholder `STEP`).
+        backwards: Whether the last numbers of the factor are used first.
     """
 
     def __init__(
@@ -51,7 +49,7 @@ class _Ahead:
         return self._places[i].replace("STEP", f"({step})")
 
     def take(self, out: Source, step: str, following: str) -> tuple[list[str], list[str]]:
-        """Numbers of `step`; asks for those of the step `depth` turns later, `following`."""
+        """Numbers of `step`; prefetches the step `depth` iterations later, `following`."""
         late = {
             i: out.new(self._load(step, i))
             for i in range(len(self._places))
@@ -69,40 +67,39 @@ class _Ahead:
 
 
 def back_body(
-    clock: Clock, n: int, reach: int, k: int, together: Together | None = None, *,
-    held: bool = False,
+    index: TimeIndex, n: int, reach: int, k: int, fused: FusedRowGradients | None = None, *,
+    in_place: bool = False,
 ) -> None:  # fmt: skip
-    """Solve `R y = z` from the last time to the first; separators are known, `poison` is NaN or 0.
+    """Solve `R y = z` from the last time to the first, with known separators.
 
-    What is found is stored, or goes into the row gradients (`together`), or stays with the lane in
-    the place of `z` (`held`).
+    `poison` is NaN or 0. The solution is stored, or used for row gradients (`fused`), or
+    replaces `z` (`in_place`).
     """
-    out = clock.out
+    out = index.out
     cells = factor_cells(n, reach, k)
     window = names("y", (reach + 1) * n)
     for i, name in enumerate(window):
         if k and i < k:
             out(f"{name} = tl.load(sep_ptr + safe * {k} + {i}) + poison")
-            out(
-                f"tl.store(y_ptr + (b * T + t0 + L - pad - {reach - i // n}) * {n} + {i % n}, {name}, mask=valid)"
-            )
+            where = f"y_ptr + (b * T + t0 + L - pad - {reach - i // n}) * {n} + {i % n}"
+            store(out, where, name)
         else:
             out(f"{name} = zero + poison")
     for i in range(k):
         out(f"left{i} = tl.load(sep_ptr + (safe - 1) * {k} + {i}, mask=p > 0, other=0.0)")
     end = f"L - {reach}" if k else "L"
-    ahead = _Ahead(
+    ahead = _Prefetch(
         out,
         cells,
         lambda i: f"tl.maximum({end} - {1 + i}, 0)" if i else f"{end} - 1",
-        [*(_cell("z_ptr", n, j) for j in range(n)), *(together.reads() if together else [])],
+        [*(_cell("z_ptr", n, j) for j in range(n)), *(fused.reads() if fused else [])],
         backwards=True,
     )
-    if together:
-        together.start()
+    if fused:
+        fused.start()
     with out.block(f"for turn in range(0, {end}):"):
         out(f"step = {end} - 1 - turn")
-        clock.read("step")
+        index.set_time("step")
         factor, right = ahead.take(out, "step", f"tl.maximum(step - {ahead.depth}, 0)")
         for i in range((reach + 1) * n - 1, n - 1, -1):
             out(f"y{i} = y{i - n}")
@@ -111,42 +108,44 @@ def back_body(
             at -= (1 + reach) * n - j + k
             total = right[j]
             others = list(enumerate([*window[j + 1 :], *(f"left{i}" for i in range(k))], at + 1))
-            # First what is known since long, last what has just been found: nothing waits for it.
+            # The most recent unknowns last, to hide their latency.
             for i, other in [*others[n - 1 - j :], *reversed(others[: n - 1 - j])]:
                 total = out.new(f"{total} - {factor[i]} * {other}")
             out(f"y{j} = {total} * {factor[at]}")
-        if together:
-            together.write(right[n:])
-        for j in range(0 if together else n):
-            value = clock.turned(f"y{j}", j)
-            if held:
+        if fused:
+            fused.write(right[n:])
+        for j in range(0 if fused else n):
+            value = index.directed(f"y{j}", j)
+            if in_place:
                 store(out, at_step("z_ptr", "step", n, j), value)
             else:
                 store(out, f"y_ptr + (b * T + t) * {n} + {j}", value, "valid & own")
 
 
-def forward_body(clock: Clock, n: int, reach: int, k: int, *, paired: bool) -> None:
-    """Solve `R^T z = g` from the first time to the last; the rest falls on the separators.
+def forward_body(index: TimeIndex, n: int, reach: int, k: int, *, paired: bool) -> None:
+    """Solve `R^T z = g` from the first time to the last; the remainder goes to the separators.
 
-    With `paired`, the load of a chain's node is the sum of two: `g[node, 0]` and `g[node + 1, 1]`.
+    With `paired`, the right-hand side of a chain's node is `g[node, 0] + g[node + 1, 1]`.
     """
-    out = clock.out
+    out = index.out
     cells = factor_cells(n, reach, k)
     window = names("g", (reach + 1) * n)
     for name in [*window, *names("gl", k)]:
         out(f"{name} = zero")
-    end = f"L - {reach}" if k or clock.orders else "L"
+    end = f"L - {reach}" if k or index.orders else "L"
 
     def load(j: int, step: str, only: str = "") -> str:
-        where, there = clock.when(step)
+        where, there = index.time_of(step)
         there += only
         if not paired:
-            return clock.turned(far_load(f"g_ptr + (b * T + {where}) * {n} + {j}", there), j)
+            return index.directed(
+                prefetching_load(f"g_ptr + (b * T + {where}) * {n} + {j}", there), j
+            )
         own = f"tl.load(g_ptr + (b * T + {where}) * {2 * n} + {j}, mask={there}, other=0.0)"
         spill = f"(b * T + {where} + 1) * {2 * n} + {n + j}"
         return f"{own} + tl.load(g_ptr + {spill}, mask={there} & ({where} + 1 < T), other=0.0)"
 
-    ahead = _Ahead(
+    ahead = _Prefetch(
         out,
         cells,
         lambda i: f"tl.maximum(tl.minimum({i}, {end} - 1), 0)" if i else "0",
@@ -174,9 +173,9 @@ def forward_body(clock: Clock, n: int, reach: int, k: int, *, paired: bool) -> N
         own = out.new(f"g{i} + {load(i % n, f'L - {reach - i // n}')}")
         out(f"tl.store(sep_ptr + safe * {2 * k} + {i}, {own}, mask=valid)")
         out(f"tl.store(sep_ptr + safe * {2 * k} + {k + i}, gl{i}, mask=valid)")
-    if clock.orders:
+    if index.orders:
         sums = [out.new(f"g{j} + {load(j, 'L - 1', ' & (p == 0)')}") for j in range(n)]
-        sums = [out.new(f"{x} + {clock.other(x, j)}") for j, x in enumerate(sums)]
+        sums = [out.new(f"{x} + {index.partner(x, j)}") for j, x in enumerate(sums)]
         at = 0
         for j in range(n):
             z = out.new(f"{sums[j]} * {_at_meeting(cells, at)}")
@@ -187,5 +186,5 @@ def forward_body(clock: Clock, n: int, reach: int, k: int, *, paired: bool) -> N
 
 
 def _at_meeting(cells: int, cell: int) -> str:
-    """Of the factor, where the two lanes of a pair meet."""
+    """Load a number of the factor where the two lanes of a pair meet."""
     return _cell("factor_ptr", cells, cell).replace("STEP", "(L - 1)")

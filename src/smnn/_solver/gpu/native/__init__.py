@@ -1,1 +1,1 @@
-"""The C++ launcher of the GPU kernels."""
+"""C++ launcher of the GPU kernels."""

@@ -1,7 +1,7 @@
-"""Compile and load a C++ file of this package, in the background, where there is a C++ compiler.
+"""Compile and load a C++ extension module in the background, if there is a C++ compiler.
 
-A file is compiled once per version of torch (some 30 s) and kept. `SMNN_NATIVE=0` leaves the work
-to Python; `SMNN_NATIVE=wait` waits for the compiler; `SMNN_CACHE` is where compiled files are kept.
+A file is compiled once per version of torch (about 30 s) and cached. `SMNN_NATIVE=0` disables the
+extension; `SMNN_NATIVE=wait` waits for the compiler; `SMNN_CACHE` sets the cache directory.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from types import ModuleType
 
 import torch
 
-NOT_YET = "not asked for yet"
+NOT_YET = "not requested yet"
 
 
 def cache_folder() -> Path:
-    """Where compiled files are kept."""
+    """Directory of compiled files."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(os.environ.get("SMNN_CACHE") or Path(base) / "smnn")
 
 
 class Extension:
-    """A module made of one C++ file, or why there is none.
+    """A module compiled from one C++ file, or the reason why it is not available.
 
     Args:
-        name: Of the module.
-        source: The file.
+        name: Name of the module.
+        source: Path of the C++ file.
     """
 
     def __init__(self, name: str, source: Path) -> None:
@@ -50,7 +50,7 @@ class Extension:
         self._thread: threading.Thread | None = None
 
     def compile_command(self, target: Path) -> list[str] | None:
-        """What makes `target`, or `None` without a compiler or without the headers it needs."""
+        """Command that compiles `target`; `None` without a compiler or headers."""
         compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")
         torch_folder = Path(torch.__file__).parent
         headers = [torch_folder / "include", torch_folder / "include/torch/csrc/api/include"]
@@ -67,7 +67,7 @@ class Extension:
         ]  # fmt: skip
 
     def compiled_file(self) -> Path:
-        """The file for this source and the headers beside it, this Python, this torch."""
+        """Cached file for this source, its headers, this Python and this torch."""
         read = [self.source, *sorted(self.source.parent.glob("*.h"))]
         facts = [file.read_bytes() for file in read]
         facts += [sys.version.encode(), torch.__version__.encode()]
@@ -77,7 +77,7 @@ class Extension:
         return cache_folder() / f"native-{digest}" / f"{self.name}{suffix}"
 
     def build(self) -> ModuleType | str:
-        """The module, compiled first where that has not been done; or why there is none."""
+        """The module, compiled if necessary; or the reason why it is not available."""
         try:
             file = self.compiled_file()
             if not file.is_file() and (failure := self._compile(file)) is not None:
@@ -92,7 +92,7 @@ class Extension:
             return f"{type(error).__name__}: {error}"
 
     def _compile(self, file: Path) -> str | None:
-        """Make `file`; or why that failed."""
+        """Compile `file`; returns the reason of a failure."""
         if self.compile_command(file) is None:
             return "no C++ compiler, or no headers of Python or torch"
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -133,7 +133,7 @@ class Extension:
         return self.module
 
     def wait(self) -> str | None:
-        """Wait for a compiler at work; gives why there is no module, or `None` if there is."""
+        """Wait for the compiler; returns the reason why there is no module, or `None`."""
         self.native()
         if self._thread is not None:
             self._thread.join()
@@ -142,10 +142,10 @@ class Extension:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Let one process at a time compile; the others find what it made."""
+    """Lock a directory, so that only one process compiles."""
     try:
         import fcntl
-    except ImportError:  # no such locks on this system: each process compiles for itself
+    except ImportError:  # no file locks on this system: each process compiles
         yield
         return
     with (folder / "lock").open("w") as file:
@@ -153,11 +153,11 @@ def _alone(folder: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            fcntl.flock(file, fcntl.LOCK_UN)  # also where a forked process has the file open
+            fcntl.flock(file, fcntl.LOCK_UN)  # even if a forked process has the file open
 
 
 def _run(command: list[str]) -> tuple[int, str]:
-    """Exit status of the compiler, and what it said. It does not outlive this program."""
+    """Run the compiler; returns exit status and standard error. Killed when this process exits."""
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
         text=True, start_new_session=True,
@@ -165,7 +165,7 @@ def _run(command: list[str]) -> tuple[int, str]:
     parent = os.getpid()
 
     def stop() -> None:
-        if os.getpid() != parent:  # a forked process has the same duties at exit
+        if os.getpid() != parent:  # inherited by a forked process
             return
         with contextlib.suppress(OSError):
             os.killpg(process.pid, signal.SIGKILL)

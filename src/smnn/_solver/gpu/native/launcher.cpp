@@ -1,8 +1,8 @@
-// The plan of a GPU as one call: a forward call launches the kernels of one layout, and the backward
-// runs in autograd's own thread, which then need not wait for Python.
+// A GPU plan as one call: the forward call launches the kernels of one layout, and the backward runs
+// in the autograd thread without acquiring the GIL.
 //
-// Compiled on the user's machine by `launcher.py`. Neither CUDA headers nor CUDA libraries are
-// needed: the functions of CUDA come as addresses.
+// Compiled on the user's machine by `launcher.py`. Requires neither CUDA headers nor libraries: the
+// addresses of the driver functions are passed in.
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
@@ -48,8 +48,8 @@ struct Driver {
   int (*set_context)(void *);
   int (*stream)(int32_t, void **); // aoti_torch_get_current_cuda_stream
 
-  // A thread that CUDA does not know yet has no context, and a launch there may end the process.
-  // PyTorch gives it one with its first own call of CUDA, which in a backward may come later.
+  // A new thread has no CUDA context, and a launch there may crash the process. PyTorch sets one with
+  // its first CUDA call in the thread, which in a backward may come later.
   void *stream_of(c10::Device device) const {
     void *found = nullptr;
     int code = context(&found);
@@ -75,14 +75,14 @@ Driver driver_of(const py::dict &functions) {
   return driver;
 }
 
-// Places that launches read or write; `launcher.py` numbers them alike.
+// Tensors that launches read or write, in the order of `PLACES` in `launcher.py`.
 enum Place { C, D, U, S, Y, FACTOR, SCRATCH, RCOND, WEAKEST, STATUS, G, LAMBDA, GC, GD, GU, GS, PLACES };
 using Bases = std::array<int64_t, PLACES>;
 
-// Which program of the backward; those below are row gradients, alone or with the adjoint solve.
+// Index of the adjoint solve; smaller ones are bit masks of row gradients.
 constexpr int ADJOINT = 16;
 
-// Memory is asked for once if there is little of it: that takes half as long as a launch.
+// Small buffers share one allocation, because an allocation takes half as long as a launch.
 constexpr int64_t LITTLE = 1 << 22; // bytes
 constexpr int64_t ALIGNED = 64;     // words
 constexpr size_t MOST_ARGUMENTS = 96;
@@ -127,22 +127,22 @@ void run_program(const Driver &driver, const Program &program, const int64_t *ba
   }
 }
 
-// All that follows from the shapes and weights. Held by every backward that will need it.
+// Everything that follows from shapes and weights; shared by all pending backward nodes.
 struct Plan : c10::intrusive_ptr_target {
   const Plan *self = this;
   c10::Device device = c10::kCPU;
   Sizes y_shape, batch;
-  std::vector<Sizes> shapes;  // of the gradients by c, d, u, s as kernels write them
+  std::vector<Sizes> shapes;  // of the gradients of c, d, u, s as written by the kernels
   std::vector<Sizes> strides; // of the caller's c, d, u, s
   Driver driver;
-  c10::Allocator *memory; // PyTorch's own of the device
+  c10::Allocator *memory; // PyTorch's allocator of the device
   c10::DispatchKey key;
   Program solve;
-  // Made when first needed: row gradients by which of them are wanted, then the adjoint.
+  // Created on first use: row gradients by bit mask, then the adjoint.
   mutable std::array<std::atomic<Program *>, 17> backward{};
   int64_t factor_size, scratch_size, adjoint_scratch, verdicts;
-  bool together;                          // adjoint solve and row gradients are one program
-  bool held;                              // the adjoint solution stays in the scratch
+  bool together;                          // adjoint solve and row gradients are fused
+  bool held;                              // the adjoint solution stays in scratch memory
   PyObject *program_for, *differentiable; // callables
 
   explicit Plan(const py::dict &x)
@@ -176,7 +176,7 @@ struct Plan : c10::intrusive_ptr_target {
 
   const Program &needed(int which) const {
     if (Program *known = backward[which].load(std::memory_order_acquire)) return *known;
-    py::gil_scoped_acquire gil; // also keeps two threads from making the same
+    py::gil_scoped_acquire gil; // also serializes creation by several threads
     if (Program *known = backward[which].load()) return *known;
     py::list launches = borrowed(program_for)(which);
     auto *program = new Program(read_program(launches));
@@ -186,7 +186,7 @@ struct Plan : c10::intrusive_ptr_target {
 };
 using PlanPtr = c10::intrusive_ptr<Plan>;
 
-// A plan as a tensor: the only way to keep an object that compiled autograd can carry.
+// A plan wrapped in a tensor: the only kind of object that compiled autograd can save.
 Tensor token_of(const PlanPtr &plan) {
   return at::from_blob(plan.get(), {int64_t(sizeof(Plan))}, [plan](void *) {}, at::kByte);
 }
@@ -196,23 +196,23 @@ const Plan &plan_of(const c10::IValue &token) {
   return plan;
 }
 
-// The gradient by `x`, from that by its broadcast form with one batch axis.
+// Gradient of `x` from that of its broadcast form with one batch axis.
 Tensor summed(const Tensor &g, const Tensor &x, const Plan &plan) {
   if (g.sizes() == x.sizes()) return g;
   if (g.numel() == x.numel()) return g.view(x.sizes());
   Sizes full(plan.batch), own(x.sizes().vec());
   full.insert(full.end(), g.sizes().begin() + 1, g.sizes().end());
-  if (own.size() < full.size()) own.push_back(1); // one step for all variables
+  if (own.size() < full.size()) own.push_back(1); // steps shared by all variables
   return at::sum_to(g.view(full), own).view(x.sizes());
 }
 
-// Memory of a tensor that kernels will write, without the way through the dispatcher.
+// Uninitialized tensor, allocated without the dispatcher.
 Tensor made(const Plan &plan, c10::IntArrayRef sizes, at::ScalarType kind = at::kDouble) {
   return at::detail::empty_generic(sizes, plan.memory, c10::DispatchKeySet(plan.key), kind,
                                    std::nullopt);
 }
 
-// A part of the memory of another tensor, as a tensor of its own.
+// View of a part of another tensor's memory.
 Tensor part(const Tensor &whole, int64_t from, c10::IntArrayRef sizes, at::ScalarType kind) {
   auto out = at::detail::make_tensor<c10::TensorImpl>(
       c10::Storage(whole.storage()), whole.key_set(), c10::scalarTypeToTypeMeta(kind));
@@ -221,7 +221,7 @@ Tensor part(const Tensor &whole, int64_t from, c10::IntArrayRef sizes, at::Scala
   return out;
 }
 
-// Results besides y: the factor, and pivots, their places and a status for each sample.
+// Results besides y: factor, pivot ratios, their indices, and the status of each sample.
 struct Found {
   Tensor factor, verdicts;
 
@@ -252,7 +252,7 @@ Tensor solve(const Plan &plan, const Inputs &x, Found &found) {
   return y;
 }
 
-// The same values where kernels look for them: hooks may give a saved tensor back repacked.
+// Restores the memory layout of a saved tensor: hooks may return it repacked.
 Tensor laid_out(const Tensor &x, const Sizes &strides) {
   if (x.strides() == strides) return x;
   Tensor small = x;
@@ -262,8 +262,8 @@ Tensor laid_out(const Tensor &x, const Sizes &strides) {
   return out.as_strided(x.sizes(), strides);
 }
 
-// Room for the gradients that are wanted, and so many words more, in one piece of memory if that is
-// little. Gives the address of those words, else zero.
+// Allocates the requested gradients and a number of extra words, in one piece if they are small.
+// Returns the address of the extra words, else zero.
 int64_t make_little(const Plan &plan, int wanted, int64_t more, variable_list &out) {
   std::array<int64_t, 4> from{};
   int64_t words = 0;
@@ -279,8 +279,7 @@ int64_t make_little(const Plan &plan, int wanted, int64_t more, variable_list &o
   return address(whole) + 8 * words;
 }
 
-// What `SolveOnGpu` keeps. PyTorch knows once that is released, unless the
-// backward then failed.
+// Saved state of `SolveOnGpu`, and whether it has been released.
 variable_list kept(const AutogradContext &ctx) {
   variable_list saved = ctx.get_saved_variables();
   TORCH_CHECK(saved.size() == 6, "what smnn kept for this derivative was given back when it failed ",
@@ -288,7 +287,7 @@ variable_list kept(const AutogradContext &ctx) {
   return saved;
 }
 
-// Gives back all that autograd keeps for a backward; empty if there may be another one.
+// Releases the saved state of a backward; empty if it is retained.
 using Release = std::function<void()>;
 
 struct SolveOnGpu : torch::autograd::Function<SolveOnGpu> {
@@ -317,7 +316,7 @@ struct SolveOnGpu : torch::autograd::Function<SolveOnGpu> {
       gy = at::zeros(gy.sizes(), y.options());
     else if (gy.is_neg() || !gy.is_contiguous())
       gy = gy.resolve_neg().contiguous();
-    const int64_t words = plan.together || plan.held ? 0 : y.numel(); // of the adjoint solution
+    const int64_t words = plan.together || plan.held ? 0 : y.numel(); // adjoint solution
     const int64_t little = make_little(plan, wanted, words + plan.adjoint_scratch, out);
     c10::DataPtr lam, scratch;
     if (!little) {
@@ -330,7 +329,7 @@ struct SolveOnGpu : torch::autograd::Function<SolveOnGpu> {
     bases[LAMBDA] = plan.held ? bases[SCRATCH] : little ? little : address(lam);
     if (!plan.together) {
       plan.run(plan.needed(ADJOINT), bases, y.device());
-      // Memory that can serve the gradients: one stream, so they come after.
+      // May be reused for gradients, which are written later on the same stream.
       if (!plan.held) scratch.clear();
       if (release && !little) release(), saved[5].reset();
     }
@@ -353,7 +352,7 @@ bool followed(const Inputs &x) {
                                         x[2]->requires_grad() || x[3]->requires_grad());
 }
 
-// What autograd keeps of a solve.
+// Saved state of a solve.
 struct SolveNode : torch::autograd::CppNode<SolveOnGpu> {
   variable_list apply(variable_list &&grads) override {
     std::lock_guard<std::mutex> lock(this->mutex_);
@@ -371,15 +370,14 @@ struct SolveNode : torch::autograd::CppNode<SolveOnGpu> {
 };
 
 template <class Node> auto new_node() {
-  using Pointer = decltype(torch::autograd::Edge::function); // it depends on the version of PyTorch
+  using Pointer = decltype(torch::autograd::Edge::function); // depends on the version of PyTorch
   if constexpr (std::is_same_v<Pointer, std::shared_ptr<torch::autograd::Node>>)
     return std::shared_ptr<Node>(new Node(), [](Node *x) { deleteNode(x); });
   else
     return c10::make_intrusive<Node>();
 }
 
-// A solve that autograd follows. `SolveOnGpu::apply` would do the same for any arguments and results,
-// which takes longer than to launch a kernel.
+// A solve recorded by autograd. The generic `SolveOnGpu::apply` takes longer than a kernel launch.
 Tensor solve_followed(const Plan &plan, const c10::IValue &token, const Inputs &x, Found &found) {
   Tensor y;
   {
@@ -390,7 +388,7 @@ Tensor solve_followed(const Plan &plan, const c10::IValue &token, const Inputs &
   auto node = new_node<SolveNode>();
   node->set_next_edges(torch::autograd::collect_next_edges(*x[0], *x[1], *x[2], *x[3]));
   node->set_ctx_grad_fn(node);
-  node->is_variable_input_.assign(4, true); // for compiled autograd, as what follows
+  node->is_variable_input_.assign(4, true); // for compiled autograd, like the following
   auto &ctx = node->ctx_;
   ctx.save_for_backward({*x[0], *x[1], *x[2], *x[3], y, found.factor});
   ctx.saved_data["plan"] = token;
@@ -405,8 +403,8 @@ struct Handle {
   c10::IValue token;
 };
 
-// `plan(c, d, u, s)` for tensors of its layout gives y, the factor, status, rcond and weakest. Not by
-// pybind11, which takes longer to find its way to a function than the function takes.
+// `plan(c, d, u, s)` for tensors of its layout returns y, factor, status, rcond and weakest. Without
+// pybind11, whose dispatch takes longer than the function.
 PyObject *called(PyObject *self, PyObject *const *args, Py_ssize_t count) {
   HANDLE_TH_ERRORS
   const auto &handle = *static_cast<Handle *>(PyCapsule_GetPointer(self, nullptr));
@@ -447,7 +445,7 @@ py::object make(const py::dict &x) {
   return py::reinterpret_steal<py::object>(PyCFunction_New(&method, self.ptr()));
 }
 
-// Launches that Python asks for, all of them in one call.
+// A sequence of launches, called from Python.
 struct Launcher {
   Driver driver;
   Program program;
@@ -455,7 +453,7 @@ struct Launcher {
   c10::Device device;
 };
 
-// The tensors, or their addresses, by place.
+// Arguments: tensors or addresses, by place.
 PyObject *launched(PyObject *self, PyObject *const *args, Py_ssize_t count) {
   HANDLE_TH_ERRORS
   const auto &x = *static_cast<Launcher *>(PyCapsule_GetPointer(self, nullptr));

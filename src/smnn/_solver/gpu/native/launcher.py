@@ -1,8 +1,8 @@
-"""Load `launcher.cpp`, where it can be compiled: see `extension.py`.
+"""Load `launcher.cpp`, which launches the kernels without Python (see `extension.py`).
 
-Python takes longer to follow a solve and its derivative than a GPU takes for many of them. The same
-kernels, launched from C++, need no Python in the backward. Triton needs a C compiler anyway; where
-there is one for C++ too, the file is compiled on first use while Python does the work.
+The Python overhead of a solve and its derivative exceeds the GPU time of many problems. The C++
+launcher runs the same kernels, and its backward pass needs no Python. It is compiled on first use;
+until then the kernels are launched from Python.
 """
 
 from __future__ import annotations
@@ -24,10 +24,8 @@ PLACES = (
     "c", "d", "u", "s", "y", "factor", "scratch", "rcond", "weakest", "status",
     "g", "lam", "gc", "gd", "gu", "gs",
 )  # fmt: skip
-"""As `enum Place` numbers them."""
-ADJOINT = 16
-"""Which program of the backward; those below are the row gradients by which are wanted, alone or
-with the adjoint solve."""
+"""Tensors in the order of `enum Place` in `launcher.cpp`."""
+ADJOINT = 16  # Index of the adjoint solve; smaller ones are bit masks of row gradients
 
 _extension = Extension(NAME, SOURCE)
 compiled_file, compile_command = _extension.compiled_file, _extension.compile_command
@@ -35,12 +33,12 @@ build, native, wait = _extension.build, _extension.native, _extension.wait
 
 
 def absent_because() -> str | None:
-    """Why the kernels are launched from Python, or `None` if they are not."""
+    """Reason why the kernels are launched from Python, or `None`."""
     return _extension.reason
 
 
 def described() -> str:
-    """Who launches the kernels, in words; starts nothing."""
+    """How the kernels are launched, as text; does not start the compiler."""
     if os.environ.get("SMNN_NATIVE") == "0":
         return "launched from Python (SMNN_NATIVE=0)"
     if compiled_file().is_file():
@@ -52,7 +50,7 @@ def described() -> str:
 
 @functools.cache
 def cuda_functions() -> dict[str, int | None]:
-    """Addresses of functions of the driver, and of torch's way to the current stream."""
+    """Addresses of CUDA driver functions, and of torch's function for the current stream."""
     driver = ctypes.CDLL("libcuda.so.1")
     library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cuda.so"))
     found = {
@@ -68,9 +66,9 @@ def cuda_functions() -> dict[str, int | None]:
 def describe(
     launches: list[Any], device: int, own: dict[str, str], places: Sequence[str] = PLACES
 ) -> list[Any]:
-    """Launches in numbers: function, grid, threads, shared memory, arguments, slots.
+    """Launches as tuples: function, grid, threads, shared memory, arguments, slots.
 
-    `own` are the places of tensors that these launches call by another name.
+    `own` maps tensor names of these launches to names in `places`.
     """
     out = []
     for launch in launches:
@@ -87,9 +85,9 @@ def describe(
 
 
 def launcher(launches: list[Any], device: int, places: Sequence[str]) -> Any:
-    """All launches as one call with the tensors, or addresses, of these places.
+    """All launches as one call with the tensors or addresses of `places`.
 
-    `None` while or where that is not compiled.
+    `None` if the extension is not available (yet).
     """
     module = native()
     if module is None:

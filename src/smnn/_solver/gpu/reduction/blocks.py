@@ -1,9 +1,9 @@
-"""Triton source of the rows that odd-even reduction begins with (`solve.py`).
+"""Rows at the first level of odd-even reduction (`solve.py`).
 
-The sequence is a chain of blocks: of a time each, or of two for the `central` scheme, whose rows
-reach over three. `local` are rows on one block and `link` rows on blocks `i - 1` and `i`; the
-outermost links lead to blocks that do not exist. Both lie `[block][sequence][row]`, and a row has its
-columns, its right-hand side, and how large it is.
+The sequence is a chain of blocks: of one time each, or of two for the `central` scheme, whose rows
+span three. `local` are rows over one block, `link` rows over blocks `i - 1` and `i`; the outermost
+links refer to blocks that do not exist. Both are laid out as `[block][sequence][row]`; a row holds
+its columns, its right-hand side, and its magnitude.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ LINK_ARGUMENTS = ["B", "N", "T", "high", "start", "link_ptr"]
 
 
 class Kind(NamedTuple):
-    """What the source depends on."""
+    """Parameters of the source."""
 
     V: int
     m: int
     m_init: int
     reach: int
-    varying: bool = False
-    """Whether `K` differs between steps (weights that depend on the order)."""
+    varying: bool = False  # Whether `K` differs between steps (weights that depend on the order)
 
     @property
     def n(self) -> int:
@@ -34,17 +33,16 @@ class Kind(NamedTuple):
 
     @property
     def M(self) -> int:
-        """Unknowns of a block."""
+        """Unknowns per block."""
         return self.reach * self.n
 
     @property
     def slots(self) -> int:
-        """Rows of a link."""
+        """Rows per link."""
         return self.n + (2 * self.V if self.reach == 2 else 0)
 
 
 def tile(out: Source, rows: int = LANES) -> None:
-    """Names that kernels with tiles of rows and columns share."""
     out("program = tl.program_id(0).to(tl.int64)")
     out(f"ROWS: tl.constexpr = {rows}")
     out(f"COLUMNS: tl.constexpr = {LANES}")
@@ -53,19 +51,19 @@ def tile(out: Source, rows: int = LANES) -> None:
 
 
 def _begin(out: Source, count: str) -> None:
-    """A program has 32 of `count` rows: block or link `i` of sequence `b`, rows `which`."""
+    """A program has 32 of `count` rows (`which`) of block or link `i` of sequence `b`."""
     tile(out)
     out(f"groups = ({count} + 31) // 32")
     out("place = program // groups")
     out("which = row + ((program % groups) * 32).to(tl.int32)")
-    out("i = place // B + row.to(tl.int64) * 0")  # by row: conditions that all share mix with none
+    out("i = place // B + row.to(tl.int64) * 0")  # per row: scalar conditions cannot be combined
     out("b = place % B")
     out("most = row[:, None].to(tl.float64) * 0.0 + lane[None, :].to(tl.float64) * 0.0")
     out("blank = most")
 
 
 def _finish(out: Source, pointer: str, count: str, M: int) -> None:
-    """Store the columns of a chunk, and note how large they are."""
+    """Store a chunk of columns, and update the magnitudes."""
     out(f"at = (place * {count} + which)[:, None] * {M + 2}")
     kept = f"(which < {count})[:, None] & (column <= {M})[None, :]"
     out(f"tl.store({pointer} + at + column[None, :], x, mask={kept})")
@@ -79,7 +77,7 @@ def _end(out: Source, pointer: str, count: str, M: int) -> None:
 
 
 def _initial(out: Source, kind: Kind, given: str, unknown: str) -> tuple[str, str]:
-    """Weights and weighted initial values of rows that are `given`, each on one unknown at `t`."""
+    """Weights and weighted initial values of the rows `given`, each over one unknown at `t`."""
     if not kind.m_init:
         return "blank_row", "blank_row"
     v, a = out.new(f"{unknown} // {kind.m}"), out.new(f"{unknown} % {kind.m}")
@@ -91,7 +89,7 @@ def _initial(out: Source, kind: Kind, given: str, unknown: str) -> tuple[str, st
 
 
 class _Steps:
-    """Rows `scale (K D y_{t+1} - K F D y_t)`: those `there`, of the step `time`, number `r`."""
+    """Rows `scale (K D y_{t+1} - K F D y_t)`: with mask `there`, of step `time`, number `r`."""
 
     def __init__(self, out: Source, kind: Kind, there: str, time: str, r: str) -> None:
         self._out, self._kind, self._there = out, kind, there
@@ -105,7 +103,7 @@ class _Steps:
             self._at = out.new(f"b * k_sb + ({time}) * k_st + {own}")
 
     def entries(self, before: str, after: str) -> str:
-        """Of columns `k`, where these belong to the time before the step, or after it."""
+        """Entries in columns `k`; `before` and `after` are masks of the two times of the step."""
         out, m = self._out, self._kind.m
         out(f"j = k % {m}")
         mine = out.new(f"{self._there}[:, None] & ((k // {m})[None, :] == {self._v}[:, None])")
@@ -117,7 +115,7 @@ class _Steps:
         return out.new(f"{self._w}[:, None] * {power} * {found}")
 
     def _loaded(self, new: str, old: str) -> str:
-        """`K`, less `K F`, where these are asked for."""
+        """Entries of `K` and `-K F`, loaded with these masks."""
         out = self._out
         where = out.new(f"{self._at}[:, None] + j[None, :]")
         loads = [
@@ -127,7 +125,7 @@ class _Steps:
         return out.new(" - ".join(loads))
 
     def _known(self, new: str, old: str) -> str:
-        """The same for weights of one: constants, of which a triangle is not zero."""
+        """The same for weights of one, from constants; both are triangular."""
         out, m = self._out, self._kind.m
         K, KF = unit_link(m - 1, "central" if self._kind.reach == 2 else "smnn")
         found = "blank"
@@ -135,25 +133,23 @@ class _Steps:
             for j in range(i, m):
                 here = out.new(f"({self._order} == {i})[:, None] & (j == {j})[None, :]")
                 for x, sign, mask in ((K, 1.0, new), (KF, -1.0, old)):
-                    found = out.new(
-                        f"tl.where({here} & {mask}, {sign * float(x[i][j])!r}, {found})"
-                    )
+                    value = sign * float(x[i][j])
+                    found = out.new(f"tl.where({here} & {mask}, {value!r}, {found})")
         return found
 
 
 def _columns(out: Source, n: int) -> None:
-    """Columns of a chunk: number `k` of the unknowns of time `h`."""
     out("column = (lane + chunk * 32).to(tl.int32)")
     out(f"h = column // {n}")
     out(f"k = column - h * {n}")
 
 
 def local_body(out: Source, kind: Kind) -> None:
-    """Rows on one block.
+    """Rows over one block.
 
-    Of each time, `per` rows: the equations, `extra` ones with initial values, and for a time behind
-    the last, which makes a block of two complete, ones that set it to zero. Then the step between
-    two times of a block.
+    For each time `per` rows: the equations, `extra` initial-value rows, and for a padding time
+    after the last one, which completes a block of two, rows that set it to zero. Then the step
+    between the two times of a block.
     """
     n, M, reach = kind.n, kind.M, kind.reach
     _begin(out, "own")
@@ -190,10 +186,10 @@ def local_body(out: Source, kind: Kind) -> None:
 
 
 def link_body(out: Source, kind: Kind) -> None:
-    """Rows on two blocks: the step between them, and central rows over three of their times.
+    """Rows over two blocks: the step between them, and central rows over three of their times.
 
-    Before the first block, which no step leads to, initial values if there is one time of them
-    (`start` is 1): no block but the first then needs room for such rows.
+    The link before the first block holds the initial values if there is one such time (`start` is
+    1), so that the other blocks need no space for these rows.
     """
     n, M, reach, slots = kind.n, kind.M, kind.reach, kind.slots
     _begin(out, str(slots))
@@ -224,7 +220,7 @@ def link_body(out: Source, kind: Kind) -> None:
 
 
 def _central(out: Source, kind: Kind) -> None:
-    """Rows `w H^(R-2) (y_t - y_{t-2} - H y'_{t-1})` with `t` the first or second of a block."""
+    """Rows `w H^(R-2) (y_t - y_{t-2} - H y'_{t-1})` with `t` one of the times of a block."""
     n, V, R = kind.n, kind.V, kind.m - 1
     out(f"half = (which - {n}) // {V}")
     out(f"v = (which - {n}) % {V}")

@@ -1,10 +1,10 @@
-"""Triton source of a level of odd-even reduction (`solve.py`), a program for each matrix.
+"""One level of odd-even reduction (`solve.py`), one program per matrix.
 
-Blocks are numbered from 0 as they come in time. Level `l` eliminates every second of those that are
-left: numbers `step (2 i + 1) - 1` with `step = 2^l`, whose neighbours are `step` away. The rows that
-speak of such a block, those of the links at both its sides and its own, are reflected to a triangle,
-the largest first. Its rows are part of the factor; what remains are the rows of a link between the
-neighbours. All that fits into the registers of a few warps; larger matrices take several launches
+Blocks are numbered from 0 in time order. Level `l` eliminates every second remaining block: numbers
+`step (2 i + 1) - 1` with `step = 2^l`, whose neighbours are at distance `step`. The rows that
+involve such a block, those of its two links and its own, are reduced to a triangle, largest rows
+first. The first rows become part of the factor; the remainder is the link between the neighbours.
+The matrix must fit into the registers of a few warps; larger ones take several launches
 (`triangle.py`).
 """
 
@@ -12,48 +12,45 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from smnn._solver.gpu.emit import Source, inverse_root, reflection, together, total
+from smnn._solver.gpu.emit import Source, reduce_rows, reflect_rows, total
 from smnn._solver.gpu.reduction.blocks import LANES, tile
 
-SHARE = 2
-"""Rows of a tile that a warp has."""
+SHARE = 2  # Rows of a tile per warp
 FEW, MOST = 128, 320
-"""Rows times chunks of columns, up to which four warps hold a matrix, and eight."""
+"""Largest matrix, in rows times chunks of columns, for four warps and for eight."""
 PLACES = [
     "B", "slots", "own", "links", "link_ptr", "link_sb", "link_sk", "link_sr", "link_rows",
     "outer_ptr", "outer_sb", "outer_sr", "outer_rows",
     "local_ptr", "local_sb", "local_sk", "local_sr",
 ]  # fmt: skip
-"""Where rows come from."""
+"""Arguments that locate the rows."""
 
 
 class Form(NamedTuple):
-    """How a matrix lies in registers: tiles of some rows by 32 columns, a column in each lane."""
+    """Layout of a matrix in registers: tiles of some rows by 32 columns, one column per lane."""
 
-    M: int
-    """Unknowns of a block, whose neighbours have as many."""
+    M: int  # Unknowns per block
     warps: int
-    groups: int
-    """Tiles below each other."""
+    groups: int  # Number of tiles in a column
 
     @property
     def rows(self) -> int:
-        """Of a tile."""
+        """Rows per tile."""
         return SHARE * self.warps
 
     @property
     def chunks(self) -> int:
-        """Tiles beside each other: for columns of three blocks, and a right-hand side."""
+        """Number of tiles in a row: columns of three blocks and the right-hand side."""
         return -(-(3 * self.M + 1) // LANES)
 
     @property
     def loops(self) -> int:
-        """Chunks with columns that may be reflected to zero."""
+        """Chunks with columns to eliminate."""
         return -(-3 * self.M // LANES)
 
 
 def form_for(M: int, rows: int) -> Form | None:
-    """For matrices of so many rows; `None` if registers have no room for them."""
+    """Layout for matrices with `rows` rows; `None` if they exceed the registers."""
     form = Form(M, 4, 0)
     size = rows * form.chunks
     if size > MOST:
@@ -63,20 +60,19 @@ def form_for(M: int, rows: int) -> Form | None:
 
 
 def stops(form: Form, columns: int) -> dict[str, int]:
-    """Arguments that say up to which column of each chunk reflections are made."""
+    """Arguments with the last column to eliminate in each chunk."""
     return {f"stop{c}": max(c * LANES, min(columns, (c + 1) * LANES)) for c in range(form.loops)}
 
 
 def arguments(form: Form) -> list[str]:
-    """Of a level's kernel."""
     made = ["count", "made_rows", "kept_rows", *stops(form, 0)]
     return [*PLACES, *made, "factor_ptr", "z_ptr", "rest_ptr", "here"]
 
 
 def sources(out: Source, which: str) -> None:
-    """Where rows come from, by number: the link before the block, the one behind it, its own.
+    """Locate rows by number: the link before the block, the one after it, its own.
 
-    The link behind the last block may be `outer`, apart from the others.
+    The link after the last block may be stored separately (`outer`).
     """
     out(f"before = {which} < slots")
     out(f"after = ({which} >= slots) & ({which} < 2 * slots)")
@@ -91,10 +87,9 @@ def sources(out: Source, which: str) -> None:
 
 
 def row_chunk(out: Source) -> None:
-    """Some columns, `column`, of rows whose `sources` are known, as `x`.
+    """Load columns `column` of the rows located by `sources`, as `x`.
 
-    Columns are those of the block itself, of the one before it and of the one behind it, and the
-    right-hand side.
+    Columns are those of the block, of the previous and the next one, and the right-hand side.
     """
     out("part = column // M")
     out("k = column - part * M")
@@ -105,8 +100,8 @@ def row_chunk(out: Source) -> None:
     out("beside = tl.where(before[:, None], (part == 1)[None, :], (part == 2)[None, :])")
     out("there = first | right[None, :] | beside")
     for name in ("link", "outer"):
-        held = "known" if name == "link" else "beyond"
-        mask = f"mask={held}[:, None] & there, other=0.0"
+        valid = "known" if name == "link" else "beyond"
+        mask = f"mask={valid}[:, None] & there, other=0.0"
         out(f"{name}_x = tl.load({name}_ptr + {name}_at[:, None] + source, {mask})")
     out("source = tl.where(right, M, k)")
     mask = "mask=inner[:, None] & (first | right[None, :]), other=0.0"
@@ -115,8 +110,8 @@ def row_chunk(out: Source) -> None:
 
 
 def _sizes(out: Source, name: str, which: str) -> None:
-    """How large rows are, as they say behind their columns; less than nothing if there is none."""
-    with out.apart(name):
+    """Load the magnitudes of rows; negative for missing rows."""
+    with out.subroutine(name):
         sources(out, which)
         behind = {"link": ("known", "2 * M + 1"), "outer": ("beyond", "2 * M + 1")}
         for place, (mask, at) in (behind | {"local": ("inner", "M + 1")}).items():
@@ -125,9 +120,9 @@ def _sizes(out: Source, name: str, which: str) -> None:
 
 
 def _order(out: Source, form: Form) -> None:
-    """Which rows go where, as `from0..`: the largest first."""
+    """Sort the rows by magnitude: source rows `from0..`, largest first."""
     groups, parts = range(form.groups), range(-(-form.groups * form.rows // LANES))
-    # All sizes are asked for before one is needed.
+    # Issue all loads first.
     for g in groups:
         _sizes(out, f"size{g}", f"line{g}")
         out(f"from{g} = row * 0")
@@ -149,10 +144,10 @@ def _order(out: Source, form: Form) -> None:
 
 
 def level_body(out: Source, form: Form) -> None:
-    """Rows of a matrix in the order of their size, taken to a triangle, and what remains of them.
+    """Load a matrix with its rows sorted, reduce it to a triangle, and store the remainder.
 
-    Of `count` rows, what remains is the triangle of the last two blocks (`made_rows`), or as many
-    rows as there are below the first triangle (`kept_rows`).
+    Of `count` rows, the remainder is the triangle of the last two blocks (`made_rows`), or the rows
+    below the first triangle (`kept_rows`).
     """
     groups, chunks, M = range(form.groups), range(form.chunks), form.M
     tile(out, form.rows)
@@ -177,7 +172,7 @@ def level_body(out: Source, form: Form) -> None:
     for c in range(form.loops):
         with out.block(f"for j in range({c * LANES}, stop{c}):"):
             _reflect(out, form, c)
-    # Rows below the first triangle, if they are few enough to be left as they are.
+    # Rows below the first triangle, if they are few enough to remain unreduced.
     for g in groups:
         out(f"place = line{g} - {M}")
         out("mask = (place >= 0) & (place < kept_rows)")
@@ -197,12 +192,12 @@ def level_body(out: Source, form: Form) -> None:
 
 
 def _numbers(size: str) -> str:
-    """The size of what is no number is infinite."""
+    """Magnitude with NaN replaced by infinity."""
     return f"tl.where({size} == {size}, {size}, float('inf'))"
 
 
 def _reflect(out: Source, form: Form, at: int) -> None:
-    """Column `j` of chunk `at`: row `j` takes what all below it have there, and is finished."""
+    """Eliminate column `j` of chunk `at` into row `j`, which is then finished."""
     groups, reached, M = range(form.groups), range(at, form.chunks), form.M
     out(f"inside = lane * 0 + (j - {at * LANES})")
     out("spread = row[:, None] * 0 + inside[None, :]")
@@ -213,15 +208,14 @@ def _reflect(out: Source, form: Form, at: int) -> None:
         for c in reached:
             found[c] = out.new(f"tl.where(own{g}, tile{g}_{c}, {found[c]})")
             out(f"tile{g}_{c} = tl.where(own{g}, 0.0, tile{g}_{c})")
-        # Rows above are finished, and have nothing in the tiles any more.
+        # Finished rows are zero in the tiles.
         out(f"tip{g} = tl.gather(tile{g}_{at}, spread, 1)")
     sums = {f"top{c}": found[c] for c in reached}
     for c in reached:
         sums[f"dots{c}"] = total(out, [f"tip{g} * tile{g}_{c}" for g in groups])
-    together(out, sums)
+    reduce_rows(out, sums)
     out(f"pivot = tl.gather(top{at}, inside, 0)")
-    square = out.new(f"pivot * pivot + (tl.gather(dots{at}, inside, 0) + 1e-300)")
-    head, scale, _ = reflection(out, "pivot", square, inverse_root(out, square))
+    head, scale, _ = reflect_rows(out, "pivot", f"dots{at}", "inside")
     for c in reached:
         out(f"along = ({head} * top{c} + dots{c}) * {scale}")
         out(f"top{c} = top{c} - along * {head}")
@@ -234,9 +228,8 @@ def _reflect(out: Source, form: Form, at: int) -> None:
         out(f"column = lane + {c * LANES}")
         if factor:
             mine = f"(lane * 0 + j < {M})"
-            out(
-                f"tl.store(own_rows + j * {3 * M} + column, top{c}, mask={mine} & (column < {3 * M}))"
-            )
+            mask = f"{mine} & (column < {3 * M})"
+            out(f"tl.store(own_rows + j * {3 * M} + column, top{c}, mask={mask})")
             if c == form.chunks - 1:
                 out(f"tl.store(own_z + j + lane * 0, top{c}, mask={mine} & (column == {3 * M}))")
         if rest:
@@ -246,7 +239,7 @@ def _reflect(out: Source, form: Form, at: int) -> None:
             out(f"tl.store({where}, top{c}, mask=stored & (column >= {M}) & (column <= {3 * M}))")
             size = out.new(f"tl.where((column >= {M}) & (column < {3 * M}), tl.abs(top{c}), 0.0)")
             most = out.new(f"tl.maximum({most}, {_numbers(size)})" if most else _numbers(size))
-    for c in range(M // LANES, at):  # what is before its first column
+    for c in range(M // LANES, at):  # columns before the first one
         out(f"column = lane + {c * LANES}")
         where = f"rest + (j - {M}) * {2 * M + 2} + (column - {M})"
         out(f"tl.store({where}, zero, mask=stored & (column >= {M}))")

@@ -1,4 +1,4 @@
-"""What is eliminated when in an odd-even reduction (`solve.py`), and from which rows."""
+"""Levels of an odd-even reduction (`solve.py`) and the sizes of their matrices."""
 
 from __future__ import annotations
 
@@ -11,15 +11,12 @@ from smnn._solver.problem import Problem
 
 
 class Shape(NamedTuple):
-    """The chain of blocks of all sequences."""
+    """Chain of blocks of all sequences."""
 
     B: int
-    N: int
-    """Blocks."""
-    M: int
-    """Unknowns of a block."""
-    wanted: int
-    """Unknowns of a sequence: a last block of two times may have more."""
+    N: int  # Blocks per sequence
+    M: int  # Unknowns per block
+    wanted: int  # Unknowns per sequence; a last block of two times may have more
 
     @property
     def factor_size(self) -> int:
@@ -28,13 +25,13 @@ class Shape(NamedTuple):
 
 
 def chain_of(B: int, T: int, V: int, m: int, reach: int) -> Shape:
-    """Blocks of a time each, or of two where rows reach over three."""
+    """Blocks of one time each, or of two if rows span three."""
     n = V * m
     return Shape(B, (T + reach - 1) // reach, reach * n, T * n)
 
 
 class Sizes(NamedTuple):
-    """Of a problem."""
+    """Sizes of a problem."""
 
     B: int
     T: int
@@ -44,57 +41,51 @@ class Sizes(NamedTuple):
     T_init: int
     m_init: int
     reach: int
-    varying: bool = False
-    """Whether weights of the steps depend on the order."""
+    varying: bool = False  # Whether the weights of the steps depend on the order
 
     @property
     def kind(self) -> Kind:
-        """What its rows are like."""
         return Kind(self.V, self.m, self.m_init if self.T_init else 0, self.reach, self.varying)
 
     @property
     def shape(self) -> Shape:
-        """Its chain of blocks."""
         return chain_of(self.B, self.T, self.V, self.m, self.reach)
 
     @property
     def slots(self) -> int:
-        """Rows of a link."""
+        """Rows per link."""
         return self.kind.slots
 
     @property
     def extra(self) -> int:
-        """Rows of each time for initial values, if not the first time alone has some."""
+        """Initial-value rows per time, unless only the first time has some."""
         return self.V * self.m if self.T_init > 1 else 0
 
     @property
     def per(self) -> int:
-        """Rows of each time."""
+        """Rows per time."""
         return self.Q + self.extra + self.T % self.reach * self.V * self.m
 
     @property
     def own(self) -> int:
-        """Rows of each block."""
         return self.reach * self.per + (self.reach - 1) * self.V * self.m
 
     @property
     def levels(self) -> tuple[Level, ...]:
-        """All levels."""
         return levels(self.shape, self.slots, self.own)
 
     @property
     def at_once(self) -> bool:
-        """Whether a program has room for a matrix of every level."""
+        """Whether the matrices of all levels fit into registers."""
         return all(form_for(x.M, x.rows) is not None for x in self.levels)
 
 
 def shape_of(problem: Problem) -> Shape:
-    """The chain of blocks of a problem; `d` and `u` are not used."""
+    """Chain of blocks of a problem; `d` and `u` are not used."""
     return chain_of(*problem.y_shape, problem.reach)
 
 
 def sizes_of(problem: Problem) -> Sizes:
-    """What the launches for a problem depend on."""
     B, T, Q, V, m = problem.c.shape
     T_init, m_init = problem.u.shape[1], problem.u.shape[3]
     varying = m > 1 and problem.w_smooth.stride(-1) != 0
@@ -102,63 +93,55 @@ def sizes_of(problem: Problem) -> Sizes:
 
 
 class Level(NamedTuple):
-    """Blocks that are eliminated at once, and where the rows of their matrices come from."""
+    """Blocks that are eliminated in parallel, and the origin of their rows."""
 
-    step: int
-    """Blocks from one that is left to the next."""
+    step: int  # Distance between remaining blocks
     left: int
-    blocks: int
-    """How many of those that are left go."""
-    links: int
-    """Links whose rows lie where the level before has left them; one more may be apart."""
-    slots: int
-    """Rows of each of these."""
-    apart: int
-    """Rows of that one."""
-    height: int
-    """Rows of the matrices that the level before has left them in."""
-    own: int
-    """Rows on a block alone."""
+    blocks: int  # Number of blocks to eliminate
+    links: int  # Links stored by the previous level; one more may be stored separately
+    slots: int  # Rows per link
+    apart: int  # Rows of the separate link
+    height: int  # Rows of the matrices of the previous level
+    own: int  # Rows over one block
     M: int
 
     @property
     def about(self) -> int:
-        """Rows that speak of a block."""
+        """Rows that involve a block."""
         return 2 * max(self.slots, self.apart) + self.own
 
     @property
     def rows(self) -> int:
-        """Of a matrix."""
+        """Rows of a matrix."""
         return max(self.M, self.about)
 
     @property
     def last(self) -> bool:
-        """Whether nothing is left after it."""
         return self.left == 1
 
     @property
     def columns(self) -> int:
-        """Columns to be taken to a triangle.
+        """Columns to eliminate.
 
-        Rows beyond the block's own may be few enough as they are, or nobody wants them.
+        Rows beyond the block's own may be few enough to remain unreduced, or are not needed.
         """
         return self.M if self.rows <= 3 * self.M or self.last else 3 * self.M
 
     @property
     def rest(self) -> int:
-        """Rows that are left of a matrix for the blocks beside it."""
+        """Remaining rows per matrix."""
         return min(self.rows, 3 * self.M) - self.M
 
 
 @functools.lru_cache(maxsize=1024)
 def levels(shape: Shape, slots: int, own: int) -> tuple[Level, ...]:
-    """All levels; `slots` rows of each link and `own` rows of each block are there to begin with."""
+    """All levels, starting from `slots` rows per link and `own` rows per block."""
     _, left, M, _ = shape
     out, step, links, apart, height = [], 1, left + 1, 0, slots
     while left:
         level = Level(step, left, (left + 1) // 2, links, slots, apart, height, own, M)
         out.append(level)
-        # The link behind the last block stays if that block does. At first it is empty.
+        # The link after the last block remains if that block does. Initially it is empty.
         if left % 2:
             apart = 0
         elif step > 1 and not apart and links > left:
@@ -169,5 +152,5 @@ def levels(shape: Shape, slots: int, own: int) -> tuple[Level, ...]:
 
 
 def words(B: int, T: int, n: int, reach: int) -> int:
-    """Of memory that a solve takes, roughly: the factor, links, and the matrices of two levels."""
+    """Approximate memory of a solve in words: factor, links, and matrices of two levels."""
     return 5 * 3 * B * T * n * n * reach

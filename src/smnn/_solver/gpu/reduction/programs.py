@@ -1,4 +1,4 @@
-"""The kernels of odd-even reduction with their arguments, and the launches of one (`solve.py`)."""
+"""Kernels of odd-even reduction, and its launch sequences (`solve.py`)."""
 
 from __future__ import annotations
 
@@ -6,34 +6,19 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from smnn._solver.gpu.emit import Source
-from smnn._solver.gpu.launch import Kernel, Launch, Program, Slot, slots_of
+from smnn._solver.gpu.launch import Kernel, Launch, Program, Slot, kernel_from, slots_of
 from smnn._solver.gpu.reduction import blocks, refine, triangle
 from smnn._solver.gpu.reduction import level as matrices
 from smnn._solver.gpu.reduction import substitute as source
 from smnn._solver.gpu.reduction.blocks import LANES
 from smnn._solver.gpu.reduction.levels import Level, Shape, Sizes, levels
-from smnn._solver.gpu.strategy import INPUT_ARGUMENTS, VARYING_ARGUMENTS, Scratch, numbers
+from smnn._solver.gpu.strategy import INPUT_ARGUMENTS, VARYING_ARGUMENTS, Scratch, stride_arguments
 
-LARGEST_OF_A_WARP = 64
-"""Unknowns of a block that one warp substitutes."""
-Place = Callable[[str], Slot]
-"""Where what is known by a name lies."""
+LARGEST_OF_A_WARP = 64  # Largest block that one warp substitutes
+Place = Callable[[str], Slot]  # Location of a tensor by name
 
 
 # ---------------------------------------------------------------- kernels
-
-
-def _kernel(
-    name: str,
-    arguments: list[str],
-    write: Callable[..., None],
-    *what: object,
-    fused: bool = True,
-) -> Kernel:
-    out = Source()
-    write(out, *what)
-    return Kernel(name, out, arguments, fused=fused)
 
 
 @functools.cache
@@ -41,72 +26,66 @@ def block_kernels(kind: blocks.Kind) -> tuple[Kernel, Kernel]:
     """Rows of blocks, and of the links between them."""
     given = [*INPUT_ARGUMENTS, *(VARYING_ARGUMENTS if kind.varying else [])]
     return (
-        _kernel("block_rows", [*blocks.LOCAL_ARGUMENTS, *given], blocks.local_body, kind),
-        _kernel("link_rows", [*blocks.LINK_ARGUMENTS, *given], blocks.link_body, kind),
+        kernel_from("block_rows", [*blocks.LOCAL_ARGUMENTS, *given], blocks.local_body, kind),
+        kernel_from("link_rows", [*blocks.LINK_ARGUMENTS, *given], blocks.link_body, kind),
     )
 
 
 @functools.cache
 def level_kernel(form: matrices.Form) -> Kernel:
-    """A level whose matrices have room in registers."""
-    return _kernel("reduction_level", matrices.arguments(form), matrices.level_body, form)
+    return kernel_from("reduction_level", matrices.arguments(form), matrices.level_body, form)
 
 
 @functools.cache
 def row_kernels() -> tuple[Kernel, Kernel]:
-    """How large rows are; and the rows, in that order."""
-    arguments, write = source.ROW_ARGUMENTS, functools.partial(source.rows_body, ordered=False)
+    """Magnitudes of the rows; and the sorted rows."""
+    arguments = source.ROW_ARGUMENTS
     return (
-        _kernel("reduction_sizes", arguments, write),
-        _kernel(
-            "reduction_rows",
-            [*arguments, "a_ptr"],
-            functools.partial(source.rows_body, ordered=True),
-        ),
+        kernel_from("reduction_sizes", arguments, source.rows_body, False),
+        kernel_from("reduction_rows", [*arguments, "a_ptr"], source.rows_body, True),
     )
 
 
 @functools.cache
 def substitution_kernels(warps: int) -> tuple[Kernel, Kernel]:
-    """Forward and back, for the blocks of a level, with so many warps for each."""
+    """Forward and back substitution of a level."""
     return (
-        _kernel("reduction_forward", source.FORWARD_ARGUMENTS, source.forward_body, warps),
-        _kernel("reduction_back", source.BACK_ARGUMENTS, source.back_body, warps),
+        kernel_from("reduction_forward", source.FORWARD_ARGUMENTS, source.forward_body, warps),
+        kernel_from("reduction_back", source.BACK_ARGUMENTS, source.back_body, warps),
     )
 
 
 @functools.cache
 def small_substitution_kernels(M: int) -> tuple[Kernel, Kernel]:
-    """The same with a lane for each of at most 32 unknowns."""
+    """The same for at most 32 unknowns, one lane each."""
     return (
-        _kernel("small_forward", source.SMALL_FORWARD_ARGUMENTS, source.small_forward_body, M),
-        _kernel("small_back", source.SMALL_BACK_ARGUMENTS, source.small_back_body, M),
+        kernel_from("small_forward", source.SMALL_FORWARD_ARGUMENTS, source.small_forward_body, M),
+        kernel_from("small_back", source.SMALL_BACK_ARGUMENTS, source.small_back_body, M),
     )
 
 
 @functools.cache
 def triangle_kernel(form: triangle.Form) -> Kernel:
-    """Reflections of some columns, on chunks of that form."""
-    return _kernel("triangle", triangle.ARGUMENTS, triangle.triangle_body, form)
+    return kernel_from("triangle", triangle.ARGUMENTS, triangle.triangle_body, form)
 
 
 @functools.cache
 def residual_kernel() -> Kernel:
-    """What a solution leaves of the rows.
+    """Residual of a solution.
 
-    Terms that cancel each other do so only if each product is rounded like the other.
+    Without fused multiply-adds: terms that cancel do so only if all products are rounded alike.
     """
     arguments, write = refine.RESIDUAL_ARGUMENTS, refine.residual_body
-    return _kernel("reduction_residual", arguments, write, fused=False)
+    return kernel_from("reduction_residual", arguments, write, fused=False)
 
 
 @functools.cache
-def verdict_kernels() -> tuple[Kernel, Kernel, Kernel]:
-    """The smallest pivot of each block; of each sequence; and its solution, if it has one."""
+def status_kernels() -> tuple[Kernel, Kernel, Kernel]:
+    """Smallest pivot ratio per block; status per sequence; refined solution."""
     return (
-        _kernel("reduction_ratios", refine.RATIO_ARGUMENTS, refine.ratio_body),
-        _kernel("reduction_judge", refine.JUDGE_ARGUMENTS, refine.judge_body),
-        _kernel("reduction_final", refine.FINAL_ARGUMENTS, refine.final_body),
+        kernel_from("reduction_ratios", refine.RATIO_ARGUMENTS, refine.ratio_body),
+        kernel_from("reduction_judge", refine.STATUS_ARGUMENTS, refine.status_body),
+        kernel_from("reduction_final", refine.FINAL_ARGUMENTS, refine.final_body),
     )
 
 
@@ -120,7 +99,9 @@ def _parts(x: int, size: int = LANES) -> int:
 def _block_launches(sizes: Sizes, strides: Any, place: Place) -> list[Launch]:
 
     B, N, M, _ = sizes.shape
-    values = numbers(strides) | slots_of("c", "d", "u", "s", "wg", "wi", "scale", "wt", "K", "KF")
+    values = stride_arguments(strides) | slots_of(
+        "c", "d", "u", "s", "wg", "wi", "scale", "wt", "K", "KF"
+    )
     values |= {"B": B, "N": N, "T": sizes.T, "Q": sizes.Q, "per": sizes.per, "own": sizes.own}
     values |= {"extra": sizes.extra, "start": int(sizes.T_init == 1)}
     values |= {"local_ptr": place("local"), "link_ptr": place("link")}
@@ -137,7 +118,6 @@ def _block_launches(sizes: Sizes, strides: Any, place: Place) -> list[Launch]:
 
 
 def _sources(shape: Shape, level: Level, local: Slot) -> dict[str, int | Slot]:
-    """Where a level finds the rows of its blocks."""
     line = shape.M + 2
     per_block = shape.B * level.own * line
     return {
@@ -149,7 +129,6 @@ def _sources(shape: Shape, level: Level, local: Slot) -> dict[str, int | Slot]:
 
 
 def _level_launches(sizes: Sizes, place: Place) -> list[Launch]:
-    """Every level, from what the one before has left."""
     shape, every = sizes.shape, sizes.levels
     B, _, M, _ = shape
     line, here, out = 2 * M + 2, 0, []
@@ -179,12 +158,11 @@ def _level_launches(sizes: Sizes, place: Place) -> list[Launch]:
 
 
 def _rest_size(shape: Shape, level: Level) -> int:
-    """Words of what a level leaves to the next."""
     return 0 if level.last else level.blocks * shape.B * level.rest * (2 * shape.M + 2)
 
 
 def _substitution(shape: Shape, place: Place, y: Slot, g: Slot | None = None) -> list[Launch]:
-    """`R y = z` from the last level to the first; before it, `R^T z = g` the other way."""
+    """`R y = z` from the last level to the first; with `g`, preceded by `R^T z = g`."""
     B, N, M, wanted = shape
     warps = 1 if M <= LARGEST_OF_A_WARP else 4
     lanes, small = LANES * warps, M <= LANES
@@ -209,11 +187,11 @@ def _substitution(shape: Shape, place: Place, y: Slot, g: Slot | None = None) ->
 
 
 def _refinement(sizes: Sizes, strides: Any, place: Place) -> list[Launch]:
-    """Solution, its correction by the residual of the rows, and a verdict."""
+    """Substitution, one step of refinement with the residual, and status."""
     shape = sizes.shape
     B, N, M, wanted = shape
     y, better, g = (place(name) for name in ("y", "better", "residual"))
-    values = numbers(strides) | {
+    values = stride_arguments(strides) | {
         "B": B, "N": N, "M": M, "wanted": wanted, "slots": sizes.slots, "own": sizes.own,
         "high": _parts(M), "few": _parts(sizes.slots), "stop": _parts(sizes.own), "T": sizes.T,
         "V": sizes.V, "reach": sizes.reach, "y_ptr": y, "g_ptr": g, "better_ptr": better,
@@ -223,28 +201,27 @@ def _refinement(sizes: Sizes, strides: Any, place: Place) -> list[Launch]:
         values[f"{name}_ptr"] = place(name)
     values |= slots_of("s")
     n = wanted // sizes.T
-    ratios, judge, final = verdict_kernels()
-    lanes = 128 if N <= 1024 else 1024  # a program for each sequence, however long
+    ratios, status, final = status_kernels()
+    lanes = 128 if N <= 1024 else 1024  # one program per sequence
     per_sequence = values | {"n": n, "few": _parts(N, lanes), "high": _parts(n, lanes)}
     return [
         *_substitution(shape, place, y),
         Launch(residual_kernel(), 128 * B * N, 128, values),
         *_substitution(shape, place, better, g),
         Launch(ratios, 128 * B * N, 128, values),
-        Launch(judge, lanes * B, lanes, per_sequence),
+        Launch(status, lanes * B, lanes, per_sequence),
         Launch(final, B * wanted, 128, values),
     ]
 
 
-# ----------------------------------------------------------------------------------------- programs
+# ---------------------------------------------------------------- programs
 
 
 def _rests(sizes: Sizes, links: tuple[int, int]) -> list[tuple[int, int]]:
-    """From where to where each level's rest lies: beside the one before, which the level reads.
+    """Memory ranges of the levels' remainders: next to that of the previous level, which is read.
 
-    All else that was there has been read; for the first level that are the `links`. A link apart from
-    the others lies at the end of an earlier rest, where no later one reaches: they are fewer by half
-    each time.
+    Older remainders, initially the `links`, are overwritten. A separate link is at the end of an
+    older remainder; later ones do not reach it, because each is half as large.
     """
     out = [links]
     for level in sizes.levels:
@@ -255,7 +232,7 @@ def _rests(sizes: Sizes, links: tuple[int, int]) -> list[tuple[int, int]]:
 
 
 def _layout(sizes: Sizes) -> tuple[Place, int, bool]:
-    """Places of a solve in one piece of scratch, its size, and whether links are written over."""
+    """Layout of the scratch memory of a solve, its size, and whether links are overwritten."""
     shape, scratch = sizes.shape, Scratch()
     B, N, M, wanted = shape
     at = {"local": scratch.take(N * B * sizes.own * (M + 2)), "z": scratch.take(N * B * M)}
@@ -263,7 +240,7 @@ def _layout(sizes: Sizes) -> tuple[Place, int, bool]:
     links, later = (at["link"], scratch.size), Scratch(scratch.size)
     rests = _rests(sizes, links)
     at |= {f"rest{i}": low for i, (low, _) in enumerate(rests)}
-    for name, size in finishing(shape).items():  # when no level needs what another has left
+    for name, size in final_sizes(shape).items():  # may overlap the remainders
         at[name] = later.take(size)
 
     def place(name: str) -> Slot:
@@ -273,8 +250,8 @@ def _layout(sizes: Sizes) -> tuple[Place, int, bool]:
     return place, most, any(low < min(links[1], high) for low, high in rests)
 
 
-def finishing(shape: Shape) -> dict[str, int]:
-    """Words of what is needed after the last level, by name."""
+def final_sizes(shape: Shape) -> dict[str, int]:
+    """Words required after the last level, by name."""
     B, N, M, wanted = shape
     each = {"better": wanted, "residual": wanted, "spill": 2 * N * M, "ratio": N, "where": N}
     return {name: B * size for name, size in each.items()}
@@ -282,30 +259,28 @@ def finishing(shape: Shape) -> dict[str, int]:
 
 @functools.lru_cache(maxsize=256)
 def solve_program(sizes: Sizes, strides: Any) -> tuple[Program, int]:
-    """Launches of a solve whose matrices have room in registers, and the scratch they need."""
+    """Launches of a solve whose matrices fit into registers, and its scratch memory."""
     place, scratch, again = _layout(sizes)
     blocks = _block_launches(sizes, strides, place)
     launches = [*blocks, *_level_launches(sizes, place)]
     if again:
-        launches.append(blocks[-1])  # links are needed once more, by what is left of the rows
+        launches.append(blocks[-1])  # the residual reads the links again
     return Program([*launches, *_refinement(sizes, strides, place)]), scratch
 
 
 @functools.lru_cache(maxsize=256)
 def blocks_program(sizes: Sizes, strides: Any) -> Program:
-    """Rows of blocks and links."""
     return Program(_block_launches(sizes, strides, Slot))
 
 
 @functools.lru_cache(maxsize=256)
 def refine_program(sizes: Sizes, strides: Any) -> Program:
-    """All that follows the last level."""
     return Program(_refinement(sizes, strides, Slot))
 
 
 @functools.lru_cache(maxsize=256)
 def adjoint_program(shape: Shape) -> tuple[Program, int]:
-    """Launches of an adjoint solve, and the scratch they need."""
+    """Launches of an adjoint solve, and its scratch memory."""
     scratch = Scratch()
     at = {"z": scratch.take(shape.N * shape.B * shape.M)}
     at["spill"] = scratch.take(2 * shape.N * shape.B * shape.M)
@@ -316,12 +291,12 @@ def adjoint_program(shape: Shape) -> tuple[Program, int]:
     return Program(_substitution(shape, place, Slot("y"), Slot("g"))), scratch.size
 
 
-# ---------------------------------------------------------- levels whose matrices take several launches
+# ---------------------------------------------------------------- matrices larger than registers
 
 
 @functools.lru_cache(maxsize=512)
 def rows_program(shape: Shape, level: Level) -> Program:
-    """Put the rows of a level together, the largest first."""
+    """Gather the rows of a level, largest first."""
     B, M = shape.B, shape.M
     width, count = 3 * M + 1, level.rows
     if level.step == 1:
@@ -339,7 +314,7 @@ def rows_program(shape: Shape, level: Level) -> Program:
 
 
 def kept(alone: bool) -> int:
-    """Reflections that are remembered: those of a block, and of the next while it is made."""
+    """Number of stored reflections: of a block, and of the next one in progress."""
     return triangle.WIDE_BLOCK if alone else 2 * triangle.BLOCK
 
 
@@ -347,7 +322,7 @@ def kept(alone: bool) -> int:
 def triangle_programs(
     count_of: int, count: int, width: int, columns: int, alone: bool
 ) -> list[tuple[int, int, Program]]:
-    """For so many matrices, from which column to which one, and how: block by block if `alone`."""
+    """Launches per block of columns, with its first and last column; `alone` as in `turns`."""
     block = triangle.WIDE_BLOCK if alone else columns
     found: dict[int, list[Launch]] = {}
     values: dict[str, int | Slot] = {

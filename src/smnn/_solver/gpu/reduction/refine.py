@@ -1,6 +1,6 @@
-"""Triton source of what follows an odd-even reduction: what its answer leaves, and a verdict on it.
+"""Residual, pivot ratios and status after an odd-even reduction.
 
-Rows of blocks and of the links between them lie as `blocks.py` has written them.
+Rows of blocks and links have the layout of `blocks.py`.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ RATIO_ARGUMENTS = [
     *_ROWS, "T", "V", "reach", "s_ptr", "s_sb", "s_st", "s_sv",
     "factor_ptr", "ratio_ptr", "where_ptr",
 ]  # fmt: skip
-JUDGE_ARGUMENTS = [
+STATUS_ARGUMENTS = [
     "N", "n", "wanted", "high", "few", "ratio_ptr", "where_ptr", "y_ptr", "better_ptr",
     "rcond_ptr", "weakest_ptr", "status_ptr",
 ]  # fmt: skip
 FINAL_ARGUMENTS = ["size", "wanted", "status_ptr", "better_ptr", "y_ptr"]
 BAD_STEP, NO_NUMBER = -2.0, -1.0
-"""In the place of a ratio; the smallest of a sequence counts."""
+"""Codes in place of a pivot ratio; the smallest value of a sequence takes precedence."""
 
 
 def _links(out: Source) -> None:
-    """Rows of the link before the block (`side` 0), then of the one behind it."""
+    """Rows of the link before the block (`side` 0), then of the one after it."""
     out("side = item // few + program * 0")
     out("r = row + item % few * 32")
     out("link = i + side")
@@ -40,14 +40,14 @@ def _locals(out: Source) -> None:
 
 
 def _own_columns(out: Source, pointer: str, shift: str) -> None:
-    """Of these rows, columns `line` of the block, as `tile`."""
+    """Load columns `line` of the block, as `tile`."""
     where = f"{pointer} + at[:, None] + ({shift} + line)[None, :]"
     mask = "mask=there[:, None] & (line < M)[None, :], other=0.0"
     out(f"tile = tl.load({where}, {mask})")
 
 
 def _left_over(out: Source, pointer: str, block: str, shift: str) -> None:
-    """Take off what a block's columns in a chunk, `c`, have of the right-hand side."""
+    """Subtract the contribution of a chunk `c` of a block from the residual."""
     out("k = lane + c % high * 32")
     out(f"other = {block} + program * 0")
     out("across = lane * 0 + other")
@@ -65,7 +65,7 @@ def _start(out: Source) -> None:
 
 
 def residual_body(out: Source) -> None:
-    """Rows, transposed, times what they leave of their right-hand sides: zero at the solution."""
+    """Transposed rows times residual: zero at the solution."""
     _start(out)
     with out.block("for p in range(0, high):"):
         out("line = lane + p * 32")
@@ -89,9 +89,9 @@ def residual_body(out: Source) -> None:
 
 
 def ratio_body(out: Source) -> None:
-    """The smallest pivot of a block relative to the norm of its column, and which unknown it is.
+    """Smallest pivot of a block relative to the norm of its column, and its unknown.
 
-    Or that a step to or inside the block is none, or that something is not a number.
+    Or a code for an invalid step to or inside the block, or for NaN.
     """
     _start(out)
     out("step = (i + 1) & (0 - (i + 1))")
@@ -132,14 +132,14 @@ def ratio_body(out: Source) -> None:
 
 
 def _corrected(out: Source, where: str, mask: str) -> None:
-    """A refined number, `x`. A residual may overflow where an answer does not."""
+    """Refined value `x`. The residual may overflow where the solution does not."""
     out(f"better = tl.load(better_ptr + {where}, mask={mask}, other=0.0)")
     out("better = tl.where(tl.abs(better) < float('inf'), better, 0.0)")
     out(f"x = tl.load(y_ptr + {where}, mask={mask}, other=0.0) + better")
 
 
-def judge_body(out: Source) -> None:
-    """The smallest ratio of a sequence, where it is, and what to think of the sequence."""
+def status_body(out: Source) -> None:
+    """Store smallest ratio, its index, and the status of a sequence."""
     out("b = tl.program_id(0).to(tl.int64)")
     out("thread = tl.arange(0, LANES)")
     out("zero = tl.zeros([LANES], dtype=tl.float64)")
@@ -173,7 +173,7 @@ def judge_body(out: Source) -> None:
 
 
 def final_body(out: Source) -> None:
-    """The refined solution; a sequence that has none holds no numbers."""
+    """Store the refined solution; NaN for failed sequences."""
     out("lane = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)")
     out("valid = lane < size")
     _corrected(out, "lane", "valid")

@@ -1,10 +1,9 @@
-"""Odd-even reduction on a GPU, with kernels for what `cyclic.py` does by tensor operations.
+"""Odd-even reduction on a GPU: the algorithm of `cyclic.py` with dedicated kernels.
 
-Few long sequences of larger blocks: eliminated one time after the other they leave most of a device
-idle. Here half of the blocks that are left are eliminated at once. It is more work, in a number of
-launches that grows with the logarithm of the length. Matrices that have room in registers take a
-launch for each level. Blocks of any size go this way, because no program needs to hold more than
-some columns of a matrix (`triangle.py`).
+For few long sequences of larger blocks, which leave a device idle if eliminated in time order. Half
+of the remaining blocks are eliminated in parallel: more work, in a number of launches logarithmic
+in the length. Matrices that fit into registers take one launch per level. Blocks may have any size,
+because a program only needs some columns of a matrix (`triangle.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from smnn._solver.gpu.reduction.levels import Sizes, shape_of, sizes_of
 from smnn._solver.gpu.reduction.programs import (
     adjoint_program,
     blocks_program,
-    finishing,
+    final_sizes,
     kept,
     refine_program,
     rows_program,
@@ -31,15 +30,13 @@ from smnn._solver.plan import Solved, in_memory
 from smnn._solver.problem import Problem
 
 MANY = 3_000_000
-"""Numbers in all matrices from which on products of matrices are sooner done than our own kernel."""
-ROOM = 1 << 25
-"""Words for reflections: with more matrices than have room there, some are done after the others."""
-AT_ONCE = 1 << 15
-"""Matrices that a library is given at once: fewer than the 65,535 that an axis of a grid may have."""
+"""Total number of matrix entries from which matrix products are faster than our own kernel."""
+ROOM = 1 << 25  # Words for stored reflections; larger batches of matrices are split
+AT_ONCE = 1 << 15  # Maximum number of matrices per library call (a grid axis has at most 65,535)
 
 
 def to_triangles(a: Tensor, columns: int) -> None:
-    """The first columns of matrices `(matrices, count, width)` become triangles, in place."""
+    """Reduce the first columns of matrices `(matrices, count, width)` to triangles, in place."""
     alone = a.numel() > MANY
     for part in a.split(min(AT_ONCE, max(1, ROOM // (kept(alone) * a.shape[1])))):
         _part_to_triangles(part, columns, alone=alone)
@@ -55,7 +52,7 @@ def _part_to_triangles(a: Tensor, columns: int, *, alone: bool) -> None:
         program.run(tensors)
         behind = -(-high // size) * size
         if alone and behind < width:
-            # All reflections of a block: 1 - V' L^-1 V, with normals as the rows of V.
+            # Product of the reflections of a block: 1 - V' L^-1 V, with normal vectors as rows of V.
             V = normals[:, : high - low, low:]
             L, scale = V @ V.mT, scales[:, : high - low]
             L.diagonal(dim1=1, dim2=2).copy_(torch.where(scale > 0, 1 / scale, 1.0))
@@ -65,12 +62,12 @@ def _part_to_triangles(a: Tensor, columns: int, *, alone: bool) -> None:
 
 
 def solve(problem: Problem, tensors: dict[str, Tensor], strides: Any) -> Solved:
-    """Reduce to nothing, substitute back, refine once with the residual of the rows.
+    """Reduce, substitute back, refine once with the residual of the rows.
 
     Args:
-        problem: What is to be solved.
-        tensors: All that the kernels read, by the names they have there.
-        strides: Of these.
+        problem: Problem to solve.
+        tensors: Input tensors of the kernels, by name.
+        strides: Their strides.
     """
     sizes = sizes_of(problem)
     B, _, M, _ = sizes.shape
@@ -89,16 +86,13 @@ def solve(problem: Problem, tensors: dict[str, Tensor], strides: Any) -> Solved:
         tensors |= {"link": link, "local": new(sizes.shape.N, B, sizes.own, M + 2)}
         blocks_program(sizes, strides).run(tensors)
         tensors["z"] = _reduce(sizes, tensors)
-        tensors |= {name: new(size) for name, size in finishing(sizes.shape).items()}
+        tensors |= {name: new(size) for name, size in final_sizes(sizes.shape).items()}
         refine_program(sizes, strides).run(tensors)
     return Solved(y, factor, Diagnostics(status, rcond, weakest))
 
 
 def _reduce(sizes: Sizes, tensors: dict[str, Tensor]) -> Tensor:
-    """Level by level, each from what the one before has left.
-
-    Writes the factor, and gives what is on its right-hand side.
-    """
+    """Eliminate level by level; writes the factor and returns its right-hand side."""
     B, N, M, _ = shape = sizes.shape
     local, rows = tensors["local"], tensors["link"]
     new, outer, done = local.new_empty, local, 0

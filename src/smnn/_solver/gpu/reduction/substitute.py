@@ -1,11 +1,10 @@
-"""Triton source of odd-even reduction (`solve.py`): rows in order, and substitutions.
+"""Odd-even reduction (`solve.py`): sorted rows, and substitutions.
 
-A level (`level.py`) has `B` matrices for each of its blocks, and the factor has them all
-in that order, level by level: of each, `M` rows over the block itself, the one before it and the one
-behind it, `M` columns each. So block `i` is number `N - N // step + (i + 1) // step // 2` there, with
-`step` the largest power of two in `i + 1`. Loops are over parts of 32 columns (`high`), or over as
-many rows as a program takes (`few`). Of the unknowns of a sequence the first `wanted` are there: a
-last block of two times may have one that is not.
+A level (`level.py`) has `B` matrices per block. The factor stores them level by level: `M` rows
+each, over the block itself, the previous and the next one, `M` columns each. Block `i` has number
+`N - N // step + (i + 1) // step // 2`, with `step` the largest power of two that divides `i + 1`.
+Loops run over chunks of 32 columns (`high`) or over tiles of rows (`few`). Only the first `wanted`
+unknowns of a sequence exist: a last block of two times may be padded.
 """
 
 from __future__ import annotations
@@ -15,8 +14,7 @@ from smnn._solver.gpu.reduction.blocks import LANES, tile
 from smnn._solver.gpu.reduction.level import PLACES, row_chunk, sources
 
 ROW_ARGUMENTS = [*PLACES, "M", "high", "stop", "count", "width", "sizes_ptr"]
-SMALL_ROWS = 16
-"""Spills that are asked for at once, where a lane has room for so many: those of eight levels."""
+SMALL_ROWS = 16  # Spills that are loaded per iteration: those of eight levels
 _BLOCK = ["B", "N", "wanted", "step", "first", "factor_ptr", "z_ptr"]
 _FORWARD = ["below", "stop", "g_ptr", "spill_ptr"]
 BACK_ARGUMENTS = [*_BLOCK, "M", "high", "few", "y_ptr"]
@@ -25,8 +23,8 @@ SMALL_BACK_ARGUMENTS = [*_BLOCK, "y_ptr"]
 SMALL_FORWARD_ARGUMENTS = [*_BLOCK, *_FORWARD]
 
 
-def rows_body(out: Source, *, ordered: bool) -> None:
-    """The rows of a level's matrices: how large they are, or in the order of that.
+def rows_body(out: Source, ordered: bool) -> None:
+    """Rows of a level's matrices: their magnitudes, or the rows in that order (`ordered`).
 
     A program has 32 rows of a matrix.
     """
@@ -64,7 +62,7 @@ def rows_body(out: Source, *, ordered: bool) -> None:
 
 
 def _block(out: Source, rows: int) -> None:
-    """Which block of which sequence, and where its rows are; tiles have so many rows."""
+    """Indices of block and sequence, and addresses of the factor; tiles have `rows` rows."""
     tile(out, rows)
     out("i = program // B")
     out("b = program % B")
@@ -74,21 +72,20 @@ def _block(out: Source, rows: int) -> None:
     out("z = z_ptr + here_at * M")
 
 
-def _take_off(out: Source, values: str, entries: str) -> None:
-    """What entries, a tile of them, make of values that are known, where they are `there`."""
+def _subtract_tile(out: Source, values: str, entries: str) -> None:
+    """Subtract a tile of entries times known values, with mask `there`."""
     out(f"v = tl.load({values}, mask=there, other=0.0)")
     mask = "there[:, None] & (line < M)[None, :]"
     out(f"tile = tl.load({entries}, mask={mask}, other=0.0)")
     out("w = w - tl.sum(tile * v[:, None], axis=0)")
 
 
-def _one(out: Source, value: str, j: int) -> str:
-    """That of lane `j`, for all."""
+def _broadcast(out: Source, value: str, j: int) -> str:
     return out.new(f"tl.gather({value}, lane * 0 + {j}, 0)")
 
 
-def _ask_diagonal(out: Source, *, transposed: bool) -> list[str]:
-    """The columns of the 32 x 32 triangle on the diagonal, or its rows, before they are needed."""
+def _load_diagonal(out: Source, *, transposed: bool) -> list[str]:
+    """Load the columns (or rows, if `transposed`) of a 32 x 32 triangle on the diagonal."""
     out("pivot = tl.load(own + line * (3 * M + 1), mask=line < M, other=1.0)")
     found = []
     for j in range(LANES):
@@ -100,39 +97,39 @@ def _ask_diagonal(out: Source, *, transposed: bool) -> list[str]:
 
 
 def _solve_diagonal(out: Source, entries: list[str], *, transposed: bool) -> None:
-    """`w` is divided by that triangle, or by its transpose."""
+    """Solve with that triangle or its transpose."""
     out("inverse = 1.0 / pivot")
     for j in range(LANES) if transposed else range(LANES - 1, -1, -1):
-        out(f"w = w - {entries[j]} * {_one(out, out.new('w * inverse'), j)}")
+        out(f"w = w - {entries[j]} * {_broadcast(out, out.new('w * inverse'), j)}")
     out("w = w * inverse")
 
 
 def back_body(out: Source, warps: int) -> None:
-    """`R y = z` for the blocks of a level, whose neighbours are known."""
+    """`R y = z` for the blocks of a level, with known neighbours."""
     _block(out, LANES * warps)
     out("y = y_ptr + b * wanted")
     with out.block("for turn in range(0, high):"):
         out("p = high - 1 - turn + program * 0")
         out("line = lane + p * 32")
         out("w = tl.load(z + line, mask=line < M, other=0.0)")
-        triangle = _ask_diagonal(out, transposed=False)
+        triangle = _load_diagonal(out, transposed=False)
         with out.block("for item in range(0, 3 * few):"):
             out("part = item // few + program * 0")
             out("other = block + tl.where(part == 0, 0, tl.where(part == 1, -step, step))")
             out(f"k = row + item % few * {LANES * warps}")
-            # By row: in the interpreter, shared conditions mix with none.
+            # Per row: the interpreter cannot combine scalar conditions.
             out("across = row * 0 + other")
             out("after = (row * 0 + part > 0) | (k >= p * 32 + 32)")
             out("there = (k < M) & (across >= 0) & (other * M + k < wanted) & after")
             entries = "own + line[None, :] * 3 * M + part * M + k[:, None]"
-            _take_off(out, "y + other * M + k", entries)
+            _subtract_tile(out, "y + other * M + k", entries)
         _solve_diagonal(out, triangle, transposed=False)
         out("tl.store(y + block * M + line, w, mask=(line < M) & (block * M + line < wanted))")
         out("tl.debug_barrier()")
 
 
-def _take_off_spills(out: Source, rows: int) -> None:
-    """What blocks of the levels below have left for columns `line` of this one."""
+def _subtract_spills(out: Source, rows: int) -> None:
+    """Subtract the spills of the levels below from columns `line` of this block."""
     with out.block("for part in range(0, stop):"):
         out(f"item = (row + part * {rows}).to(tl.int64)")
         out("behind = item % 2")
@@ -147,10 +144,10 @@ def _take_off_spills(out: Source, rows: int) -> None:
 
 
 def forward_body(out: Source, warps: int) -> None:
-    """`R^T z = g` for the blocks of level `below`, and what that leaves to their neighbours.
+    """`R^T z = g` for the blocks of level `below`, and their spills to the neighbours.
 
-    Every block of the levels below has left a `spill` to the one before it and the one behind it,
-    `M` numbers each, to be taken off.
+    Every block of the levels below has a `spill` of `M` numbers for the previous and for the next
+    block, to be subtracted.
     """
     _block(out, LANES * warps)
     with out.block("for turn in range(0, high):"):
@@ -158,12 +155,12 @@ def forward_body(out: Source, warps: int) -> None:
         out("line = lane + p * 32")
         mask = "mask=(line < M) & (block * M + line < wanted), other=0.0"
         out(f"w = tl.load(g_ptr + b * wanted + block * M + line, {mask})")
-        triangle = _ask_diagonal(out, transposed=True)
-        _take_off_spills(out, LANES * warps)
+        triangle = _load_diagonal(out, transposed=True)
+        _subtract_spills(out, LANES * warps)
         with out.block("for c in range(0, few):"):
             out(f"k = row + c * {LANES * warps}")
             out("there = (k < M) & (k < p * 32)")
-            _take_off(out, "z + k", "own + k[:, None] * 3 * M + line[None, :]")
+            _subtract_tile(out, "z + k", "own + k[:, None] * 3 * M + line[None, :]")
         _solve_diagonal(out, triangle, transposed=True)
         out("tl.store(z + line, w, mask=line < M)")
         out("tl.debug_barrier()")
@@ -174,15 +171,17 @@ def forward_body(out: Source, warps: int) -> None:
         with out.block("for c in range(0, few):"):
             out(f"k = row + c * {LANES * warps}")
             out("there = k < M")
-            _take_off(out, "z + k", "own + (k * 3 * M)[:, None] + ((1 + side) * M + line)[None, :]")
+            _subtract_tile(
+                out, "z + k", "own + (k * 3 * M)[:, None] + ((1 + side) * M + line)[None, :]"
+            )
         out("tl.store(spill_ptr + (here_at * 2 + side) * M + line, -w, mask=line < M)")
 
 
-# -------------------------------------------------------------- blocks that a lane has a column of
+# ---------------------------------------------------------------- small blocks: one lane per column
 
 
 def _small_block(out: Source, M: int) -> None:
-    """As `_block`, with a lane for each unknown."""
+    """As `_block`, with one lane per unknown."""
     out(f"M: tl.constexpr = {M}")
     _block(out, SMALL_ROWS)
     out("line = lane")
@@ -191,7 +190,6 @@ def _small_block(out: Source, M: int) -> None:
 
 
 def _column(out: Source, where: str, mask: str = "inside") -> str:
-    """Numbers of all lanes. What is asked for before it is needed takes no longer than one."""
     return out.new(f"tl.load(own + {where}, mask={mask}, other=0.0)")
 
 
@@ -209,9 +207,9 @@ def small_back_body(out: Source, M: int) -> None:
     above = [_column(out, f"lane * {3 * M} + {j}", f"lane < {j}") for j in range(M)]
     for known, columns in beside:
         for k, column in enumerate(columns):
-            out(f"w = w - {column} * {_one(out, known, k)}")
+            out(f"w = w - {column} * {_broadcast(out, known, k)}")
     for j in range(M - 1, 0, -1):
-        out(f"w = w - {above[j]} * {_one(out, out.new('w * inverse'), j)}")
+        out(f"w = w - {above[j]} * {_broadcast(out, out.new('w * inverse'), j)}")
     out("mask = inside & (block * M + lane < wanted)")
     out("tl.store(y + block * M + lane, w * inverse, mask=mask)")
 
@@ -223,10 +221,10 @@ def small_forward_body(out: Source, M: int) -> None:
     out(f"w = tl.load(g_ptr + b * wanted + block * M + lane, {mask})")
     behind = [_column(out, f"{j * 3 * M} + lane", f"inside & (lane > {j})") for j in range(M)]
     beside = [[_column(out, f"{j * 3 * M + part * M} + lane") for j in range(M)] for part in (1, 2)]
-    _take_off_spills(out, SMALL_ROWS)
+    _subtract_spills(out, SMALL_ROWS)
     spills = [out.new("lane.to(tl.float64) * 0.0") for _ in beside]
     for j in range(M):
-        found = _one(out, out.new("w * inverse"), j)
+        found = _broadcast(out, out.new("w * inverse"), j)
         out(f"w = w - {behind[j]} * {found}")
         spills = [
             out.new(f"{spill} + {columns[j]} * {found}")

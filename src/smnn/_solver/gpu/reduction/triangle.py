@@ -1,12 +1,12 @@
-"""Writes Triton source that takes batches of matrices to triangles, by Householder reflections.
+"""Batched Householder triangularization of matrices larger than the registers.
 
-All later columns of all matrices are worked on at once, a chunk of them in each program, so that few
-matrices fill a device too. A launch applies some reflections to every chunk behind them; the program
-of the first of these chunks goes on, and reflects that one to a triangle, for the next launch.
+All trailing columns of all matrices are updated in parallel, one chunk of columns per program, so
+that few matrices fill a device. A launch applies some reflections to every later chunk; the program
+of the first of these chunks then factors it for the next launch.
 
-A chunk has as many columns as registers have room for, fewer if they are long. Chunks make up
-blocks. Inside a block, reflections are applied chunk by chunk; to all that is behind it, those of the
-whole block at once, so that a number is fetched from memory once for all of them.
+A chunk has as many columns as fit into registers. Chunks form blocks. Inside a block, reflections
+are applied chunk by chunk; those of a whole block are applied to later columns at once, so that
+each number is loaded once for all of them.
 """
 
 from __future__ import annotations
@@ -14,19 +14,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from smnn._solver.gpu.emit import Source, inverse_root, reflection, together, total
+from smnn._solver.gpu.emit import Source, reduce_rows, reflect_rows, total
 
-BLOCK = 32
-"""Columns of a block, whose reflections the same kernel applies to what is behind it."""
-WIDE_BLOCK = 64
-"""Columns of a block that is followed by products of matrices."""
-SHARE = 4
-"""Numbers that a thread has of a group of rows: no more are added up one after the other."""
+BLOCK = 32  # Columns per block if the same kernel updates the trailing columns
+WIDE_BLOCK = 64  # Columns per block if the trailing columns are updated by matrix products
+SHARE = 4  # Entries per thread in a group of rows, which limits the length of sequential sums
 LANES = 32
 
 
 class Form(NamedTuple):
-    """How a chunk lies in registers: some groups of rows, whose number is no part of the layout."""
+    """Layout of a chunk in registers: groups of rows, whose number is no part of the layout."""
 
     columns: int
     warps: int
@@ -34,14 +31,14 @@ class Form(NamedTuple):
 
     @property
     def group(self) -> int:
-        """Rows of a group."""
+        """Rows per group."""
         return SHARE * self.warps * LANES // self.columns
 
 
 def form_for(count: int) -> Form:
-    """For matrices of so many rows: 32 numbers a thread at most, up to 8192 rows.
+    """Layout for matrices with `count` rows: at most 32 entries per thread, up to 8192 rows.
 
-    Measured on an H200. Four schedulers want something to do; more warps wait for each other.
+    Measured on an H200: four warps keep the schedulers busy; more wait for each other.
     """
     columns = 16 if count <= 160 else 8
     while columns > 1 and columns * count > 8192:
@@ -51,26 +48,21 @@ def form_for(count: int) -> Form:
 
 
 class Turn(NamedTuple):
-    """One launch."""
+    """Arguments of one launch."""
 
     form: Form
-    base: int
-    """The first row that is worked on."""
-    low: int
-    """The first reflection to apply."""
-    high: int
-    """The one behind the last, and the first column that is to be reflected to zero."""
-    stop: int
-    """The column behind the last of these."""
-    chunk: int
-    """The first of the chunks that are worked on."""
+    base: int  # First row to process
+    low: int  # First reflection to apply
+    high: int  # End of the reflections to apply, and first column to eliminate
+    stop: int  # End of the columns to eliminate
+    chunk: int  # First chunk to process
     chunks: int
 
 
 def turns(count: int, width: int, columns: int, *, alone: bool) -> Iterator[Turn]:
-    """What takes the first `columns` columns of matrices `(count, width)` to a triangle.
+    """Launches that reduce the first `columns` columns of matrices `(count, width)` to a triangle.
 
-    With blocks `alone`, each is taken to a triangle for itself: what is behind it is left to others.
+    With `alone`, each block is factored separately, without updating the columns after it.
     """
     form, block = form_for(count), WIDE_BLOCK if alone else BLOCK
     size = form.columns
@@ -80,7 +72,7 @@ def turns(count: int, width: int, columns: int, *, alone: bool) -> Iterator[Turn
         base, until = first * size, min(first + whole, end)
         low = max(p - 1, first) * size
         if not alone and p in (first, end):
-            # Nothing of the block before is applied yet. Behind the last, nothing is reflected.
+            # The previous block is not applied yet; after the last one, nothing is eliminated.
             base = low = max(0, (p - 1) // whole * whole * size)
             until = last
         high, stop = min(p * size, columns), min((p + 1) * size, columns)
@@ -92,9 +84,10 @@ ARGUMENTS = ["count", "width", "kept", *Turn._fields[1:], "a_ptr", "v_ptr", "w_p
 
 
 def triangle_body(out: Source, form: Form) -> None:
-    """Apply reflections `low` to `high`, then make those of the first chunk, up to column `stop`.
+    """Apply reflections `low` to `high`, then eliminate the first chunk up to column `stop`.
 
-    Of reflections, `kept` are remembered: normals, with zeros from the first row of their block on.
+    The normal vectors of the last `kept` reflections are stored, with zeros from the first row of
+    their block on.
     """
     groups = range(form.groups)
     out(f"ROWS: tl.constexpr = {form.group}")
@@ -133,10 +126,10 @@ def _place(g: int) -> str:
 
 
 def _apply(out: Source, form: Form, groups: range) -> None:
-    def ask(j: str, some: str = "") -> None:
+    def prefetch(j: str, some: str = "") -> None:
         out(f"slot = {j} % kept")
         for g in groups:
-            # The last group alone may have rows behind the end.
+            # Only the last group may extend beyond the last row.
             masks = [f"(line{g} < count)"] if g == groups[-1] else []
             masks += [f"(row * 0 + {some})"] if some else []
             mask = f", mask={' & '.join(masks)}, other=0.0" if masks else ""
@@ -144,13 +137,13 @@ def _apply(out: Source, form: Form, groups: range) -> None:
         mask = f", mask=lane * 0 + {some}, other=0.0" if some else ""
         out(f"next_scale = tl.load(w_ptr + (b * kept + slot) + lane * 0{mask})")
 
-    # None from `high` on: another program may be about to write those.
-    ask("low", "low < high")
+    # Not from `high` on: another program may be writing those.
+    prefetch("low", "low < high")
     with out.block("for j in range(low, high):"):
         for g in groups:
             out(f"normal{g} = next{g}")
         out("scale = next_scale")
-        ask("tl.minimum(j + 1, high - 1)")
+        prefetch("tl.minimum(j + 1, high - 1)")
         dots = total(out, [f"normal{g}[:, None] * tile{g}" for g in groups])
         out(f"along = tl.sum({dots}, axis=0) * scale")
         for g in groups:
@@ -158,7 +151,7 @@ def _apply(out: Source, form: Form, groups: range) -> None:
 
 
 def _reflect(out: Source, form: Form, groups: range) -> None:
-    """Rows that are finished leave the tiles: what is there has nothing but rows to be reflected."""
+    """Eliminate the columns of the first chunk; finished rows are removed from the tiles."""
     with out.block("for j in range(high, stop):"):
         out("here = lane * 0 + (j - chunk * COLUMNS)")
         out("inner = row[:, None] * 0 + here[None, :]")
@@ -170,10 +163,9 @@ def _reflect(out: Source, form: Form, groups: range) -> None:
             out(f"tile{g} = tl.where(own{g}, 0.0, tile{g})")
             out(f"tip{g} = tl.gather(tile{g}, inner, 1)")
         dots = total(out, [f"tip{g} * tile{g}" for g in groups])
-        together(out, {"top": found, "dots": dots})
+        reduce_rows(out, {"top": found, "dots": dots})
         out("pivot = tl.gather(top, here, 0)")
-        square = out.new("pivot * pivot + (tl.gather(dots, here, 0) + 1e-300)")
-        head, scale, _ = reflection(out, "pivot", square, inverse_root(out, square))
+        head, scale, _ = reflect_rows(out, "pivot", "dots", "here")
         out(f"along = ({head} * top + dots) * {scale}")
         out(f"top = tl.where(lane < here, 0.0, top - along * {head})")
         out("tl.store(matrix + j * width, top, mask=known)")

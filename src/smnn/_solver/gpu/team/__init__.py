@@ -1,1 +1,1 @@
-"""Kernels in which the lanes of a warp share a sequence, a column each (7 to 15 unknowns)."""
+"""Kernels in which a team of lanes shares a sequence, one column per lane (7 to 15 unknowns)."""

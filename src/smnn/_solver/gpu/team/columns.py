@@ -1,13 +1,13 @@
-"""Writes Triton source in which a warp works on a few sequences, each of its lanes on a column.
+"""Rows distributed over a team of lanes, one column per lane.
 
-One lane per sequence (`lane/eliminate.py`) keeps whole triangles in the registers of one thread, which
-has room for small blocks only, and few sequences then leave most of the device idle. Here the
-columns of the times at hand and of the right-hand side are spread over the lanes of a team: a warp,
-or a part of one. A Householder reflection treats all of them at once, and its vector is handed
-round by shuffles. More columns than the team has lanes lie in several chunks: one behind the other
-in a whole warp, which is done soonest; a chunk for every time in smaller teams, which do more
-sequences with the same shuffles, when there are many. Two warps go through a sequence from both its
-ends, if the scheme allows that: then every value has two axes, the ends and the lanes.
+One lane per sequence (`lane/eliminate.py`) keeps whole triangles in the registers of one thread,
+which is only possible for small blocks and leaves a device idle for small batches. Here the columns
+of the active times and the right-hand side are distributed over a team: a warp or a part of one.
+Householder reflections treat all columns at once; the normal vector is broadcast by shuffles. If
+there are more columns than lanes, they form several chunks: contiguous in a whole warp, which has
+the lowest latency; one chunk per time in smaller teams, which process more sequences with the same
+shuffles. Two warps process a sequence from both ends if the scheme allows it; every value then has
+two axes, ends and lanes.
 """
 
 from __future__ import annotations
@@ -17,19 +17,18 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from smnn._solver.gpu.emit import Source, inverse_root, reflection
-from smnn._solver.gpu.lane.clock import ENDS, Clock
+from smnn._solver.gpu.lane.time_index import ENDS, TimeIndex
 
-LANES = 32
-"""Of a warp."""
+LANES = 32  # Lanes per warp
 
 
-class Walk(Clock):
-    """Which sequence a team works on, and the time it is at.
+class TeamIndex(TimeIndex):
+    """Index arithmetic of a team.
 
     Args:
-        out: The kernel, to which the lines at its head are written.
-        team: Lanes that work on a sequence, or on one end of it.
-        orders: Orders per variable, where two teams, then of a warp, start from both ends.
+        out: Source under construction; the header is written at once.
+        team: Lanes per sequence, or per half.
+        orders: Orders per variable if two teams (warps) start from both ends, else 0.
     """
 
     def __init__(self, out: Source, team: int, orders: int) -> None:
@@ -38,11 +37,9 @@ class Walk(Clock):
 
     @property
     def axis(self) -> int:
-        """That of the lanes."""
         return 1 if self.orders else 0
 
-    def begin(self) -> None:
-        """Who a lane is."""
+    def write_header(self) -> None:
         out, team = self.out, self.team
         out("program = tl.program_id(0).to(tl.int64)")
         if self.orders:
@@ -58,82 +55,78 @@ class Walk(Clock):
         if team == LANES:
             out("b = program")
             out("lane = thread")
-        else:  # a team without a sequence of its own does the last one again, in step with its own
+        else:  # surplus teams repeat the last sequence
             out(f"b = tl.minimum(program * {LANES // team} + thread // {team}, B - 1)")
             out(f"lane = thread % {team}")
         out("start = thread - lane")
         for line in ENDS if self.orders else ():
             out(line)
 
-    def read(self, step: str) -> None:
-        """What time it is; `linked` if there is one before it on the way, `prior`."""
+    def set_time(self, step: str) -> None:
         out = self.out
         if self.orders:
-            super().read(step)
+            super().set_time(step)
             return
         out(f"t = {step} + program * 0")
-        out("times = lane * 0 + t")  # by lane: in the interpreter, shared conditions mix with none
+        out("times = lane * 0 + t")  # per lane: the interpreter cannot combine scalar conditions
         out("linked = times > 0")
         for line in ("prior = t - 1", "now = t", "before = tl.maximum(t - 1, 0)"):
             out(line)
 
-    def coming_link(self, step: str) -> None:
-        """The number, `coming`, of the link to a later step's time, and whether it is `wanted`."""
+    def prefetch_link(self, step: str) -> None:
         if self.orders:
-            super().coming_link(step)
+            super().prefetch_link(step)
             return
         self.out(f"ends = lane * 0 + {step}")
         self.out("wanted = (ends > 0) & (ends < T)")
         self.out(f"coming = tl.maximum({step} - 1, 0)")
 
-    def mine(self, mask: str = "") -> str:
-        """Arguments of a load of what belongs to this time, which one end has where they meet."""
+    def masked(self, mask: str = "") -> str:
+        """Mask arguments of a load; the meeting time belongs to the first end."""
         masks = [x for x in ("own" if self.orders else "", mask) if x]
         return f", mask={' & '.join(masks)}, other=0.0" if masks else ""
 
     def at(self, step: str) -> str:
-        """The time of a step, or one that is there if it is not."""
+        """Time of a step, clamped to the sequence."""
         if not self.orders:
             return f"({step})"
-        return f"tl.minimum(tl.maximum({self.when(f'({step})')[0]}, 0), T - 1)"
+        return f"tl.minimum(tl.maximum({self.time_of(f'({step})')[0]}, 0), T - 1)"
 
     def sign(self, order: str) -> str:
-        """By lane: -1 for derivatives of odd order seen backwards in time, else 1."""
+        """Per lane: -1 for odd derivatives under time reversal, else 1."""
         return self.out.new(f"tl.where(({order}) % 2 == 1, flip, zero + 1.0)")
 
-    def early(self) -> str:
-        """Whether an end can be at a time with initial values."""
-        return super().early() if self.orders else "t < T_init"
+    def may_be_initial(self) -> str:
+        return super().may_be_initial() if self.orders else "t < T_init"
 
     @contextmanager
     def times(self, end: str = "L", *, backwards: bool = False) -> Iterator[None]:
-        """The loop over the steps."""
         with self.out.block(f"for turn in range(0, {end}):"):
             self.out("step = L - 1 - turn" if backwards else "step = turn")
-            self.read("step")
+            self.set_time("step")
             yield
 
 
 class Row(NamedTuple):
-    """A row of the system: its entries by chunk of columns, and which columns can be other than 0."""
+    """Entries of a row per chunk of columns, and its structurally nonzero columns."""
 
     chunks: list[str]
     support: set[int]
 
 
 class Columns:
-    """Blocks of `n` columns from the oldest time to the newest, then the right-hand side.
+    """Columns of `blocks` times of `n` unknowns, oldest first, then the right-hand side.
 
-    A column is meant by its position: chunk after chunk, and in these lane after lane.
+    Columns are identified by position: chunk by chunk, lane by lane.
 
     Args:
-        walk: Who works on what; teams of more than `n` lanes.
+        index: Index arithmetic; teams have more than `n` lanes.
         n: Unknowns per time.
-        blocks: How many times there are columns for.
+        blocks: Number of times.
     """
 
-    def __init__(self, walk: Walk, n: int, blocks: int) -> None:
-        self.walk, self.out, self.n, self.team = walk, walk.out, n, walk.team
+    def __init__(self, index: TeamIndex, n: int, blocks: int) -> None:
+        self.index, self.out, self.n, self.team = index, index.out, n, index.team
         out, team = self.out, self.team
         self.pitch = n if team == LANES else team
         self.newest = (blocks - 1) * self.pitch
@@ -143,38 +136,37 @@ class Columns:
             out(f"col{i} = lane + {i * team}")
 
     def each(self, text: str) -> list[str]:
-        """One expression per chunk; `COL` stands for its columns."""
+        """One expression per chunk; `COL` is replaced by its columns."""
         return [self.out.new(text.replace("COL", f"col{i}")) for i in range(self.count)]
 
     def block(self, k: int) -> range:
-        """Where the columns of a time are; the oldest is number 0."""
+        """Column positions of a time; 0 is the oldest."""
         return range(k * self.pitch, k * self.pitch + self.n)
 
     def number(self, i: int) -> tuple[str, str]:
-        """Of each column of a chunk among all, without gaps; and which lanes have one."""
+        """Indices of a chunk's columns without gaps, and the mask of lanes that have one."""
         if self.pitch == self.n:
             return f"col{i}", f"(col{i} < {self.right})"
         return f"(lane + {i * self.n})", f"(lane < {self.n})"
 
     def entry(self, row: Row, column: int) -> str:
-        """An entry of a row, known to every lane."""
-        return broadcast(self.walk, row.chunks[column // self.team], column % self.team)
+        return broadcast(self.index, row.chunks[column // self.team], column % self.team)
 
     def all(self, values: str, join: str) -> str:
-        """One value for the whole team, of `join(A, B)`."""
+        """All-reduce over the team with `join(A, B)`."""
         distance = self.team // 2
         while distance:
-            other = self.out.new(f"tl.gather({values}, thread ^ {distance}, {self.walk.axis})")
+            other = self.out.new(f"tl.gather({values}, thread ^ {distance}, {self.index.axis})")
             values = self.out.new(join.replace("A", values).replace("B", other))
             distance //= 2
         return values
 
     def from_newest(self, row: list[str]) -> list[str]:
-        """The chunks of a row that has nothing left before the newest time."""
+        """Chunks of a row that is zero before the newest time."""
         return [x if (i + 1) * self.team > self.newest else "zero" for i, x in enumerate(row)]
 
     def moved(self, row: list[str], *, keep_right: bool = True) -> list[str]:
-        """The columns of the next time become those of this one; the newest are zero."""
+        """Shift a row by one time; the newest columns become zero."""
         out, team, pitch = self.out, self.team, self.pitch
         moved = []
         for i in range(self.count):
@@ -184,7 +176,7 @@ class Columns:
             if turn:
                 index = out.new(f"start + (lane + {turn}) % {team}")
                 near, far = (
-                    x if x == "zero" else f"tl.gather({x}, {index}, {self.walk.axis})"
+                    x if x == "zero" else f"tl.gather({x}, {index}, {self.index.axis})"
                     for x in parts
                 )
                 shifted = out.new(f"tl.where(lane + {turn} < {team}, {near}, {far})")
@@ -195,13 +187,12 @@ class Columns:
         return moved
 
 
-def broadcast(walk: Walk, vector: str, lane: int) -> str:
-    """What one lane holds, for all of its team."""
-    return walk.out.new(f"tl.gather({vector}, start + {lane}, {walk.axis})")
+def broadcast(index: TeamIndex, vector: str, lane: int) -> str:
+    return index.out.new(f"tl.gather({vector}, start + {lane}, {index.axis})")
 
 
 def _sum(out: Source, products: list[str], chains: int, start: str) -> str:
-    """Their sum, by a few chains of additions: a single one waits for itself."""
+    """Sum of products, by several independent chains of additions to hide their latency."""
     totals = [start]
     for i, product in enumerate(products):
         if i and i < chains:
@@ -218,11 +209,11 @@ def _sum(out: Source, products: list[str], chains: int, start: str) -> str:
 def _largest_first(
     columns: Columns, rows: list[Row], entries: list[str], reached: list[int]
 ) -> list[str]:
-    """Exchange rows until the first has the largest entry; gives the entries in their new order.
+    """Swap rows so that the first has the largest entry; returns the reordered entries.
 
-    A reflection adds shares of the first to all others. If one of them is much larger, what the
-    first said is lost in it, as by rounding the large row. They meet as in a tournament, because a
-    comparison takes long, and those of a round do not wait for each other.
+    A reflection adds multiples of the first row to all others. If one of these is much larger, the
+    first row is lost in its rounding errors. The rows are compared as in a tournament, so that the
+    comparisons of a round are independent.
     """
     out, entries, distance = columns.out, list(entries), 1
     while distance < len(rows):
@@ -241,21 +232,21 @@ def _largest_first(
 
 
 def _norm(columns: Columns, rows: list[Row], column: int) -> tuple[str, str]:
-    """Square of the norm of a column over these rows, and the reciprocal of its root.
+    """Squared norm of a column over these rows, and the reciprocal of the norm.
 
-    Every lane computes those of its own column: nothing has to be handed round before.
+    Every lane computes those of its own column; only the results are broadcast.
     """
     out, chunk, lane = columns.out, column // columns.team, column % columns.team
     entries = [row.chunks[chunk] for row in rows]
     square = _sum(out, [f"{x} * {x}" for x in entries], 4, "(zero + 1e-300)")
     inverse = inverse_root(out, square)
-    return broadcast(columns.walk, square, lane), broadcast(columns.walk, inverse, lane)
+    return broadcast(columns.index, square, lane), broadcast(columns.index, inverse, lane)
 
 
 def reflect(columns: Columns, pivot: Row, others: list[Row], column: int) -> str | None:
-    """Householder: `others[column]` go into `pivot[column]`; gives the reciprocal of the new pivot.
+    """Householder reflection of `others[column]` into `pivot[column]`; returns the inverse pivot.
 
-    Rows that cannot reach the column stay as they are.
+    Rows with a structural zero in the column are unchanged.
     """
     out = columns.out
     others = [row for row in others if column in row.support]
@@ -283,21 +274,20 @@ def reflect(columns: Columns, pivot: Row, others: list[Row], column: int) -> str
 
 
 class Rows:
-    """Rows that live through the loop: fixed names for it to carry."""
+    """Rows that are carried through the loop under fixed variable names."""
 
     def __init__(self, columns: Columns, name: str, count: int) -> None:
         self._columns = columns
         self._names = [[f"{name}_{i}_{j}" for j in range(columns.count)] for i in range(count)]
 
     def carry(self, rows: list[list[str]]) -> None:
-        """These rows are the next ones."""
         # Through temporaries: a value may still carry the name that another is about to take.
         out = self._columns.out
-        held = [[out.new(x) for x in row] for row in rows]
-        for names, values in zip(self._names, held, strict=True):
+        fresh = [[out.new(x) for x in row] for row in rows]
+        for names, values in zip(self._names, fresh, strict=True):
             for name, value in zip(names, values, strict=True):
                 out(f"{name} = {value}")
 
     def rows(self, support: set[int]) -> list[Row]:
-        """The rows as they are, which can be other than 0 in these columns."""
+        """The rows at the head of an iteration, with these structurally nonzero columns."""
         return [Row(list(names), set(support)) for names in self._names]

@@ -1,22 +1,21 @@
-"""Triton source of the elimination for larger blocks: a team of lanes for each sequence.
+"""Elimination with a team of lanes per sequence.
 
-The factor is laid out `[sequence][time][cell]` with the cells of `_gpu_source.keep_row`, and the
-right-hand side waits for its substitution where the answer will be. Sequences are not cut. Of two
-teams that start from both ends, each keeps what it finds as it sees it, in its direction of time.
+The factor is laid out as `[sequence][time][cell]` with the cells of `lane.eliminate.store_row`; the
+right-hand side is stored in the output until its substitution. Sequences are not cut. If two teams
+start from both ends, each stores its rows in its own direction of time.
 """
 
 from __future__ import annotations
 
-from smnn._solver.diagnostics import SMALLEST_PIVOT
-from smnn._solver.gpu.emit import Source
+from smnn._solver.gpu.emit import Source, central_weight, poison, status_code
 from smnn._solver.gpu.lane.eliminate import Spec, factor_cells
-from smnn._solver.gpu.team.columns import Columns, Row, Rows, Walk, reflect
+from smnn._solver.gpu.team.columns import Columns, Row, Rows, TeamIndex, reflect
 from smnn._solver.gpu.team.substitute import back_body
 from smnn._solver.rows import unit_link
 
 
 def _per_lane(columns: Columns, spec: Spec) -> None:
-    """Which variable and order a column of the last two times is about, and its share of the links."""
+    """Variable and order of each lane's column in the last two times, and its link coefficients."""
     out, n, m, pitch = columns.out, spec.n, spec.m, columns.pitch
     start = columns.newest - pitch
     K, KF = (x.tolist() for x in unit_link(m - 1, spec.scheme))
@@ -33,14 +32,13 @@ def _per_lane(columns: Columns, spec: Spec) -> None:
                 entry = f"tl.where(new{i}, zero + {K[r][order]!r}, zero + {-KF[r][order]!r})"
                 value = out.new(f"tl.where(order{i} == {order}, {entry}, {value})")
             out(f"link{i}_{r} = tl.where(old{i} | new{i}, {value}, 0.0)")
-        if columns.walk.orders:
-            out(f"turned{i} = {columns.walk.sign(f'order{i}')}")
+        if columns.index.orders:
+            out(f"turned{i} = {columns.index.sign(f'order{i}')}")
 
 
-def _ask_steps(columns: Columns, step: str) -> None:
-    """Ask for step sizes and weights of the link to a step's time, before they are needed."""
+def _prefetch_steps(columns: Columns, step: str) -> None:
     out = columns.out
-    columns.walk.coming_link(step)
+    columns.index.prefetch_link(step)
     for i in range(columns.count):
         mask = f"mask=(old{i} | new{i}) & wanted"
         where = f"b * s_sb + coming * s_st + var{i} * s_sv"
@@ -50,11 +48,11 @@ def _ask_steps(columns: Columns, step: str) -> None:
 
 
 def _governing(columns: Columns, spec: Spec, which: range) -> list[Row]:
-    """The equations at time `t`, or some of them."""
-    walk, out, n, right = columns.walk, columns.out, spec.n, columns.right
+    """Some of the equations at time `t`."""
+    index, out, n, right = columns.index, columns.out, spec.n, columns.right
     first, rows = columns.newest, []
     for q in which:
-        w = out.new(f"tl.load(wg_ptr + b * wg_sb + now * wg_st + {q} * wg_sq{walk.mine()})")
+        w = out.new(f"tl.load(wg_ptr + b * wg_sb + now * wg_st + {q} * wg_sq{index.masked()})")
         chunks = []
         for i in range(columns.count):
             if (i + 1) * columns.team <= first:
@@ -62,12 +60,12 @@ def _governing(columns: Columns, spec: Spec, which: range) -> list[Row]:
                 continue
             where = f"c_ptr + b * c_sb + now * c_st + {q * n} + (col{i} - {first})"
             mask = f"(col{i} >= {first}) & (col{i} < {right})"
-            value = out.new(f"tl.load({where}{walk.mine(mask)})")
+            value = out.new(f"tl.load({where}{index.masked(mask)})")
             if i == right // columns.team:
                 where = f"d_ptr + b * d_sb + now * d_st + {q} + lane * 0"
-                d = out.new(f"tl.load({where}{walk.mine(f'(col{i} == {right})')})")
+                d = out.new(f"tl.load({where}{index.masked(f'(col{i} == {right})')})")
                 value = out.new(f"{value} + {d}")
-            turned = f" * turned{i}" if walk.orders else ""
+            turned = f" * turned{i}" if index.orders else ""
             chunks.append(out.new(f"{value} * {w}{turned}"))
         rows.append(Row(chunks, set(range(first, right + 1))))
     return rows
@@ -105,16 +103,15 @@ def _links(columns: Columns, spec: Spec) -> list[Row]:
 
 
 def _initial(columns: Columns, spec: Spec) -> list[Row]:
-    """What is known of the state at an early time."""
-    walk, out, right = columns.walk, columns.out, columns.right
-    rows, masked = [], walk.mine("(t < T_init)") if walk.orders else ""
+    index, out, right = columns.index, columns.out, columns.right
+    rows, masked = [], index.masked("(t < T_init)") if index.orders else ""
     for v in range(spec.V):
         for r in range(spec.m_init):
             column = columns.newest + v * spec.m + r
             where = f"wi_ptr + b * wi_sb + now * wi_st + {v} * wi_sv + {r} * wi_sr"
             w = out.new(f"tl.load({where}{masked})")
             u = out.new(f"tl.load(u_ptr + b * u_sb + now * u_st + {v * spec.m_init + r}{masked})")
-            turned = walk.turned(w, r)
+            turned = index.directed(w, r)
             chunks = columns.each(
                 f"tl.where(COL == {column}, zero + {turned}, 0.0) + "
                 f"tl.where(COL == {right}, zero + {w} * {u}, 0.0)"
@@ -136,9 +133,7 @@ def _central(columns: Columns, spec: Spec) -> list[Row]:
         where = f"wt_ptr + b * wt_sb + far * wt_st + {v} * wt_sv + lane * 0"
         w = out.new(f"tl.load({where}, mask=times > 1, other=0.0)")
         H = out.new(f"{first} + {second}")
-        w = out.new(f"{w} / {H}") if R == 1 else w
-        for _ in range(R - 2):
-            w = out.new(f"{w} * {H}")
+        w = central_weight(out, w, H, R)
         i = spec.m * v + R - 1
         places = {oldest[i]: f"(-{w})", last[i + 1]: f"(-{w} * {H})", new[i]: w}
         parts = (f"tl.where(COL == {c}, zero + {x}, 0.0)" for c, x in places.items())
@@ -146,8 +141,8 @@ def _central(columns: Columns, spec: Spec) -> list[Row]:
     return rows
 
 
-class _Judge:
-    """Squared norms of the columns, and the smallest pivot relative to them, lane by lane."""
+class _PivotCheck:
+    """Squared norms of the columns, and the smallest relative pivot per lane."""
 
     def __init__(self, columns: Columns) -> None:
         self._columns, out = columns, columns.out
@@ -158,7 +153,6 @@ class _Judge:
         out("weakest = lane.to(tl.int64) * 0")
 
     def take(self, rows: list[Row], time: str, there: str) -> None:
-        """Finished rows of a time; its columns come first, and no later row reaches them."""
         columns, out, n = self._columns, self._columns.out, self._columns.n
         pivot = "zero"
         for j, row in enumerate(rows):
@@ -180,20 +174,20 @@ class _Judge:
             out(f"norm{i} = {x}")
 
     def meet(self) -> None:
-        """Take in what the other end has seen; the norms are of the time where they meet."""
-        walk, out = self._columns.walk, self._columns.out
+        """Combine both halves; the norms are those of the time where they meet."""
+        index, out = self._columns.index, self._columns.out
         for i in range(self._columns.count):
-            out(f"norm{i} = norm{i} + {walk.other(f'norm{i}')}")
-            bad = walk.other(out.new(f"bad{i}.to(tl.int32)"))
+            out(f"norm{i} = norm{i} + {index.partner(f'norm{i}')}")
+            bad = index.partner(out.new(f"bad{i}.to(tl.int32)"))
             out(f"bad{i} = bad{i} | ({bad} > 0)")
-        walk.share_verdict()
+        index.merge_pivots()
 
-    def conclude(self) -> None:
-        """Of all lanes the worst, and where; negative for a bad step."""
-        walk, out = self._columns.walk, self._columns.out
+    def store(self) -> None:
+        """Store the smallest pivot ratio of all lanes (negative for a bad step) and its index."""
+        index, out = self._columns.index, self._columns.out
         ratios = out.new("tl.sqrt(least / least_of)")
-        if walk.orders:  # rounded as the first end has it, so that both mean the same
-            ratios = out.new(f"tl.where(back, {walk.other(ratios)}, {ratios})")
+        if index.orders:  # rounded as the first end has it, so that both mean the same
+            ratios = out.new(f"tl.where(back, {index.partner(ratios)}, {ratios})")
         out(f"ratio = {self._columns.all(ratios, 'tl.minimum(A, B)')}")
         far = "9223372036854775807"
         where = out.new(f"tl.where({ratios} == ratio, weakest, {far})")
@@ -202,15 +196,15 @@ class _Judge:
         bad = self._columns.all(out.new(f"({bad}).to(tl.int32)"), "A | B")
         out(f"bad_step = {bad} > 0")
         out("ratio = tl.where(bad_step, -1.0, ratio)")
-        out(f"first = (lane == 0){' & (p == 0)' if walk.orders else ''}")
+        out(f"first = (lane == 0){' & (p == 0)' if index.orders else ''}")
         out("tl.store(rcond_ptr + b + lane * 0, ratio, mask=first)")
         out(f"tl.store(weakest_ptr + b + lane * 0, {where}, mask=first)")
 
 
-def _keep(
+def _store(
     columns: Columns, blocks: int, rows: list[Row], inverse: list[str | None], time: str, mask: str
 ) -> None:
-    """Store finished rows of a time: factor with reciprocal pivots, and right-hand sides."""
+    """Store the finished rows of a time: factor with reciprocal pivots, and right-hand sides."""
     out, n, right = columns.out, columns.n, columns.right
     cells = factor_cells(n, blocks - 1, 0)
     for j, row in enumerate(rows):
@@ -228,7 +222,7 @@ def _keep(
 
 
 def _triangle(columns: Columns, rows: list[Row]) -> list[Row]:
-    """The rows over the new time, reduced to as many as it has unknowns."""
+    """Reduce the rows over the new time to a triangle."""
     rows = [Row(columns.from_newest(row.chunks), row.support) for row in rows]
     for j in range(columns.n):
         reflect(columns, rows[j], rows[j + 1 :], columns.newest + j)
@@ -236,20 +230,20 @@ def _triangle(columns: Columns, rows: list[Row]) -> list[Row]:
 
 
 def _insert(columns: Columns, triangle: list[Row], rows: list[Row]) -> None:
-    """Take further rows into the triangle over the new time."""
+    """Reflect further rows into the triangle over the new time."""
     for j in range(columns.n):
         reflect(columns, triangle[j], rows, columns.newest + j)
 
 
 def _meet(columns: Columns, m: int, rows: list[Row]) -> list[str | None]:
-    """Take in what the other end has found out about the time where they meet; new pivots."""
+    """Combine the rows of both halves at the time where they meet; returns the new pivots."""
     out, right = columns.out, columns.right
     odd = columns.each(f"tl.where((COL < {columns.n}) & (COL % {m} % 2 == 1), zero - 1.0, 1.0)")
     support = {*columns.block(0), right}
     others = [
         Row(
             [
-                out.new(f"{columns.walk.other(x)} * {o}")
+                out.new(f"{columns.index.partner(x)} * {o}")
                 for x, o in zip(row.chunks, odd, strict=True)
             ],
             set(support),
@@ -259,60 +253,28 @@ def _meet(columns: Columns, m: int, rows: list[Row]) -> list[str | None]:
     return [reflect(columns, rows[j], others, j) for j in range(columns.n)]
 
 
-def solve_body(out: Source, spec: Spec, team: int) -> None:
-    """Elimination from the first time to the last, or from both to the middle; substitution."""
+def _insert_initial(columns: Columns, spec: Spec, rows: list[Row]) -> list[Row]:
+    """Add the initial-value rows to the triangle over the new time."""
+    early, support = Rows(columns, "early", spec.n), {*range(columns.newest, columns.right + 1)}
+    early.carry([row.chunks for row in rows])
+    with columns.out.block(f"if {columns.index.may_be_initial()}:"):
+        inside = early.rows(support)
+        _insert(columns, inside, _initial(columns, spec))
+        early.carry([row.chunks for row in inside])
+    return early.rows(support)
+
+
+def _store_last_rows(
+    columns: Columns, spec: Spec, last: Rows, prior: Rows, pivots: _PivotCheck
+) -> None:
+    """Finish a sequence: at its last times, or where both halves meet."""
     n, reach, blocks = spec.n, spec.reach, spec.reach + 1
-    walk = Walk(out, team, spec.orders)
-    columns = Columns(walk, n, blocks)
-    right, old_block = columns.right, columns.block(reach - 1)
-    _per_lane(columns, spec)
-    last, prior = Rows(columns, "last", n), Rows(columns, "prior", n if reach == 2 else 0)
-    for begun, k in ((last, 1), (prior, 0)) if reach == 2 else ((last, 0),):
-        unit = [columns.each(f"tl.where(COL == {j}, zero + 1.0, 0.0)") for j in columns.block(k)]
-        begun.carry(unit)
-    judge = _Judge(columns)
-    for i in range(columns.count):
-        out(f"bad{i} = lane < 0")
-        out(f"s{i} = zero + 1.0")  # no link ends at the first time
-        out(f"w{i} = zero")
-    with walk.times():
-        first, *more = [range(q, min(q + n, spec.Q)) for q in range(0, max(spec.Q, 1), n)]
-        governing = _governing(columns, spec, first)
-        old = last.rows({*old_block, right})
-        new = _links(columns, spec)
-        _ask_steps(columns, "(step + 1)")
-        inverse = [reflect(columns, old[j], new, old_block[j]) for j in range(n)]
-        if reach == 1:  # before the rest, which leaves time for it
-            judge.take(old, "prior", "linked")
-            _keep(columns, blocks, old, inverse, "prior", "linked")
-        new = _triangle(columns, [*new, *governing])
-        for some in more:  # many equations: the registers hold as many as there are unknowns
-            _insert(columns, new, _governing(columns, spec, some))
-        if spec.m_init:
-            early = Rows(columns, "early", n)
-            early.carry([row.chunks for row in new])
-            with out.block(f"if {walk.early()}:"):
-                inside = early.rows({*range(columns.newest, right + 1)})
-                _insert(columns, inside, _initial(columns, spec))
-                early.carry([row.chunks for row in inside])
-            new = early.rows({*range(columns.newest, right + 1)})
-        if reach == 2:
-            oldest = prior.rows({*columns.block(0), *columns.block(1), right})
-            central = _central(columns, spec)
-            inverse = [reflect(columns, oldest[j], central, j) for j in range(n)]
-            for k, rows in ((1, old), (2, new)):
-                for row, column in zip(rows, columns.block(k), strict=True):
-                    reflect(columns, row, central, column)
-            judge.take(oldest, "(t - 2)", "(times > 1)")
-            _keep(columns, blocks, oldest, inverse, "(t - 2)", "(times > 1)")
-            prior.carry([columns.moved(row.chunks) for row in old])
-        last.carry([columns.moved(row.chunks) for row in new])
-    if walk.orders:
-        rows = last.rows({*old_block, right})
+    if columns.index.orders:
+        rows = last.rows({*columns.block(reach - 1), columns.right})
         inverse = _meet(columns, spec.m, rows)
-        judge.meet()
-        judge.take(rows, "(T // 2)", "(lane >= 0)")
-        _keep(columns, blocks, rows, inverse, "(T // 2)", "(p == 0)")
+        pivots.meet()
+        pivots.take(rows, "(T // 2)", "(lane >= 0)")
+        _store(columns, blocks, rows, inverse, "(T // 2)", "(p == 0)")
     else:
         rest = [last.rows(set())] if reach == 1 else [prior.rows(set()), last.rows(set())]
         for back, rows in enumerate(rest):
@@ -320,19 +282,61 @@ def solve_body(out: Source, spec: Spec, team: int) -> None:
                 rows = [Row(columns.moved(row.chunks), set()) for row in rows]
             time = f"(L - {len(rest) - back})"
             there = f"(lane * 0 + {time} >= 0)"
-            judge.take(rows, time, there)
-            _keep(columns, blocks, rows, [None] * n, time, there)
-    judge.conclude()
-    out(f"poison = tl.where(ratio > {SMALLEST_PIVOT}, 0.0, float('nan')).to(tl.float64)")
+            pivots.take(rows, time, there)
+            _store(columns, blocks, rows, [None] * n, time, there)
+
+
+def solve_body(out: Source, spec: Spec, team: int) -> None:
+    """Elimination from the first to the last time, or from both ends; then substitution."""
+    n, reach, blocks = spec.n, spec.reach, spec.reach + 1
+    index = TeamIndex(out, team, spec.orders)
+    columns = Columns(index, n, blocks)
+    right, old_block = columns.right, columns.block(reach - 1)
+    _per_lane(columns, spec)
+    last, prior = Rows(columns, "last", n), Rows(columns, "prior", n if reach == 2 else 0)
+    for begun, k in ((last, 1), (prior, 0)) if reach == 2 else ((last, 0),):
+        unit = [columns.each(f"tl.where(COL == {j}, zero + 1.0, 0.0)") for j in columns.block(k)]
+        begun.carry(unit)
+    pivots = _PivotCheck(columns)
+    for i in range(columns.count):
+        out(f"bad{i} = lane < 0")
+        out(f"s{i} = zero + 1.0")  # no link ends at the first time
+        out(f"w{i} = zero")
+    with index.times():
+        first, *more = [range(q, min(q + n, spec.Q)) for q in range(0, max(spec.Q, 1), n)]
+        governing = _governing(columns, spec, first)
+        old = last.rows({*old_block, right})
+        new = _links(columns, spec)
+        _prefetch_steps(columns, "(step + 1)")
+        inverse = [reflect(columns, old[j], new, old_block[j]) for j in range(n)]
+        if reach == 1:  # before the rest, to overlap the stores
+            pivots.take(old, "prior", "linked")
+            _store(columns, blocks, old, inverse, "prior", "linked")
+        new = _triangle(columns, [*new, *governing])
+        for some in more:  # at most as many equations at a time as unknowns
+            _insert(columns, new, _governing(columns, spec, some))
+        if spec.m_init:
+            new = _insert_initial(columns, spec, new)
+        if reach == 2:
+            oldest = prior.rows({*columns.block(0), *columns.block(1), right})
+            central = _central(columns, spec)
+            inverse = [reflect(columns, oldest[j], central, j) for j in range(n)]
+            for k, rows in ((1, old), (2, new)):
+                for row, column in zip(rows, columns.block(k), strict=True):
+                    reflect(columns, row, central, column)
+            pivots.take(oldest, "(t - 2)", "(times > 1)")
+            _store(columns, blocks, oldest, inverse, "(t - 2)", "(times > 1)")
+            prior.carry([columns.moved(row.chunks) for row in old])
+        last.carry([columns.moved(row.chunks) for row in new])
+    _store_last_rows(columns, spec, last, prior, pivots)
+    pivots.store()
+    poison(out)
     out("tl.debug_barrier()")
-    back_body(walk, n, reach, "y_ptr")
+    back_body(index, n, reach, "y_ptr")
     out(f"infinite = (lane < {n}) & ~(tl.abs(y0) < float('inf'))")
     infinite = columns.all(out.new("infinite.to(tl.int32)"), "A | B")
     out(f"finite = {infinite} == 0")
-    if walk.orders:
-        out(f"finite = finite & ({walk.other(infinite)} == 0)")
-    out(
-        f"code = tl.where(finite | (ratio <= {SMALLEST_PIVOT}), tl.where(ratio > {SMALLEST_PIVOT}, 0, 3), 2)"
-    )
-    out("code = tl.where(bad_step, 1, code)")
+    if index.orders:
+        out(f"finite = finite & ({index.partner(infinite)} == 0)")
+    status_code(out)
     out("tl.store(status_ptr + b + lane * 0, code.to(tl.int64), mask=first)")

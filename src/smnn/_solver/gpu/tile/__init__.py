@@ -1,1 +1,1 @@
-"""Kernels in which one or a few warps work on a sequence by tiles (16 to 256 unknowns)."""
+"""Kernels in which one or a few warps process a sequence in tiles (16 to 256 unknowns)."""

@@ -1,6 +1,6 @@
-"""Triton source of the elimination for blocks whose rows lie in memory (`panels.py`).
+"""Elimination with the rows in memory (`panels.py`).
 
-The turns are those of `eliminate.py`, and so are factor and right-hand sides.
+The iteration and the layout of the factor are those of `eliminate.py`.
 """
 
 from __future__ import annotations
@@ -9,17 +9,16 @@ from collections.abc import Iterable
 
 from smnn._solver.gpu.emit import Source
 from smnn._solver.gpu.lane.eliminate import Spec
-from smnn._solver.gpu.tile.eliminate import Judge, substitute
+from smnn._solver.gpu.tile.eliminate import PivotCheck, substitute
 from smnn._solver.gpu.tile.panels import ROWS, Panels, Stage
 from smnn._solver.gpu.tile.rows import central_rows, governing_rows, initial_rows, link_rows
 from smnn._solver.gpu.tile.tiles import Tile
 
 
-class _LateJudge(Judge):
-    """Looks at the rows of a time once they are all finished."""
+class _StoredPivotCheck(PivotCheck):
+    """Pivot check on the stored rows of a finished time."""
 
-    def look(self, time: str) -> None:
-        """All at once, where they lie."""
+    def add_time(self, time: str) -> None:
         panels, n = self._tiles, self._tiles.n
         out = panels.out
         out("tl.debug_barrier()")
@@ -34,7 +33,7 @@ class _LateJudge(Judge):
                     mask += "" if i else f" & (which[:, None] <= col{k}[None, :])"
                     where = f"{panels.cells(time)} + {start}[:, None] + ({i * n} + col{k})[None, :]"
                     x = out.new(f"tl.load({where}, mask={mask}, other=0.0)")
-                    if not i:  # of its pivot, a row keeps the reciprocal
+                    if not i:  # the diagonal holds reciprocal pivots
                         own = out.new(f"(which[:, None] == col{k}[None, :]) & ({x} != 0.0)")
                         x = out.new(f"tl.where({own}, 1.0 / tl.where({own}, {x}, 1.0), {x})")
                         out(f"pivot{k} += tl.sum(tl.where({own}, {x}, 0.0), axis=0)")
@@ -43,7 +42,7 @@ class _LateJudge(Judge):
 
 
 def _write(panels: Panels, rows: Iterable[Tile], first: int = 0) -> int:
-    """Rows into working memory; gives the number of groups up to there."""
+    """Store rows in working memory; returns the number of groups so far."""
     for tile in rows:
         panels.put(first, tile)
         first += 1
@@ -51,39 +50,38 @@ def _write(panels: Panels, rows: Iterable[Tile], first: int = 0) -> int:
 
 
 def solve_body(out: Source, spec: Spec) -> None:
-    """Elimination from the first time to the last, then substitution."""
     panels, central = Panels(out, spec), spec.reach == 2
     count = len(panels.own)
     links, ties = list(range(count)), list(range(count, panels.area.groups))
-    judge = _LateJudge(panels, panels.before)
+    pivots = _StoredPivotCheck(panels, panels.before)
     out("bad = lane < 0")
     with out.block(f"for turn in range(0, L + {spec.reach}):"):
         out("t = turn + b * 0")
         if central:
             _write(panels, central_rows(panels), count)
             with out.block("if turn > 1:"):
-                panels.take_in(Stage("abc", "(t - 2)", [ties] * count, final=True))
-                judge.look("(t - 2)")
+                panels.reduce_into(Stage("abc", "(t - 2)", [ties] * count, final=True))
+                pivots.add_time("(t - 2)")
         _write(panels, link_rows(panels))
         with out.block(f"if (turn > 0) & (turn < L + {1 if central else 2}):"):
-            # A link has nothing before its own column, and no reflection before touches it.
+            # Link rows are zero before their own column.
             some = [links[: p + 1] + ties for p in links]
-            panels.take_in(Stage("bc", "(t - 1)", some, final=not central))
+            panels.reduce_into(Stage("bc", "(t - 1)", some, final=not central))
             if not central:
-                judge.look("(t - 1)")
+                pivots.add_time("(t - 1)")
         with out.block("if turn < L:"):
-            panels.take_in(Stage("c", "t", [links[p:] + ties for p in links], own=True))
+            panels.reduce_into(Stage("c", "t", [links[p:] + ties for p in links], own=True))
             _take_batches(panels, spec.Q)
             if spec.m_init:
                 with out.block("if turn < T_init:"):
                     _take_more(panels, initial_rows(panels))
         out("tl.debug_barrier()")
-    judge.conclude()
+    pivots.store()
     substitute(panels)
 
 
 def _take_batches(panels: Panels, Q: int) -> None:
-    """Equations, as many at a time as there is working memory for."""
+    """Add the equations, as many at a time as fit into working memory."""
     most = ROWS * len(panels.own)
     if most >= Q:
         _take_more(panels, governing_rows(panels, "0", Q))
@@ -93,7 +91,6 @@ def _take_batches(panels: Panels, Q: int) -> None:
 
 
 def _take_more(panels: Panels, rows: Iterable[Tile]) -> None:
-    """Further rows of time `t` go into its triangle."""
     groups = list(range(_write(panels, rows)))
     panels.out("tl.debug_barrier()")
-    panels.take_in(Stage("c", "t", [groups] * len(panels.own)))
+    panels.reduce_into(Stage("c", "t", [groups] * len(panels.own)))

@@ -1,4 +1,4 @@
-"""Triton source of the gradients by the equations of large blocks: a warp per (sequence, time)."""
+"""Gradients of the equations of large blocks, one warp per (sequence, time)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from smnn._solver.gpu.lane.eliminate import Spec
 from smnn._solver.gpu.lane.row_gradients import TENSORS
 from smnn._solver.gpu.tile.tiles import Shape, Tiles
 
-ROWS = 8
-"""Equations at a time."""
+ROWS = 8  # Equations per tile
 
 
 def equations_body(out: Source, V: int, m: int, Q: int, wanted: tuple[bool, ...]) -> None:
-    """Gradients by `c`, `d` and `w_gov`, as far as they are wanted."""
+    """Requested gradients of `c`, `d` and `w_gov`."""
     want = dict(zip(TENSORS, wanted, strict=True))
     tiles = Tiles(out, Spec(V, m, Q, 0, "smnn", left=False, varying=False), Shape(1, ROWS))
     n, own = tiles.n, [k for _, k in tiles.own]

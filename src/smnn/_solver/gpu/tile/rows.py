@@ -1,4 +1,4 @@
-"""The rows of a problem as tiles: a few rows by 32 columns, group after group."""
+"""Rows of a problem as tiles."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def link_rows(tiles: Tiles) -> Iterator[Tile]:
             for block, table, sign in (("b", "KF_ptr", "-"), ("c", "K_ptr", "")):
                 value = f"tl.load({table} + {place}, mask={mask}, other=0.0)"
                 out(f"{tile[block, k]} = {value} * ({sign}power{k})[None, :]")
-        if ("c", len(tiles.own)) in tile:  # the right-hand side has a chunk of its own
+        if ("c", len(tiles.own)) in tile:  # separate chunk for the right-hand side
             out(f"{tile['c', len(tiles.own)]} = blank")
         yield tile
 
@@ -62,14 +62,14 @@ def central_rows(tiles: Tiles) -> Iterator[Tile]:
         tile = {key: f"tie{g}_{key[0]}{key[1]}" for block in "abc" for key in tiles.block(block)}
         for (block, k), name in tile.items():
             value, shift = {"a": ("(-w)", 0), "b": ("(-w * H)", 1), "c": ("w", 0)}[block]
-            # Rows behind the last have no weight, and may meet any column.
+            # Surplus rows have weight zero.
             mask = f"column{k} == low[:, None] + {shift}"
             out(f"{name} = tl.where({mask}, blank + {value}[:, None], 0.0)")
         yield tile
 
 
 def governing_rows(tiles: Tiles, first: str, count: int) -> Iterator[Tile]:
-    """So many equations at time `t`, from the one with number `first` on, over `c`."""
+    """`count` equations at time `t` over `c`, starting with number `first`."""
     out, n = tiles.out, tiles.n
     for g in range(tiles.groups(count)):
         out(f"which = row + {first} + {g * tiles.form.rows}")
@@ -88,7 +88,6 @@ def governing_rows(tiles: Tiles, first: str, count: int) -> Iterator[Tile]:
 
 
 def initial_rows(tiles: Tiles) -> Iterator[Tile]:
-    """What is known of the state at an early time, over `c`."""
     out, spec = tiles.out, tiles.spec
     count = spec.V * spec.m_init
     for g in range(tiles.groups(count)):

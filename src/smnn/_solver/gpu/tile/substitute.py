@@ -1,4 +1,4 @@
-"""Triton source of the substitutions with a factor kept by `eliminate.py`."""
+"""Substitutions with a factor stored by `eliminate.py`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from smnn._solver.gpu.lane.eliminate import Spec, factor_cells
 from smnn._solver.gpu.tile.tiles import LANES, Shape, Tiles, chunks
 
 
-def _at_once(n: int) -> int:
-    """Columns, or rows, of the factor that are asked for together.
+def _batch(n: int) -> int:
+    """Columns or rows of the factor loaded per iteration.
 
-    Up to 64 unknowns those measured to be fastest; beyond, what registers have room for.
+    Measured optimum up to 64 unknowns; beyond, limited by the registers.
     """
     if n > 2 * LANES:
         return 8 if n <= 4 * LANES else 4
@@ -18,9 +18,9 @@ def _at_once(n: int) -> int:
 
 
 def back_body(out: Source, n: int, reach: int, warps: int) -> None:
-    """Solve `R y = z` from the last time to the first; lane `i` has the unknowns `i`, `i + 32`.
+    """Solve `R y = z` from the last time to the first; lane `i` has the unknowns `i`, `i + 32`, ...
 
-    `poison` is NaN or 0; `z` lies where the answer goes. Several warps all do the same.
+    `poison` is NaN or 0; `z` is stored in the output. Several warps do the same work redundantly.
     """
     own = [k for _, k in chunks("", n)]
     cells, width = factor_cells(n, reach, 0), (reach + 1) * n - 1
@@ -38,7 +38,7 @@ def back_body(out: Source, n: int, reach: int, warps: int) -> None:
             out(f"z{k} = tl.load(y_ptr + (b * T + t) * {n} + col{k}, {mask})")
             out(f"inverse{k} = tl.load(cells + start{k} + col{k}, {mask})")
         if warps > 1:
-            out("tl.debug_barrier()")  # all have read what one will write over
+            out("tl.debug_barrier()")  # before the right-hand side is overwritten
         for r in range(1, reach + 1):
             for p in own:
                 _coupled(out, n, own, r, p)
@@ -50,52 +50,46 @@ def back_body(out: Source, n: int, reach: int, warps: int) -> None:
 
 
 def _column(out: Source, own: list[int], column: str, mask: str) -> list[str]:
-    """Ask for a column of the factor, in these chunks of rows; in the mask, `ROW` is their number."""
+    masks = {k: mask.replace("ROW", f"col{k}") for k in own}
     return [
-        out.new(
-            f"tl.load(cells + start{k} + {column}, mask={mask.replace('ROW', f'col{k}')}, other=0.0)"
-        )
-        for k in own
+        out.new(f"tl.load(cells + start{k} + {column}, mask={x}, other=0.0)")
+        for k, x in masks.items()
     ]
 
 
 def _subtract(out: Source, own: list[int], column: list[str], x: str) -> None:
-    """What an unknown, by its column, takes from the right-hand sides."""
     for k, f in zip(own, column, strict=True):
         out(f"z{k} = z{k} - {f} * {x}")
 
 
 def _coupled(out: Source, n: int, own: list[int], r: int, p: int) -> None:
-    """Subtract what columns of the `r`-th later time bring, those of chunk `p`."""
-    count, together = min(LANES, n - p * LANES), _at_once(n)
+    """Subtract the contribution of chunk `p` of the `r`-th later time."""
+    count, batch = min(LANES, n - p * LANES), _batch(n)
     out(f"later = y{r}_{p}")
     out(f"first = {r * n + p * LANES} + b * 0")
     with (
-        out.block(f"for group in range(0, {-(-count // together)}):"),
-        out.apart(*(f"z{k}" for k in own)),
+        out.block(f"for group in range(0, {-(-count // batch)}):"),
+        out.subroutine(*(f"z{k}" for k in own)),
     ):
-        out(f"at = group * {together}")
+        out(f"at = group * {batch}")
         columns = [
             _column(
                 out, own, f"(first + {i} + at)",
                 f"(ROW < {n}) & (lane * 0 + at + {i} < {count})",
             )
-            for i in range(together)
+            for i in range(batch)
         ]  # fmt: skip
         for i, column in enumerate(columns):
             _subtract(out, own, column, out.new(f"tl.gather(later, lane * 0 + (at + {i}), 0)"))
 
 
 def _triangle(out: Source, n: int, own: list[int], p: int) -> None:
-    """Unknowns of chunk `p`, from the last to the first."""
-    together = _at_once(n)
-    groups = -(-min(LANES, n - p * LANES) // together)
-    with (
-        out.block(f"for group in range(0, {groups}):"),
-        out.apart(*(f"z{k}" for k in own)),
-    ):
-        out(f"at = {groups * together - 1} - group * {together}")
-        which = [f"(at + {p * LANES - i})" for i in range(together)]
+    """Solve for the unknowns of chunk `p`, last to first."""
+    batch = _batch(n)
+    groups = -(-min(LANES, n - p * LANES) // batch)
+    with out.block(f"for group in range(0, {groups}):"), out.subroutine(*(f"z{k}" for k in own)):
+        out(f"at = {groups * batch - 1} - group * {batch}")
+        which = [f"(at + {p * LANES - i})" for i in range(batch)]
         columns = [_column(out, own, j, f"(ROW < {j}) & (lane * 0 + {j} < {n})") for j in which]
         for i, column in enumerate(columns):
             x = out.new(f"z{p} * inverse{p}")
@@ -103,10 +97,10 @@ def _triangle(out: Source, n: int, own: list[int], p: int) -> None:
 
 
 def adjoint_body(out: Source, n: int, reach: int) -> None:
-    """Solve `R^T z = g` from the first time to the last, then `R y = z`; a warp per sequence."""
+    """Solve `R^T z = g`, then `R y = z`; one warp per sequence."""
     spec = Spec(n, 1, 0, 0, "central" if reach == 2 else "smnn", left=False, varying=False)
     tiles = Tiles(out, spec, Shape(1, 1))
-    own, together = [k for _, k in tiles.own], _at_once(n)
+    own, batch = [k for _, k in tiles.own], _batch(n)
     keys = [(r, k) for r in range(reach + 1) for k in own]
     for r, k in keys:
         out(f"load{r}_{k} = zero")
@@ -121,29 +115,26 @@ def adjoint_body(out: Source, n: int, reach: int) -> None:
             count = min(LANES, n - p * LANES)
             reached = [(r, k) for r, k in keys if r or k >= p]
             changed = [f"z{p}", *(f"load{r}_{k}" for r, k in reached)]
-            with (
-                out.block(f"for group in range(0, {-(-count // together)}):"),
-                out.apart(*changed),
-            ):
+            groups = -(-count // batch)
+            with out.block(f"for group in range(0, {groups}):"), out.subroutine(*changed):
                 rows = []
-                for i in range(together):
-                    out(f"j = group * {together} + {p * LANES + i} + b * 0")
+                for i in range(batch):
+                    out(f"j = group * {batch} + {p * LANES + i} + b * 0")
                     out(f"start = cells + {tiles.start('j')}")
                     row = []
                     for r, k in reached:
                         mask = f"(col{k} < {n}) & (lane * 0 + j < {n})"
                         mask += "" if r else f" & (col{k} >= j)"
-                        row.append(
-                            out.new(f"tl.load(start + {r * n} + col{k}, mask={mask}, other=0.0)")
-                        )
+                        where = f"start + {r * n} + col{k}"
+                        row.append(out.new(f"tl.load({where}, mask={mask}, other=0.0)"))
                     rows.append(row)
                 for i, row in enumerate(rows):
-                    at = f"(lane * 0 + group * {together} + {i})"
+                    at = f"(lane * 0 + group * {batch} + {i})"
                     x = out.new(f"load0_{p} * {row[reached.index((0, p))]}")
                     x = out.new(f"tl.gather({x}, {at}, 0)")
                     out(f"z{p} = tl.where(lane == {at}, {x}, z{p})")
                     for (r, k), f in zip(reached, row, strict=True):
-                        # What it leaves behind in its own column is not looked at again.
+                        # The remainder in its own column is not used again.
                         out(f"load{r}_{k} = load{r}_{k} - {f} * {x}")
         for k in own:
             out(f"tl.store(y_ptr + (b * T + t) * {n} + col{k}, z{k}, mask=col{k} < {n})")

@@ -1,10 +1,10 @@
-"""Writes Triton source in which a program works on one sequence with tiles of rows and columns.
+"""Tiles of rows and columns; a program processes one sequence.
 
-Blocks too large for a warp's unrolled source (`team/columns.py`): the rows in flight lie in tiles of a
-few rows by 32 columns, a column in each lane of a warp and the rows spread over the warps, and the
-loop over the columns to eliminate stays a loop. A triangle is needed row by row only, and lives in
-memory: in the place of the factor, as it is on its way there. Blocks of columns begin at a tile's
-edge, so that the columns of a time become those of the time before it by a change of name.
+For blocks too large for unrolled source (`team/columns.py`). Active rows are stored in tiles of a
+few rows by 32 columns, one column per lane and the rows distributed over the warps; the loop over
+the columns to eliminate remains a loop. A triangle is needed row by row only, and is stored in
+memory in the place of the factor. Blocks of columns are aligned to tiles, so that shifting the
+times only renames columns.
 """
 
 from __future__ import annotations
@@ -13,58 +13,52 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from smnn._solver.gpu.emit import Source, interpreted, inverse_root, reflection, together, total
+from smnn._solver.gpu.emit import Source, interpreted, reduce_rows, reflect_rows, total
 from smnn._solver.gpu.lane.eliminate import Spec, factor_cells
 
 LANES = 32
-MUCH = 8
-"""Times as large as the pivot: rows with such an entry take its place."""
-Chunk = tuple[str, int]
-"""Which 32 columns: a block of them and the place in it."""
-Tile = dict[Chunk, str]
-"""What some rows, or one, have in each chunk."""
+SWAP_RATIO = 8
+"""Rows with an entry larger than the pivot by this factor are swapped with the pivot row."""
+Chunk = tuple[str, int]  # A group of 32 columns: name of the block and index in it
+Tile = dict[Chunk, str]  # Variables of a group of rows, or of one row, by chunk
 
 
 class Shape(NamedTuple):
-    """How rows are spread."""
+    """Distribution of the rows."""
 
     warps: int
-    rows: int
-    """Of a tile; a multiple of the warps."""
+    rows: int  # Rows per tile; a multiple of the number of warps
 
 
 def shape(n: int) -> Shape:
-    """Few warps that have room for the rows in their registers: fewer have less to tell each other.
+    """Smallest number of warps whose registers hold the rows, to minimize communication.
 
-    Measured on an H200 with 512 sequences, where twice as many take 1.1 (27 unknowns) to 2.2 times
-    (64) as long for a solve and its derivative.
+    Measured on an H200 with 512 sequences, where twice as many warps take 1.1 (27 unknowns) to 2.2
+    times (64) as long for a solve and its derivative.
     """
     return Shape(1, 4) if n < LANES else Shape(4, 8)
 
 
 def _upper(x: str) -> str:
-    """Sign, exponent and first digits of a number, as an integer."""
+    """Sign, exponent and leading bits of a number, as an integer."""
     return f"({x}.to(tl.int64, bitcast=True) >> 32).to(tl.int32)"
 
 
 def chunks(block: str, count: int) -> list[Chunk]:
-    """Those of a block of `count` columns."""
     return [(block, i) for i in range(-(-count // LANES))]
 
 
 class Tiles:
-    """Names that all kernels of this kind share: rows and columns of a tile."""
+    """Names shared by all tile kernels: rows and columns of a tile."""
 
-    number = 255
-    """The bits of a row's number."""
+    number = 255  # Bit mask of the row number in a pivot key
 
     def __init__(self, out: Source, spec: Spec, form: Shape) -> None:
         self.out, self.spec, self.form, self.n = out, spec, form, spec.n
         self.blocks = spec.reach + 1
-        self.own = chunks("", spec.n)
-        """Chunks of a block, to be named."""
+        self.own = chunks("", spec.n)  # Chunks of an unnamed block
         self.right = spec.n // LANES
-        """The chunk of the right-hand side, which is behind the columns of the newest time."""
+        """Chunk of the right-hand side, which follows the columns of the newest time."""
         out("b = tl.program_id(0).to(tl.int64)")
         out(f"ROWS: tl.constexpr = {form.rows}")
         out(f"COLUMNS: tl.constexpr = {LANES}")
@@ -77,15 +71,13 @@ class Tiles:
             out(f"column{i} = row[:, None] * 0 + col{i}[None, :]")
 
     def block(self, name: str) -> list[Chunk]:
-        """The chunks of a block of columns; the newest, `c`, has the right-hand side too."""
+        """Chunks of a block of columns; the newest, `c`, includes the right-hand side."""
         return chunks(name, self.n + (name == "c"))
 
     def top(self, blocks: str) -> Tile:
-        """Names for the row that is worked on."""
         return {(x, k): f"top_{x}{k}" for block in blocks for x, k in self.block(block)}
 
     def groups(self, count: int) -> int:
-        """Tiles that hold so many rows."""
         return -(-count // self.form.rows)
 
     def cells(self, time: str) -> str:
@@ -93,22 +85,21 @@ class Tiles:
         return f"factor_ptr + (b * T + {time}) * {factor_cells(self.n, self.blocks - 1, 0)}"
 
     def start(self, j: str) -> str:
-        """Where the row of an unknown begins in it, less its own column."""
+        """Offset of the row of an unknown in it, less its own column."""
         return f"({j} * {self.blocks * self.n - 1} - {j} * ({j} - 1) // 2)"
 
     def sums(self, values: dict[Chunk, str]) -> dict[Chunk, str]:
-        """Over all rows of a tile."""
         if self.form.warps == 1 or len(values) == 1 or interpreted():
             return {key: self.out.new(f"tl.sum({x}, axis=0)") for key, x in values.items()}
         found = {key: f"sum_{key[0]}{key[1]}" for key in values}
-        together(self.out, {found[key]: x for key, x in values.items()})
+        reduce_rows(self.out, {found[key]: x for key, x in values.items()})
         return found
 
     @contextmanager
     def columns(self, low: str, high: str, edge: str) -> Iterator[None]:
-        """The loop over columns `j` of one chunk; `here` and `inside` say where it is in there.
+        """Loop over columns `j` of a chunk that starts at column `edge`.
 
-        The chunk begins with column `edge`.
+        `here` and `inside` are the position of `j` in the chunk.
         """
         out = self.out
         with out.block(f"for j in range({low}, {high}):"):
@@ -117,15 +108,15 @@ class Tiles:
             yield
 
     def reflect(self, top: Tile | None, rows: list[Tile], at: Chunk, reached: list[Chunk]) -> str:
-        """Householder: column `here` of the rows goes into the top row, which may be none yet.
+        """Householder reflection of column `here` of the rows into the top row.
 
-        All change their values, not their names. Gives the reciprocal of the new pivot.
+        The variables are modified in place. Returns the reciprocal of the new pivot.
 
         Args:
-            top: The row that takes it, one name per chunk.
+            top: Pivot row; `None` if there is none yet.
             rows: Tiles of rows.
-            at: The chunk of the column.
-            reached: Chunks in which a row can be other than 0, and that are still needed.
+            at: Chunk of the column.
+            reached: Chunks that can be nonzero and are still needed.
         """
         out = self.out
         if top is None:
@@ -140,8 +131,7 @@ class Tiles:
             for tip, tile in zip(tips, rows, strict=True)
         ]
         dots = self._added(products)
-        square = out.new(f"{pivot} * {pivot} + (tl.gather({dots[at]}, here, 0) + 1e-300)")
-        head, scale, new = reflection(out, pivot, square, inverse_root(out, square))
+        head, scale, new = reflect_rows(out, pivot, dots[at], "here")
         for key in reached:
             along = out.new(f"({head} * {top[key]} + {dots[key]}) * {scale}")
             out(f"{top[key]} = {top[key]} - {along} * {head}")
@@ -151,24 +141,22 @@ class Tiles:
         return new
 
     def _added(self, parts: list[Tile]) -> Tile:
-        """Sums over all rows of all tiles."""
         totals = {key: total(self.out, [part[key] for part in parts]) for key in parts[0]}
         return self.sums(totals)
 
     def _largest_first(
         self, top: Tile, rows: list[Tile], pivot: str, tips: list[str], reached: list[Chunk]
     ) -> None:
-        """Exchange the top row for the one with the largest entry, if its own is much smaller."""
         numbered = dict(enumerate(tips))
         sizes, most = self.sizes(numbered)
         most = self.out.new(f"tl.max({most}, axis=0)")
-        with self.exchange(top, dict(enumerate(rows)), pivot, numbered, reached, sizes, most):
+        with self.swap_rows(top, dict(enumerate(rows)), pivot, numbered, reached, sizes, most):
             pass
 
     def sizes(self, tips: dict[int, str]) -> tuple[dict[int, str], str]:
-        """How large the tips are, as integers: of all, and the largest of each row and lane."""
-        # Three digits tell what is much larger. Bits behind them number the rows, so that one of
-        # them is the largest.
+        """Pivot keys: magnitudes as integers, and the largest of each row and lane."""
+        # The leading bits are precise enough. The low bits number the rows, so that the maximum is
+        # unique.
         out, high = self.out, 0x7FFFFFFF & ~self.number
         sizes = {
             g: out.new(f"({_upper(tip)} & {high}) | (row[:, None] + {g * self.form.rows})")
@@ -180,25 +168,18 @@ class Tiles:
         return sizes, most
 
     @contextmanager
-    def exchange(
-        self,
-        top: Tile,
-        rows: dict[int, Tile],
-        pivot: str,
-        tips: dict[int, str],
-        reached: list[Chunk],
-        sizes: dict[int, str],
-        most: str,
-        within: str = "",
-    ) -> Iterator[None]:
-        """Exchange the top row for the one with the largest entry, if its own is much smaller.
+    def swap_rows(
+        self, top: Tile, rows: dict[int, Tile], pivot: str, tips: dict[int, str],
+        reached: list[Chunk], sizes: dict[int, str], most: str, within: str = "",
+    ) -> Iterator[None]:  # fmt: skip
+        """Swap the top row with the row of the largest entry, if its own is much smaller.
 
-        As in `team/columns.py`; what is lost is no more than the same factor of a rounding error.
-        `sizes` are those of the tips, and `most` is the largest; `within` may say which columns are
-        meant. What the caller writes inside is done only if rows are exchanged.
+        The reason is given in `team/columns.py`; smaller rows lose at most the factor `MUCH` in
+        rounding errors. `sizes` are the pivot keys, and `most` the largest; `within` may restrict
+        the columns. The block is executed only if rows are swapped.
         """
         out = self.out
-        own = out.new(f"({_upper(f'({MUCH} * {pivot})')} & 0x7FFFFFFF) | {self.number}")
+        own = out.new(f"({_upper(f'({SWAP_RATIO} * {pivot})')} & 0x7FFFFFFF) | {self.number}")
         with out.block(f"if tl.max(({most} > {own}).to(tl.int32), axis=0) > 0:"):
             largest = {g: out.new(f"{size} == {most}[None, :]") for g, size in sizes.items()}
             found = self._added(

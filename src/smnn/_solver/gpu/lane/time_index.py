@@ -1,18 +1,17 @@
-"""Which sequence and which times a lane works on.
+"""Index arithmetic: which sequence and times a lane processes.
 
-A lane goes through a piece of a sequence from its first time to its last, or two neighbouring
-lanes go through a whole one from both its ends and meet at time `T // 2`, in half as many steps.
-Seen backwards in time, derivatives of odd order change their sign and the equations stay what they
-are, so both lanes run the same code. The pair shares what it has found when it meets. So do two
-teams of lanes (`team/columns.py`).
+A lane processes a piece of a sequence from its first to its last time, or a pair of neighbouring
+lanes processes a whole sequence from both ends and meets at time `T // 2`, in half as many steps.
+Under time reversal, derivatives of odd order change sign and the equations keep their form, so both
+lanes run the same code. They exchange their results where they meet. Pairs of teams
+(`team/columns.py`) work in the same way.
 """
 
 from __future__ import annotations
 
 from smnn._solver.gpu.emit import Row, Source
 
-WARP = 32
-"""Lanes whose numbers of a step lie side by side."""
+WARP = 32  # Lanes whose numbers of a step are adjacent in memory
 
 ALL = """
 program = tl.program_id(0).to(tl.int64)
@@ -48,13 +47,13 @@ flip = tl.where(back, zero - 1.0, 1.0)
 """.strip().splitlines()
 
 
-def holder(out: Source, time: str, lanes: int) -> tuple[str, str]:
-    """The lane that has worked on a time of the whole sequence `b`, and the line of its step.
+def scratch_place(out: Source, time: str, lanes: int) -> tuple[str, str]:
+    """Lane that has processed a time of sequence `b`, and the line of its step in scratch memory.
 
     Args:
-        out: The kernel.
-        time: An expression.
-        lanes: One, or two of a pair.
+        out: Source under construction.
+        time: Expression.
+        lanes: Lanes per sequence, 1 or 2.
     """
     if lanes == 1:
         return "b", f"b // {WARP} * T + {time}"
@@ -64,25 +63,24 @@ def holder(out: Source, time: str, lanes: int) -> tuple[str, str]:
     return lane, out.new(f"{lane} // {WARP} * (T // 2 + 1) + {step}")
 
 
-class Clock:
-    """Writes the lines that tell a lane where it is.
+class TimeIndex:
+    """Writes the index arithmetic of a lane.
 
     Args:
-        out: The kernel, to which the lines at its head are written.
-        orders: Orders per variable, where lanes work in pairs; zero where each is alone.
+        out: Source under construction; the header is written at once.
+        orders: Orders per variable if lanes work in pairs, else 0.
     """
 
     def __init__(self, out: Source, orders: int = 0) -> None:
         self.out, self.orders = out, orders
-        self.begin()
+        self.write_header()
 
-    def begin(self) -> None:
-        """Who a lane is."""
+    def write_header(self) -> None:
         for line in [*ALL, *([*PAIRS, *ENDS] if self.orders else PIECES)]:
             self.out(line)
 
-    def read(self, step: str) -> None:
-        """What time it is: `t`, `prior` before it, whether it is there and what is known of it."""
+    def set_time(self, step: str) -> None:
+        """Set `t`, the time before it in the lane's direction (`prior`), and their masks."""
         out = self.out
         if not self.orders:
             for line in (
@@ -94,25 +92,25 @@ class Clock:
             for line in (
                 f"place = ({step}) - pad", "t = tl.where(back, T - 1 - place, place)",
                 "prior = tl.where(back, t + 1, t - 1)", "here = place >= 0",
-                "own = here & (place < L - pad - p)",  # where both meet, the first lane is at home
+                "own = here & (place < L - pad - p)",  # the first lane owns the meeting time
                 "linked = place > 0", "before = tl.maximum(tl.minimum(t, prior), 0)",
             ):  # fmt: skip
                 out(line)
         out("now = tl.maximum(t, 0)")
 
-    def when(self, step: str) -> tuple[str, str]:
-        """The time of a step, and whether it is there, as expressions."""
+    def time_of(self, step: str) -> tuple[str, str]:
+        """Expressions for the time of a step, and for its mask."""
         if not self.orders:
             return f"(t0 + {step} - pad)", f"({step} >= pad)"
         return f"tl.where(back, T - 1 - {step} + pad, {step} - pad)", f"({step} >= pad)"
 
-    def coming_time(self, step: str) -> None:
-        """A later step's time, `coming`, and whether its own rows are `wanted`."""
+    def prefetch_time(self, step: str) -> None:
+        """Set the time of a later step (`coming`), and its mask (`wanted`)."""
         self._coming(step, "(at >= 0) & (at < L - pad - p)", "(coming >= t0) & (coming < T)")
         self.out("coming = tl.maximum(coming, 0)")
 
-    def coming_link(self, step: str) -> None:
-        """The number, `coming`, of the link to a later step's time, and whether it is `wanted`."""
+    def prefetch_link(self, step: str) -> None:
+        """Set the index of the link to a later step's time (`coming`), and its mask (`wanted`)."""
         inside = "(coming > 0) & (coming >= t0) & (coming < T)"
         self._coming(step, "(at > 0) & (at < L - pad)", inside)
         shift = "tl.where(back, 0, 1)" if self.orders else "1"
@@ -127,27 +125,27 @@ class Clock:
             out(f"coming = t0 + ({step}) - pad")
         out(f"wanted = {pairs if self.orders else pieces}")
 
-    def early(self) -> str:
-        """Whether a lane can be at a time with initial values."""
+    def may_be_initial(self) -> str:
+        """Condition under which a lane may be at a time with initial values."""
         alone = "step <= T_init"
         return f"({alone}) | (T - 1 - step < T_init)" if self.orders else alone
 
-    def turned(self, value: str, column: int) -> str:
-        """A number by or of an unknown, as it is in the lane's direction of time."""
+    def directed(self, value: str, column: int) -> str:
+        """Value of an unknown in the lane's direction of time: odd orders change sign."""
         return f"({value}) * flip" if self.orders and column % self.orders % 2 else value
 
-    def other(self, value: str, column: int = 0) -> str:
-        """The partner's, in this lane's direction of time."""
+    def partner(self, value: str, column: int = 0) -> str:
+        """Value of the partner lane, in this lane's direction of time."""
         sign = "-" if column % self.orders % 2 else ""
         return self.out.new(f"{sign}tl.gather({value}, partner, 0)")
 
-    def share_verdict(self) -> None:
-        """Both take the smaller of their smallest pivots, and where it is."""
-        least, least_of, weakest = (self.other(x) for x in ("least", "least_of", "weakest"))
+    def merge_pivots(self) -> None:
+        """Combine the smallest pivots of both partners."""
+        least, least_of, weakest = (self.partner(x) for x in ("least", "least_of", "weakest"))
         less = self.out.new(f"{least} * least_of < least * {least_of}")
         for name, value in (("least", least), ("least_of", least_of), ("weakest", weakest)):
             self.out(f"{name} = tl.where({less}, {value}, {name})")
 
-    def other_row(self, row: Row, letter: str) -> Row:
-        """A row of the partner's, over columns `letter` and the right-hand side."""
-        return {c: self.other(x, int(c[1:]) if c[0] == letter else 0) for c, x in row.items()}
+    def partner_row(self, row: Row, letter: str) -> Row:
+        """Row of the partner lane over columns `letter` and the right-hand side."""
+        return {c: self.partner(x, int(c[1:]) if c[0] == letter else 0) for c, x in row.items()}
