@@ -315,6 +315,13 @@ def test_ctrl_c(tmp_path: Path, name: str) -> None:
 
     Training, which can be taken up again, has its own test beside the training loop.
     """
+    x = torch.ones(1, 1, 1, 2, dtype=torch.float64, requires_grad=True)
+    one = x.detach().new_ones
+    # Compiled kernels are cached on disk: a callback of the compiler that a signal interrupts
+    # prints a traceback of its own.
+    smnn.solve(x, one(1, 1), one(1, 1, 1), one(9)).sum().backward()
+    if name == "discover":
+        smnn.discovery.Discovery(library="poly:1", ensemble=0).fit(np.exp(-np.arange(40) / 10))
     out = tmp_path / "out"
     source = []
     if name == "discover":

@@ -97,6 +97,7 @@ def test_commands_report_a_locked_folder_first(
 
     code, said = limited(work)
     assert code == 0, said
-    assert said.startswith("2 error: cannot write into "), said
+    assert said.startswith("2 "), said
+    assert " error: cannot write into " in said
     assert "Permission denied. Give a folder that you may write to" in said
     assert list(locked.iterdir()) == []

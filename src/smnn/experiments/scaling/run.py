@@ -244,7 +244,7 @@ def _memory(device: torch.device) -> str:
     return f"{torch.cuda.get_device_properties(device).total_memory / 2**30:.0f} GiB"
 
 
-class TooSlow(SmnnError):
+class TooSlow(SmnnError, RuntimeError):
     """One step takes longer than the limit."""
 
 
