@@ -25,20 +25,12 @@ class Sizes:
         self.coupling = B * pieces * (2 * self.k * (2 * self.k + 1) + 2 * self.k)
         self.work = self.groups * self.L * W * n**3
         """Floating-point operations of the elimination, up to a constant."""
-
-    @property
-    def factor(self) -> int:
+        self.factor = self.lane_factor + self.chain_factor
         """Length of the factor: of the lanes, then of the chain of separators."""
-        return self.lane_factor + self.chain_factor
-
-    @property
-    def scratch(self) -> int:
-        """Length of the scratch memory of a solve or its derivative.
-
-        Right-hand sides; then couplings, pivots and separators, or loads and separators.
-        """
-        pieces = self.B * self.P
-        return self.z_size + max(self.coupling + pieces * (2 + self.k), pieces * 3 * self.k)
+        couplings = self.coupling + B * pieces * (2 + self.k)
+        self.scratch = self.z_size + max(couplings, B * pieces * 3 * self.k)
+        """Length of the scratch memory of a solve or its derivative: right-hand sides; then
+        couplings, pivots and separators, or loads and separators."""
 
     def notes(self) -> list[int]:
         """Sizes in the order expected by the kernels."""
