@@ -1,8 +1,8 @@
-"""Whether the HDF5 library survives a file: tried in another process, before it is opened in ours.
+"""Check in a separate process that the HDF5 library can read a file.
 
-The library is written for files that it wrote itself. Some damaged ones (found by fuzzing: one in a
-few thousand) send it into a loop that never ends, out of reach of Python's signals. The other
-process imports h5py alone, looks at every object and attribute, and reads what is small.
+The library assumes well-formed files. Some damaged ones (about one in several thousand in fuzzing)
+send it into an endless loop that Python's signals cannot interrupt. The process imports h5py only,
+visits every object and attribute, and reads the small ones.
 """
 
 from __future__ import annotations

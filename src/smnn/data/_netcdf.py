@@ -1,8 +1,8 @@
-"""NetCDF files of strangers: opened by their first bytes, looked over before anything is loaded.
+"""Open untrusted NetCDF files: format from magic bytes, metadata checked before loading.
 
-A file of some kilobytes can declare an array that no memory holds (chunks that were never written
-cost nothing), and it can point to other files. Both are refused before xarray sees the file, which
-loads the coordinates when it opens one.
+A file of a few kilobytes can declare an array larger than any memory, because chunks that were never
+written take no space, and it can refer to other files. Both are rejected before xarray opens the
+file and loads its coordinates.
 """
 
 from __future__ import annotations
