@@ -1,8 +1,8 @@
 """Open untrusted NetCDF files: format from magic bytes, metadata checked before loading.
 
-A file of a few kilobytes can declare an array larger than any memory, because chunks that were never
-written take no space, and it can refer to other files. Both are rejected before xarray opens the
-file and loads its coordinates.
+A file of a few kilobytes can declare an array larger than any memory, because chunks that were
+never written take no space, and it can refer to other files. Both are rejected before xarray opens
+the file and loads its coordinates.
 """
 
 from __future__ import annotations
