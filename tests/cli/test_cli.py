@@ -301,12 +301,37 @@ LONG = {
 
 
 def interrupted(job: subprocess.Popen[str]) -> tuple[str, str]:
-    """What a job says to Ctrl-C; to a second, where a library being loaded has swallowed one."""
+    """Send Ctrl-C; a second time if the first was lost in a library that was being loaded."""
     job.send_signal(signal.SIGINT)
     with contextlib.suppress(subprocess.TimeoutExpired):
         return job.communicate(timeout=30)
     job.send_signal(signal.SIGINT)
     return job.communicate(timeout=90)
+
+
+def test_ctrl_c_in_a_callback_of_a_c_library() -> None:
+    """Exceptions cannot leave such a callback, for example one of the JIT compiler."""
+    code = """
+import ctypes, os, signal, sys, time
+import smnn.cli._app as cli
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+@ctypes.CFUNCTYPE(None)
+def callback():
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(0.01)
+
+def app():
+    callback()
+    while True:
+        time.sleep(0.01)
+
+cli.app = app
+cli.main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50)
+    assert (done.returncode, done.stderr) == (130, "Interrupted.\n")
 
 
 @pytest.mark.parametrize("name", LONG)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import _thread
 import sys
+import threading
 from typing import Annotated
 
 import typer
@@ -45,8 +47,17 @@ def _root(
     pass
 
 
+def _repeat_interrupt(lost: sys.UnraisableHookArgs) -> None:
+    """Send Ctrl-C again that arrived in a callback of a C library, where exceptions are lost."""
+    if isinstance(lost.exc_value, KeyboardInterrupt):
+        threading.Timer(0.01, _thread.interrupt_main).start()
+    else:
+        sys.__unraisablehook__(lost)
+
+
 def main() -> None:
     """Entry point of the console script."""
+    sys.unraisablehook = _repeat_interrupt
     try:
         app()
     except KeyboardInterrupt:
