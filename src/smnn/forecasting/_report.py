@@ -277,7 +277,7 @@ class ForecastReport:
             "Notes": "; ".join(self.notes) or None,
             "Seconds": f"{self.seconds:.1f}",
         }
-        command = [page.command_block(self.command)] if self.command else []
+        command = [page.code_block(self.command)] if self.command else []
         return page.section(
             "Reproduction",
             *command,
