@@ -53,7 +53,8 @@ STYLE = """
 summary { cursor: pointer; color: var(--soft); }
 math { font-size: 1.04em; } th math { font-size: 1.1rem; }
 h3 { font-size: 1rem; margin: 1.6rem 0 .2rem; }
-@media (max-width: 40rem) { .equations { font-size: 1.08rem; padding: .8rem .9rem; } }
+@media (max-width: 40rem) { .equations { display: block; font-size: .94rem; padding: .8rem; }
+  .equation { display: block; } .equation > div { padding-left: 1rem; } }
 """
 
 
