@@ -141,7 +141,7 @@ def page(solution: Solution, record: dict[str, Any]) -> str:
         _page.section("Solution", *_charts(solution)),
         _page.section(
             "How to reproduce it",
-            *(_page.command_block(text) for text in (record["command"], str(system)) if text),
+            *(_page.code_block(text) for text in (record["command"], str(system)) if text),
         ),
         _page.section("Machine", _page.facts(_page.machine_facts(record["machine"]))),
     ]

@@ -11,7 +11,6 @@ import numpy as np
 from smnn._util.optional import require
 from smnn.forecasting._forecast import Forecast
 from smnn.forecasting._history import History, nanmean
-from smnn.forecasting._time import years
 from smnn.report import charts
 
 if TYPE_CHECKING:
@@ -19,9 +18,6 @@ if TYPE_CHECKING:
 
 MAX_REFERENCES = 4
 """Number of references that are drawn with the forecast, the best ones."""
-DAY = np.timedelta64(1, "D")
-LONG = 700
-"""Length in days from which the time axis is in years."""
 MAX_PAST = 3
 """Number of past forecasts that are drawn."""
 
@@ -31,7 +27,7 @@ def curves(history: History, forecast: Forecast, shown: Sequence[int], unit: str
     t = forecast.t
     rows = history.rows
     tail = slice(max(0, len(history.clock) - max(4 * len(t), 60)), None)
-    x, label = _axis(history, forecast)
+    x, label = _axis(history)
     interval = f"{100 * forecast.level:.0f} % interval"
     out = []
     for i in shown:
@@ -46,7 +42,7 @@ def curves(history: History, forecast: Forecast, shown: Sequence[int], unit: str
 
 def components(history: History, forecast: Forecast, i: int) -> list[str]:
     """The components of the forecast of series `i`."""
-    x, label = _axis(history, forecast)
+    x, label = _axis(history)
     t = x(forecast.t)
     return [
         charts.chart(
@@ -79,7 +75,7 @@ def by_lead(backtest: Backtest, step: str) -> list[str]:
 
 def past_forecasts(history: History, forecast: Forecast, backtest: Backtest, unit: str) -> str:
     """Forecasts from a few past origins and the observations, for the first series."""
-    x, label = _axis(history, forecast)
+    x, label = _axis(history)
     name = backtest.names[0]
     row = history.rows[history.names.index(name)]
     H = backtest.inside.shape[2]
@@ -99,16 +95,11 @@ def past_forecasts(history: History, forecast: Forecast, backtest: Backtest, uni
     return charts.chart(f"Past forecasts: {name}", lines, x_label=label, y_label=unit)
 
 
-def _axis(history: History, forecast: Forecast) -> tuple[Callable[[np.ndarray], np.ndarray], str]:
-    """Conversion of times to numbers, and the label of the axis: years, days, or as given."""
-    stamps, ahead = history.clock.stamps, forecast.t
-    if not history.clock.dated:
-        return lambda t: np.asarray(t, float), "time"
-    if (ahead[-1] - stamps[0]) / DAY > LONG:
-        return years, "year"
-    last = stamps[-1]
-    day = str(last.astype("datetime64[m]")).replace("T", " ").removesuffix(" 00:00")
-    return lambda t: np.asarray((t - last) / DAY, float), f"days from {day}"
+def _axis(history: History) -> tuple[Callable[[np.ndarray], np.ndarray], str]:
+    """Conversion of times for charts, and the label of the axis."""
+    if history.clock.dated:
+        return np.asarray, "date"
+    return lambda t: np.asarray(t, float), "time"
 
 
 def maps(

@@ -32,6 +32,8 @@ MAX_ROWS = 12
 """Rows of a table per series."""
 MAX_TABLED = 4
 """Series in the table of the next steps."""
+MAX_DOWNLOAD = 10_000
+"""Number of values up to which the page contains the forecast as CSV."""
 MAX_RECORDED = 64
 """Largest number of series whose values are written to the JSON file."""
 LATITUDES, LONGITUDES = ("lat", "latitude", "y"), ("lon", "longitude", "x")
@@ -169,7 +171,7 @@ class ForecastReport:
             dataset.attrs = {"title": f"Forecast of {self.name}", **dataset.attrs}
             write_atomically(folder / "forecast.nc", bytes(dataset.to_netcdf(engine="scipy")))
         else:
-            write_atomically(folder / "forecast.csv", self.forecast.frame().to_csv(index=False))
+            write_atomically(folder / "forecast.csv", self._csv())
         write_json(folder / "forecast.json", self.record())
         return write_atomically(folder / "report.html", self.html())
 
@@ -186,7 +188,7 @@ class ForecastReport:
             png = charts.maps(self.history, f, *self.map_axes, self.unit)
             sections.append(page.section("Maps", page.picture(png, "two maps", caption)))
         steps, *tests = map(html_table, self.tables())
-        sections.append(page.section("The next steps", steps))
+        sections.append(page.section("The next steps", steps, self._download()))
         if self.backtest is not None:
             by_lead = grid(charts.by_lead(self.backtest, clock.unit()), "22rem")
             past = charts.past_forecasts(self.history, f, self.backtest, self.unit)
@@ -199,6 +201,16 @@ class ForecastReport:
             style=CHART_STYLE + STYLE,
             script=SCRIPT,
         )
+
+    def _csv(self) -> str:
+        text: str = self.forecast.frame().to_csv(index=False)
+        return text
+
+    def _download(self) -> str:
+        """A link to the forecast, unless it is a grid or large."""
+        if self.is_grid or len(self.forecast.names) * len(self.forecast.t) > MAX_DOWNLOAD:
+            return ""
+        return page.download("Download all steps as CSV", "forecast.csv", self._csv())
 
     def _forecast_table(self) -> Table:
         f = self.forecast
@@ -277,7 +289,7 @@ class ForecastReport:
             "Notes": "; ".join(self.notes) or None,
             "Seconds": f"{self.seconds:.1f}",
         }
-        command = [page.command_block(self.command)] if self.command else []
+        command = [page.code_block(self.command)] if self.command else []
         return page.section(
             "Reproduction",
             *command,
