@@ -1,4 +1,4 @@
-"""Equations as text, LaTeX and SymPy objects."""
+"""Equations as text, LaTeX, SymPy objects, NumPy functions and PyTorch modules."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import sympy
+import torch
+from torch import Tensor
 
-from smnn.discovery._terms import Term
+from smnn.discovery._terms import CompiledTerms, Term
 from smnn.report import maths
 from smnn.report.numbers import significant, with_uncertainty
 
@@ -78,6 +80,53 @@ def format_equations(
             right = style.call(around, right)
         found.append(f"{style.symbol(target)} = {right}")
     return found
+
+
+TORCH_LINKS: dict[str, Callable[[Tensor], Tensor]] = {
+    "tanh": torch.tanh,
+    "exp": torch.exp,
+    "sin": torch.sin,
+    "sigmoid": torch.sigmoid,
+    "softplus": torch.nn.functional.softplus,
+}
+
+
+class EquationModule(torch.nn.Module):
+    """Equations as a differentiable right-hand side; made by `Discovery.to_torch`.
+
+    Attributes:
+        coefficients: Parameter with the coefficients, in the order of `names`.
+        names: Target and term of each coefficient.
+    """
+
+    def __init__(
+        self, targets: Sequence[str], terms: CompiledTerms, Xi: np.ndarray, link: str | None
+    ) -> None:
+        super().__init__()
+        self.places = tuple(zip(*(map(int, index) for index in np.nonzero(Xi))))
+        self.names = [(targets[v], terms.terms[p].name) for v, p in self.places]
+        self.coefficients = torch.nn.Parameter(torch.as_tensor(Xi[np.nonzero(Xi)]))
+        self._terms, self._shape, self._link = terms, Xi.shape, link
+
+    def forward(self, t: Any, z: Tensor, inputs: Tensor | None = None) -> Tensor:
+        """Time derivative of states.
+
+        Args:
+            t: Ignored, because the equations do not depend on time; ODE solvers pass it.
+            z: `(..., V order)` states: values, then derivatives.
+            inputs: `(..., inputs)` external inputs, if the equations have any.
+
+        Returns:
+            `(..., V order)`.
+        """
+        V = self._shape[0]
+        phi = self._terms.evaluate_torch(z if inputs is None else torch.cat([z, inputs], -1))
+        Xi = self.coefficients.new_zeros(self._shape)
+        if self.places:
+            Xi = Xi.index_put(tuple(map(torch.tensor, zip(*self.places))), self.coefficients)
+        top = phi.to(Xi.dtype) @ Xi.T
+        top = top if self._link is None else TORCH_LINKS[self._link](top)
+        return torch.cat([z[..., V:], top.to(z.dtype)], -1)
 
 
 def half_width(value: float, interval: Sequence[float] | np.ndarray | None) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from smnn.discovery._equations import half_width
 from smnn.report import charts
 from smnn.report.charts import Line, Mark, chart, histogram
+from smnn.report.display import chosen
 from smnn.report.intervals import Estimate
 from smnn.report.numbers import plus_minus, significant
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from smnn.data import Table
     from smnn.discovery._estimator import Discovery
     from smnn.discovery._evaluate import HeldOutSeries
-    from smnn.discovery._report import Report
+    from smnn.discovery._view.report import Report
 
 MOST_CHARTS = 12  # Maximum number of variables with charts
 MOST_SERIES = 3  # Maximum number of series per chart
@@ -47,14 +49,16 @@ def coefficient_rows(model: Discovery, v: int) -> list[Estimate]:
     return sorted(rows, key=lambda row: row.value is None)
 
 
-def data_charts(report: Report) -> list[str]:
-    """Data with fitted states, one chart per variable."""
-    table, model = report.table, report.model
+def fit_charts(
+    model: Discovery, table: Table, names: Sequence[str] | None = None
+) -> list[charts.Chart]:
+    """Data with fitted states, one chart per variable; rows after the fitted ones are shaded."""
     parts = []
     shown = range(min(MOST_SERIES, len(table.times)))
     several = len(shown) > 1
-    end = model.times_[0][-1] if not several and report.held_out else None
-    for v, name in enumerate(table.names[:MOST_CHARTS]):
+    end = float(model.times_[0][-1])
+    shade = None if several or end >= table.times[0][-1] else (end, float(table.times[0][-1]))
+    for v in chosen(names, table.names, MOST_CHARTS, "variables"):
         lines = []
         for i in shown:
             label = f"series {table.series[i]}" if several else "fit"
@@ -64,14 +68,16 @@ def data_charts(report: Report) -> list[str]:
             )  # fmt: skip
             colour = i if several else 1
             lines.append(Line(model.times_[i], model.states_[i][:, v], label, colour))
-        parts.append(
-            chart(
-                _named(table, name), lines, x_label=time_label(table), y_label="",
-                shade=None if end is None else (float(end), float(table.times[0][-1])),
-            )
-        )  # fmt: skip
+        title = _named(table, table.names[v])
+        parts.append(charts.Chart(title, lines, time_label(table), shade=shade))
+    return parts
+
+
+def data_charts(report: Report) -> list[str]:
+    """The charts of the fit, with a note on what they leave out."""
+    table = report.table
     notes = []
-    if end is not None:
+    if report.held_out and len(table.times) == 1:
         notes.append("The shaded part was held out.")
     if len(table.times) > MOST_SERIES:
         notes.append(f"{MOST_SERIES} of {len(table.times)} series are shown.")
@@ -81,6 +87,7 @@ def data_charts(report: Report) -> list[str]:
         notes.append(
             f"Each line is reduced to {charts.MOST_POINTS:,} points, keeping its extremes."
         )
+    parts = [chart.html() for chart in fit_charts(report.model, table)]
     return [*parts, f'<p class="caption">{" ".join(notes)}</p>' if notes else ""]
 
 

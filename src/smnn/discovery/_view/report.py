@@ -15,18 +15,20 @@ import numpy as np
 
 from smnn._util.files import write_atomically
 from smnn._util.machine import describe_machine, package_versions
+from smnn._util.optional import require
 from smnn.data import Table
-from smnn.discovery._charts import (
+from smnn.discovery._equations import format_equations, half_width
+from smnn.discovery._fit.data import DataError
+from smnn.discovery._view.charts import (
     coefficient_rows,
     data_charts,
     held_out_charts,
     phase_charts,
     residual_charts,
 )
-from smnn.discovery._equations import format_equations, half_width
-from smnn.discovery._fit.data import DataError
 from smnn.report import charts, intervals, maths
 from smnn.report import page as html
+from smnn.report.display import Overview
 from smnn.report.numbers import percent, plus_minus, significant
 from smnn.report.tables import Cell, Row
 from smnn.report.tables import Table as TextTable
@@ -41,7 +43,7 @@ STYLE = """
   overflow-x: auto; display: grid; grid-template-columns: max-content max-content 1fr;
   gap: 0 .5rem; align-items: baseline; }
 .equation { display: contents; } .equation > :first-child { justify-self: end; }
-.equation > div { min-width: 0; }
+.equation > span { min-width: 0; }
 .equation .term { white-space: nowrap; display: inline-block; padding-right: .42rem; }
 .equations + details { margin: .6rem 0 0; } details { font-size: .93rem; }
 summary { cursor: pointer; color: var(--soft); }
@@ -49,6 +51,9 @@ math { font-size: 1.04em; } th math { font-size: 1.1rem; }
 h3 { font-size: 1rem; margin: 1.6rem 0 .2rem; }
 @media (max-width: 40rem) { .equations { font-size: 1.08rem; padding: .8rem .9rem; } }
 """
+
+
+COLUMNS = ("target", "term", "coefficient", "low_90", "high_90", "chosen")
 
 
 @dataclass(frozen=True)
@@ -255,6 +260,25 @@ class Report:
         )
 
 
+def overview(model: Discovery) -> Overview:
+    """What a summary and a notebook show of a fitted model."""
+    formulas = list(
+        zip(model.equations(), (_equation(model, v) for v in range(len(model.targets_))))
+    )
+    title = f"Equations of {', '.join(model.variables_)}"
+    if model.table_ is None:
+        return Overview(title, "", formulas)
+    report = Report(model)
+    return Overview(title, "", formulas, report.summary(), report.warnings)
+
+
+def frame(model: Discovery) -> Any:
+    """Terms of the equations with their coefficients, as a pandas `DataFrame`."""
+    pandas = require("pandas", "make a data frame")
+    rows = [row for row in _term_rows(model) if row[2]]
+    return pandas.DataFrame(rows, columns=COLUMNS)
+
+
 def _equations(model: Discovery) -> str:
     rows = "".join(_equation(model, v) for v in range(len(model.targets_)))
     plain = "\n".join(model.equations())
@@ -290,10 +314,8 @@ def _equation(model: Discovery, v: int) -> str:
         name = escape(str(getattr(model.link, "name", model.link)))
         before = f'<span class="term"><math><mi mathvariant="normal">{name}</mi><mo>(</mo></math>'
         right = f"{before}</span>{right}<math><mo>)</mo></math>"
-    left = maths.MATHML.symbol(model.targets_[v])
-    return (
-        f'<div class="equation"><math>{left}</math><math><mo>=</mo></math><div>{right}</div></div>'
-    )
+    left = f"<math>{maths.MATHML.symbol(model.targets_[v])}</math><math><mo>=</mo></math>"
+    return f'<div class="equation">{left}<span>{right}</span></div>'
 
 
 def _estimate(model: Discovery, v: int, p: int) -> str:
@@ -416,9 +438,8 @@ def _term_rows(model: Discovery) -> Iterable[tuple[str, str, float, Any, Any, An
 
 
 def _coefficients_csv(model: Discovery) -> str:
-    head = ("target", "term", "coefficient", "low_90", "high_90", "chosen")
     rows = (tuple("" if x is None else x for x in row) for row in _term_rows(model))
-    return _csv([head, *rows])
+    return _csv([COLUMNS, *rows])
 
 
 def _states_csv(model: Discovery) -> str:
