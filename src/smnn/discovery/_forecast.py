@@ -107,7 +107,7 @@ def continue_equations(
         raise DataError(f"h: got {h!r}; expected a number of steps, at least 1.")
     i = _index(table.series, series)
     last = float(model.times_[i][-1])
-    t = last + model.step_ * np.arange(int(h) + 1)
+    t: Array = last + model.step_ * np.arange(int(h) + 1, dtype=np.float64)
     U = np.empty((len(t), 0))
     if model.inputs_:
         U = np.concatenate([table.inputs[i][-1:], model._input_rows(inputs, int(h))])

@@ -110,7 +110,10 @@ def _draw(chart: Chart, ax: Any) -> None:
     ax.set_ylabel(plain(chart.y_label))
     ax.grid(alpha=0.25, lw=0.6)
     ax.spines[["top", "right"]].set_visible(False)
-    if len(ax.get_legend_handles_labels()[0]) > 1:
+    entries = len(ax.get_legend_handles_labels()[0])
+    if entries > 4:
+        ax.legend(frameon=False, fontsize=8)
+    elif entries > 1:
         ax.legend(frameon=False, fontsize=8, ncols=4, loc="lower right", bbox_to_anchor=(1, 0.98))
 
 

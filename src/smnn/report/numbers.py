@@ -70,13 +70,13 @@ def _exponent(value: float, digits: int) -> int:
 
 
 def probabilities(level: float | Sequence[float]) -> tuple[float, ...]:
-    """Levels of intervals as probabilities, increasing; numbers from 1 to 100 are per cent.
+    """Levels of intervals as probabilities, increasing; numbers from 10 to 100 are per cent.
 
     Raises:
         ValueError: One is neither.
     """
     levels = [level] if isinstance(level, int | float) else list(level)
-    shares = sorted({float(x) / 100 if x >= 1 else float(x) for x in levels})
+    shares = sorted({float(x) / 100 if x >= 10 else float(x) for x in levels})
     if not shares or not 0 < shares[0] <= shares[-1] < 1:
         raise ValueError(
             f"level: got {level}; expected probabilities such as 0.9, or per cent, such as "
