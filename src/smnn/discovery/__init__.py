@@ -16,8 +16,8 @@ from smnn.discovery._evaluate import first_rows as first_rows
 from smnn.discovery._evaluate import hold_out as hold_out
 from smnn.discovery._fit.data import DataError as DataError
 from smnn.discovery._fit.neural import Neural as Neural
-from smnn.discovery._report import Report as Report
 from smnn.discovery._storage import ModelFileError as ModelFileError
+from smnn.discovery._view.report import Report as Report
 from smnn.discovery.libraries import Custom as Custom
 from smnn.discovery.libraries import Expressions as Expressions
 from smnn.discovery.libraries import Library as Library

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -11,23 +12,29 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 
-from smnn.data import Table
+from smnn._util.names import check_arguments, explained
+from smnn.data import Table, read, read_table
 from smnn.discovery import _storage
 from smnn.discovery._arrays import Array
 from smnn.discovery._candidates import affordable, best_library, best_order, libraries_for
 from smnn.discovery._constraints import Constraint, make_rules
-from smnn.discovery._equations import format_equations
+from smnn.discovery._equations import EquationModule, format_equations
 from smnn.discovery._evaluate import DiscoveryWarning, ModelMisfitWarning, misfit_warnings
 from smnn.discovery._fit.data import DataError, FitInput, FitResult, Nodes, gather, opened
 from smnn.discovery._fit.model import LINKS, OdeModel, simulate
 from smnn.discovery._fit.pipeline import discover
 from smnn.discovery._fit.smoothing import smooth
-from smnn.discovery._report import Report
+from smnn.discovery._forecast import EquationForecast, continue_equations
 from smnn.discovery._terms import CompiledTerms, Term, compile_terms
+from smnn.discovery._view import report as view
+from smnn.discovery._view.charts import fit_charts
 from smnn.discovery.libraries import Library
 from smnn.equations import OverBudget, budget
+from smnn.report.charts import Chart
+from smnn.report.display import Displayable, Overview
 
 if TYPE_CHECKING:
     from smnn.discovery._evaluate import HoldOutResult
@@ -37,7 +44,7 @@ METHODS = ("auto", "regression", "refine", "neural")
 HALF_WIDTH = 1.6448536269514722  # Half width of a 90 % interval in standard deviations
 
 
-class Discovery(BaseEstimator):
+class Discovery(Displayable, BaseEstimator):
     """Sparse identification of differential equations from time series.
 
     The equations are `x^(order) = g(sum_j xi_j phi_j(x, x', ..., inputs))` with few terms.
@@ -81,6 +88,7 @@ class Discovery(BaseEstimator):
         warnings_: Text of the warnings that `fit` issued.
     """
 
+    @explained
     def __init__(
         self,
         library: Library | str | None = None,
@@ -119,6 +127,7 @@ class Discovery(BaseEstimator):
         t: Any = None,
         inputs: Any = None,
         feature_names: Sequence[str] | None = None,
+        **reading: Any,
     ) -> Discovery:
         """Find the equations.
 
@@ -131,6 +140,8 @@ class Discovery(BaseEstimator):
                 the time of the frame or file, otherwise a step of one.
             inputs: (T, inputs) external inputs without missing values, or a list of these.
             feature_names: Names of the variables.
+            **reading: Arguments of `smnn.data.read` for a file or frame, such as `time="t"` or
+                `series="experiment"`; `inputs` then names columns.
 
         Raises:
             DataError: If the data are inconsistent or too few.
@@ -142,6 +153,8 @@ class Discovery(BaseEstimator):
                 or the data contradict a fixed coefficient.
         """
         self._check_options()
+        if reading:
+            X, t, inputs = _read(X, t, inputs, reading), None, None
         X, t, names = opened(X, t, inputs)
         nodes = gather(X, t, inputs, names if feature_names is None else feature_names)
         _check_distinct(nodes.names, nodes.inputs)
@@ -326,6 +339,86 @@ class Discovery(BaseEstimator):
         spread = ((measured - measured.mean(0)) ** 2).sum(0)
         return float(np.mean(1.0 - error / np.maximum(spread, 1e-300)))
 
+    def forecast(
+        self,
+        h: int,
+        *,
+        level: float | Sequence[float] = 0.9,
+        series: str | int | None = None,
+        inputs: Any = None,
+    ) -> EquationForecast:
+        """Continue the equations from the last fitted state, with prediction intervals.
+
+        The intervals hold the measured values. They come from 500 simulations with random last
+        states, coefficients and measurement noise. States and coefficients are normally
+        distributed around the estimates, with the covariance that a Kalman filter along the fitted
+        states has at the end of the series, scaled to the standard deviations of the coefficients.
+        The form of the equations is taken to be right: if `warnings_` says that they do not hold,
+        the intervals are too narrow.
+
+        Args:
+            h: Number of steps, each the median step of the data.
+            level: Nominal coverage of the intervals: probabilities, or per cent as in `[80, 95]`.
+            series: Name or index of the series to continue, if several were fitted.
+            inputs: (h, inputs) future external inputs.
+
+        Raises:
+            DataError: If the model was loaded from a file, or an argument cannot be used.
+        """
+        check_is_fitted(self, "coefficients_")
+        return continue_equations(self, h, level, series, inputs)
+
+    def to_function(
+        self, inputs: Callable[[float], Any] | None = None
+    ) -> Callable[[float, Any], Array]:
+        """The equations as a function `f(t, x)`, such as `scipy.integrate.solve_ivp` integrates.
+
+        Args:
+            inputs: Function of time that returns the external inputs, if there are any.
+
+        Returns:
+            Function of a time and a state (V order,), or (V order, n) for n states, that returns
+            the derivative of the state in the same shape.
+        """
+        model, columns = self._model(), len(self.inputs_)
+        if columns and inputs is None:
+            raise DataError(
+                f"the model has inputs ({', '.join(self.inputs_)}); give them as a function of "
+                "time."
+            )
+
+        def rate(t: float, x: Any) -> Array:
+            Z = np.asarray(x, float).T
+            u = np.asarray(inputs(t), float) if inputs is not None else np.empty(0)
+            return model.rate(Z, np.broadcast_to(u, (*Z.shape[:-1], columns))).T
+
+        return rate
+
+    def to_torch(self) -> EquationModule:
+        """The equations as a differentiable module with the coefficients as parameters."""
+        model = self._model()
+        return EquationModule(self.targets_, model.terms, model.Xi, self.link)
+
+    def to_frame(self) -> Any:
+        """The terms of the equations as a pandas `DataFrame`: coefficients and 90 % intervals."""
+        check_is_fitted(self, "coefficients_")
+        return view.frame(self)
+
+    def _overview(self) -> Overview:
+        check_is_fitted(self, "coefficients_")
+        return view.overview(self)
+
+    def _charts(self, names: Sequence[str] | None) -> list[Chart]:
+        check_is_fitted(self, "coefficients_")
+        return [] if self.table_ is None else fit_charts(self, self.table_, names)
+
+    def _html_repr(self) -> str:
+        """HTML in notebooks: the result; parameters as for other estimators before `fit`."""
+        fitted = hasattr(self, "coefficients_")
+        return Displayable._repr_html_(self) if fitted else estimator_html_repr(self)
+
+    _repr_html_ = _html_repr
+
     def simulate(self, x0: Any, t: Any, inputs: Any = None) -> Array:
         """Integrate the equations.
 
@@ -381,7 +474,7 @@ class Discovery(BaseEstimator):
             evaluation: Result of `evaluate` on data that were not fitted.
             source: Name of the data, for the title.
         """
-        return Report(self, evaluation, source=source).write_page(path)
+        return view.Report(self, evaluation, source=source).write_page(path)
 
     def save(self, path: str | Path) -> Path:
         """Save the model as JSON."""
@@ -447,6 +540,17 @@ class Discovery(BaseEstimator):
         self.states_, self.times_, self.table_, self.warnings_ = [], [], None, []
         self.report_ = record.get("report") or {}
         return self
+
+
+def _read(X: Any, t: Any, inputs: Any, reading: Mapping[str, Any]) -> Table:
+    """Read a file or frame with arguments of `smnn.data.read`."""
+    known = [*inspect.signature(Discovery.fit).parameters, *inspect.signature(read).parameters]
+    known = [name for name in known if name not in ("self", "y", "source", "reading")]
+    check_arguments("Discovery.fit", reading, list(dict.fromkeys(known)))
+    table = read_table(X, inputs=inputs, **({} if t is None else {"time": t}), **reading)
+    for text in table.warnings:
+        warnings.warn(text, stacklevel=3)
+    return table
 
 
 def _state_names(variables: Sequence[str], order: int) -> list[str]:
