@@ -148,7 +148,7 @@ def python_source(
     Returns:
         The source; `None` if a term is a Python function.
     """
-    if any(terms[p].opaque for p in np.flatnonzero(np.any(coefficients, 0))):
+    if any(terms[int(p)].opaque for p in np.flatnonzero(np.any(coefficients, 0))):
         return None
     names: dict[str, str] = {}
     for name in (*states, *inputs):
@@ -164,8 +164,8 @@ def python_source(
     V = len(coefficients)
     parts = [names[name] for name in states[V:]]
     for row in coefficients:
-        found = [(float(row[p]), terms[p].symbolic.xreplace(meaning)) for p in np.flatnonzero(row)]
-        right = sympy.Add(*(sympy.Float(c) * x for c, x in found))
+        used = map(int, np.flatnonzero(row))
+        right = sympy.Add(*(float(row[p]) * terms[p].symbolic.xreplace(meaning) for p in used))
         parts.append(printer.doprint(_LINKS[getattr(link, "name", link)](right) if link else right))
     left = [f"    {', '.join(names[x] for x in states)}{',' * (len(states) == 1)} = z"]
     if inputs:

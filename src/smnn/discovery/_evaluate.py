@@ -12,7 +12,6 @@ from smnn.data import Table
 from smnn.discovery._arrays import Array
 from smnn.discovery._fit.corrections import NUMERICAL_ERROR
 from smnn.discovery._fit.data import DataError, as_matrix
-from smnn.discovery._forecast import simulate_draws
 
 if TYPE_CHECKING:
     from smnn.discovery._estimator import Discovery
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
 FEWEST_FITTED = 8  # Minimum number of rows per series that are not held out
 MOST_TERMS = 8
 """Number of terms in an equation above which it is probably a substitute for another form."""
-MOST_BANDS, BAND_ROWS = 12, 500
-"""Numbers of series, and of their rows, for which prediction intervals are computed."""
 TOLERANCE = 0.4
 """Error, in standard deviations of the data, up to which a simulation follows the data."""
 
@@ -53,10 +50,8 @@ class HeldOutSeries:
     error: Array
     """`(T,)` root mean square over the variables, in standard deviations; infinite if diverged."""
 
-    lower: Array
-    """`(T, V)` lower bounds of 90 % prediction intervals; NaN where they were not computed."""
-    upper: Array
-    """`(T, V)` upper bounds."""
+    inputs: Array | None = None
+    """`(T+1, inputs)` external inputs from `start` on."""
 
     @property
     def until(self) -> float | None:
@@ -179,7 +174,7 @@ def evaluate(model: Discovery, X: Any, *, t: Any = None, inputs: Any = None) -> 
     parts = _held_out_parts(table, X, t, inputs)
     everything = [x for pair in zip(table.values, (part[0] for part in parts)) for x in pair]
     scale = np.nanstd(np.concatenate(everything), axis=0)
-    found: list[HeldOutSeries] = []
+    found = []
     for i, (data, times, U) in enumerate(parts):
         if len(times) == 0:
             continue
@@ -187,21 +182,8 @@ def evaluate(model: Discovery, X: Any, *, t: Any = None, inputs: Any = None) -> 
         path = model.simulate(model.states_[i][-1], np.append(start, times), inputs=U)
         path = path[1:, : len(scale)]
         error = _error(path, data, scale)
-        band = _band(model, i, np.append(start, times), U) if len(found) < MOST_BANDS else None
-        low, high = np.full((2, *data.shape), np.nan) if band is None else band
-        found.append(HeldOutSeries(i, table.series[i], start, times, data, path, error, low, high))
+        found.append(HeldOutSeries(i, table.series[i], start, times, data, path, error, U))
     return HoldOutResult(found, scale)
-
-
-def _band(model: Discovery, i: int, t: Array, U: Array | None) -> tuple[Array, Array]:
-    """Bounds of 90 % prediction intervals at the times after the first; NaN after many rows."""
-    low, high = np.full((2, len(t) - 1, len(model.variables_)), np.nan)
-    rows = min(len(t) - 1, BAND_ROWS)
-    U = np.empty((len(t), 0)) if U is None else U
-    draws = simulate_draws(model, i, t[: rows + 1], U[: rows + 1])
-    cut = round(0.05 * (len(draws) - 1))
-    low[:rows], high[:rows] = draws[cut], draws[-1 - cut]
-    return low, high
 
 
 def _held_out_parts(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from smnn.discovery._arrays import Array
 from smnn.discovery._equations import half_width
 from smnn.report import charts
 from smnn.report.charts import Band, Line, Mark, chart, histogram
@@ -18,11 +19,13 @@ from smnn.report.numbers import plus_minus, significant
 if TYPE_CHECKING:
     from smnn.data import Table
     from smnn.discovery._estimator import Discovery
+    from smnn.discovery._evaluate import HeldOutSeries
     from smnn.discovery._view.report import Report
 
 MOST_CHARTS = 12  # Maximum number of variables with charts
 MOST_SERIES = 3  # Maximum number of series per chart
 MOST_SELECTABLE = 12  # Maximum number of series with charts of their own
+BAND_ROWS = 500  # Maximum number of held-out rows with prediction intervals
 RARE = 0.05
 """Terms selected in fewer resamples than this are not shown unless they are in the equation."""
 
@@ -121,6 +124,7 @@ def held_out_charts(report: Report, shown: Sequence[int]) -> list[str]:
         return ["<p>Nothing of this series was held out.</p>"]
     x, label = time_axis(table)
     several = len(found) > 1
+    bounds = [] if several else [prediction_band(report.model, found[0])]
     marks = []
     if not several and found[0].until is not None:
         at = x(found[0].start + found[0].until)
@@ -135,12 +139,9 @@ def held_out_charts(report: Report, shown: Sequence[int]) -> list[str]:
             data = Line(x(part.t), part.data[:, v], f"{title}: data" if several else "data",
                         k if several else 0, "dots", keyed=not several)  # fmt: skip
             lines += [data, Line(x(part.t), path, title, k if several else 1)]
-            if not several:
-                low, high = (
-                    np.where(np.isfinite(path), _clipped(bound, part.data[:, v]), np.nan)
-                    for bound in (part.lower[:, v], part.upper[:, v])
-                )
-                bands.append(Band(x(part.t), low, high, "90 % prediction interval", 1))
+            for t, low, high in bounds:
+                low, high = (_clipped(bound[:, v], part.data[:, v]) for bound in (low, high))
+                bands.append(Band(x(t), low, high, "90 % prediction interval", 1))
         parts.append(
             chart(
                 name, lines, x_label=label, y_label=table.units.get(name, ""), bands=bands,
@@ -160,6 +161,15 @@ def held_out_charts(report: Report, shown: Sequence[int]) -> list[str]:
         )
     )  # fmt: skip
     return parts
+
+
+def prediction_band(model: Discovery, part: HeldOutSeries) -> tuple[Array, Array, Array]:
+    """Held-out times, up to a number, and bounds of 90 % prediction intervals there."""
+    t = np.append(part.start, part.t)[: BAND_ROWS + 1]
+    U = np.empty((len(t), 0)) if part.inputs is None else part.inputs[: len(t)]
+    draws = model._draws(part.index, t, U)
+    cut = round(0.05 * (len(draws) - 1))
+    return t[1:], draws[cut], draws[-1 - cut]
 
 
 def phase_charts(model: Discovery, table: Table) -> list[str]:
