@@ -7,6 +7,7 @@ import inspect
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 
 from smnn._util.names import check_arguments, explained
-from smnn.data import Table, read, read_table
+from smnn.data import Table, read
 from smnn.discovery import _storage
 from smnn.discovery._arrays import Array
 from smnn.discovery._candidates import affordable, best_library, best_order, libraries_for
@@ -153,8 +154,10 @@ class Discovery(Displayable, BaseEstimator):
                 or the data contradict a fixed coefficient.
         """
         self._check_options()
-        if reading:
+        _check_kind(X)
+        if reading or (inputs is None and _is_table(X)):
             X, t, inputs = _read(X, t, inputs, reading), None, None
+            X = X if feature_names is None else replace(X, names=list(feature_names))
         X, t, names = opened(X, t, inputs)
         nodes = gather(X, t, inputs, names if feature_names is None else feature_names)
         _check_distinct(nodes.names, nodes.inputs)
@@ -174,6 +177,11 @@ class Discovery(Displayable, BaseEstimator):
         for text in misfit:
             warnings.warn(text, ModelMisfitWarning, stacklevel=2)
         return self
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
 
     @property
     def _names_terms(self) -> bool:
@@ -316,6 +324,7 @@ class Discovery(Displayable, BaseEstimator):
             nodes, Z = self._states_of(X, t, inputs)
             return nodes.split(model.rate(Z, nodes.U)[:, -V:])
         given = np.asarray(X, float)
+        self._check_width(given)
         if self.order_ == 1 or (given.ndim == 2 and given.shape[1] == len(self.state_names_)):
             Z = given.reshape(-1, len(self.state_names_))
             U = np.empty((len(Z), 0)) if not self.inputs_ else self._input_rows(inputs, len(Z))
@@ -330,6 +339,7 @@ class Discovery(Displayable, BaseEstimator):
         fitted data.
         """
         model = self._model()
+        self._check_width(X)
         nodes = gather(X, t, inputs, self.variables_, self.step_)
         curves, _ = smooth(nodes, self.order_, np.random.default_rng(self.random_state))
         Z = np.concatenate([curves[..., r] for r in range(self.order_)], -1)
@@ -444,6 +454,15 @@ class Discovery(Displayable, BaseEstimator):
         U = self._input_rows(inputs, len(at)) if self.inputs_ else None
         return simulate(model, z0, at, U, self.scale_)
 
+    def _check_width(self, X: Any) -> None:
+        """Check the number of columns of an array: variables, or states."""
+        shape, V = getattr(X, "shape", ()), len(self.variables_)
+        if len(shape) == 2 and shape[1] not in (V, len(self.state_names_)):
+            raise DataError(
+                f"X has {shape[1]} features, but Discovery is expecting {V} features as input: "
+                f"{', '.join(self.variables_)}."
+            )
+
     def _input_rows(self, inputs: Any, rows: int) -> Array:
         """Validated inputs (rows, inputs)."""
         if inputs is None:
@@ -542,14 +561,31 @@ class Discovery(Displayable, BaseEstimator):
         return self
 
 
+def _check_kind(X: Any) -> None:
+    """Refuse what NumPy would convert into something else."""
+    if hasattr(X, "tocsr"):
+        raise DataError("X is sparse; sparse data are not supported. Use X.toarray().")
+    if np.iscomplexobj(X):
+        raise DataError("Complex data not supported: X has complex values; use its real part.")
+
+
+def _is_table(X: Any) -> bool:
+    """Whether X is a file or a frame, or a list of these."""
+    first = X[0] if isinstance(X, list | tuple) and len(X) else X
+    return isinstance(first, str | Path | Mapping) or any(
+        hasattr(first, name) for name in ("dims", "columns", "iloc")
+    )
+
+
 def _read(X: Any, t: Any, inputs: Any, reading: Mapping[str, Any]) -> Table:
     """Read a file or frame with arguments of `smnn.data.read`."""
     known = [*inspect.signature(Discovery.fit).parameters, *inspect.signature(read).parameters]
     known = [name for name in known if name not in ("self", "y", "source", "reading")]
     check_arguments("Discovery.fit", reading, list(dict.fromkeys(known)))
-    table = read_table(X, inputs=inputs, **({} if t is None else {"time": t}), **reading)
+    table = read(X, inputs=inputs, **({} if t is None else {"time": t}), **reading)
     for text in table.warnings:
-        warnings.warn(text, stacklevel=3)
+        if table.time_name is not None or "looks like time" not in text:
+            warnings.warn(text, stacklevel=3)
     return table
 
 
