@@ -565,7 +565,7 @@ def _check_kind(X: Any) -> None:
     """Refuse what NumPy would convert into something else."""
     if hasattr(X, "tocsr"):
         raise DataError("X is sparse; sparse data are not supported. Use X.toarray().")
-    if np.iscomplexobj(X):
+    if getattr(getattr(X, "dtype", None), "kind", "") == "c":
         raise DataError("Complex data not supported: X has complex values; use its real part.")
 
 
