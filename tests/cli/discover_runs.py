@@ -66,6 +66,6 @@ def check_page(text: str) -> Page:
     found = Page(text)
     assert found.open == []
     assert found.scripts == 1
-    assert found.addresses == []
+    assert all(a.startswith(("#", "data:text/plain;base64,")) for a in found.addresses)
     assert not any("nan" in path for path in re.findall(r' d="[^"]*"', text))
     return found

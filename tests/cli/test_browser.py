@@ -15,6 +15,7 @@ import torch
 from typer.testing import CliRunner
 
 from smnn.cli._app import app
+from smnn.report import page
 
 BROWSER = next(
     (
@@ -47,7 +48,21 @@ for (const frame of frames) {
     const wide = [...page.querySelectorAll('body *')].filter(e => {
       const over = e.getBoundingClientRect().right > root.clientWidth + 1;
       return over && !e.closest('.scroll, pre, .equations, svg'); });
+    const visible = () => [...page.querySelectorAll('[data-series]')].filter(
+      e => e.offsetHeight).map(e => e.dataset.series);
+    const choice = page.querySelector('.pick select'), before = visible();
+    if (choice) {
+      choice.selectedIndex = 1;
+      choice.dispatchEvent(new frame.contentWindow.Event('change')); }
     found[frame.id] = {
+      series: [before, visible()],
+      options: choice ? [...choice.options].map(o => o.text) : [],
+      downloads: Object.fromEntries([...page.querySelectorAll('a[download]')].map(
+        a => [a.download, atob(a.href.split(',')[1])])),
+      contents: [...page.querySelectorAll('.contents a')].filter(
+        a => page.querySelector(a.hash)).map(a => a.textContent),
+      buttons: page.querySelectorAll('.copy:not([hidden])').length,
+      ticks: [...page.querySelectorAll('.tick.x')].map(e => e.innerHTML),
       title: page.title, charts: plots.length, pictures: page.querySelectorAll('img').length,
       broken: [...page.images].filter(i => !i.complete || !i.naturalWidth).length,
       paths: page.querySelectorAll('.plot path[data-label]').length,
@@ -64,17 +79,17 @@ for (const frame of frames) {
 </script>"""
 
 
-def visit(folder: Path, *flags: str) -> tuple[dict[str, Any], str]:
+def visit(folder: Path, *flags: str, probe: str = PROBE) -> tuple[dict[str, Any], str]:
     """What the probe finds in `report.html` of a folder, and what the console says."""
     assert BROWSER is not None
-    probe = folder / "probe.html"
-    probe.write_text(PROBE, encoding="utf-8")
+    opened = folder / "probe.html"
+    opened.write_text(probe, encoding="utf-8")
     done = subprocess.run(
         [
             BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
             "--allow-file-access-from-files", "--host-resolver-rules=MAP * ~NOTFOUND",
             f"--user-data-dir={folder / 'profile'}", "--enable-logging=stderr",
-            "--virtual-time-budget=8000", *flags, "--dump-dom", probe.as_uri(),
+            "--virtual-time-budget=8000", *flags, "--dump-dom", opened.as_uri(),
         ],
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
@@ -102,10 +117,24 @@ def table(path: Path, n: int = 120) -> Path:
     return path
 
 
+def dated_series(path: Path) -> Path:
+    """Three series with calendar dates and units."""
+    days = np.arange("2021-03-01", "2021-05-30", dtype="datetime64[D]")
+    lines = ["tank,date,algae_density [g/L],light"]
+    for k, name in enumerate(("north", "south", "east")):
+        x, y = np.cos(0.2 * np.arange(90) + k), np.sin(0.2 * np.arange(90) + k)
+        lines += [f"{name},{d},{a:.4f},{b:.4f}" for d, a, b in zip(days, x, y)]
+    path.write_text("\n".join(lines))
+    return path
+
+
 def make(kind: str, folder: Path) -> Path:
     """The folder with a report in it."""
     if kind == "discover":
         words = ["discover", str(table(folder / "swing.csv")), "--ensemble", "3"]
+        words += ["--library", "poly:2"]
+    elif kind == "dated":
+        words = ["discover", str(dated_series(folder / "tanks.csv")), "--ensemble", "3"]
         words += ["--library", "poly:2"]
     elif kind == "solve":
         file = folder / "swing.txt"
@@ -158,6 +187,42 @@ def test_reports(tmp_path: Path, kind: str) -> None:
         assert f"smnn {name}" in seen["text"]
         assert f"torch {torch.__version__}" in seen["text"]
     assert found["phone"]["room"] == 390
+
+
+def test_series_dates_and_downloads(tmp_path: Path) -> None:
+    found, console = visit(make("dated", tmp_path))
+    assert console == ""
+    for width in ("phone", "desk"):
+        seen = found[width]
+        assert seen["across"] <= seen["room"], seen["wide"]
+        assert seen["options"] == ["all", "north", "south", "east"]
+        assert [set(names) for names in seen["series"]] == [{"all"}, {"0"}]
+        assert {"Coefficients", "Held out", "Residuals"} < set(seen["contents"])
+        assert {"Mar 8<br>2021", "Mar 22", "Apr 5"} < set(seen["ticks"])
+        assert any("date = 2021-04-" in tip for tip in seen["tips"])
+        assert "algae_density in g/L" in seen["text"]
+        assert seen["buttons"] >= 3
+        saved = seen["downloads"]
+        assert saved["coefficients.csv"].startswith("target,term,coefficient,")
+        assert saved["states.csv"].startswith("series,date,algae_density,light\nnorth,0.0,")
+        assert saved["states.csv"].count("\n") == 1 + 3 * 72
+
+
+def test_copy_buttons(tmp_path: Path) -> None:
+    (tmp_path / "report.html").write_text(page.page("t", "l", [page.code_block("x' = -x < 1")]))
+    press = """
+    Object.defineProperty(frame.contentWindow.navigator, 'clipboard',
+      { value: { writeText: async text => { found.copied = text; } } });
+    const button = page.querySelector('.copy');
+    button.click();
+    await new Promise(done => frame.contentWindow.setTimeout(done, 200));
+    found.label = button.textContent;
+    if (choice) {"""
+    probe = PROBE.replace("if (choice) {", press).replace("onload = ()", "onload = async ()")
+    found, console = visit(tmp_path, probe=probe)
+    assert console == ""
+    assert found["copied"] == "x' = -x < 1"
+    assert found["label"] == "Copied"
 
 
 def test_light_and_dark(tmp_path: Path) -> None:

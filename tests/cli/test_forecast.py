@@ -23,7 +23,7 @@ runner = CliRunner()
 app = typer.Typer()
 app.command("forecast")(forecast)
 app.callback()(lambda: None)
-OUTSIDE = r"""(?:src|href)=(?!["']?data:)"""
+OUTSIDE = r"""(?:src|href)=(?!["']?(?:data:|#))"""
 """A link to anything outside of the page."""
 EVIL = "<script>alert(1)</script>"
 

@@ -82,7 +82,7 @@ def test_expr_and_latex_of_terms() -> None:
     assert first.latex == "{x_{1}}"
     *_, product, square = Polynomial(2).terms(["alpha", "rate (1/h)"])
     assert product.name == "alpha `rate (1/h)`"
-    assert product.latex == r"\alpha \, \mathrm{rate\ (1/h)}"
+    assert product.latex == r"\alpha \cdot \mathrm{rate\ (1/h)}"
     assert square.latex == r"\mathrm{rate\ (1/h)}^{2}"
     assert "<msup>" in square.mathml
 

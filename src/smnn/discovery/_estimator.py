@@ -420,7 +420,7 @@ class Discovery(Displayable, BaseEstimator):
 
     def _charts(self, names: Sequence[str] | None) -> list[Chart]:
         check_is_fitted(self, "coefficients_")
-        return [] if self.table_ is None else fit_charts(self, self.table_, names)
+        return [] if self.table_ is None else fit_charts(self, self.table_, names=names)
 
     def _html_repr(self) -> str:
         """HTML in notebooks: the result; parameters as for other estimators before `fit`."""

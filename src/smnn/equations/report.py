@@ -148,7 +148,7 @@ def page(solution: Solution, record: dict[str, Any]) -> str:
         ),
         _page.section(
             "How to reproduce it",
-            *(_page.command_block(text) for text in (record["command"], str(system)) if text),
+            *(_page.code_block(text) for text in (record["command"], str(system)) if text),
         ),
         _page.section("Machine", _page.facts(_page.machine_facts(record["machine"]))),
     ]

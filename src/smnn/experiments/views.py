@@ -79,6 +79,6 @@ def report(
         machine: Result of `describe_machine`.
     """
     facts = page.machine_facts(machine) | {"GPU": machine.get("gpu")}
-    how = page.section("How it was made", page.command_block(command), page.facts(setup))
+    how = page.section("How it was made", page.code_block(command), page.facts(setup))
     where = page.section("Machine", page.facts(facts))
     return page.page(title, lead, [page.findings(summary), *sections, how, where])

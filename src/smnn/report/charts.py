@@ -2,7 +2,8 @@
 
 The drawing area is an SVG of 1000 by 1000 units stretched to the width there is; strokes keep their
 width. Titles, ticks and legends are HTML beside it, so they have one size on a phone and on a
-screen. Colours are variables of the page, so a chart follows light and dark. A few lines of script
+screen. Colours are variables of the page, so a chart follows light and dark. Values of `x` may be
+dates (`datetime64`), which are shown on a calendar axis. A few lines of script
 (`SCRIPT`) show values under the pointer; without script the chart is complete.
 """
 
@@ -12,10 +13,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import Any
 
 import numpy as np
 
-from smnn.report._ticks import log_tick_text, log_ticks
+from smnn.report._ticks import calendar_ticks, log_tick_text, log_ticks
 from smnn.report._ticks import tick_text as tick_text
 from smnn.report._ticks import ticks as ticks
 
@@ -64,7 +66,9 @@ STYLE = (
 .tick { position: absolute; color: var(--soft); font-size: .76rem; line-height: 1;
   font-variant-numeric: tabular-nums; white-space: nowrap; }
 .tick.y { right: calc(100% + .45rem); transform: translateY(-50%); }
-.tick.x { top: calc(100% + .4rem); transform: translateX(-50%); }
+.tick.x { top: calc(100% + .4rem); transform: translateX(-50%); text-align: center; }
+.dated .tick.x { line-height: 1.25; top: calc(100% + .25rem); }
+.dated .axis.x { margin-top: 2.1rem; }
 .axis { color: var(--soft); font-size: .8rem; line-height: 1.2; }
 .axis.y { position: absolute; left: -3.4rem; bottom: calc(100% + .4rem); }
 .axis.x { text-align: right; margin: 1.45rem .7rem 0 0; }
@@ -97,6 +101,10 @@ for (const plot of document.querySelectorAll('.plot[data-x]')) {
   const cross = add('cross'), tip = add('tip');
   const show = v => { const a = Math.abs(v);
     return a !== 0 && (a < 1e-3 || a >= 1e6) ? v.toExponential(3) : String(+v.toPrecision(5)); };
+  const span = x1 - x0, left = span > 864e3 ? 10 : span > 7200 ? 16 : 19;
+  const half = [43200, 30, 0.5][[10, 16, 19].indexOf(left)];
+  const showX = v => plot.dataset.dated === '1' ?
+    new Date(1e3 * (v + half)).toISOString().slice(0, left).replace('T', ' ') : show(v);
   const real = ([x, y]) => [x0 + x / 1000 * (x1 - x0), (y => log ? 10 ** y : y)(
     y1 - y / 1000 * (y1 - y0))];
   plot.addEventListener('pointermove', event => {
@@ -108,7 +116,7 @@ for (const plot of document.querySelectorAll('.plot[data-x]')) {
       point: line.points.reduce((a, b) => far(b) < far(a) ? b : a) }));
     const best = near.reduce((a, b) => far(b.point) < far(a.point) ? b : a).point;
     const told = near.filter(n => both ? n.point === best : Math.abs(n.point[0] - best[0]) < 15);
-    tip.textContent = [plot.dataset.name + ' = ' + show(real(best)[0]),
+    tip.textContent = [plot.dataset.name + ' = ' + showX(real(best)[0]),
       ...told.map(n => n.label + ': ' + show(real(n.point)[1]))].join('\\n');
     cross.style.left = best[0] / 10 + '%';
     cross.style.display = tip.style.display = 'block';
@@ -123,7 +131,7 @@ for (const plot of document.querySelectorAll('.plot[data-x]')) {
 
 @dataclass(frozen=True)
 class Line:
-    """Points of one colour. NaN interrupts a line."""
+    """Points of one colour. NaN interrupts a line; `x` are numbers or dates."""
 
     x: np.ndarray
     y: np.ndarray
@@ -150,7 +158,7 @@ class Band:
 class Mark:
     """A labelled vertical line."""
 
-    x: float
+    x: Any
     label: str
 
 
@@ -167,8 +175,8 @@ class Chart:
     y_label: str = ""
     bands: Sequence[Band] = ()
     marks: Sequence[Mark] = ()
-    shade: tuple[float, float] | None = None
-    x_range: tuple[float, float] | None = None
+    shade: tuple[Any, Any] | None = None
+    x_range: tuple[Any, Any] | None = None
     log_y: bool = False
     square: bool = False
     height: str = "13rem"
@@ -186,8 +194,8 @@ def chart(
     y_label: str = "",
     bands: Sequence[Band] = (),
     marks: Sequence[Mark] = (),
-    shade: tuple[float, float] | None = None,
-    x_range: tuple[float, float] | None = None,
+    shade: tuple[Any, Any] | None = None,
+    x_range: tuple[Any, Any] | None = None,
     log_y: bool = False,
     square: bool = False,
     height: str = "13rem",
@@ -212,22 +220,24 @@ def chart(
     points = [*curves, *(side for area in areas for side in area)]
     xs = np.concatenate([p[0] for p in points] or [np.empty(0)])
     ys = np.concatenate([p[1] for p in points] or [np.empty(0)])
-    x0, x1 = map(float, x_range or _ends(xs, 0.0))
+    x0, x1 = map(float, _seconds(x_range) if x_range else _ends(xs, 0.0))
+    dated = any(_is_dated(line.x) for line in lines)
     y0, y1 = _ends(ys, 0.05)
     scale = _Scale(x0, x1, y0, y1)
-    x_ticks = ticks(x0, x1, 5 if square else 6)
+    x_ticks = [] if dated else ticks(x0, x1, 5 if square else 6)
+    across = calendar_ticks(x0, x1) if dated else (x_ticks, tick_text(x_ticks))
     y_ticks = log_ticks(y0, y1) if log_y else ticks(y0, y1, 5)
     drawn = [f'<path class="grid" d="M0 {scale.v(y):.1f}H1000"/>' for y in y_ticks]
     if y0 < 0 < y1 and not log_y:
         drawn.append(f'<path class="zero" d="M0 {scale.v(0.0):.1f}H1000"/>')
     if shade is not None:
-        a, b = (min(max(scale.h(x), 0.0), 1000.0) for x in shade)
+        a, b = (min(max(scale.h(x), 0.0), 1000.0) for x in _seconds(shade))
         drawn.append(f'<path class="shade" d="M{a:.1f} 0H{b:.1f}V1000H{a:.1f}z"/>')
     for band, (low, high) in zip(bands, areas):
         drawn.append(_area(low, high, scale, band.colour))
     for line, (x, y) in zip(lines, curves):
         drawn.append(_stroke(line, x, y, scale))
-    drawn += [f'<path class="mark" d="M{scale.h(m.x):.1f} 0V1000"/>' for m in marks]
+    drawn += [f'<path class="mark" d="M{scale.h(*_seconds([m.x])):.1f} 0V1000"/>' for m in marks]
     drawn.append('<path class="frame" d="M0 0V1000H1000"/>')
     write = log_tick_text if log_y else tick_text
     labels = [
@@ -235,17 +245,17 @@ def chart(
         for y, text in zip(y_ticks, write(y_ticks))
     ] + [
         f'<span class="tick x" style="left:{scale.h(x) / 10:.2f}%">{text}</span>'
-        for x, text in zip(x_ticks, tick_text(x_ticks))
+        for x, text in zip(*across)
     ]
     labels += [_flag(mark, scale) for mark in marks]
     if y_label:
         labels.append(f'<span class="axis y">{escape(y_label)}</span>')
     keys = [_key(f"{x.kind} k{x.colour % COLOURS}", x.label) for x in lines if x.label and x.keyed]
     keys += [_key(f"area f{b.colour % COLOURS}", b.label) for b in bands]
-    shape = " square" if square else ""
+    shape = " square" * square + " dated" * dated
     reading = (
-        f'data-x="{x0!r} {x1!r}" data-y="{y0!r} {y1!r}" data-log="{int(log_y)}" '
-        f'data-both="{int(square)}" data-name="{escape(x_label, quote=True)}"'
+        f'data-x="{x0!r} {x1!r}" data-y="{y0!r} {y1!r}" data-log="{int(log_y)}" data-both='
+        f'"{int(square)}" data-dated="{int(dated)}" data-name="{escape(x_label, quote=True)}"'
     )
     return (
         f'<figure class="chart{shape}"><figcaption><b>{escape(title)}</b>{"".join(keys)}'
@@ -324,11 +334,22 @@ class _Scale:
 
 def _plain(x: np.ndarray, y: np.ndarray, log: bool) -> tuple[np.ndarray, np.ndarray]:
     """Return the points to draw, with NaN as gaps."""
-    x, y = np.asarray(x, np.float64).ravel(), np.asarray(y, np.float64).ravel()
+    x, y = np.ravel(_seconds(x)), np.asarray(y, np.float64).ravel()
     if log:
         y = np.log10(np.where(y > 0, y, np.nan))
     y = np.where(np.isfinite(y) & np.isfinite(x), y, np.nan)
     return thin(x, y)
+
+
+def _is_dated(x: Any) -> bool:
+    return np.asarray(x).dtype.kind == "M"
+
+
+def _seconds(x: Any) -> np.ndarray:
+    """Return numbers as they are, and dates in seconds since 1970."""
+    if _is_dated(x):
+        return (np.asarray(x, "M8[us]") - np.datetime64(0, "us")) / np.timedelta64(1, "s")
+    return np.asarray(x, np.float64)
 
 
 def _ends(values: np.ndarray, margin: float) -> tuple[float, float]:
@@ -383,6 +404,6 @@ def _key(kind: str, label: str) -> str:
 
 
 def _flag(mark: Mark, scale: _Scale) -> str:
-    left = scale.h(mark.x) / 10
+    left = scale.h(*_seconds([mark.x])) / 10
     side = " left" if left > 55 else ""
     return f'<span class="flag{side}" style="left:{left:.2f}%">{escape(mark.label)}</span>'

@@ -33,8 +33,10 @@ STYLE = """
 .percent { display: inline-block; min-width: 3.2rem; }
 .bar i { display: block; height: 100%; background: var(--accent); }
 .quiet .bar i { background: var(--soft); }
-@media (max-width: 40rem) { .intervals .drawing { display: none; } .intervals .share { width: 1%; }
-  .intervals th, .intervals td { padding: .28rem .35rem; } .bar { width: 2rem; } }
+@media (max-width: 40rem) { .intervals .drawing, .intervals thead { display: none; }
+  .intervals tr { display: flex; flex-wrap: wrap; justify-content: space-between; }
+  .intervals th:first-child { flex: 1 0 100%; }
+  .intervals th, .intervals td { padding: .2rem .35rem; } .intervals .value { width: auto; } }
 """
 
 

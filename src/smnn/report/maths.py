@@ -47,8 +47,8 @@ class Style:
         """A sum of signed parts."""
         return _signed(parts, " - ", " + ", "-")
 
-    def product(self, factors: Sequence[str]) -> str:
-        """A product."""
+    def product(self, factors: Sequence[str], signs: bool = False) -> str:
+        """A product, with signs between the factors if they are words."""
         return " ".join(factors)
 
     def fraction(self, above: str, below: str) -> str:
@@ -91,9 +91,9 @@ class Latex(Style):
         mantissa, e, exponent = text.partition("e")
         return text if not e or not mantissa else rf"{mantissa} \cdot 10^{{{int(exponent)}}}"
 
-    def product(self, factors: Sequence[str]) -> str:
-        """A product."""
-        return r" \, ".join(factors)
+    def product(self, factors: Sequence[str], signs: bool = False) -> str:
+        """A product, with signs between the factors if they are words."""
+        return (r" \cdot " if signs else r" \, ").join(factors)
 
     def fraction(self, above: str, below: str) -> str:
         """A fraction."""
@@ -149,9 +149,10 @@ class MathML(Style):
         inner = _signed(parts, "<mo>−</mo>", "<mo>+</mo>", '<mo form="prefix">−</mo>')
         return f"<mrow>{inner}</mrow>"
 
-    def product(self, factors: Sequence[str]) -> str:
-        """A product."""
-        return "<mrow>" + '<mspace width="0.2em"></mspace>'.join(factors) + "</mrow>"
+    def product(self, factors: Sequence[str], signs: bool = False) -> str:
+        """A product, with signs between the factors if they are words."""
+        between = "<mo>·</mo>" if signs else '<mspace width="0.2em"></mspace>'
+        return f"<mrow>{between.join(factors)}</mrow>"
 
     def fraction(self, above: str, below: str) -> str:
         """A fraction."""
@@ -263,7 +264,13 @@ def _side(factors: list[Any], style: Style, place: dict[str, int], *, alone: boo
     if len(factors) == 1:
         return _held(factors[0], style, place, SUM if alone else POWER)
     ordered = sorted(factors, key=lambda factor: _rank(factor, place))
-    return style.product([_held(factor, style, place, POWER) for factor in ordered])
+    held = [_held(factor, style, place, POWER) for factor in ordered]
+    return style.product(held, signs=any(has_word(factor) for factor in factors))
+
+
+def has_word(expr: Any) -> bool:
+    """Whether an expression has a name that is written as an upright word."""
+    return any(split_name(symbol.name) is None for symbol in expr.free_symbols)
 
 
 def _rank(factor: Any, place: dict[str, int]) -> tuple[int, int]:

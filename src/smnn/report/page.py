@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
@@ -57,13 +58,44 @@ dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1.4rem; f
 dt { color: var(--soft); } dd { margin: 0; }
 .warnings { margin: 1.2rem 0 0; padding: .7rem 1rem .7rem 2rem; border: 1px solid var(--line);
   border-left: 4px solid var(--bad); border-radius: 6px; font-size: .95rem; }
+.contents { display: flex; flex-wrap: wrap; gap: .2rem 1.1rem; margin: 1.1rem 0 0; padding: 0;
+  font-size: .93rem; list-style: none; } a { color: var(--accent); }
+.contents a { text-decoration: none; } .contents a:hover { text-decoration: underline; }
+.block { position: relative; } .block pre { padding-right: 5rem; }
+button, select { font: inherit; font-size: .85rem; color: var(--ink); background: var(--paper);
+  border: 1px solid var(--line); border-radius: 6px; padding: .2rem .6rem; cursor: pointer; }
+.copy { position: absolute; top: .45rem; right: .45rem; }
+.download { font-size: .9rem; } .pick:not([hidden]) { display: block; margin: 1.6rem 0 0;
+  font-size: .93rem; }
 @media (max-width: 40rem) { main { padding: 1.6rem 1rem 3rem; } h1 { font-size: 1.5rem; }
   .findings { gap: .7rem; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); }
   .findings b { font-size: 1.2rem; } dl { grid-template-columns: 1fr; gap: 0; }
   dd { margin-bottom: .5rem; } }
-@media print { main { max-width: none; padding: 0; } h2 { break-after: avoid; }
+@media print { .contents, .copy, .download, .pick { display: none !important; }
+  main { max-width: none; padding: 0; } h2 { break-after: avoid; }
   table, figure { break-inside: avoid; } }
 """
+
+SCRIPT = """
+for (const button of document.querySelectorAll('.copy')) {
+  button.hidden = false;
+  button.addEventListener('click', async () => {
+    const code = button.parentElement.querySelector('code');
+    try { await navigator.clipboard.writeText(code.textContent); }
+    catch { getSelection().selectAllChildren(code); document.execCommand('copy'); }
+    button.textContent = 'Copied';
+    setTimeout(() => button.textContent = 'Copy', 1500);
+  });
+}
+for (const choice of document.querySelectorAll('.pick select')) {
+  choice.parentElement.hidden = false;
+  choice.addEventListener('change', () => {
+    for (const part of document.querySelectorAll('[data-series]'))
+      part.hidden = part.dataset.series !== choice.value;
+  });
+}
+"""
+_HEADING = re.compile(r'<section id="([^"]+)">\n<h2>(.*?)</h2>')
 
 
 def page(
@@ -79,20 +111,24 @@ def page(
         script: Code that runs when the page is there, such as `charts.SCRIPT`. It must not hold
             anything that comes from data.
     """
-    code = f"\n<script>{script}</script>" if script else ""
+    headings = [found for part in sections for found in _HEADING.findall(part)]
+    items = "".join(f'<li><a href="#{name}">{text}</a></li>' for name, text in headings)
+    contents = f'<nav><ul class="contents">{items}</ul></nav>\n' if len(headings) > 2 else ""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(title)}</title>\n<style>{STYLE}{style}</style>\n</head>\n<body>\n<main>\n"
         f'<h1>{escape(title)}</h1>\n<p class="lead">{escape(lead)}</p>\n'
+        + contents
         + "\n".join(sections)
-        + f"\n</main>{code}\n</body>\n</html>\n"
+        + f"\n</main>\n<script>{SCRIPT}{script}</script>\n</body>\n</html>\n"
     )
 
 
 def section(title: str, *parts: str) -> str:
     """Return a section with a heading."""
-    return f"<section>\n<h2>{escape(title)}</h2>\n" + "\n".join(parts) + "\n</section>"
+    name = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
+    return f'<section id="{name}">\n<h2>{escape(title)}</h2>\n' + "\n".join(parts) + "\n</section>"
 
 
 def findings(items: Sequence[tuple[str, str]]) -> str:
@@ -122,9 +158,33 @@ def facts(pairs: Mapping[str, Any]) -> str:
     return "<dl>" + "".join(lines) + "</dl>"
 
 
-def command_block(command: str) -> str:
-    """Return a command in a code block."""
-    return f"<pre><code>{escape(command)}</code></pre>"
+def code_block(text: str) -> str:
+    """Return a code block with a button that copies it."""
+    button = '<button type="button" class="copy" hidden>Copy</button>'
+    return f'<div class="block">{button}<pre><code>{escape(text)}</code></pre></div>'
+
+
+def download(label: str, name: str, text: str) -> str:
+    """Return a link that saves a text file, which is part of the page."""
+    data = base64.b64encode(text.encode()).decode()
+    return (
+        f'<a class="download" download="{escape(name, quote=True)}" '
+        f'href="data:text/plain;base64,{data}">{escape(label)}</a>'
+    )
+
+
+def select(label: str, options: Mapping[str, str]) -> str:
+    """Return a selector for the elements with the attribute `data-series`.
+
+    Args:
+        label: Its name.
+        options: Text of each option by its value. The first one is shown without a script.
+    """
+    items = "".join(
+        f'<option value="{escape(value, quote=True)}">{escape(text)}</option>'
+        for value, text in options.items()
+    )
+    return f'<label class="pick" hidden>{escape(label)} <select>{items}</select></label>'
 
 
 def machine_facts(machine: Mapping[str, Any]) -> dict[str, Any]:

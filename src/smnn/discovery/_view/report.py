@@ -20,11 +20,13 @@ from smnn.data import Table
 from smnn.discovery._equations import format_equations, half_width
 from smnn.discovery._fit.data import DataError
 from smnn.discovery._view.charts import (
+    by_series,
     coefficient_rows,
     data_charts,
     held_out_charts,
     phase_charts,
     residual_charts,
+    series_options,
 )
 from smnn.report import charts, intervals, maths
 from smnn.report import page as html
@@ -37,7 +39,11 @@ if TYPE_CHECKING:
     from smnn.discovery._estimator import Discovery
     from smnn.discovery._evaluate import HeldOutSeries, HoldOutResult
 
+LARGEST_DOWNLOAD = 1_000_000  # characters that are embedded in the page
+WEAK = 0.8
+"""Terms selected in a smaller fraction of the resamples are grey."""
 STYLE = """
+.equation .weak { opacity: .45; }
 .equations { margin: 1.4rem 0 .4rem; padding: 1.1rem 1.3rem; border: 1px solid var(--line);
   border-radius: 8px; background: var(--tint); font-size: 1.22rem; line-height: 1.9;
   overflow-x: auto; display: grid; grid-template-columns: max-content max-content 1fr;
@@ -49,7 +55,8 @@ STYLE = """
 summary { cursor: pointer; color: var(--soft); }
 math { font-size: 1.04em; } th math { font-size: 1.1rem; }
 h3 { font-size: 1rem; margin: 1.6rem 0 .2rem; }
-@media (max-width: 40rem) { .equations { font-size: 1.08rem; padding: .8rem .9rem; } }
+@media (max-width: 40rem) { .equations { display: block; font-size: .94rem; padding: .8rem; }
+  .equation { display: block; } .equation > span { padding-left: 1rem; } }
 """
 
 
@@ -220,15 +227,17 @@ class Report:
         table = self.table
         names = ", ".join(table.names)
         sections = [
-            _equations(self.model),
+            _equations(self),
             html.findings(self.summary()),
             _warnings(self.warnings),
             _coefficients(self.model),
+            html.select("Series", options) if (options := series_options(table)) else "",
             html.section(
                 "Data and fit",
                 "<p>Dots are the data, lines the fitted states: the states of the equations "
                 "without the measurement noise.</p>",
-                *data_charts(self),
+                _states_link(self.model),
+                by_series(self, data_charts),
             ),
             _held_out(self),
         ]
@@ -239,11 +248,11 @@ class Report:
                 "Residuals",
                 "<p>Data minus fitted states. If the equations hold, the residuals are noise: no "
                 "pattern in time, and a bell curve.</p>",
-                *residual_charts(self.model),
+                by_series(self, residual_charts),
             ),
             html.section(
                 "How it was made",
-                html.command_block(self.command) if self.command else "",
+                html.code_block(self.command) if self.command else "",
                 html.facts(_facts(self)),
             ),
             html.section("Machine", html.facts(html.machine_facts(self.machine))),
@@ -262,9 +271,8 @@ class Report:
 
 def overview(model: Discovery) -> Overview:
     """What a summary and a notebook show of a fitted model."""
-    formulas = list(
-        zip(model.equations(), (_equation(model, v) for v in range(len(model.targets_))))
-    )
+    typeset = [_equation(model, v) for v in range(len(model.targets_))]
+    formulas = list(zip(model.equations(), typeset))
     title = f"Equations of {', '.join(model.variables_)}"
     if model.table_ is None:
         return Overview(title, "", formulas)
@@ -279,15 +287,31 @@ def frame(model: Discovery) -> Any:
     return pandas.DataFrame(rows, columns=COLUMNS)
 
 
-def _equations(model: Discovery) -> str:
+def _equations(report: Report) -> str:
+    model = report.model
     rows = "".join(_equation(model, v) for v in range(len(model.targets_)))
     plain = "\n".join(model.equations())
-    latex = "\n".join(model.equations(format="latex"))
-    return (
-        f'<div class="equations">{rows}</div>'
-        "<details><summary>As text and LaTeX</summary>"
-        f"{html.command_block(plain)}{html.command_block(latex)}</details>"
+    latex = _equations_latex(model)
+    weak = model.inclusion_ is not None and any(
+        model.inclusion_[v, p] < WEAK for v, p in zip(*np.nonzero(model.coefficients_))
     )
+    notes = [_units(report.table)]
+    if weak:
+        notes.append(f"Grey terms were selected in less than {percent(WEAK)} of the resamples.")
+    return (
+        f'<div class="equations">{rows}</div><p class="caption">{escape(" ".join(notes))}</p>'
+        "<details><summary>Copy as text or LaTeX</summary>"
+        f"{html.code_block(plain)}{html.code_block(latex)}</details>"
+    )
+
+
+def _units(table: Table) -> str:
+    """The units of time and variables, as a sentence."""
+    time = table.time_name or "rows"
+    parts = [f"{time} in {table.time_unit}" if table.time_unit else f"unit of {time} unknown"]
+    parts += [f"{name} in {table.units[name]}" for name in table.names if name in table.units]
+    text = "; ".join(parts)
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def _equation(model: Discovery, v: int) -> str:
@@ -304,9 +328,11 @@ def _equation(model: Discovery, v: int) -> str:
         space = '<mspace width="0.25em"></mspace>' if number and factor else ""
         space_after = "0.25em" if i else "0"
         lead = f'<mo lspace="0" rspace="{space_after}">{sign}</mo>' if sign else ""
+        weak = model.inclusion_ is not None and model.inclusion_[v, p] < WEAK
+        kind = "term weak" if weak else "term"
         hint = escape(f"{term.name}: {_estimate(model, v, p)}", quote=True)
         parts.append(
-            f'<span class="term" title="{hint}"><math><mrow>{lead}{number}{space}{factor}'
+            f'<span class="{kind}" title="{hint}"><math><mrow>{lead}{number}{space}{factor}'
             "</mrow></math></span>"
         )
     right = "".join(parts) or "<math><mn>0</mn></math>"
@@ -349,7 +375,8 @@ def _coefficients(model: Discovery) -> str:
         '<p class="caption">“Chosen” is the fraction of the resampled data sets in which the term '
         "was selected. Grey terms are not in the equation but were selected in some of them.</p>"
     )
-    return html.section("Coefficients", *parts, note if resampled else "")
+    saved = html.download("Download as CSV", "coefficients.csv", _coefficients_csv(model))
+    return html.section("Coefficients", *parts, note if resampled else "", saved)
 
 
 def _held_out(report: Report) -> str:
@@ -374,7 +401,7 @@ def _held_out(report: Report) -> str:
         f"{100 * result.tolerance:.0f} % of their standard deviation. For chaotic systems, even "
         "the true equations diverge from the data after some time.</p>",
         *lines,
-        *held_out_charts(table, result.series[0], result.tolerance),
+        by_series(report, held_out_charts),
     )
 
 
@@ -453,6 +480,13 @@ def _states_csv(model: Discovery) -> str:
         first = (label,) if several else ()
         rows += [(*first, at, *map(float, state)) for at, state in zip(map(float, t), states)]
     return _csv(rows)
+
+
+def _states_link(model: Discovery) -> str:
+    text = _states_csv(model)
+    if len(text) > LARGEST_DOWNLOAD:
+        return ""
+    return html.download("Download the fitted states as CSV", "states.csv", text)
 
 
 def _csv(rows: Iterable[Sequence[Any]]) -> str:

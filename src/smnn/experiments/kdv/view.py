@@ -144,7 +144,7 @@ def report(result: Result, figures: dict[str, bytes], command: str) -> str:
             "<p>Law learned by the model with an ODE for every Fourier mode; the data satisfy "
             "u_t = -u u_x - u_xxx.</p>"
         )
-        sections.insert(0, page.section("Learned law", text, page.command_block(result.law)))
+        sections.insert(0, page.section("Learned law", text, page.code_block(result.law)))
     source = config.data or f"generated, seed {config.seed}, {config.test} trajectories"
     return views.report(
         "Korteweg-de Vries equation",

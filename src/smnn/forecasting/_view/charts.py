@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from smnn._util.optional import require
-from smnn.forecasting._time import years
 from smnn.report import charts
 
 if TYPE_CHECKING:
@@ -20,9 +18,6 @@ if TYPE_CHECKING:
 
 MAX_REFERENCES = 4
 """Number of references that are drawn with the forecast, the best ones."""
-DAY = np.timedelta64(1, "D")
-LONG = 700
-"""Length in days from which the time axis is in years."""
 MAX_PAST = 3
 """Number of past forecasts that are drawn."""
 
@@ -30,8 +25,9 @@ MAX_PAST = 3
 def curves(
     history: History | None, forecast: Forecast, shown: Sequence[int], unit: str = ""
 ) -> list[charts.Chart]:
-    """The last part of each history, the forecast and its interval; times as they are."""
+    """The last part of each history, the forecast and its interval."""
     t = forecast.t
+    label = "time" if history is None else _label(history)
     interval = f"{100 * forecast.level:.4g} % interval"
     out = []
     for i in shown:
@@ -42,16 +38,8 @@ def curves(
             observed = history.array.reshape(len(history.array), -1)[tail, i]
             lines.insert(0, charts.Line(history.clock.stamps[tail], observed, "observed", 6))
         bands = [charts.Band(t, f["lower"], f["upper"], interval, 1)]
-        out.append(charts.Chart(forecast.names[i], lines, "time", unit, bands))
+        out.append(charts.Chart(forecast.names[i], lines, label, unit, bands))
     return out
-
-
-def numbered(chart: charts.Chart, history: History, forecast: Forecast) -> charts.Chart:
-    """The same chart with years or days instead of dates."""
-    x, label = _axis(history, forecast)
-    lines = [replace(line, x=x(line.x)) for line in chart.lines]
-    bands = [replace(band, x=x(band.x)) for band in chart.bands]
-    return replace(chart, lines=lines, bands=bands, x_label=label)
 
 
 def fitted_curves(history: History, fitted: np.ndarray, shown: Sequence[int]) -> list[charts.Chart]:
@@ -63,7 +51,7 @@ def fitted_curves(history: History, fitted: np.ndarray, shown: Sequence[int]) ->
             history.names[i],
             [charts.Line(t, rows[i], "observed", 6, "dots"),
              charts.Line(t, smooth[:, i], "fitted", 1)],
-            "time",
+            _label(history),
         )
         for i in shown
     ]  # fmt: skip
@@ -71,12 +59,11 @@ def fitted_curves(history: History, fitted: np.ndarray, shown: Sequence[int]) ->
 
 def components(history: History, forecast: Forecast, i: int) -> list[str]:
     """The components of the forecast of series `i`."""
-    x, label = _axis(history, forecast)
-    t = x(forecast.t)
+    t = forecast.t
     return [
         charts.chart(
             name, [charts.Line(t, part.reshape(len(t), -1)[:, i], name, k, keyed=False)],
-            x_label=label, height="8rem",
+            x_label=_label(history), height="8rem",
         )
         for k, (name, part) in enumerate(forecast.components.items())
     ]  # fmt: skip
@@ -104,7 +91,6 @@ def by_lead(backtest: Backtest) -> list[charts.Chart]:
 
 def past_forecasts(history: History, forecast: Forecast, backtest: Backtest, unit: str) -> str:
     """Forecasts from a few past origins and the observations, for the first series."""
-    x, label = _axis(history, forecast)
     name = backtest.names[0]
     row = history.rows[history.names.index(name)]
     H = backtest.inside.shape[2]
@@ -114,26 +100,18 @@ def past_forecasts(history: History, forecast: Forecast, backtest: Backtest, uni
         if separate and len(chosen) < MAX_PAST:
             chosen.append(i)
     first = max(0, min(backtest.origins[i] for i in chosen) - H)
-    t = x(history.clock.stamps)
+    t = history.clock.stamps
     lines = [charts.Line(t[first:], row[first:], "observed", 6)]
     errors = backtest.errors[backtest.methods[0]]
     for n, i in enumerate(chosen):
         ahead = slice(backtest.origins[i], backtest.origins[i] + H)
         mean = row[ahead] + errors[i, 0] * backtest.scale[0]
         lines.append(charts.Line(t[ahead], mean, "past forecast", 1, "dashed", keyed=n == 0))
-    return charts.chart(f"Past forecasts: {name}", lines, x_label=label, y_label=unit)
+    return charts.chart(f"Past forecasts: {name}", lines, x_label=_label(history), y_label=unit)
 
 
-def _axis(history: History, forecast: Forecast) -> tuple[Callable[[np.ndarray], np.ndarray], str]:
-    """Conversion of times to numbers, and the label of the axis: years, days, or as given."""
-    stamps, ahead = history.clock.stamps, forecast.t
-    if not history.clock.dated:
-        return lambda t: np.asarray(t, float), "time"
-    if (ahead[-1] - stamps[0]) / DAY > LONG:
-        return years, "year"
-    last = stamps[-1]
-    day = str(last.astype("datetime64[m]")).replace("T", " ").removesuffix(" 00:00")
-    return lambda t: np.asarray((t - last) / DAY, float), f"days from {day}"
+def _label(history: History) -> str:
+    return "date" if history.clock.dated else "time"
 
 
 def maps(

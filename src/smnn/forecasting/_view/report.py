@@ -32,6 +32,8 @@ MAX_ROWS = 12
 """Rows of a table per series."""
 MAX_TABLED = 4
 """Series in the table of the next steps."""
+MAX_DOWNLOAD = 10_000
+"""Number of values up to which the page contains the forecast as CSV."""
 MAX_RECORDED = 64
 """Largest number of series whose values are written to the JSON file."""
 LATITUDES, LONGITUDES = ("lat", "latitude", "y"), ("lon", "longitude", "x")
@@ -158,7 +160,7 @@ class ForecastReport:
             dataset.attrs = {"title": f"Forecast of {self.name}", **dataset.attrs}
             write_atomically(folder / "forecast.nc", bytes(dataset.to_netcdf(engine="scipy")))
         else:
-            write_atomically(folder / "forecast.csv", self.forecast.frame().to_csv(index=False))
+            write_atomically(folder / "forecast.csv", self._csv())
         write_json(folder / "forecast.json", self.record())
         return write_atomically(folder / "report.html", self.html())
 
@@ -175,7 +177,7 @@ class ForecastReport:
             png = charts.maps(self.history, f, *self.map_axes, self.unit)
             sections.append(page.section("Maps", page.picture(png, "two maps", caption)))
         steps, *tests = map(html_table, self.tables())
-        sections.append(page.section("The next steps", steps))
+        sections.append(page.section("The next steps", steps, self._download()))
         if self.backtest is not None:
             by_lead = _grid(charts.by_lead(self.backtest), "22rem")
             past = charts.past_forecasts(self.history, f, self.backtest, self.unit)
@@ -188,6 +190,16 @@ class ForecastReport:
             style=CHART_STYLE + STYLE,
             script=SCRIPT,
         )
+
+    def _csv(self) -> str:
+        text: str = self.forecast.frame().to_csv(index=False)
+        return text
+
+    def _download(self) -> str:
+        """A link to the forecast, unless it is a grid or large."""
+        if self.is_grid or len(self.forecast.names) * len(self.forecast.t) > MAX_DOWNLOAD:
+            return ""
+        return page.download("Download all steps as CSV", "forecast.csv", self._csv())
 
     def _forecast_table(self) -> Table:
         f = self.forecast
@@ -205,7 +217,7 @@ class ForecastReport:
     def _curves_html(self) -> str:
         f, shown = self.forecast, self.shown
         curves = charts.curves(self.history, f, shown, self.unit)
-        parts = [_grid([charts.numbered(x, self.history, f) for x in curves], "26rem")]
+        parts = [_grid(curves, "26rem")]
         if len(f.names) > len(shown):
             parts.insert(0, f"<p>{len(shown)} of {len(f.names):,} series.</p>")
         if shown:
@@ -237,7 +249,7 @@ class ForecastReport:
             "Notes": "; ".join(self.notes) or None,
             "Seconds": f"{self.seconds:.1f}",
         }
-        command = [page.command_block(self.command)] if self.command else []
+        command = [page.code_block(self.command)] if self.command else []
         return page.section(
             "Reproduction",
             *command,
