@@ -36,9 +36,9 @@ def found() -> Discovery:
 
 class TestDisplay:
     def test_summary_and_frame(self, found: Discovery) -> None:
-        first, *equations = found.summary().splitlines()[:3]
-        assert first == "Equations of prey, predator"
-        assert [line.strip() for line in equations] == found.equations()
+        first, _, *equations = found.summary().splitlines()
+        assert first == "Verdict: " + str(found.verdict_)
+        assert equations == found.equations()
         frame = found.to_frame()
         assert list(frame["term"]) == ["prey", "prey predator", "predator", "prey predator"]
         assert (frame["low_90"] < frame["coefficient"]).all()
@@ -56,6 +56,7 @@ class TestDisplay:
         shown = found._repr_mimebundle_()["text/html"]
         assert shown == found._repr_html_()
         assert shown.count("data:image/png") == 1
+        assert f"Verdict: {found.verdict_.level}" in shown
         assert "prey" in re.findall(r"<math>.*?</math>", shown)[0]
         assert "sk-" in Discovery()._repr_html_()
 

@@ -11,12 +11,16 @@ from smnn.discovery._evaluate import DiscoveryWarning as DiscoveryWarning
 from smnn.discovery._evaluate import HeldOutSeries as HeldOutSeries
 from smnn.discovery._evaluate import HoldOutResult as HoldOutResult
 from smnn.discovery._evaluate import ModelMisfitWarning as ModelMisfitWarning
+from smnn.discovery._evaluate import VerdictWarning as VerdictWarning
 from smnn.discovery._evaluate import evaluate as evaluate
 from smnn.discovery._evaluate import first_rows as first_rows
 from smnn.discovery._evaluate import hold_out as hold_out
 from smnn.discovery._fit.data import DataError as DataError
 from smnn.discovery._fit.neural import Neural as Neural
 from smnn.discovery._storage import ModelFileError as ModelFileError
+from smnn.discovery._verdict.verdict import EquationVerdict as EquationVerdict
+from smnn.discovery._verdict.verdict import RivalEquation as RivalEquation
+from smnn.discovery._verdict.verdict import Verdict as Verdict
 from smnn.discovery._view.report import Report as Report
 from smnn.discovery.libraries import Custom as Custom
 from smnn.discovery.libraries import Expressions as Expressions
@@ -34,6 +38,7 @@ __all__ = [
     "Discovery",
     "DiscoveryWarning",
     "Equal",
+    "EquationVerdict",
     "ExpressionError",
     "Expressions",
     "HeldOutSeries",
@@ -48,9 +53,12 @@ __all__ = [
     "Positive",
     "Rational",
     "Report",
+    "RivalEquation",
     "Table",
     "TableError",
     "Trigonometric",
+    "Verdict",
+    "VerdictWarning",
     "evaluate",
     "first_rows",
     "hold_out",

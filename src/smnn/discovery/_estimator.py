@@ -23,13 +23,14 @@ from smnn.discovery._arrays import Array
 from smnn.discovery._candidates import affordable, best_library, best_order, libraries_for
 from smnn.discovery._constraints import Constraint, make_rules
 from smnn.discovery._equations import EquationModule, format_equations
-from smnn.discovery._evaluate import DiscoveryWarning, ModelMisfitWarning, misfit_warnings
+from smnn.discovery._evaluate import DiscoveryWarning, VerdictWarning
 from smnn.discovery._fit.data import DataError, FitInput, FitResult, Nodes, gather, opened
 from smnn.discovery._fit.model import LINKS, OdeModel, simulate
 from smnn.discovery._fit.pipeline import discover
 from smnn.discovery._fit.smoothing import smooth
 from smnn.discovery._forecast import EquationForecast, continue_equations
 from smnn.discovery._terms import CompiledTerms, Term, compile_terms
+from smnn.discovery._verdict.verdict import RivalEquation, Verdict, judge
 from smnn.discovery._view import report as view
 from smnn.discovery._view.charts import fit_charts
 from smnn.discovery.libraries import Library
@@ -71,6 +72,8 @@ class Discovery(Displayable, BaseEstimator):
         verbose: Print progress to standard error, or pass it to this function.
 
     Attributes:
+        verdict_: `Verdict`: whether the data support the equations, overall and for each variable.
+        candidates_: `RivalEquation` list: other equations that explain the data about as well.
         variables_: Names of the V variables.
         state_names_: Names of the states: variables, and their derivatives below the order.
         targets_: Left-hand sides of the equations.
@@ -80,7 +83,8 @@ class Discovery(Displayable, BaseEstimator):
         coefficients_: (V, P) coefficients, zero for terms that were not selected.
         deviation_: (V, P) standard deviations.
         intervals_: (V, P, 2) 90 % confidence intervals.
-        inclusion_: (V, P) fraction of the resamples that selected a term, or `None`.
+        inclusion_: (V, P) fraction of the resamples that selected a term, or `None`: the stability
+            of the selection, not the probability that the term is right.
         noise_: (V,) standard deviation of the measurement noise.
         states_: Fitted states (T, V order) of every series.
         times_: Times of every series.
@@ -149,7 +153,8 @@ class Discovery(Displayable, BaseEstimator):
             ValueError: If an option is invalid.
 
         Warns:
-            ModelMisfitWarning: If the equations do not hold.
+            VerdictWarning: If the verdict is below `"tentative"`: the data do not support the
+                equations.
             DiscoveryWarning: If outliers or candidate terms were left out, the order was changed,
                 or the data contradict a fixed coefficient.
         """
@@ -170,12 +175,14 @@ class Discovery(Displayable, BaseEstimator):
         self._set_equations(library, order, nodes.names, nodes.inputs)
         self._set_result(nodes, result)
         self.table_: Table | None = X if isinstance(X, Table) else _table_of(nodes, t is not None)
-        misfit = misfit_warnings(self)
-        self.warnings_ = [*result.warnings, *misfit]
+        with _one_blas_thread():
+            self.verdict_, self.candidates_ = judge(result)
+        self.warnings_ = list(result.warnings)
         for text in result.warnings:
             warnings.warn(text, DiscoveryWarning, stacklevel=2)
-        for text in misfit:
-            warnings.warn(text, ModelMisfitWarning, stacklevel=2)
+        if self.verdict_.doubtful:
+            self.warnings_.append(str(self.verdict_))
+            warnings.warn(str(self.verdict_), VerdictWarning, stacklevel=2)
         return self
 
     def __sklearn_tags__(self) -> Any:
@@ -302,9 +309,16 @@ class Discovery(Displayable, BaseEstimator):
             link=self.link,
         )
 
+    def summary(self, precision: int = 4) -> str:
+        """The verdict, and the equations with their own verdicts where these are lower."""
+        lines = [f"Verdict: {self.verdict_}", ""]
+        for name, text in zip(self.variables_, self.equations(precision=precision)):
+            lines.append(_with_level(name, text, self.verdict_))
+        return "\n".join(lines)
+
     def print(self, precision: int = 4) -> None:
-        """Print the equations."""
-        print("\n".join(self.equations(precision=precision)))
+        """Print the summary."""
+        print(self.summary(precision))
 
     def predict(self, X: Any, *, t: Any = None, inputs: Any = None) -> Any:
         """Highest derivative at given states.
@@ -514,6 +528,8 @@ class Discovery(Displayable, BaseEstimator):
                 "noise": self.noise_,
                 "step": self.step_,
                 "scale": self.scale_,
+                "verdict": self.verdict_.to_dict(),
+                "candidates": [vars(rival) for rival in self.candidates_],
                 "report": self.report_,
             },
         )
@@ -558,6 +574,8 @@ class Discovery(Displayable, BaseEstimator):
         self.step_ = float(_storage.matrix(record, "step", ()))
         self.states_, self.times_, self.table_, self.warnings_ = [], [], None, []
         self.report_ = record.get("report") or {}
+        self.verdict_ = _stored_verdict(record, self.variables_)
+        self.candidates_ = _stored_candidates(record)
         return self
 
 
@@ -589,6 +607,16 @@ def _read(X: Any, t: Any, inputs: Any, reading: Mapping[str, Any]) -> Table:
     return table
 
 
+def _with_level(name: str, text: str, verdict: Verdict) -> str:
+    """An equation with its level; the level alone if there is no equation to show."""
+    one = verdict.equations.get(name)
+    if one is None or one.level == "established":
+        return text
+    if one.terms == 0 or one.withheld:
+        return f"{text.split(' = ')[0]}: {one.level} ({one.reason.rstrip('.')})"
+    return f"{text}   ({one.level})"
+
+
 def _state_names(variables: Sequence[str], order: int) -> list[str]:
     return [v + "'" * r for r in range(order) for v in variables]
 
@@ -616,6 +644,27 @@ def _neural_settings(given: Any) -> Neural:
         raise ValueError(
             f"neural={given!r}; expected a Neural, or a dictionary with keys out of {names}."
         ) from None
+
+
+def _stored_verdict(record: Mapping[str, Any], variables: Sequence[str]) -> Verdict:
+    """The verdict of a model file; files of earlier versions have none."""
+    if record.get("verdict") is None:
+        return Verdict("not determined", "the file was written without a verdict.", {})
+    try:
+        verdict = Verdict.from_dict(record["verdict"])
+    except ValueError as error:
+        raise _storage.ModelFileError(f"'verdict' in the model file: {error}") from None
+    if list(verdict.equations) != list(variables):
+        raise _storage.ModelFileError("'verdict' in the model file names other variables.")
+    return verdict
+
+
+def _stored_candidates(record: Mapping[str, Any]) -> list[RivalEquation]:
+    entries = record.get("candidates") or []
+    try:
+        return [RivalEquation.from_dict(entry) for entry in entries]
+    except (TypeError, ValueError) as error:
+        raise _storage.ModelFileError(f"'candidates' in the model file: {error}") from None
 
 
 def _table_of(nodes: Nodes, timed: bool) -> Table:
