@@ -6,6 +6,7 @@ from smnn.data import read_table as read_table
 from smnn.discovery._constraints import Equal as Equal
 from smnn.discovery._constraints import Negative as Negative
 from smnn.discovery._constraints import Positive as Positive
+from smnn.discovery._equations import EquationModule as EquationModule
 from smnn.discovery._estimator import Discovery as Discovery
 from smnn.discovery._evaluate import DiscoveryWarning as DiscoveryWarning
 from smnn.discovery._evaluate import HeldOutSeries as HeldOutSeries
@@ -17,6 +18,7 @@ from smnn.discovery._evaluate import first_rows as first_rows
 from smnn.discovery._evaluate import hold_out as hold_out
 from smnn.discovery._fit.data import DataError as DataError
 from smnn.discovery._fit.neural import Neural as Neural
+from smnn.discovery._forecast import EquationForecast as EquationForecast
 from smnn.discovery._storage import ModelFileError as ModelFileError
 from smnn.discovery._verdict.verdict import EquationVerdict as EquationVerdict
 from smnn.discovery._verdict.verdict import RivalEquation as RivalEquation
@@ -38,6 +40,8 @@ __all__ = [
     "Discovery",
     "DiscoveryWarning",
     "Equal",
+    "EquationForecast",
+    "EquationModule",
     "EquationVerdict",
     "ExpressionError",
     "Expressions",

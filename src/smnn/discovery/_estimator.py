@@ -470,7 +470,8 @@ class Discovery(Displayable, BaseEstimator):
 
     def _check_width(self, X: Any) -> None:
         """Check the number of columns of an array: variables, or states."""
-        shape, V = getattr(X, "shape", ()), len(self.variables_)
+        shape: tuple[int, ...] = getattr(X, "shape", ())
+        V = len(self.variables_)
         if len(shape) == 2 and shape[1] not in (V, len(self.state_names_)):
             raise DataError(
                 f"X has {shape[1]} features, but Discovery is expecting {V} features as input: "
