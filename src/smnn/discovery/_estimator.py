@@ -7,6 +7,7 @@ import inspect
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,19 +17,20 @@ from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 
 from smnn._util.names import check_arguments, explained
-from smnn.data import Table, read, read_table
+from smnn.data import Table, read
 from smnn.discovery import _storage
 from smnn.discovery._arrays import Array
 from smnn.discovery._candidates import affordable, best_library, best_order, libraries_for
 from smnn.discovery._constraints import Constraint, make_rules
 from smnn.discovery._equations import EquationModule, format_equations
-from smnn.discovery._evaluate import DiscoveryWarning, ModelMisfitWarning, misfit_warnings
+from smnn.discovery._evaluate import DiscoveryWarning, VerdictWarning
 from smnn.discovery._fit.data import DataError, FitInput, FitResult, Nodes, gather, opened
 from smnn.discovery._fit.model import LINKS, OdeModel, simulate
 from smnn.discovery._fit.pipeline import discover
 from smnn.discovery._fit.smoothing import smooth
 from smnn.discovery._forecast import EquationForecast, continue_equations, simulate_draws
 from smnn.discovery._terms import CompiledTerms, Term, compile_terms
+from smnn.discovery._verdict.verdict import RivalEquation, Verdict, judge
 from smnn.discovery._view import report as view
 from smnn.discovery._view.charts import fit_charts
 from smnn.discovery.libraries import Library
@@ -70,6 +72,8 @@ class Discovery(Displayable, BaseEstimator):
         verbose: Print progress to standard error, or pass it to this function.
 
     Attributes:
+        verdict_: `Verdict`: whether the data support the equations, overall and for each variable.
+        candidates_: `RivalEquation` list: other equations that explain the data about as well.
         variables_: Names of the V variables.
         state_names_: Names of the states: variables, and their derivatives below the order.
         targets_: Left-hand sides of the equations.
@@ -79,7 +83,8 @@ class Discovery(Displayable, BaseEstimator):
         coefficients_: (V, P) coefficients, zero for terms that were not selected.
         deviation_: (V, P) standard deviations.
         intervals_: (V, P, 2) 90 % confidence intervals.
-        inclusion_: (V, P) fraction of the resamples that selected a term, or `None`.
+        inclusion_: (V, P) fraction of the resamples that selected a term, or `None`: the stability
+            of the selection, not the probability that the term is right.
         noise_: (V,) standard deviation of the measurement noise.
         states_: Fitted states (T, V order) of every series.
         times_: Times of every series.
@@ -148,13 +153,16 @@ class Discovery(Displayable, BaseEstimator):
             ValueError: If an option is invalid.
 
         Warns:
-            ModelMisfitWarning: If the equations do not hold.
+            VerdictWarning: If the verdict is below `"tentative"`: the data do not support the
+                equations.
             DiscoveryWarning: If outliers or candidate terms were left out, the order was changed,
                 or the data contradict a fixed coefficient.
         """
         self._check_options()
-        if reading:
+        _check_kind(X)
+        if reading or (inputs is None and _is_table(X)):
             X, t, inputs = _read(X, t, inputs, reading), None, None
+            X = X if feature_names is None else replace(X, names=list(feature_names))
         X, t, names = opened(X, t, inputs)
         nodes = gather(X, t, inputs, names if feature_names is None else feature_names)
         _check_distinct(nodes.names, nodes.inputs)
@@ -167,13 +175,20 @@ class Discovery(Displayable, BaseEstimator):
         self._set_equations(library, order, nodes.names, nodes.inputs)
         self._set_result(nodes, result)
         self.table_: Table | None = X if isinstance(X, Table) else _table_of(nodes, t is not None)
-        misfit = misfit_warnings(self)
-        self.warnings_ = [*result.warnings, *misfit]
+        with _one_blas_thread():
+            self.verdict_, self.candidates_ = judge(result)
+        self.warnings_ = list(result.warnings)
         for text in result.warnings:
             warnings.warn(text, DiscoveryWarning, stacklevel=2)
-        for text in misfit:
-            warnings.warn(text, ModelMisfitWarning, stacklevel=2)
+        if self.verdict_.doubtful:
+            self.warnings_.append(str(self.verdict_))
+            warnings.warn(str(self.verdict_), VerdictWarning, stacklevel=2)
         return self
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
 
     @property
     def _names_terms(self) -> bool:
@@ -294,9 +309,16 @@ class Discovery(Displayable, BaseEstimator):
             link=self.link,
         )
 
+    def summary(self, precision: int = 4) -> str:
+        """The verdict, and the equations with their own verdicts where these are lower."""
+        lines = [f"Verdict: {self.verdict_}", ""]
+        for name, text in zip(self.variables_, self.equations(precision=precision)):
+            lines.append(_with_level(name, text, self.verdict_))
+        return "\n".join(lines)
+
     def print(self, precision: int = 4) -> None:
-        """Print the equations."""
-        print("\n".join(self.equations(precision=precision)))
+        """Print the summary."""
+        print(self.summary(precision))
 
     def predict(self, X: Any, *, t: Any = None, inputs: Any = None) -> Any:
         """Highest derivative at given states.
@@ -316,6 +338,7 @@ class Discovery(Displayable, BaseEstimator):
             nodes, Z = self._states_of(X, t, inputs)
             return nodes.split(model.rate(Z, nodes.U)[:, -V:])
         given = np.asarray(X, float)
+        self._check_width(given)
         if self.order_ == 1 or (given.ndim == 2 and given.shape[1] == len(self.state_names_)):
             Z = given.reshape(-1, len(self.state_names_))
             U = np.empty((len(Z), 0)) if not self.inputs_ else self._input_rows(inputs, len(Z))
@@ -330,6 +353,7 @@ class Discovery(Displayable, BaseEstimator):
         fitted data.
         """
         model = self._model()
+        self._check_width(X)
         nodes = gather(X, t, inputs, self.variables_, self.step_)
         curves, _ = smooth(nodes, self.order_, np.random.default_rng(self.random_state))
         Z = np.concatenate([curves[..., r] for r in range(self.order_)], -1)
@@ -414,7 +438,7 @@ class Discovery(Displayable, BaseEstimator):
 
     def _charts(self, names: Sequence[str] | None) -> list[Chart]:
         check_is_fitted(self, "coefficients_")
-        return [] if self.table_ is None else fit_charts(self, self.table_, names)
+        return [] if self.table_ is None else fit_charts(self, self.table_, names=names)
 
     def _html_repr(self) -> str:
         """HTML in notebooks: the result; parameters as for other estimators before `fit`."""
@@ -447,6 +471,16 @@ class Discovery(Displayable, BaseEstimator):
             raise DataError("t must be finite and increasing.")
         U = self._input_rows(inputs, len(at)) if self.inputs_ else None
         return simulate(model, z0, at, U, self.scale_)
+
+    def _check_width(self, X: Any) -> None:
+        """Check the number of columns of an array: variables, or states."""
+        shape: tuple[int, ...] = getattr(X, "shape", ())
+        V = len(self.variables_)
+        if len(shape) == 2 and shape[1] not in (V, len(self.state_names_)):
+            raise DataError(
+                f"X has {shape[1]} features, but Discovery is expecting {V} features as input: "
+                f"{', '.join(self.variables_)}."
+            )
 
     def _input_rows(self, inputs: Any, rows: int) -> Array:
         """Validated inputs (rows, inputs)."""
@@ -499,6 +533,8 @@ class Discovery(Displayable, BaseEstimator):
                 "noise": self.noise_,
                 "step": self.step_,
                 "scale": self.scale_,
+                "verdict": self.verdict_.to_dict(),
+                "candidates": [vars(rival) for rival in self.candidates_],
                 "report": self.report_,
             },
         )
@@ -543,7 +579,25 @@ class Discovery(Displayable, BaseEstimator):
         self.step_ = float(_storage.matrix(record, "step", ()))
         self.states_, self.times_, self.table_, self.warnings_ = [], [], None, []
         self.report_ = record.get("report") or {}
+        self.verdict_ = _stored_verdict(record, self.variables_)
+        self.candidates_ = _stored_candidates(record)
         return self
+
+
+def _check_kind(X: Any) -> None:
+    """Refuse what NumPy would convert into something else."""
+    if hasattr(X, "tocsr"):
+        raise DataError("X is sparse; sparse data are not supported. Use X.toarray().")
+    if getattr(getattr(X, "dtype", None), "kind", "") == "c":
+        raise DataError("Complex data not supported: X has complex values; use its real part.")
+
+
+def _is_table(X: Any) -> bool:
+    """Whether X is a file or a frame, or a list of these."""
+    first = X[0] if isinstance(X, list | tuple) and len(X) else X
+    return isinstance(first, str | Path | Mapping) or any(
+        hasattr(first, name) for name in ("dims", "columns", "iloc")
+    )
 
 
 def _read(X: Any, t: Any, inputs: Any, reading: Mapping[str, Any]) -> Table:
@@ -551,10 +605,21 @@ def _read(X: Any, t: Any, inputs: Any, reading: Mapping[str, Any]) -> Table:
     known = [*inspect.signature(Discovery.fit).parameters, *inspect.signature(read).parameters]
     known = [name for name in known if name not in ("self", "y", "source", "reading")]
     check_arguments("Discovery.fit", reading, list(dict.fromkeys(known)))
-    table = read_table(X, inputs=inputs, **({} if t is None else {"time": t}), **reading)
+    table = read(X, inputs=inputs, **({} if t is None else {"time": t}), **reading)
     for text in table.warnings:
-        warnings.warn(text, stacklevel=3)
+        if table.time_name is not None or "looks like time" not in text:
+            warnings.warn(text, stacklevel=3)
     return table
+
+
+def _with_level(name: str, text: str, verdict: Verdict) -> str:
+    """An equation with its level; the level alone if there is no equation to show."""
+    one = verdict.equations.get(name)
+    if one is None or one.level == "established":
+        return text
+    if one.terms == 0 or one.withheld:
+        return f"{text.split(' = ')[0]}: {one.level} ({one.reason.rstrip('.')})"
+    return f"{text}   ({one.level})"
 
 
 def _state_names(variables: Sequence[str], order: int) -> list[str]:
@@ -584,6 +649,27 @@ def _neural_settings(given: Any) -> Neural:
         raise ValueError(
             f"neural={given!r}; expected a Neural, or a dictionary with keys out of {names}."
         ) from None
+
+
+def _stored_verdict(record: Mapping[str, Any], variables: Sequence[str]) -> Verdict:
+    """The verdict of a model file; files of earlier versions have none."""
+    if record.get("verdict") is None:
+        return Verdict("not determined", "the file was written without a verdict.", {})
+    try:
+        verdict = Verdict.from_dict(record["verdict"])
+    except ValueError as error:
+        raise _storage.ModelFileError(f"'verdict' in the model file: {error}") from None
+    if list(verdict.equations) != list(variables):
+        raise _storage.ModelFileError("'verdict' in the model file names other variables.")
+    return verdict
+
+
+def _stored_candidates(record: Mapping[str, Any]) -> list[RivalEquation]:
+    entries = record.get("candidates") or []
+    try:
+        return [RivalEquation.from_dict(entry) for entry in entries]
+    except (TypeError, ValueError) as error:
+        raise _storage.ModelFileError(f"'candidates' in the model file: {error}") from None
 
 
 def _table_of(nodes: Nodes, timed: bool) -> Table:

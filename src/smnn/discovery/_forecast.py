@@ -18,6 +18,7 @@ from smnn.discovery._fit.model import (
     flow,
     flow_with_derivatives,
 )
+from smnn.discovery._view.charts import time_axis
 from smnn.report.charts import Band, Chart, Line
 from smnn.report.display import Displayable, Overview, chosen
 from smnn.report.numbers import probabilities, significant
@@ -117,18 +118,11 @@ def continue_equations(
     V = len(model.variables_)
     draws = simulate_draws(model, i, t, U)
     bounds = probabilities(level)
-    stamps, past = t[1:], model.times_[i]
-    if table.dates is not None:
-        dates, times = table.dates[i], table.times[i]
-        unit = (dates[-1] - dates[0]) / max(times[-1] - times[0], 1e-300)
-        stamps, past = dates[-1] + (t[1:] - last) * unit, dates
-    label = table.time_name or "row"
-    if table.time_unit and table.dates is None:
-        label += f" ({table.time_unit})"
+    x, label = time_axis(table)
     tail = slice(-max(4 * int(h), 60), None)
     made = EquationForecast(
-        stamps, mean[1:, :V], mean, mean, bounds, tuple(model.variables_), tuple(model.warnings_),
-        label, draws, (past[tail], table.values[i][tail]),
+        x(t[1:]), mean[1:, :V], mean, mean, bounds, tuple(model.variables_), tuple(model.warnings_),
+        label, draws, (x(model.times_[i][tail]), table.values[i][tail]),
     )  # fmt: skip
     lower, upper = made.interval(bounds[-1])
     return EquationForecast(**{**vars(made), "lower": lower, "upper": upper})

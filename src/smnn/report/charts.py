@@ -175,8 +175,8 @@ class Chart:
     y_label: str = ""
     bands: Sequence[Band] = ()
     marks: Sequence[Mark] = ()
-    shade: tuple[float, float] | None = None
-    x_range: tuple[float, float] | None = None
+    shade: tuple[Any, Any] | None = None
+    x_range: tuple[Any, Any] | None = None
     log_y: bool = False
     square: bool = False
     height: str = "13rem"

@@ -79,7 +79,6 @@ def probabilities(level: float | Sequence[float]) -> tuple[float, ...]:
     shares = sorted({float(x) / 100 if x >= 10 else float(x) for x in levels})
     if not shares or not 0 < shares[0] <= shares[-1] < 1:
         raise ValueError(
-            f"level: got {level}; expected probabilities such as 0.9, or per cent, such as "
-            "[80, 95]."
+            f"level: got {level}; expected a probability such as 0.9, or per cent such as [80, 95]."
         )
     return tuple(shares)

@@ -73,16 +73,20 @@ def series_options(table: Table) -> dict[str, str]:
 
 
 def fit_charts(
-    model: Discovery, table: Table, names: Sequence[str] | None = None,
-    shown: Sequence[int] | None = None,
-) -> list[charts.Chart]:  # fmt: skip
-    """Data with fitted states, one chart per variable; rows after the fitted ones are shaded."""
+    model: Discovery, table: Table, shown: Sequence[int] | None = None, names: Any = None
+) -> list[charts.Chart]:
+    """Data with fitted states, one chart per variable; rows after the fitted ones are shaded.
+
+    Args:
+        model: The fitted model.
+        table: The fitted and the held-out data.
+        shown: Indices of series; by default the first ones.
+        names: Names of variables; by default the first ones.
+    """
+    shown = range(min(MOST_SERIES, len(table.times))) if shown is None else shown
     x, label = time_axis(table)
-    if shown is None:
-        shown = range(min(MOST_SERIES, len(table.times)))
     several = len(shown) > 1
-    fitted, last = model.times_[shown[0]][-1], table.times[shown[0]][-1]
-    shade = None if several or fitted >= last else (x(fitted), x(last))
+    end, last = model.times_[shown[0]][-1], table.times[shown[0]][-1]
     parts = []
     for v in chosen(names, table.names, MOST_CHARTS, "variables"):
         lines = []
@@ -94,6 +98,7 @@ def fit_charts(
                      i if several else 0, "dots", keyed=not several),
                 Line(x(model.times_[i]), model.states_[i][:, v], title, i if several else 1),
             ]  # fmt: skip
+        shade = None if several or end >= last else (x(end), x(last))
         name = table.names[v]
         parts.append(charts.Chart(name, lines, label, table.units.get(name, ""), shade=shade))
     return parts
@@ -111,7 +116,7 @@ def data_charts(report: Report, shown: Sequence[int]) -> list[str]:
         notes.append(
             f"Each line is reduced to {charts.MOST_POINTS:,} points, keeping its extremes."
         )
-    parts = [chart.html() for chart in fit_charts(report.model, table, None, shown)]
+    parts = [chart.html() for chart in fit_charts(report.model, table, shown)]
     return [*parts, f'<p class="caption">{" ".join(notes)}</p>' if notes else ""]
 
 

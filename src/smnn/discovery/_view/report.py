@@ -56,7 +56,7 @@ summary { cursor: pointer; color: var(--soft); }
 math { font-size: 1.04em; } th math { font-size: 1.1rem; }
 h3 { font-size: 1rem; margin: 1.6rem 0 .2rem; }
 @media (max-width: 40rem) { .equations { display: block; font-size: .94rem; padding: .8rem; }
-  .equation { display: block; } .equation > div { padding-left: 1rem; } }
+  .equation { display: block; } .equation > span { padding-left: 1rem; } }
 """
 
 
@@ -270,15 +270,23 @@ class Report:
 
 
 def overview(model: Discovery) -> Overview:
-    """What a summary and a notebook show of a fitted model."""
-    formulas = list(
-        zip(model.equations(), (_equation(model, v) for v in range(len(model.targets_))))
-    )
-    title = f"Equations of {', '.join(model.variables_)}"
+    """What a notebook shows of a fitted model."""
+    verdict, formulas = model.verdict_, []
+    for v, name in enumerate(model.variables_):
+        one, text = verdict.equations.get(name), model.equations()[v]
+        typeset = _equation(model, v)
+        if one is not None and (one.terms == 0 or one.withheld):
+            text = f"{model.targets_[v]}: {one.level}"
+            typeset = escape(text)
+        elif one is not None and one.level != verdict.level:
+            typeset += f" <small>({escape(one.level)})</small>"
+        formulas.append((text, typeset))
+    title, trust = f"Equations of {', '.join(model.variables_)}", f"Verdict: {verdict}"
     if model.table_ is None:
-        return Overview(title, "", formulas)
+        return Overview(title, trust, formulas)
     report = Report(model)
-    return Overview(title, "", formulas, report.summary(), report.warnings)
+    warnings = [text for text in report.warnings if text != str(verdict)]
+    return Overview(title, trust, formulas, report.summary(), warnings)
 
 
 def frame(model: Discovery) -> Any:

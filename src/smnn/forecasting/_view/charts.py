@@ -25,8 +25,9 @@ MAX_PAST = 3
 def curves(
     history: History | None, forecast: Forecast, shown: Sequence[int], unit: str = ""
 ) -> list[charts.Chart]:
-    """The last part of each history, the forecast and its interval; times as they are."""
+    """The last part of each history, the forecast and its interval."""
     t = forecast.t
+    label = "time" if history is None else _label(history)
     interval = f"{100 * forecast.level:.4g} % interval"
     out = []
     for i in shown:
@@ -37,7 +38,7 @@ def curves(
             observed = history.array.reshape(len(history.array), -1)[tail, i]
             lines.insert(0, charts.Line(history.clock.stamps[tail], observed, "observed", 6))
         bands = [charts.Band(t, f["lower"], f["upper"], interval, 1)]
-        out.append(charts.Chart(forecast.names[i], lines, _label(t), unit, bands))
+        out.append(charts.Chart(forecast.names[i], lines, label, unit, bands))
     return out
 
 
@@ -50,7 +51,7 @@ def fitted_curves(history: History, fitted: np.ndarray, shown: Sequence[int]) ->
             history.names[i],
             [charts.Line(t, rows[i], "observed", 6, "dots"),
              charts.Line(t, smooth[:, i], "fitted", 1)],
-            _label(t),
+            _label(history),
         )
         for i in shown
     ]  # fmt: skip
@@ -62,7 +63,7 @@ def components(history: History, forecast: Forecast, i: int) -> list[str]:
     return [
         charts.chart(
             name, [charts.Line(t, part.reshape(len(t), -1)[:, i], name, k, keyed=False)],
-            x_label=_label(t), height="8rem",
+            x_label=_label(history), height="8rem",
         )
         for k, (name, part) in enumerate(forecast.components.items())
     ]  # fmt: skip
@@ -106,11 +107,11 @@ def past_forecasts(history: History, backtest: Backtest, unit: str) -> str:
         ahead = slice(backtest.origins[i], backtest.origins[i] + H)
         mean = row[ahead] + errors[i, 0] * backtest.scale[0]
         lines.append(charts.Line(t[ahead], mean, "past forecast", 1, "dashed", keyed=n == 0))
-    return charts.chart(f"Past forecasts: {name}", lines, x_label=_label(t), y_label=unit)
+    return charts.chart(f"Past forecasts: {name}", lines, x_label=_label(history), y_label=unit)
 
 
-def _label(t: np.ndarray) -> str:
-    return "date" if t.dtype.kind == "M" else "time"
+def _label(history: History) -> str:
+    return "date" if history.clock.dated else "time"
 
 
 def maps(
