@@ -19,6 +19,7 @@ from smnn.discovery._evaluate import hold_out as hold_out
 from smnn.discovery._fit.data import DataError as DataError
 from smnn.discovery._fit.neural import Neural as Neural
 from smnn.discovery._forecast import EquationForecast as EquationForecast
+from smnn.discovery._groups import discover_groups as discover_groups
 from smnn.discovery._storage import ModelFileError as ModelFileError
 from smnn.discovery._verdict.verdict import EquationVerdict as EquationVerdict
 from smnn.discovery._verdict.verdict import RivalEquation as RivalEquation
@@ -63,6 +64,7 @@ __all__ = [
     "Trigonometric",
     "Verdict",
     "VerdictWarning",
+    "discover_groups",
     "evaluate",
     "first_rows",
     "hold_out",

@@ -133,7 +133,7 @@ def _from_table(data: TimeSeriesData) -> History:
         array[np.searchsorted(union, t), first : first + len(data.names)] = values
         label, several = data.series[i], len(data.names) > 1
         own = [f"{label} {name}" if several else label for name in data.names]
-        names += own if len(times) > 1 else data.names
+        names += own if label else data.names
     if len(times) > 1 and len({t[-1] for t in times}) > 1:
         early = min(range(len(times)), key=lambda i: times[i][-1])
         warnings.warn(
