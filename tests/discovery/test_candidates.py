@@ -12,9 +12,9 @@ from smnn.discovery import (
     DataError,
     Discovery,
     DiscoveryWarning,
-    ModelMisfitWarning,
     Polynomial,
     Trigonometric,
+    VerdictWarning,
 )
 from smnn.discovery._candidates import affordable, best_library, libraries_for
 from smnn.discovery._fit.data import FitResult
@@ -52,7 +52,7 @@ class TestFits:
 
     def test_constraints_refer_to_degree_two(self) -> None:
         found = Discovery(ensemble=0, fixed={"x'": {"y": 1.0}})
-        with pytest.warns(ModelMisfitWarning, match="does not hold"):
+        with pytest.warns(VerdictWarning, match="not supported: y'"):
             found.fit(VAN_DER_POL[:200], t=T[:200])
         assert found.library_ == Polynomial(2)
         assert not found.report_["holds"]
@@ -140,7 +140,7 @@ class TestOrder:
     def test_first_order_where_it_holds_or_terms_are_named(self) -> None:
         assert Discovery(order="auto", ensemble=0).fit(SPIRAL, t=T).order_ == 1
         found = Discovery(order="auto", fixed={"x'": {"1": 0.0}}, ensemble=0)
-        with pytest.warns(ModelMisfitWarning, match="the equation of x does not hold"):
+        with pytest.warns(VerdictWarning, match="not supported: x': a plain curve"):
             found.fit(self.POSITION, t=T)
         assert found.order_ == 1
 

@@ -22,6 +22,7 @@ from smnn.discovery import (
     hold_out,
 )
 from smnn.discovery._evaluate import FEWEST_FITTED, misfit_warnings
+from smnn.discovery._view.charts import prediction_band
 
 T = 0.05 * np.arange(200)
 SPIRAL = np.exp(-0.1 * T) * np.array([np.cos(2 * T), -np.sin(2 * T)])
@@ -53,6 +54,16 @@ class TestEvaluate:
         empty = np.zeros((3, 1))
         part = HeldOutSeries(0, "", 0.0, np.arange(1.0, 4.0), empty, empty, np.array(error))
         assert part.until == until
+
+    def test_intervals_contain_the_held_out_data(self) -> None:
+        rng = np.random.default_rng(4)
+        data = SPIRAL.T + 0.02 * rng.standard_normal(SPIRAL.T.shape)
+        model = Discovery(library="poly:1", ensemble=0).fit(data[:150], t=T[:150])
+        (part,) = evaluate(model, data[150:], t=T[150:]).series
+        t, low, high = prediction_band(model, part)
+        assert t.tolist() == part.t.tolist()
+        assert 0.78 < ((low < part.data) & (part.data < high)).mean() <= 0.98
+        assert np.median(high - low) == pytest.approx(2 * 1.645 * 0.02, rel=0.3)
 
     def test_simulations_that_diverge(self) -> None:
         class Diverges(Made):
@@ -179,6 +190,18 @@ class TestReport:
     def test_names_from_data_are_escaped(self, series: int, resampled: bool) -> None:
         page = check_page(made_report(made_table(series), resampled=resampled).page())
         assert any(EVIL in text for text in page.texts)
+
+    def test_python_source_computes_the_derivatives(self) -> None:
+        t = 0.05 * np.arange(200)
+        x = np.exp(-0.2 * t) * np.cos(2 * t)
+        model = Discovery(library="poly:2", order=2, ensemble=0)
+        page = check_page(Report(model.fit(x, t=t, feature_names=["lambda x"])).page())
+        (source,) = (text for text in page.texts if text.startswith("import numpy"))
+        scope: dict[str, Any] = {}
+        exec(source, scope)
+        np.testing.assert_allclose(
+            scope["f"](0.0, [0.3, 0.4]), model.to_function()(0.0, [0.3, 0.4]), rtol=1e-12
+        )
 
     def test_given_and_rare_terms(self) -> None:
         text = made_report(made_table()).page()

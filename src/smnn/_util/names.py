@@ -1,9 +1,15 @@
-"""Suggestions for misspelled names."""
+"""Suggestions for misspelled names and arguments."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def suggestion(word: str, known: Sequence[str]) -> str:
@@ -12,3 +18,29 @@ def suggestion(word: str, known: Sequence[str]) -> str:
         name for name in known if name.lower() == word.lower()
     ]
     return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def check_arguments(function: str, given: Iterable[str], known: Sequence[str]) -> None:
+    """Check names of arguments.
+
+    Raises:
+        TypeError: One is not known; the message has the closest name and all others.
+    """
+    for name in given:
+        if name not in known:
+            raise TypeError(
+                f"{function}: got an unknown argument {name!r}{suggestion(name, known) or '.'} "
+                f"Its arguments: {', '.join(known)}."
+            )
+
+
+def explained(function: Callable[P, T]) -> Callable[P, T]:
+    """Decorate a function so that an unknown keyword argument names the closest known one."""
+    known = [name for name in inspect.signature(function).parameters if name != "self"]
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        check_arguments(function.__qualname__.removesuffix(".__init__"), kwargs, known)
+        return function(*args, **kwargs)
+
+    return call

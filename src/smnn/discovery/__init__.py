@@ -6,18 +6,25 @@ from smnn.data import read_table as read_table
 from smnn.discovery._constraints import Equal as Equal
 from smnn.discovery._constraints import Negative as Negative
 from smnn.discovery._constraints import Positive as Positive
+from smnn.discovery._equations import EquationModule as EquationModule
 from smnn.discovery._estimator import Discovery as Discovery
 from smnn.discovery._evaluate import DiscoveryWarning as DiscoveryWarning
 from smnn.discovery._evaluate import HeldOutSeries as HeldOutSeries
 from smnn.discovery._evaluate import HoldOutResult as HoldOutResult
 from smnn.discovery._evaluate import ModelMisfitWarning as ModelMisfitWarning
+from smnn.discovery._evaluate import VerdictWarning as VerdictWarning
 from smnn.discovery._evaluate import evaluate as evaluate
 from smnn.discovery._evaluate import first_rows as first_rows
 from smnn.discovery._evaluate import hold_out as hold_out
 from smnn.discovery._fit.data import DataError as DataError
 from smnn.discovery._fit.neural import Neural as Neural
-from smnn.discovery._report import Report as Report
+from smnn.discovery._forecast import EquationForecast as EquationForecast
+from smnn.discovery._groups import discover_groups as discover_groups
 from smnn.discovery._storage import ModelFileError as ModelFileError
+from smnn.discovery._verdict.verdict import EquationVerdict as EquationVerdict
+from smnn.discovery._verdict.verdict import RivalEquation as RivalEquation
+from smnn.discovery._verdict.verdict import Verdict as Verdict
+from smnn.discovery._view.report import Report as Report
 from smnn.discovery.libraries import Custom as Custom
 from smnn.discovery.libraries import Expressions as Expressions
 from smnn.discovery.libraries import Library as Library
@@ -34,6 +41,9 @@ __all__ = [
     "Discovery",
     "DiscoveryWarning",
     "Equal",
+    "EquationForecast",
+    "EquationModule",
+    "EquationVerdict",
     "ExpressionError",
     "Expressions",
     "HeldOutSeries",
@@ -48,9 +58,13 @@ __all__ = [
     "Positive",
     "Rational",
     "Report",
+    "RivalEquation",
     "Table",
     "TableError",
     "Trigonometric",
+    "Verdict",
+    "VerdictWarning",
+    "discover_groups",
     "evaluate",
     "first_rows",
     "hold_out",

@@ -1,14 +1,19 @@
-"""Equations as text, LaTeX and SymPy objects."""
+"""Equations as text, LaTeX, SymPy objects, NumPy functions and PyTorch modules."""
 
 from __future__ import annotations
 
+import keyword
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import sympy
+import torch
+from sympy.printing.numpy import NumPyPrinter
+from torch import Tensor
 
-from smnn.discovery._terms import Term
+from smnn.discovery._terms import CompiledTerms, Term
 from smnn.report import maths
 from smnn.report.numbers import significant, with_uncertainty
 
@@ -78,6 +83,96 @@ def format_equations(
             right = style.call(around, right)
         found.append(f"{style.symbol(target)} = {right}")
     return found
+
+
+TORCH_LINKS: dict[str, Callable[[Tensor], Tensor]] = {
+    "tanh": torch.tanh,
+    "exp": torch.exp,
+    "sin": torch.sin,
+    "sigmoid": torch.sigmoid,
+    "softplus": torch.nn.functional.softplus,
+}
+
+
+class EquationModule(torch.nn.Module):
+    """Equations as a differentiable right-hand side; made by `Discovery.to_torch`.
+
+    Attributes:
+        coefficients: Parameter with the coefficients, in the order of `names`.
+        names: Target and term of each coefficient.
+    """
+
+    def __init__(
+        self, targets: Sequence[str], terms: CompiledTerms, Xi: np.ndarray, link: str | None
+    ) -> None:
+        super().__init__()
+        self.places = tuple(zip(*(map(int, index) for index in np.nonzero(Xi))))
+        self.names = [(targets[v], terms.terms[p].name) for v, p in self.places]
+        self.coefficients = torch.nn.Parameter(torch.as_tensor(Xi[np.nonzero(Xi)]))
+        self._terms, self._shape, self._link = terms, Xi.shape, link
+
+    def forward(self, t: Any, z: Tensor, inputs: Tensor | None = None) -> Tensor:
+        """Time derivative of states.
+
+        Args:
+            t: Ignored, because the equations do not depend on time; ODE solvers pass it.
+            z: `(..., V order)` states: values, then derivatives.
+            inputs: `(..., inputs)` external inputs, if the equations have any.
+
+        Returns:
+            `(..., V order)`.
+        """
+        V = self._shape[0]
+        phi = self._terms.evaluate_torch(z if inputs is None else torch.cat([z, inputs], -1))
+        Xi = self.coefficients.new_zeros(self._shape)
+        if self.places:
+            Xi = Xi.index_put(tuple(map(torch.tensor, zip(*self.places))), self.coefficients)
+        top = phi.to(Xi.dtype) @ Xi.T
+        top = top if self._link is None else TORCH_LINKS[self._link](top)
+        return torch.cat([z[..., V:], top.to(z.dtype)], -1)
+
+
+def python_source(
+    states: Sequence[str], inputs: Sequence[str], terms: Sequence[Term], coefficients: np.ndarray,
+    link: Any = None,
+) -> str | None:  # fmt: skip
+    """Source of a function `f(t, z)` with the derivatives of the states, for NumPy.
+
+    Args:
+        states: Variables, followed by their derivatives below the order of the equations.
+        inputs: External inputs, the third argument `u` of the function.
+        terms: The `P` terms of the library.
+        coefficients: `(V, P)`.
+        link: As for `format_equations`.
+
+    Returns:
+        The source; `None` if a term is a Python function.
+    """
+    if any(terms[int(p)].opaque for p in np.flatnonzero(np.any(coefficients, 0))):
+        return None
+    names: dict[str, str] = {}
+    for name in (*states, *inputs):
+        stem = name.rstrip("'")
+        word = "d" * (len(name) - len(stem)) + re.sub(r"\W", "_", stem)
+        word = f"_{word}" if not word.isidentifier() or word in ("t", "z", "u", "numpy") else word
+        word = f"{word}_" if keyword.iskeyword(word) else word
+        while word in names.values():
+            word += "_"
+        names[name] = word
+    meaning = {sympy.Symbol(name): sympy.Symbol(word) for name, word in names.items()}
+    printer = NumPyPrinter()
+    V = len(coefficients)
+    parts = [names[name] for name in states[V:]]
+    for row in coefficients:
+        used = map(int, np.flatnonzero(row))
+        right = sympy.Add(*(float(row[p]) * terms[p].symbolic.xreplace(meaning) for p in used))
+        parts.append(printer.doprint(_LINKS[getattr(link, "name", link)](right) if link else right))
+    left = [f"    {', '.join(names[x] for x in states)}{',' * (len(states) == 1)} = z"]
+    if inputs:
+        left.append(f"    {', '.join(names[x] for x in inputs)}{',' * (len(inputs) == 1)} = u")
+    rows = "".join(f"        {part},\n" for part in parts)
+    head = f"import numpy\n\n\ndef f(t, z{', u' * bool(inputs)}):\n"
+    return head + "\n".join(left) + f"\n    return numpy.array([\n{rows}    ])\n"
 
 
 def half_width(value: float, interval: Sequence[float] | np.ndarray | None) -> float | None:

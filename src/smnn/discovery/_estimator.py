@@ -3,31 +3,40 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 
-from smnn.data import Table
+from smnn._util.names import check_arguments, explained
+from smnn.data import Table, read
 from smnn.discovery import _storage
 from smnn.discovery._arrays import Array
 from smnn.discovery._candidates import affordable, best_library, best_order, libraries_for
 from smnn.discovery._constraints import Constraint, make_rules
-from smnn.discovery._equations import format_equations
-from smnn.discovery._evaluate import DiscoveryWarning, ModelMisfitWarning, misfit_warnings
+from smnn.discovery._equations import EquationModule, format_equations
+from smnn.discovery._evaluate import DiscoveryWarning, VerdictWarning
 from smnn.discovery._fit.data import DataError, FitInput, FitResult, Nodes, gather, opened
 from smnn.discovery._fit.model import LINKS, OdeModel, simulate
 from smnn.discovery._fit.pipeline import discover
 from smnn.discovery._fit.smoothing import smooth
-from smnn.discovery._report import Report
+from smnn.discovery._forecast import EquationForecast, continue_equations, simulate_draws
 from smnn.discovery._terms import CompiledTerms, Term, compile_terms
+from smnn.discovery._verdict.verdict import RivalEquation, Verdict, judge
+from smnn.discovery._view import report as view
+from smnn.discovery._view.charts import fit_charts
 from smnn.discovery.libraries import Library
 from smnn.equations import OverBudget, budget
+from smnn.report.charts import Chart
+from smnn.report.display import Displayable, Overview
 
 if TYPE_CHECKING:
     from smnn.discovery._evaluate import HoldOutResult
@@ -37,7 +46,7 @@ METHODS = ("auto", "regression", "refine", "neural")
 HALF_WIDTH = 1.6448536269514722  # Half width of a 90 % interval in standard deviations
 
 
-class Discovery(BaseEstimator):
+class Discovery(Displayable, BaseEstimator):
     """Sparse identification of differential equations from time series.
 
     The equations are `x^(order) = g(sum_j xi_j phi_j(x, x', ..., inputs))` with few terms.
@@ -63,6 +72,8 @@ class Discovery(BaseEstimator):
         verbose: Print progress to standard error, or pass it to this function.
 
     Attributes:
+        verdict_: `Verdict`: whether the data support the equations, overall and for each variable.
+        candidates_: `RivalEquation` list: other equations that explain the data about as well.
         variables_: Names of the V variables.
         state_names_: Names of the states: variables, and their derivatives below the order.
         targets_: Left-hand sides of the equations.
@@ -72,7 +83,8 @@ class Discovery(BaseEstimator):
         coefficients_: (V, P) coefficients, zero for terms that were not selected.
         deviation_: (V, P) standard deviations.
         intervals_: (V, P, 2) 90 % confidence intervals.
-        inclusion_: (V, P) fraction of the resamples that selected a term, or `None`.
+        inclusion_: (V, P) fraction of the resamples that selected a term, or `None`: the stability
+            of the selection, not the probability that the term is right.
         noise_: (V,) standard deviation of the measurement noise.
         states_: Fitted states (T, V order) of every series.
         times_: Times of every series.
@@ -81,6 +93,7 @@ class Discovery(BaseEstimator):
         warnings_: Text of the warnings that `fit` issued.
     """
 
+    @explained
     def __init__(
         self,
         library: Library | str | None = None,
@@ -119,6 +132,7 @@ class Discovery(BaseEstimator):
         t: Any = None,
         inputs: Any = None,
         feature_names: Sequence[str] | None = None,
+        **reading: Any,
     ) -> Discovery:
         """Find the equations.
 
@@ -131,17 +145,24 @@ class Discovery(BaseEstimator):
                 the time of the frame or file, otherwise a step of one.
             inputs: (T, inputs) external inputs without missing values, or a list of these.
             feature_names: Names of the variables.
+            **reading: Arguments of `smnn.data.read` for a file or frame, such as `time="t"` or
+                `series="experiment"`; `inputs` then names columns.
 
         Raises:
             DataError: If the data are inconsistent or too few.
             ValueError: If an option is invalid.
 
         Warns:
-            ModelMisfitWarning: If the equations do not hold.
+            VerdictWarning: If the verdict is below `"tentative"`: the data do not support the
+                equations.
             DiscoveryWarning: If outliers or candidate terms were left out, the order was changed,
                 or the data contradict a fixed coefficient.
         """
         self._check_options()
+        _check_kind(X)
+        if reading or (inputs is None and _is_table(X)):
+            X, t, inputs = _read(X, t, inputs, reading), None, None
+            X = X if feature_names is None else replace(X, names=list(feature_names))
         X, t, names = opened(X, t, inputs)
         nodes = gather(X, t, inputs, names if feature_names is None else feature_names)
         _check_distinct(nodes.names, nodes.inputs)
@@ -154,13 +175,20 @@ class Discovery(BaseEstimator):
         self._set_equations(library, order, nodes.names, nodes.inputs)
         self._set_result(nodes, result)
         self.table_: Table | None = X if isinstance(X, Table) else _table_of(nodes, t is not None)
-        misfit = misfit_warnings(self)
-        self.warnings_ = [*result.warnings, *misfit]
+        with _one_blas_thread():
+            self.verdict_, self.candidates_ = judge(result)
+        self.warnings_ = list(result.warnings)
         for text in result.warnings:
             warnings.warn(text, DiscoveryWarning, stacklevel=2)
-        for text in misfit:
-            warnings.warn(text, ModelMisfitWarning, stacklevel=2)
+        if self.verdict_.doubtful:
+            self.warnings_.append(str(self.verdict_))
+            warnings.warn(str(self.verdict_), VerdictWarning, stacklevel=2)
         return self
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
 
     @property
     def _names_terms(self) -> bool:
@@ -281,9 +309,16 @@ class Discovery(BaseEstimator):
             link=self.link,
         )
 
+    def summary(self, precision: int = 4) -> str:
+        """The verdict, and the equations with their own verdicts where these are lower."""
+        lines = [f"Verdict: {self.verdict_}", ""]
+        for name, text in zip(self.variables_, self.equations(precision=precision)):
+            lines.append(_with_level(name, text, self.verdict_))
+        return "\n".join(lines)
+
     def print(self, precision: int = 4) -> None:
-        """Print the equations."""
-        print("\n".join(self.equations(precision=precision)))
+        """Print the summary."""
+        print(self.summary(precision))
 
     def predict(self, X: Any, *, t: Any = None, inputs: Any = None) -> Any:
         """Highest derivative at given states.
@@ -303,6 +338,7 @@ class Discovery(BaseEstimator):
             nodes, Z = self._states_of(X, t, inputs)
             return nodes.split(model.rate(Z, nodes.U)[:, -V:])
         given = np.asarray(X, float)
+        self._check_width(given)
         if self.order_ == 1 or (given.ndim == 2 and given.shape[1] == len(self.state_names_)):
             Z = given.reshape(-1, len(self.state_names_))
             U = np.empty((len(Z), 0)) if not self.inputs_ else self._input_rows(inputs, len(Z))
@@ -317,6 +353,7 @@ class Discovery(BaseEstimator):
         fitted data.
         """
         model = self._model()
+        self._check_width(X)
         nodes = gather(X, t, inputs, self.variables_, self.step_)
         curves, _ = smooth(nodes, self.order_, np.random.default_rng(self.random_state))
         Z = np.concatenate([curves[..., r] for r in range(self.order_)], -1)
@@ -325,6 +362,90 @@ class Discovery(BaseEstimator):
         error = ((top - measured) ** 2).sum(0)
         spread = ((measured - measured.mean(0)) ** 2).sum(0)
         return float(np.mean(1.0 - error / np.maximum(spread, 1e-300)))
+
+    def forecast(
+        self,
+        h: int,
+        *,
+        level: float | Sequence[float] = 0.9,
+        series: str | int | None = None,
+        inputs: Any = None,
+    ) -> EquationForecast:
+        """Continue the equations from the last fitted state, with prediction intervals.
+
+        The intervals hold the measured values. They come from 500 simulations with random last
+        states, coefficients and measurement noise. States and coefficients are normally
+        distributed around the estimates, with the covariance that a Kalman filter along the fitted
+        states has at the end of the series, scaled to the standard deviations of the coefficients.
+        The form of the equations is taken to be right: if `warnings_` says that they do not hold,
+        the intervals are too narrow.
+
+        Args:
+            h: Number of steps, each the median step of the data.
+            level: Nominal coverage of the intervals: probabilities, or per cent as in `[80, 95]`.
+            series: Name or index of the series to continue, if several were fitted.
+            inputs: (h, inputs) future external inputs.
+
+        Raises:
+            DataError: If the model was loaded from a file, or an argument cannot be used.
+        """
+        check_is_fitted(self, "coefficients_")
+        return continue_equations(self, h, level, series, inputs)
+
+    def _draws(self, series: int, t: Array, U: Array) -> Array:
+        """Sorted simulations at `t[1:]` from the last fitted state, for prediction intervals."""
+        return simulate_draws(self, series, t, U)
+
+    def to_function(
+        self, inputs: Callable[[float], Any] | None = None
+    ) -> Callable[[float, Any], Array]:
+        """The equations as a function `f(t, x)`, such as `scipy.integrate.solve_ivp` integrates.
+
+        Args:
+            inputs: Function of time that returns the external inputs, if there are any.
+
+        Returns:
+            Function of a time and a state (V order,), or (V order, n) for n states, that returns
+            the derivative of the state in the same shape.
+        """
+        model, columns = self._model(), len(self.inputs_)
+        if columns and inputs is None:
+            raise DataError(
+                f"the model has inputs ({', '.join(self.inputs_)}); give them as a function of "
+                "time."
+            )
+
+        def rate(t: float, x: Any) -> Array:
+            Z = np.asarray(x, float).T
+            u = np.asarray(inputs(t), float) if inputs is not None else np.empty(0)
+            return model.rate(Z, np.broadcast_to(u, (*Z.shape[:-1], columns))).T
+
+        return rate
+
+    def to_torch(self) -> EquationModule:
+        """The equations as a differentiable module with the coefficients as parameters."""
+        model = self._model()
+        return EquationModule(self.targets_, model.terms, model.Xi, self.link)
+
+    def to_frame(self) -> Any:
+        """The terms of the equations as a pandas `DataFrame`: coefficients and 90 % intervals."""
+        check_is_fitted(self, "coefficients_")
+        return view.frame(self)
+
+    def _overview(self) -> Overview:
+        check_is_fitted(self, "coefficients_")
+        return view.overview(self)
+
+    def _charts(self, names: Sequence[str] | None) -> list[Chart]:
+        check_is_fitted(self, "coefficients_")
+        return [] if self.table_ is None else fit_charts(self, self.table_, names=names)
+
+    def _html_repr(self) -> str:
+        """HTML in notebooks: the result; parameters as for other estimators before `fit`."""
+        fitted = hasattr(self, "coefficients_")
+        return Displayable._repr_html_(self) if fitted else estimator_html_repr(self)
+
+    _repr_html_ = _html_repr
 
     def simulate(self, x0: Any, t: Any, inputs: Any = None) -> Array:
         """Integrate the equations.
@@ -350,6 +471,16 @@ class Discovery(BaseEstimator):
             raise DataError("t must be finite and increasing.")
         U = self._input_rows(inputs, len(at)) if self.inputs_ else None
         return simulate(model, z0, at, U, self.scale_)
+
+    def _check_width(self, X: Any) -> None:
+        """Check the number of columns of an array: variables, or states."""
+        shape: tuple[int, ...] = getattr(X, "shape", ())
+        V = len(self.variables_)
+        if len(shape) == 2 and shape[1] not in (V, len(self.state_names_)):
+            raise DataError(
+                f"X has {shape[1]} features, but Discovery is expecting {V} features as input: "
+                f"{', '.join(self.variables_)}."
+            )
 
     def _input_rows(self, inputs: Any, rows: int) -> Array:
         """Validated inputs (rows, inputs)."""
@@ -381,7 +512,7 @@ class Discovery(BaseEstimator):
             evaluation: Result of `evaluate` on data that were not fitted.
             source: Name of the data, for the title.
         """
-        return Report(self, evaluation, source=source).write_page(path)
+        return view.Report(self, evaluation, source=source).write_page(path)
 
     def save(self, path: str | Path) -> Path:
         """Save the model as JSON."""
@@ -402,6 +533,8 @@ class Discovery(BaseEstimator):
                 "noise": self.noise_,
                 "step": self.step_,
                 "scale": self.scale_,
+                "verdict": self.verdict_.to_dict(),
+                "candidates": [vars(rival) for rival in self.candidates_],
                 "report": self.report_,
             },
         )
@@ -446,7 +579,47 @@ class Discovery(BaseEstimator):
         self.step_ = float(_storage.matrix(record, "step", ()))
         self.states_, self.times_, self.table_, self.warnings_ = [], [], None, []
         self.report_ = record.get("report") or {}
+        self.verdict_ = _stored_verdict(record, self.variables_)
+        self.candidates_ = _stored_candidates(record)
         return self
+
+
+def _check_kind(X: Any) -> None:
+    """Refuse what NumPy would convert into something else."""
+    if hasattr(X, "tocsr"):
+        raise DataError("X is sparse; sparse data are not supported. Use X.toarray().")
+    if getattr(getattr(X, "dtype", None), "kind", "") == "c":
+        raise DataError("Complex data not supported: X has complex values; use its real part.")
+
+
+def _is_table(X: Any) -> bool:
+    """Whether X is a file or a frame, or a list of these."""
+    first = X[0] if isinstance(X, list | tuple) and len(X) else X
+    return isinstance(first, str | Path | Mapping) or any(
+        hasattr(first, name) for name in ("dims", "columns", "iloc")
+    )
+
+
+def _read(X: Any, t: Any, inputs: Any, reading: Mapping[str, Any]) -> Table:
+    """Read a file or frame with arguments of `smnn.data.read`."""
+    known = [*inspect.signature(Discovery.fit).parameters, *inspect.signature(read).parameters]
+    known = [name for name in known if name not in ("self", "y", "source", "reading")]
+    check_arguments("Discovery.fit", reading, list(dict.fromkeys(known)))
+    table = read(X, inputs=inputs, **({} if t is None else {"time": t}), **reading)
+    for text in table.warnings:
+        if table.time_name is not None or "looks like time" not in text:
+            warnings.warn(text, stacklevel=3)
+    return table
+
+
+def _with_level(name: str, text: str, verdict: Verdict) -> str:
+    """An equation with its level; the level alone if there is no equation to show."""
+    one = verdict.equations.get(name)
+    if one is None or one.level == "established":
+        return text
+    if one.terms == 0 or one.withheld:
+        return f"{text.split(' = ')[0]}: {one.level} ({one.reason.rstrip('.')})"
+    return f"{text}   ({one.level})"
 
 
 def _state_names(variables: Sequence[str], order: int) -> list[str]:
@@ -476,6 +649,27 @@ def _neural_settings(given: Any) -> Neural:
         raise ValueError(
             f"neural={given!r}; expected a Neural, or a dictionary with keys out of {names}."
         ) from None
+
+
+def _stored_verdict(record: Mapping[str, Any], variables: Sequence[str]) -> Verdict:
+    """The verdict of a model file; files of earlier versions have none."""
+    if record.get("verdict") is None:
+        return Verdict("not determined", "the file was written without a verdict.", {})
+    try:
+        verdict = Verdict.from_dict(record["verdict"])
+    except ValueError as error:
+        raise _storage.ModelFileError(f"'verdict' in the model file: {error}") from None
+    if list(verdict.equations) != list(variables):
+        raise _storage.ModelFileError("'verdict' in the model file names other variables.")
+    return verdict
+
+
+def _stored_candidates(record: Mapping[str, Any]) -> list[RivalEquation]:
+    entries = record.get("candidates") or []
+    try:
+        return [RivalEquation.from_dict(entry) for entry in entries]
+    except (TypeError, ValueError) as error:
+        raise _storage.ModelFileError(f"'candidates' in the model file: {error}") from None
 
 
 def _table_of(nodes: Nodes, timed: bool) -> Table:

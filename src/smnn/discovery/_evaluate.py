@@ -10,15 +10,12 @@ import numpy as np
 
 from smnn.data import Table
 from smnn.discovery._arrays import Array
-from smnn.discovery._fit.corrections import NUMERICAL_ERROR
 from smnn.discovery._fit.data import DataError, as_matrix
 
 if TYPE_CHECKING:
     from smnn.discovery._estimator import Discovery
 
 FEWEST_FITTED = 8  # Minimum number of rows per series that are not held out
-MOST_TERMS = 8
-"""Number of terms in an equation above which it is probably a substitute for another form."""
 TOLERANCE = 0.4
 """Error, in standard deviations of the data, up to which a simulation follows the data."""
 
@@ -27,8 +24,12 @@ class DiscoveryWarning(UserWarning):
     """Something that `Discovery.fit` changed or noticed, such as outliers."""
 
 
-class ModelMisfitWarning(DiscoveryWarning):
-    """The equations do not hold on the data that were fitted."""
+class VerdictWarning(DiscoveryWarning):
+    """The data do not support the equations: the verdict is below `"tentative"`."""
+
+
+ModelMisfitWarning = VerdictWarning
+"""Earlier name of `VerdictWarning`."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,9 @@ class HeldOutSeries:
     """`(T, V)` simulation, NaN after it has diverged."""
     error: Array
     """`(T,)` root mean square over the variables, in standard deviations; infinite if diverged."""
+
+    inputs: Array | None = None
+    """`(T+1, inputs)` external inputs from `start` on."""
 
     @property
     def until(self) -> float | None:
@@ -179,7 +183,7 @@ def evaluate(model: Discovery, X: Any, *, t: Any = None, inputs: Any = None) -> 
         path = model.simulate(model.states_[i][-1], np.append(start, times), inputs=U)
         path = path[1:, : len(scale)]
         error = _error(path, data, scale)
-        found.append(HeldOutSeries(i, table.series[i], start, times, data, path, error))
+        found.append(HeldOutSeries(i, table.series[i], start, times, data, path, error, U))
     return HoldOutResult(found, scale)
 
 
@@ -216,41 +220,3 @@ def _error(path: Array, data: Array, scale: Array) -> Array:
     count = known.sum(1)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(count > 0, np.sqrt(squares / count), np.nan)
-
-
-def misfit_warnings(model: Discovery) -> list[str]:
-    """Warnings if the equations of a model do not hold, or are too long to be meaningful."""
-    found = []
-    counts = np.count_nonzero(model.coefficients_, axis=1)
-    if counts.max() > MOST_TERMS:
-        found.append(
-            f"the equation of {model.variables_[int(counts.argmax())]} has {counts.max()} terms: "
-            "such sums imitate something that is not among the candidates, such as a quotient. Do "
-            "not interpret the individual terms."
-        )
-    shares = model.report_.get("missed")
-    if model.report_.get("holds", True) or not shares:
-        return found
-    unexplained = f"{_percent(max(shares))} of the change from row to row is not explained"
-    if max(shares) <= NUMERICAL_ERROR:
-        states = np.concatenate([x[:, : len(shares)] for x in model.states_])
-        spread = np.maximum(np.nanstd(states, axis=0), 1e-300)
-        if (np.asarray(model.noise_) / spread).max() <= max(shares):
-            found.append(
-                f"{unexplained}: numerical errors in the data, or a small effect that no candidate "
-                "term describes."
-            )
-        return found
-    names = [name for name, x in zip(model.variables_, shares) if x > 0.5 * max(shares)]
-    several = len(names) > 1
-    inputs = "" if len(names) == len(shares) else f", {', '.join(names)} as an external input"
-    found.append(
-        f"the equation{'s' * several} of {', '.join(names)} {'do' if several else 'does'} not "
-        f"hold: {unexplained}. The intervals do not account for this. Other candidate terms"
-        f"{inputs} or another order may be missing."
-    )
-    return found
-
-
-def _percent(fraction: float) -> str:
-    return "most" if fraction > 0.6 else f"{100 * fraction:.2g} %"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,10 +16,15 @@ from torch import Tensor
 from smnn._solver.api import residuals, solve_ex
 from smnn._solver.diagnostics import OK, SINGULAR
 from smnn._solver.plan import choose_backend
+from smnn._util.files import write_atomically
+from smnn._util.optional import require
+from smnn.equations import report
 from smnn.equations._checks import check_values, contradictions, log_growth
 from smnn.equations._system import EquationError, EquationSystem, SystemTensors
 from smnn.equations._text import parse
 from smnn.report import maths
+from smnn.report.charts import Chart
+from smnn.report.display import Displayable, Overview
 
 MAX_LOG_GROWTH = 600.0
 """Natural logarithm of the growth that float64 holds, with room for derivatives."""
@@ -39,7 +45,7 @@ FAILED = 0.1
 
 
 @dataclass(frozen=True, repr=False)
-class Solution:
+class Solution(Displayable):
     """A solution of an `EquationSystem` and its diagnostics; `solution["y'"]` is one column."""
 
     system: EquationSystem
@@ -75,6 +81,24 @@ class Solution:
 
     def __getitem__(self, name: str) -> np.ndarray:
         return self.columns[name]
+
+    def to_frame(self) -> Any:
+        """Return the columns as a pandas `DataFrame` indexed by time."""
+        pandas = require("pandas", "make a data frame")
+        return pandas.DataFrame(self.columns, pandas.Index(self.t, name=self.system.time))
+
+    def report(self, path: str | Path) -> Path:
+        """Write an HTML page: equations, residuals, charts."""
+        return write_atomically(Path(path), report.page(self, report.record_of(self)))
+
+    def _charts(self, names: Sequence[str] | None) -> list[Chart]:
+        return report.charts_of(self, names)
+
+    def _overview(self) -> Overview:
+        system = self.system
+        title = f"Solution for {', '.join(system.variables)}"
+        found = report.summary(self)
+        return Overview(title, "", report.formulas(system), found, self.warnings)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the system, the diagnostics and the final state as JSON-compatible data."""

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from smnn._util.files import write_atomically, write_json
 from smnn._util.machine import describe_machine, package_versions
-from smnn._util.optional import require
-from smnn.equations._solve import Solution
 from smnn.equations._system import EquationSystem
-from smnn.report import charts, maths
+from smnn.report import charts, figures, maths
 from smnn.report import page as _page
+from smnn.report.display import chosen
 from smnn.report.numbers import significant
 from smnn.report.tables import Cell, Row, Table
 
+if TYPE_CHECKING:
+    from smnn.equations._solve import Solution
+
 MAX_CHARTS = 12
 """Variables drawn on the page; the CSV has all."""
-# Okabe and Ito: distinguishable without colour vision and in print.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 RESIDUALS = {
     "governing": "residual of the equations",
     "initial": "residual of the prescribed values",
@@ -48,11 +51,8 @@ def write(
     Returns:
         The contents of `solution.json`.
     """
-    folder = Path(folder)
-    machine = describe_machine()
-    machine["versions"] |= package_versions(("sympy",))
-    record = {"command": command, "file": source, **solution.to_dict(), "machine": machine}
-    columns = solution.columns
+    folder, columns = Path(folder), solution.columns
+    record = record_of(solution, source, command)
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow([solution.system.time, *columns])
@@ -62,6 +62,13 @@ def write(
     write_atomically(folder / "solution.png", figure(solution))
     write_atomically(folder / "report.html", page(solution, record))
     return record
+
+
+def record_of(solution: Solution, source: str = "", command: str = "") -> dict[str, Any]:
+    """Return the solution, its origin and the machine as JSON-compatible data."""
+    machine = describe_machine()
+    machine["versions"] |= package_versions(("sympy",))
+    return {"command": command, "file": source, **solution.to_dict(), "machine": machine}
 
 
 def summary(solution: Solution) -> list[tuple[str, str]]:
@@ -95,33 +102,31 @@ def state_table(solution: Solution) -> Table:
 
 def figure(solution: Solution) -> bytes:
     """Draw every variable over time; returns a PNG."""
-    require("matplotlib", "draw the figure")
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    system = solution.system
-    view = Figure(figsize=(7.5, 4.2), dpi=150, layout="constrained")
-    FigureCanvasAgg(view)
-    axes = view.add_subplot()
-    for v, name in enumerate(system.variables[:MAX_CHARTS]):
-        x, y = charts.thin(solution.t, solution.y[:, v, 0], 4 * charts.MOST_POINTS)
-        axes.plot(x, y, color=COLOURS[v % len(COLOURS)], lw=1.4, label=_label(name))
-    given = [v for v in system.values if v.order == 0 and v.variable < MAX_CHARTS]
-    axes.plot([v.time for v in given], [v.value for v in given], "o", ms=4.5, color="#333333",
-              label="prescribed" if given else None)  # fmt: skip
-    axes.set_xlabel(_label(system.time))
-    axes.grid(alpha=0.25, lw=0.6)
-    axes.margins(x=0.01)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=9)
-    out = io.BytesIO()
-    view.savefig(out, format="png")
-    return out.getvalue()
+    return figures.png(charts_of(solution), 150)
 
 
-def _label(name: str) -> str:
-    """A name without the characters that are special to matplotlib."""
-    return name.lstrip("_").replace("$", r"\$") or "variable"
+def charts_of(solution: Solution, names: Sequence[str] | None = None) -> list[charts.Chart]:
+    """Variables with their derivatives and prescribed values over time.
+
+    Args:
+        solution: What to draw.
+        names: Names of the variables; by default the first ones.
+    """
+    system, parts = solution.system, []
+    for v in chosen(names, system.variables, MAX_CHARTS, "variables"):
+        name, given = system.variables[v], [x for x in system.values if x.variable == v]
+        lines = [
+            charts.Line(
+                solution.t, solution.y[:, v, r], name + "'" * r, r, "dashed" if r else "line"
+            )
+            for r in range(min(system.orders[v], 2) + 1)
+        ]
+        points = [(x.time, x.value) for x in given if x.order == 0]
+        if points:
+            at, values = np.array(points, float).T
+            lines.append(charts.Line(at, values, "prescribed", 6, "dots"))
+        parts.append(charts.Chart(name, lines, system.time))
+    return parts
 
 
 def page(solution: Solution, record: dict[str, Any]) -> str:
@@ -138,7 +143,9 @@ def page(solution: Solution, record: dict[str, Any]) -> str:
         _page.findings(items[:2]),
         _page.section("Residuals", _page.facts(residuals)),
         f'<ul class="warnings">{warnings}</ul>' if warnings else "",
-        _page.section("Solution", *_charts(solution)),
+        _page.section(
+            "Solution", *(chart.html() for chart in charts_of(solution)), _omitted(system)
+        ),
         _page.section(
             "How to reproduce it",
             *(_page.code_block(text) for text in (record["command"], str(system)) if text),
@@ -158,12 +165,25 @@ def page(solution: Solution, record: dict[str, Any]) -> str:
     )
 
 
-def _equations(system: EquationSystem) -> str:
-    lines = []
+def formulas(system: EquationSystem) -> list[tuple[str, str]]:
+    """Every equation as text and as MathML."""
+    found = []
     for equation in system.equations:
         left, right = (_side(system, side) for side in equation.sides)
-        lines.append(f"<div><math><mrow>{left}<mo>=</mo>{right}</mrow></math></div>")
-    return f'<div class="equations">{"".join(lines)}</div>'
+        mathml = f"<math><mrow>{left}<mo>=</mo>{right}</mrow></math>"
+        found.append((equation.statement.text, mathml))
+    return found
+
+
+def _equations(system: EquationSystem) -> str:
+    lines = "".join(f"<div>{mathml}</div>" for _, mathml in formulas(system))
+    return f'<div class="equations">{lines}</div>'
+
+
+def _omitted(system: EquationSystem) -> str:
+    if len(system.variables) <= MAX_CHARTS:
+        return ""
+    return f'<p class="caption">The first {MAX_CHARTS} of {len(system.variables)} variables.</p>'
 
 
 def _side(system: EquationSystem, expr: Any) -> str:
@@ -179,20 +199,3 @@ def _side(system: EquationSystem, expr: Any) -> str:
         negative = bool(term.could_extract_minus_sign())
         parts.append((negative, maths.write(-term if negative else term, maths.MATHML, order)))
     return maths.MATHML.sum(parts)
-
-
-def _charts(solution: Solution) -> list[str]:
-    system, parts = solution.system, []
-    for v, (name, top) in enumerate(zip(system.variables[:MAX_CHARTS], system.orders)):
-        lines = [
-            charts.Line(
-                solution.t, solution.y[:, v, r], name + "'" * r, r, "dashed" if r else "line"
-            )
-            for r in range(min(top, 2) + 1)
-        ]
-        parts.append(charts.chart(name, lines, x_label=system.time))
-    if len(system.variables) > MAX_CHARTS:
-        parts.append(
-            f'<p class="caption">The first {MAX_CHARTS} of {len(system.variables)} variables.</p>'
-        )
-    return parts

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from smnn._util.files import write_atomically
+from smnn._util.machine import describe_machine
+from smnn._util.optional import require
 from smnn.forecasting._forecaster import (
     MIN_OBSERVATIONS,
     Forecaster,
@@ -19,6 +24,11 @@ from smnn.forecasting._model.panel import Panel
 from smnn.forecasting._model.references import references
 from smnn.forecasting._model.seasons import choose_seasons
 from smnn.forecasting._time import SeriesError, make_clock
+from smnn.forecasting._view import charts, report
+from smnn.forecasting._view.report import ForecastReport
+from smnn.report.charts import Chart
+from smnn.report.display import Displayable, Overview, chosen
+from smnn.report.numbers import probabilities
 
 OURS = "forecaster"
 ORIGINS, MANY_SERIES, FEWER_ORIGINS = 8, 1000, 4
@@ -32,7 +42,7 @@ WORSE = 1.02
 
 
 @dataclass(frozen=True)
-class Backtest:
+class Backtest(Displayable):
     """Errors of forecasts from several origins, each based only on the data before its origin."""
 
     origins: tuple[int, ...]
@@ -48,6 +58,8 @@ class Backtest:
     """Nominal coverage of the intervals."""
     scale: np.ndarray
     """`(S,)` standard deviation of each series (a common value if they share a unit)."""
+    step: str = "step"
+    """Name of a step of the forecasts, such as `month`."""
 
     def rmse(self, method: str = OURS) -> float:
         """Root mean square error relative to `scale`, over origins, series and leads."""
@@ -149,6 +161,33 @@ class Backtest:
             )
         return out
 
+    def to_frame(self) -> Any:
+        """Return a pandas `DataFrame` with a row for each series and method.
+
+        `rmse` is relative to the standard deviation of the series, `ratio` relative to the best
+        reference; `coverage` is that of the intervals of the forecaster.
+        """
+        pandas = require("pandas", "make a data frame")
+        best = self.by_series(self.best_reference)
+        parts = []
+        for method in self.methods:
+            error = self.by_series(method)
+            inside = self.coverage_by_series() if method == OURS else np.nan
+            columns = {"unique_id": self.names, "method": method, "rmse": error}
+            parts.append({**columns, "ratio": _ratio(error, best), "coverage": inside})
+        return pandas.concat(map(pandas.DataFrame, parts), ignore_index=True)
+
+    def report(self, path: str | Path) -> Path:
+        """Write an HTML page with the results by method, lead and series."""
+        return write_atomically(Path(path), report.backtest_page(self))
+
+    def _charts(self, names: Sequence[str] | None) -> list[Chart]:
+        parts = charts.by_lead(self)
+        return [parts[i] for i in chosen(names, [x.title for x in parts], 2, "charts")]
+
+    def _overview(self) -> Overview:
+        return report.backtest_overview(self)
+
     def record(self, most_series: int | None = None) -> dict[str, Any]:
         """Return the results as a dictionary that can be written as JSON.
 
@@ -248,7 +287,8 @@ def run_backtest(
         if tick is not None:
             tick(done)
     complete = {m: np.stack(e) for m, e in errors.items() if len(e) == len(chosen)}
-    return Backtest(tuple(chosen), names, complete, np.stack(inside), forecaster.level, scale[:, 0])
+    level, step = probabilities(forecaster.level)[-1], clock.unit()
+    return Backtest(tuple(chosen), names, complete, np.stack(inside), level, scale[:, 0], step)
 
 
 def _choose_origins(origins: int | Sequence[int], count: int, horizon: int) -> list[int]:
@@ -275,3 +315,48 @@ def _choose_origins(origins: int | Sequence[int], count: int, horizon: int) -> l
 def _ratio(error: np.ndarray, reference: np.ndarray) -> np.ndarray:
     out: np.ndarray = np.where(reference > 0, error / np.where(reference > 0, reference, 1), np.nan)
     return out
+
+
+def make_report(
+    y: Any,
+    t: Any = None,
+    *,
+    forecaster: Forecaster | None = None,
+    horizon: int | None = None,
+    origins: int | Sequence[int] | None = None,
+    name: str = "series",
+    command: str = "",
+    tick: Callable[[int], None] | None = None,
+) -> ForecastReport:
+    """Fit, forecast and back-test, and gather the results for presentation.
+
+    Args:
+        y: As for `Forecaster.fit`.
+        t: As for `Forecaster.fit`.
+        forecaster: The forecaster to fit; a default one if `None`.
+        horizon: As for `Forecaster.fit`.
+        origins: As for `backtest`; 0 skips the back-test.
+        name: Name of the data, for titles.
+        command: Command line that repeats the forecast.
+        tick: As for `backtest`.
+
+    Raises:
+        SeriesError: If the data or an argument cannot be used.
+    """
+    start = time.perf_counter()
+    forecaster = Forecaster() if forecaster is None else forecaster
+    history = read_history(y, t)
+    forecaster._fit(history, horizon, None)
+    not_fitted = forecaster._not_fitted()
+    test, skipped = None, "no origins were requested"
+    if origins is None or origins:
+        try:
+            test = run_backtest(history, forecaster.horizon_, origins, forecaster, tick=tick)
+            skipped = ""
+        except SeriesError as error:  # the history is too short
+            skipped = str(error)
+    return ForecastReport(
+        name, y, history, forecaster, forecaster.predict(), test, skipped,
+        (not_fitted,) if not_fitted else (), command, time.perf_counter() - start,
+        describe_machine(),
+    )  # fmt: skip

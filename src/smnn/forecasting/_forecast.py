@@ -4,17 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from smnn._util.files import write_atomically
+from smnn._util.machine import describe_machine
 from smnn._util.optional import require
+from smnn.forecasting._view import charts, report
+from smnn.report.charts import Chart
+from smnn.report.display import Displayable, Overview, chosen
+from smnn.report.numbers import probabilities
+from smnn.report.tables import forecast_frame
+
+if TYPE_CHECKING:
+    from smnn.forecasting._forecaster import Forecaster
 
 QUANTITIES = ("mean", "lower", "upper")
 
 
 @dataclass(frozen=True)
-class Forecast:
+class Forecast(Displayable):
     """Forecast of one or more series. Arrays are `(H, *shape)`, time first."""
 
     t: np.ndarray
@@ -26,30 +37,67 @@ class Forecast:
     upper: np.ndarray
     """Upper bound of the prediction interval."""
     level: float
-    """Nominal coverage of the prediction interval."""
+    """Nominal coverage of the prediction interval, the largest of `levels`."""
     components: dict[str, np.ndarray]
     """Components that add up to the mean (to its logarithm where `log` is true)."""
     log: np.ndarray
     """`shape`, which series are modelled by their logarithms."""
     names: tuple[str, ...]
     """One name per series."""
+    levels: tuple[float, ...]
+    """Levels of the intervals that `to_frame` lists, increasing."""
     _interval: Callable[[float], tuple[np.ndarray, np.ndarray]] = field(repr=False, compare=False)
+    _source: Forecaster | None = field(default=None, repr=False, compare=False)
 
     def interval(self, level: float) -> tuple[np.ndarray, np.ndarray]:
         """Lower and upper bounds at another level, `(H, *shape)` each."""
-        return self._interval(level)
+        (share,) = probabilities(level)
+        return self._interval(share)
 
     def series(self, i: int) -> dict[str, np.ndarray]:
         """`mean`, `lower` and `upper` `(H,)` of one series, by index into `names`."""
         return {name: getattr(self, name).reshape(len(self.t), -1)[:, i] for name in QUANTITIES}
 
+    def to_frame(self) -> Any:
+        """Return a pandas `DataFrame` in the layout of Nixtla's packages.
+
+        It has one row per series and time and the columns `unique_id`, `ds`, `smnn`, and for every
+        level in `levels` columns such as `smnn-lo-90` and `smnn-hi-90`.
+        """
+        shape = len(self.t), len(self.names)
+        bounds = {x: tuple(b.reshape(shape) for b in self.interval(x)) for x in self.levels}
+        return forecast_frame(self.names, self.t, self.mean.reshape(shape), bounds)  # type: ignore[arg-type]
+
     def frame(self) -> Any:
-        """Return a pandas table with one row per series and time."""
-        pandas = require("pandas", "make a table of a forecast")
-        H, S = len(self.t), len(self.names)
-        flat = {name: getattr(self, name).reshape(H, S).T.ravel() for name in QUANTITIES}
-        index = {"series": np.repeat(self.names, H), "t": np.tile(self.t, S)}
-        return pandas.DataFrame({**index, **flat})
+        """Return a pandas table with the columns series, t, mean, lower and upper."""
+        percent = f"{100 * self.level:.10g}"
+        columns = ("unique_id", "ds", "smnn", f"smnn-lo-{percent}", f"smnn-hi-{percent}")
+        return self.to_frame()[list(columns)].set_axis(["series", "t", *QUANTITIES], axis=1)
+
+    def report(self, path: str | Path, *, name: str = "series") -> Path:
+        """Write an HTML page with charts, components and equations.
+
+        `make_report` makes one with a back-test.
+
+        Args:
+            path: File to write.
+            name: Name of the data, for the title.
+        """
+        if self._source is None:
+            raise ValueError("a report needs a forecast that Forecaster.predict made.")
+        source, missing = self._source, self._source._not_fitted()
+        made = report.ForecastReport(
+            name, None, source._history, source, self, None, "make_report does that",
+            (missing,) if missing else (), "", 0.0, describe_machine(),
+        )  # fmt: skip
+        return write_atomically(Path(path), made.html())
+
+    def _charts(self, names: Sequence[str] | None) -> list[Chart]:
+        shown = chosen(names, self.names, report.SOME_SHOWN, "series")
+        return charts.curves(self._source._history if self._source else None, self, shown)
+
+    def _overview(self) -> Overview:
+        return report.forecast_overview(self)
 
     def record(self, series: Sequence[int] | None = None) -> dict[str, dict[str, list[Any]]]:
         """Return `mean`, `lower` and `upper` by series as lists; `None` replaces NaN.

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from smnn._util.names import explained
+from smnn.forecasting import _storage
 from smnn.forecasting._forecast import Forecast
 from smnn.forecasting._history import History, read_history, read_inputs
 from smnn.forecasting._model.equation import Equation, describe
@@ -19,13 +23,21 @@ from smnn.forecasting._model.seasons import Season, SeasonChoice, choose_seasons
 from smnn.forecasting._model.spec import Spec
 from smnn.forecasting._model.system import trajectories
 from smnn.forecasting._time import SeriesError
+from smnn.forecasting._view import charts, report
+from smnn.report.charts import Chart
+from smnn.report.display import Displayable, Overview, chosen
+from smnn.report.numbers import probabilities
 
 TRENDS = ("auto", "none", "linear", "damped")
+STATE = (
+    "_model", "_scale", "_names", "_history", "_inputs_scale", "horizon_", "seasons_", "origins_",
+)  # fmt: skip
+"""Attributes of a fitted forecaster."""
 MIN_OBSERVATIONS = 4
 """Smallest number of observations of a series that is fitted."""
 
 
-class Forecaster:
+class Forecaster(Displayable):
     r"""Forecast one or many series by interpretable linear ODEs.
 
     A series is modelled as the sum of a trend, seasonal oscillators, a damped anomaly and, if the
@@ -51,7 +63,8 @@ class Forecaster:
             then not normalized per series. `None` assumes so for arrays with more than two axes.
         origins: Number of origins for cross-validation; up to three times as many are used for a
             few series.
-        level: Nominal coverage of the prediction intervals.
+        level: Nominal coverage of the prediction intervals: a probability, or several, or per cent
+            as in `[80, 95]`.
 
     Examples:
         >>> import numpy as np
@@ -64,6 +77,7 @@ class Forecaster:
         True
     """
 
+    @explained
     def __init__(
         self,
         *,
@@ -75,7 +89,7 @@ class Forecaster:
         nonnegative: bool | None = None,
         same_units: bool | None = None,
         origins: int = 8,
-        level: float = 0.9,
+        level: float | Sequence[float] = 0.9,
     ) -> None:
         self.season = season
         self.harmonics = harmonics
@@ -101,26 +115,37 @@ class Forecaster:
         return self
 
     def fit(
-        self, y: Any, t: Any = None, *, horizon: int | None = None, inputs: Any = None
+        self,
+        y: Any,
+        t: Any = None,
+        *,
+        horizon: int | None = None,
+        h: int | None = None,
+        inputs: Any = None,
+        **reading: Any,
     ) -> Forecaster:
         """Fit the model to a history.
 
         Args:
-            y: `(N,)`, `(N, S)` or `(N, ...)`, time first; a pandas `Series` or `DataFrame`; an
-                xarray `DataArray` with a dimension `time`; the path of a table. NaN is missing.
+            y: `(N,)`, `(N, S)` or `(N, ...)`, time first; a data frame with a column for each
+                series, or a long one with columns such as `unique_id`, `ds` and `y`; an xarray
+                `DataArray` with a dimension `time`; the path of a table. NaN is missing.
             t: `(N,)` times: dates or numbers, at any spacing; or the name of the time column of a
-                table, which is then read by `smnn.data.read`. `None` uses the index of `y`, or
-                counts steps if it has none.
+                table. `None` uses the index or the time column of `y`, or counts steps if it has
+                none.
             horizon: Number of steps to forecast; equations are selected for this horizon. `None`
                 uses two seasons, but at most a quarter of the history.
+            h: The same as `horizon`.
             inputs: `(N, I)` exogenous inputs that are known in advance (holidays, prices);
                 `predict` then requires their future values.
+            **reading: Arguments of `smnn.data.read` for a file or frame, such as `time="date"`,
+                `series="shop"` or `columns=["sales"]`.
 
         Raises:
             SeriesError: If the data or an argument cannot be used.
         """
-        history = read_history(y, t)
-        self._fit(history, horizon, inputs)
+        history = read_history(y, t, reading)
+        self._fit(history, _one_of(horizon, h), inputs)
         if text := self._not_fitted():
             warnings.warn(text, stacklevel=2)
         return self
@@ -163,22 +188,29 @@ class Forecaster:
             floored = np.full(len(rows), self.nonnegative)
         self._model: Model = model
         self._scale = Scale(model.log, floored, fitted, history.shape)
-        self._names = history.names
+        self._names, self._history = history.names, history
         self.horizon_ = horizon
         self.seasons_: Sequence[Season] = seasons
         self.origins_ = [int(o) for o in model.origins]
 
+    @explained
     def predict(
-        self, horizon: int | None = None, *, inputs: Any = None, level: float | None = None
+        self,
+        horizon: int | None = None,
+        *,
+        h: int | None = None,
+        inputs: Any = None,
+        level: float | Sequence[float] | None = None,
     ) -> Forecast:
         """Forecast the times after the history.
 
         Args:
             horizon: Number of steps; that of `fit` if `None`.
+            h: The same as `horizon`.
             inputs: `(horizon, I)` future values of the inputs given to `fit`.
-            level: Nominal coverage of the intervals; that of the constructor if `None`.
+            level: Nominal coverage of the intervals, as in the constructor, which is the default.
         """
-        model = self._fitted()
+        model, horizon = self._fitted(), _one_of(horizon, h)
         horizon = self.horizon_ if horizon is None else int(horizon)
         if horizon < 1:
             raise SeriesError(f"horizon: got {horizon}; expected at least 1 step.")
@@ -186,10 +218,10 @@ class Forecaster:
         future = model.panel.clock.after(horizon)
         parts, _ = model.parts(len(model.panel.clock), future, ahead)
         mean = np.sum(list(parts.values()), axis=0)
-        level = self.level if level is None else level
+        levels = probabilities(self.level if level is None else level)
         scale = self._scale
         interval = Interval(mean, model.calibration, scale)
-        lower, upper = interval(level)
+        lower, upper = interval(levels[-1])
         log = np.zeros(len(scale.fitted), dtype=bool)
         log[scale.fitted] = model.log
         return Forecast(
@@ -197,12 +229,66 @@ class Forecaster:
             scale.units(mean),
             lower,
             upper,
-            level,
+            levels[-1],
             {name: scale.shaped(part) for name, part in parts.items()},
             log.reshape(scale.shape),
             self._names,
+            levels,
             interval,
+            copy.copy(self),
         )
+
+    def report(self, path: str | Path, *, name: str = "series") -> Path:
+        """Write an HTML page with the forecast and the equations, as `Forecast.report`.
+
+        Args:
+            path: File to write.
+            name: Name of the data, for the title.
+        """
+        return self.predict().report(path, name=name)
+
+    def to_frame(self) -> Any:
+        """Return the forecast over the horizon of `fit` as a frame, as `Forecast.to_frame`."""
+        return self.predict().to_frame()
+
+    def save(self, path: str | Path) -> Path:
+        """Save the fitted forecaster as one safetensors file; no code is stored in it."""
+        self._fitted()
+        state = {name: getattr(self, name) for name in STATE}
+        return _storage.write(path, {"parameters": self.get_params(), "state": state})
+
+    @classmethod
+    def load(cls, path: str | Path) -> Forecaster:
+        """Load a forecaster that `save` wrote.
+
+        Raises:
+            SeriesError: If the file is damaged or is no such file.
+        """
+        record = _storage.read(path)
+        try:
+            self = cls(**record["parameters"])
+            self._check()
+            vars(self).update({name: record["state"][name] for name in STATE})
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise SeriesError(f"{path} cannot be used: {error}.") from None
+        return self
+
+    def _charts(self, names: Sequence[str] | None) -> list[Chart]:
+        self._fitted()
+        shown = chosen(names, self._names, report.SOME_SHOWN, "series")
+        return charts.fitted_curves(self._history, self.history(), shown)
+
+    def _overview(self) -> Overview:
+        self._fitted()
+        return report.forecaster_overview(self)
+
+    def _repr_html_(self) -> str:
+        return super()._repr_html_() if hasattr(self, "_model") else f"<code>{self!r}</code>"
+
+    def __repr__(self) -> str:
+        defaults = type(self)().get_params()
+        changed = {k: v for k, v in self.get_params().items() if v != defaults[k]}
+        return f"Forecaster({', '.join(f'{k}={v!r}' for k, v in changed.items())})"
 
     def history(self) -> np.ndarray:
         """`(N, *shape)` fitted trajectory of each series' leading equation over the history."""
@@ -263,8 +349,10 @@ class Forecaster:
     def _check(self) -> None:
         if self.trend not in TRENDS:
             raise SeriesError(f"trend: got {self.trend!r}; expected one of {', '.join(TRENDS)}.")
-        if not 0 < self.level < 1:
-            raise SeriesError(f"level: got {self.level}; expected a probability, such as 0.9.")
+        try:
+            probabilities(self.level)
+        except ValueError as error:
+            raise SeriesError(str(error)) from None
         if self.modes != "auto" and not (isinstance(self.modes, int) and self.modes >= 0):
             raise SeriesError(
                 f"modes: got {self.modes!r}; expected 'auto' or a non-negative integer."
@@ -307,6 +395,13 @@ class Forecaster:
             )
         out: np.ndarray = (values - self._inputs_scale[0]) / self._inputs_scale[1]
         return out
+
+
+def _one_of(horizon: int | None, h: int | None) -> int | None:
+    """The horizon under either of its names."""
+    if horizon is not None and h is not None and horizon != h:
+        raise SeriesError(f"horizon: got {horizon} and h={h}; expected one of them.")
+    return h if horizon is None else horizon
 
 
 def _enough_observations(rows: np.ndarray) -> np.ndarray:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
+import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from smnn.data import DataError, read
+from smnn._util.names import check_arguments
+from smnn.data import DataError, TimeSeriesData, read
 from smnn.forecasting._time import Clock, SeriesError, make_clock
 
 
@@ -33,22 +37,31 @@ class History:
         return np.ascontiguousarray(self.array.reshape(len(self.array), -1).T)
 
 
-def read_history(y: Any, t: Any = None) -> History:
+TABULAR = {"unique_id", "ds", "t", "time", "date", "datetime", "timestamp", "series"}
+"""Names of columns by which a frame of numbers is more than one column for each series."""
+
+
+def read_history(y: Any, t: Any = None, reading: Mapping[str, Any] | None = None) -> History:
     """Convert series and their times.
 
     Args:
-        y: Array, tensor or nested list `(N,)`, `(N, S)` or `(N, ...)`, time first; a pandas
-            `Series` or `DataFrame`; an xarray `DataArray` with a dimension `time`; the path of a
-            table.
+        y: Array, tensor or nested list `(N,)`, `(N, S)` or `(N, ...)`, time first; a data frame,
+            wide or long; an xarray `DataArray` with a dimension `time`; the path of a table.
         t: Times, or the name of the time column of a table; `None` uses the index of `y`, or counts
             steps if it has none.
+        reading: Further arguments of `smnn.data.read`.
 
     Raises:
         SeriesError: If `y` is empty, not numeric or infinite, or `t` does not fit.
     """
-    if isinstance(y, str | Path) or isinstance(t, str):
+    options = dict(reading or {})
+    known = [name for name in inspect.signature(read).parameters if name != "source"]
+    check_arguments("Forecaster.fit", options, ["horizon", "h", *known])
+    if t is not None:
+        options.setdefault("time", t)
+    if reading or isinstance(t, str) or _needs_reading(y):
         try:
-            y, t = read(y, time=t).to_frame(), None
+            return _from_table(read(_without_row_numbers(y), **options))
         except DataError as error:
             raise SeriesError(str(error)) from None
     names: list[str] | None = None
@@ -82,6 +95,53 @@ def read_history(y: Any, t: Any = None) -> History:
     if names is None or len(names) != count:
         names = ["y"] if count == 1 else [f"y{i}" for i in range(count)]
     clock = make_clock(own if t is None else t, len(array))
+    return History(array, clock, tuple(names))
+
+
+def _needs_reading(y: Any) -> bool:
+    """Whether `y` is a file, or a frame with more than one column of numbers for each series."""
+    if isinstance(y, str | Path | Mapping):
+        return True
+    if hasattr(y, "dims") or not hasattr(y, "columns"):
+        return type(y).__module__.split(".")[0] in ("polars", "pyarrow")
+    kinds = [getattr(kind, "kind", "O") for kind in getattr(y, "dtypes", ["O"])]
+    named = any(str(name).lower() in TABULAR for name in y.columns)
+    return not hasattr(y, "iloc") or named or any(kind not in "iufb" for kind in kinds)
+
+
+def _without_row_numbers(y: Any) -> Any:
+    """Drop an unnamed index of integers, such as `concat` leaves, beside a column of times."""
+    times = TABULAR - {"unique_id", "series"}
+    if not (hasattr(y, "iloc") and hasattr(y, "columns") and list(y.index.names) == [None]):
+        return y
+    timed = any(str(name).lower() in times for name in y.columns)
+    return y.reset_index(drop=True) if timed and y.index.dtype.kind in "iu" else y
+
+
+def _from_table(data: TimeSeriesData) -> History:
+    """Series of a table on the union of their times."""
+    for text in data.warnings:
+        if "looks like time" not in text:
+            warnings.warn(text, stacklevel=4)
+    dates = data.local_dates() or data.dates
+    times: list[np.ndarray] = data.times if dates is None else list(dates)
+    union = np.unique(np.concatenate(times))
+    array = np.full((len(union), len(times) * len(data.names)), np.nan)
+    names = []
+    for i, (t, values) in enumerate(zip(times, data.values)):
+        first = i * len(data.names)
+        array[np.searchsorted(union, t), first : first + len(data.names)] = values
+        label, several = data.series[i], len(data.names) > 1
+        own = [f"{label} {name}" if several else label for name in data.names]
+        names += own if label else data.names
+    if len(times) > 1 and len({t[-1] for t in times}) > 1:
+        early = min(range(len(times)), key=lambda i: times[i][-1])
+        warnings.warn(
+            f"series {data.series[early]!r} ends at {times[early][-1]}, others later, up to "
+            f"{union[-1]}; all are forecast from there.",
+            stacklevel=4,
+        )
+    clock = make_clock(None if data.time_name is None else union, len(union))
     return History(array, clock, tuple(names))
 
 

@@ -25,12 +25,17 @@ MOST_POINTS = 1500
 """Maximum number of points per line; extremes are kept."""
 PATH_POINTS = 5000
 """Maximum number of points of a curve that is not a function, as in a phase portrait."""
-COLOURS = 8
+PALETTE = (
+    "#0b5fa5", "#c2500a", "#12805c", "#8e3f91", "#9a7400", "#b5305f", "#3f6f80", "#6a5acd",
+)  # fmt: skip
+"""Colours on a light page; those on a dark page are part of `STYLE`."""
+COLOURS = len(PALETTE)
 
-STYLE = """
-:root { --c0: #0b5fa5; --c1: #c2500a; --c2: #12805c; --c3: #8e3f91; --c4: #9a7400; --c5: #b5305f;
-  --c6: #3f6f80; --c7: #6a5acd; --grid: #e6eaf0; }
-@media (prefers-color-scheme: dark) { :root { --c0: #6cb2f2; --c1: #f79a5b; --c2: #55c99b;
+STYLE = (
+    f"""
+:root {{ {" ".join(f"--c{i}: {c};" for i, c in enumerate(PALETTE))} --grid: #e6eaf0; }}
+"""
+    + """@media (prefers-color-scheme: dark) { :root { --c0: #6cb2f2; --c1: #f79a5b; --c2: #55c99b;
   --c3: #d79be0; --c4: #e0bd4a; --c5: #f28bab; --c6: #8ec3d4; --c7: #b0a6ff; --grid: #2a313c; } }
 .charts { display: grid; gap: 1.2rem 1.6rem;
   grid-template-columns: repeat(auto-fit, minmax(min(100%, var(--least, 19rem)), 1fr)); }
@@ -79,6 +84,7 @@ STYLE = """
   font-variant-numeric: tabular-nums; box-shadow: 0 2px 10px rgb(0 0 0 / .14); }
 @media print { .tip, .cross { display: none !important; } }
 """
+)
 
 # Reads the values of the tooltip back from the drawn points.
 SCRIPT = """
@@ -154,6 +160,30 @@ class Mark:
 
     x: Any
     label: str
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A line chart: `html` writes it for a page, `figures.draw` draws it with matplotlib.
+
+    The fields are the arguments of `chart`.
+    """
+
+    title: str
+    lines: Sequence[Line]
+    x_label: str
+    y_label: str = ""
+    bands: Sequence[Band] = ()
+    marks: Sequence[Mark] = ()
+    shade: tuple[Any, Any] | None = None
+    x_range: tuple[Any, Any] | None = None
+    log_y: bool = False
+    square: bool = False
+    height: str = "13rem"
+
+    def html(self) -> str:
+        """The chart as HTML."""
+        return chart(**vars(self))
 
 
 def chart(

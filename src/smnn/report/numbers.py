@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 
 def significant(value: float, digits: int = 4) -> str:
@@ -66,3 +67,18 @@ def percent(share: float) -> str:
 def _exponent(value: float, digits: int) -> int:
     """Return the exponent of the first digit after rounding."""
     return int(f"{abs(value):.{max(0, digits - 1)}e}".split("e")[1])
+
+
+def probabilities(level: float | Sequence[float]) -> tuple[float, ...]:
+    """Levels of intervals as probabilities, increasing; numbers from 10 to 100 are per cent.
+
+    Raises:
+        ValueError: One is neither.
+    """
+    levels = [level] if isinstance(level, int | float) else list(level)
+    shares = sorted({float(x) / 100 if x >= 10 else float(x) for x in levels})
+    if not shares or not 0 < shares[0] <= shares[-1] < 1:
+        raise ValueError(
+            f"level: got {level}; expected a probability such as 0.9, or per cent such as [80, 95]."
+        )
+    return tuple(shares)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from smnn._util.optional import require
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -133,3 +137,30 @@ def _html_cell(cell: Cell, marks: bool) -> str:
         mark = f'<span class="{word}" title="{word}">{cell.mark.strip()}</span>'
     kind = ' class="best"' if cell.best else ""
     return f"<td{kind}>{escape(cell.text)}{mark}</td>"
+
+
+def forecast_frame(
+    names: Sequence[str],
+    t: np.ndarray,
+    mean: np.ndarray,
+    intervals: Mapping[float, tuple[np.ndarray, np.ndarray]],
+) -> Any:
+    """Return forecasts as a pandas `DataFrame` in the layout of Nixtla's packages.
+
+    Args:
+        names: `S` names of series.
+        t: `(H,)` times.
+        mean: `(H, S)` forecasts.
+        intervals: `(H, S)` lower and upper bounds by level, a probability.
+
+    Returns:
+        One row per series and time: `unique_id`, `ds`, `smnn`, and for every level columns such as
+        `smnn-lo-90` and `smnn-hi-90`.
+    """
+    pandas = require("pandas", "make a data frame")
+    columns = {"unique_id": np.repeat(names, len(t)), "ds": np.tile(t, len(names))}
+    columns["smnn"] = mean.T.ravel()
+    for level, (low, high) in intervals.items():
+        columns[f"smnn-lo-{100 * level:.10g}"] = low.T.ravel()
+        columns[f"smnn-hi-{100 * level:.10g}"] = high.T.ravel()
+    return pandas.DataFrame(columns)

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from smnn.discovery._constraints import Rules
 from smnn.discovery._fit.model import Link
 from smnn.discovery._terms import CompiledTerms, compile_terms
 from smnn.errors import DataError as DataError
+
+if TYPE_CHECKING:
+    from smnn.discovery._fit.refine import JointFit, Refiner
 
 FEWEST = 3  # Fewest values of a variable, over all series
 SHORTEST = 3  # Fewest times of a series
@@ -204,6 +207,8 @@ class FitResult:
     noise: Array  # (V,) standard deviation of the measurement noise
     diagnostics: dict[str, Any]
     warnings: list[str] = field(default_factory=list)
+    joint: tuple[Refiner, JointFit] | None = None
+    """The joint fit, for the verdict."""
 
     def among(self, keep: Flags) -> FitResult:
         """Expand to all terms (P,); terms outside the mask get zeros."""

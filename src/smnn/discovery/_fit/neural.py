@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from smnn._solver.api import solve
 from smnn.discovery._arrays import Array, Flags, root_mean_square
 from smnn.discovery._fit.data import DataError, FitInput, FitResult, Nodes, left_out
+from smnn.discovery._fit.refine import LOOSE, JointFit, Refiner
 from smnn.discovery._fit.regression import regression_deviation, regression_of
 from smnn.discovery._fit.smoothing import smooth
 from smnn.discovery._terms import CompiledTerms
@@ -236,7 +237,10 @@ def discover_neurally(
     Xi = networks.Xi().detach().cpu().numpy()
     deviation = regression_deviation(regression_of(data, phi, top), Xi, rules)
     report = {"losses": losses, "device": str(device)}
-    return FitResult(Xi, deviation, None, Z, sigma, report, left_out(bad)).among(keep)
+    refiner = Refiner(nodes, terms, order, rules, link)
+    refiner.prepare(Z, np.concatenate([Z[:, nodes.Y.shape[1] :], top], -1), Xi, sigma)
+    joint = refiner, JointFit(Z, Xi, LOOSE, sigma)
+    return FitResult(Xi, deviation, None, Z, sigma, report, left_out(bad), joint).among(keep)
 
 
 def _train(

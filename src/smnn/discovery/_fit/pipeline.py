@@ -20,7 +20,7 @@ from smnn.discovery._fit.corrections import (
     without_identities,
 )
 from smnn.discovery._fit.data import DataError, FitInput, FitResult, left_out
-from smnn.discovery._fit.refine import STRICT, JointFit, Refiner, continuation
+from smnn.discovery._fit.refine import LOOSE, STRICT, JointFit, Refiner, continuation
 from smnn.discovery._fit.regression import (
     MOST_CANDIDATES,
     Regression,
@@ -36,7 +36,6 @@ from smnn.discovery._fit.subsets import search_supports
 LARGEST = 6_000_000
 """Maximum size of the derivatives of a joint fit; longer data are reduced to spread segments."""
 MANY_DATA = 6  # Number of values per candidate above which the joint fit also starts from all terms
-LOOSE = 0.05  # `rho` at which a regression is resampled: states close to the smoothed data
 DOUBT = 3.0
 """Standard deviations between a fixed coefficient and its estimate that trigger a warning."""
 CLEAN = 1e-4  # Noise below this fraction of the standard deviation of the data counts as none
@@ -126,7 +125,7 @@ def discover(
     initial.smoothed[initial.used] = fit.Z
     return FitResult(
         fit.Xi, deviation, inclusion, initial.smoothed, _noise(refiner, fit),
-        {"seconds": timer.seconds, **diagnostics}, list(dict.fromkeys(warnings)),
+        {"seconds": timer.seconds, **diagnostics}, list(dict.fromkeys(warnings)), (refiner, fit),
     ).among(initial.kept)  # fmt: skip
 
 
@@ -192,7 +191,7 @@ def _regression_result(
     timer.lap("ensemble")
     return FitResult(
         chosen, regression_deviation(initial.regression, chosen, rules), inclusion,
-        initial.smoothed, sigma, {"seconds": timer.seconds}, initial.warnings,
+        initial.smoothed, sigma, {"seconds": timer.seconds}, initial.warnings, (refiner, fit),
     ).among(initial.kept)  # fmt: skip
 
 

@@ -52,6 +52,9 @@ REDUCTION = 0.2  # Ratio of `rho` between two levels
 HARDEST = 1e-12  # Smallest `rho`; below it rounding errors dominate
 STRICT = 0.02
 """Below this `rho`, residuals estimate the noise: the states no longer follow every data point."""
+LOOSE = (
+    0.05  # `rho` of coefficients that a joint fit did not produce: states near the smoothed data
+)
 PASSES = 4
 """Maximum number of passes with finer steps over data that are cleaner than first estimated."""
 PATIENCE = 3  # Number of levels without a gain in evidence after which the continuation ends
@@ -121,6 +124,14 @@ class Refiner:
                 gap = np.abs(self.ends(model, Z) - exact)[self.follows]
                 if (np.nan_to_num(np.quantile(gap, 0.99, axis=0), nan=np.inf) < want).all():
                     return
+
+    def copy_scales(self, other: Refiner, at: Indices) -> None:
+        """Use scales, substeps and weights of a fit to data that contain these nodes."""
+        steps = other.groups[0][1]
+        factor = int(2 ** np.ceil(np.log2(max(steps.h.max() / (1.5 * other.unit), 1.0))))
+        self.unit, self.zone, self.rates = other.unit, other.zone, other.rates
+        self.looseness = other.looseness[at]
+        self.groups = self._steps(steps.method, max(steps.substeps // factor, 1))
 
     def _steps(self, method: Tableau, n: int) -> list[tuple[Indices, StepGrid]]:
         """Group nodes by their number of substeps, which grows with the length of the step."""

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from smnn._util.optional import require
-from smnn.forecasting._forecast import Forecast
-from smnn.forecasting._history import History, nanmean
 from smnn.report import charts
 
 if TYPE_CHECKING:
     from smnn.forecasting._backtest import Backtest
+    from smnn.forecasting._forecast import Forecast
+    from smnn.forecasting._history import History
 
 MAX_REFERENCES = 4
 """Number of references that are drawn with the forecast, the best ones."""
@@ -22,40 +22,56 @@ MAX_PAST = 3
 """Number of past forecasts that are drawn."""
 
 
-def curves(history: History, forecast: Forecast, shown: Sequence[int], unit: str) -> list[str]:
+def curves(
+    history: History | None, forecast: Forecast, shown: Sequence[int], unit: str = ""
+) -> list[charts.Chart]:
     """The last part of each history, the forecast and its interval."""
     t = forecast.t
-    rows = history.rows
-    tail = slice(max(0, len(history.clock) - max(4 * len(t), 60)), None)
-    x, label = _axis(history)
-    interval = f"{100 * forecast.level:.0f} % interval"
+    label = "time" if history is None else _label(history)
+    interval = f"{100 * forecast.level:.4g} % interval"
     out = []
     for i in shown:
         f = forecast.series(i)
-        observed = charts.Line(x(history.clock.stamps[tail]), rows[i, tail], "observed", 6)
-        lines = [observed, charts.Line(x(t), f["mean"], "forecast", 1)]
-        bands = [charts.Band(x(t), f["lower"], f["upper"], interval, 1)]
-        name = forecast.names[i]
-        out.append(charts.chart(name, lines, x_label=label, y_label=unit, bands=bands))
+        lines = [charts.Line(t, f["mean"], "forecast", 1)]
+        if history is not None:
+            tail = slice(max(0, len(history.clock) - max(4 * len(t), 60)), None)
+            observed = history.array.reshape(len(history.array), -1)[tail, i]
+            lines.insert(0, charts.Line(history.clock.stamps[tail], observed, "observed", 6))
+        bands = [charts.Band(t, f["lower"], f["upper"], interval, 1)]
+        out.append(charts.Chart(forecast.names[i], lines, label, unit, bands))
     return out
+
+
+def fitted_curves(history: History, fitted: np.ndarray, shown: Sequence[int]) -> list[charts.Chart]:
+    """Each history with its fitted trajectory."""
+    t, rows = history.clock.stamps, history.rows
+    smooth = fitted.reshape(len(t), -1)
+    return [
+        charts.Chart(
+            history.names[i],
+            [charts.Line(t, rows[i], "observed", 6, "dots"),
+             charts.Line(t, smooth[:, i], "fitted", 1)],
+            _label(history),
+        )
+        for i in shown
+    ]  # fmt: skip
 
 
 def components(history: History, forecast: Forecast, i: int) -> list[str]:
     """The components of the forecast of series `i`."""
-    x, label = _axis(history)
-    t = x(forecast.t)
+    t = forecast.t
     return [
         charts.chart(
             name, [charts.Line(t, part.reshape(len(t), -1)[:, i], name, k, keyed=False)],
-            x_label=label, height="8rem",
+            x_label=_label(history), height="8rem",
         )
         for k, (name, part) in enumerate(forecast.components.items())
     ]  # fmt: skip
 
 
-def by_lead(backtest: Backtest, step: str) -> list[str]:
+def by_lead(backtest: Backtest) -> list[charts.Chart]:
     """Error and coverage of the back-test by lead."""
-    ahead = f"{step}s ahead"
+    ahead = f"{backtest.step}s ahead"
     leads = np.arange(1, backtest.inside.shape[2] + 1)
     ours, *others = backtest.methods[: 1 + MAX_REFERENCES]
     errors = [charts.Line(leads, backtest.by_lead(ours), "this forecast", 0)]
@@ -68,14 +84,13 @@ def by_lead(backtest: Backtest, step: str) -> list[str]:
         charts.Line(leads, nominal, "nominal", 1, "dashed"),
     ]
     return [
-        charts.chart("Error by lead", errors, x_label=ahead, y_label="relative error"),
-        charts.chart("Coverage by lead", coverage, x_label=ahead, y_label="%"),
+        charts.Chart("Error by lead", errors, ahead, "relative error"),
+        charts.Chart("Coverage by lead", coverage, ahead, "%"),
     ]
 
 
-def past_forecasts(history: History, forecast: Forecast, backtest: Backtest, unit: str) -> str:
+def past_forecasts(history: History, backtest: Backtest, unit: str) -> str:
     """Forecasts from a few past origins and the observations, for the first series."""
-    x, label = _axis(history)
     name = backtest.names[0]
     row = history.rows[history.names.index(name)]
     H = backtest.inside.shape[2]
@@ -85,34 +100,31 @@ def past_forecasts(history: History, forecast: Forecast, backtest: Backtest, uni
         if separate and len(chosen) < MAX_PAST:
             chosen.append(i)
     first = max(0, min(backtest.origins[i] for i in chosen) - H)
-    t = x(history.clock.stamps)
+    t = history.clock.stamps
     lines = [charts.Line(t[first:], row[first:], "observed", 6)]
     errors = backtest.errors[backtest.methods[0]]
     for n, i in enumerate(chosen):
         ahead = slice(backtest.origins[i], backtest.origins[i] + H)
         mean = row[ahead] + errors[i, 0] * backtest.scale[0]
         lines.append(charts.Line(t[ahead], mean, "past forecast", 1, "dashed", keyed=n == 0))
-    return charts.chart(f"Past forecasts: {name}", lines, x_label=label, y_label=unit)
+    return charts.chart(f"Past forecasts: {name}", lines, x_label=_label(history), y_label=unit)
 
 
-def _axis(history: History) -> tuple[Callable[[np.ndarray], np.ndarray], str]:
-    """Conversion of times for charts, and the label of the axis."""
-    if history.clock.dated:
-        return np.asarray, "date"
-    return lambda t: np.asarray(t, float), "time"
+def _label(history: History) -> str:
+    return "date" if history.clock.dated else "time"
 
 
 def maps(
     history: History, forecast: Forecast, latitudes: np.ndarray, longitudes: np.ndarray, unit: str
 ) -> bytes:
     """PNG with maps of the predicted change and the uncertainty of a grid; missing data is grey."""
-    before = nanmean(history.array[-max(len(history.clock) // 2, 1) :], (0,))
+    before = _mean(history.array[-max(len(history.clock) // 2, 1) :])
     fields = {
         "Mean of the forecast minus mean of the second half of the history": (
-            nanmean(forecast.mean, (0,)) - before
+            _mean(forecast.mean) - before
         ),
         f"Half-width of the {100 * forecast.level:.0f} % interval, mean over the horizon": (
-            nanmean((forecast.upper - forecast.lower) / 2, (0,))
+            _mean((forecast.upper - forecast.lower) / 2)
         ),
     }
     plt = require("matplotlib.pyplot", "draw maps")
@@ -140,3 +152,9 @@ def maps(
         return buffer.getvalue()
     finally:
         plt.close(fig)
+
+
+def _mean(values: np.ndarray) -> np.ndarray:
+    """Mean over time without missing values; NaN where all are."""
+    out: np.ndarray = np.ma.masked_invalid(values).mean(0).filled(np.nan)
+    return out

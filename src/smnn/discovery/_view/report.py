@@ -15,8 +15,11 @@ import numpy as np
 
 from smnn._util.files import write_atomically
 from smnn._util.machine import describe_machine, package_versions
+from smnn._util.optional import require
 from smnn.data import Table
-from smnn.discovery._charts import (
+from smnn.discovery._equations import format_equations, half_width, python_source
+from smnn.discovery._fit.data import DataError
+from smnn.discovery._view.charts import (
     by_series,
     coefficient_rows,
     data_charts,
@@ -25,10 +28,9 @@ from smnn.discovery._charts import (
     residual_charts,
     series_options,
 )
-from smnn.discovery._equations import format_equations, half_width
-from smnn.discovery._fit.data import DataError
 from smnn.report import charts, intervals, maths
 from smnn.report import page as html
+from smnn.report.display import Overview
 from smnn.report.numbers import percent, plus_minus, significant
 from smnn.report.tables import Cell, Row
 from smnn.report.tables import Table as TextTable
@@ -47,15 +49,18 @@ STYLE = """
   overflow-x: auto; display: grid; grid-template-columns: max-content max-content 1fr;
   gap: 0 .5rem; align-items: baseline; }
 .equation { display: contents; } .equation > :first-child { justify-self: end; }
-.equation > div { min-width: 0; }
+.equation > span { min-width: 0; }
 .equation .term { white-space: nowrap; display: inline-block; padding-right: .42rem; }
 .equations + details { margin: .6rem 0 0; } details { font-size: .93rem; }
 summary { cursor: pointer; color: var(--soft); }
 math { font-size: 1.04em; } th math { font-size: 1.1rem; }
 h3 { font-size: 1rem; margin: 1.6rem 0 .2rem; }
 @media (max-width: 40rem) { .equations { display: block; font-size: .94rem; padding: .8rem; }
-  .equation { display: block; } .equation > div { padding-left: 1rem; } }
+  .equation { display: block; } .equation > span { padding-left: 1rem; } }
 """
+
+
+COLUMNS = ("target", "term", "coefficient", "low_90", "high_90", "chosen")
 
 
 @dataclass(frozen=True)
@@ -264,11 +269,41 @@ class Report:
         )
 
 
+def overview(model: Discovery) -> Overview:
+    """What a notebook shows of a fitted model."""
+    verdict, formulas = model.verdict_, []
+    for v, name in enumerate(model.variables_):
+        one, text = verdict.equations.get(name), model.equations()[v]
+        typeset = _equation(model, v)
+        if one is not None and (one.terms == 0 or one.withheld):
+            text = f"{model.targets_[v]}: {one.level}"
+            typeset = escape(text)
+        elif one is not None and one.level != verdict.level:
+            typeset += f" <small>({escape(one.level)})</small>"
+        formulas.append((text, typeset))
+    title, trust = f"Equations of {', '.join(model.variables_)}", f"Verdict: {verdict}"
+    if model.table_ is None:
+        return Overview(title, trust, formulas)
+    report = Report(model)
+    warnings = [text for text in report.warnings if text != str(verdict)]
+    return Overview(title, trust, formulas, report.summary(), warnings)
+
+
+def frame(model: Discovery) -> Any:
+    """Terms of the equations with their coefficients, as a pandas `DataFrame`."""
+    pandas = require("pandas", "make a data frame")
+    rows = [row for row in _term_rows(model) if row[2]]
+    return pandas.DataFrame(rows, columns=COLUMNS)
+
+
 def _equations(report: Report) -> str:
     model = report.model
     rows = "".join(_equation(model, v) for v in range(len(model.targets_)))
+    code = python_source(
+        model.state_names_, model.inputs_, model.terms_, model.coefficients_, model.link
+    )
     plain = "\n".join(model.equations())
-    latex = _equations_latex(model)
+    blocks = [plain, _equations_latex(model), *([code] if code else [])]
     weak = model.inclusion_ is not None and any(
         model.inclusion_[v, p] < WEAK for v, p in zip(*np.nonzero(model.coefficients_))
     )
@@ -277,8 +312,8 @@ def _equations(report: Report) -> str:
         notes.append(f"Grey terms were selected in less than {percent(WEAK)} of the resamples.")
     return (
         f'<div class="equations">{rows}</div><p class="caption">{escape(" ".join(notes))}</p>'
-        "<details><summary>Copy as text or LaTeX</summary>"
-        f"{html.code_block(plain)}{html.code_block(latex)}</details>"
+        "<details><summary>Copy as text, LaTeX or Python</summary>"
+        f"{''.join(map(html.code_block, blocks))}</details>"
     )
 
 
@@ -317,10 +352,8 @@ def _equation(model: Discovery, v: int) -> str:
         name = escape(str(getattr(model.link, "name", model.link)))
         before = f'<span class="term"><math><mi mathvariant="normal">{name}</mi><mo>(</mo></math>'
         right = f"{before}</span>{right}<math><mo>)</mo></math>"
-    left = maths.MATHML.symbol(model.targets_[v])
-    return (
-        f'<div class="equation"><math>{left}</math><math><mo>=</mo></math><div>{right}</div></div>'
-    )
+    left = f"<math>{maths.MATHML.symbol(model.targets_[v])}</math><math><mo>=</mo></math>"
+    return f'<div class="equation">{left}<span>{right}</span></div>'
 
 
 def _estimate(model: Discovery, v: int, p: int) -> str:
@@ -444,9 +477,8 @@ def _term_rows(model: Discovery) -> Iterable[tuple[str, str, float, Any, Any, An
 
 
 def _coefficients_csv(model: Discovery) -> str:
-    head = ("target", "term", "coefficient", "low_90", "high_90", "chosen")
     rows = (tuple("" if x is None else x for x in row) for row in _term_rows(model))
-    return _csv([head, *rows])
+    return _csv([COLUMNS, *rows])
 
 
 def _states_csv(model: Discovery) -> str:

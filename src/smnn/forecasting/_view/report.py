@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from smnn._util.files import write_atomically, write_json
-from smnn._util.machine import describe_machine
-from smnn.forecasting import _charts as charts
-from smnn.forecasting._backtest import OURS, Backtest, run_backtest
-from smnn.forecasting._forecast import Forecast
-from smnn.forecasting._forecaster import Forecaster
-from smnn.forecasting._history import History, read_history
-from smnn.forecasting._model.equation import Equation
-from smnn.forecasting._time import SeriesError
+from smnn.forecasting._view import charts
 from smnn.report import page
-from smnn.report.charts import SCRIPT, grid
+from smnn.report.charts import SCRIPT, Chart, grid
 from smnn.report.charts import STYLE as CHART_STYLE
+from smnn.report.display import Overview
 from smnn.report.numbers import significant
 from smnn.report.tables import Cell, Row, Table, html_table
+
+if TYPE_CHECKING:
+    from smnn.forecasting._backtest import Backtest
+    from smnn.forecasting._forecast import Forecast
+    from smnn.forecasting._forecaster import Forecaster
+    from smnn.forecasting._history import History
+    from smnn.forecasting._model.equation import Equation
 
 MAX_SHOWN, SOME_SHOWN = 12, 6
 """Up to `MAX_SHOWN` series are all shown, otherwise `SOME_SHOWN` of them."""
@@ -112,24 +112,13 @@ class ForecastReport:
         items = [(_count(len(f.t), self.history.clock.unit()), f"ahead, to {_time(f.t[-1])}")]
         if test is None:
             return [*items, ("not back-tested", self.skipped)]
-        items.append((_percent(test.ratio), f"of the error of '{test.best_reference}', the best "
-                      "simple reference"))  # fmt: skip
-        worst = test.worst_series(1)
-        if len(test.names) > 1 and worst:
-            share = _percent(test.ratio_by_series()[worst[0]])
-            items.append((share, f"of that error for the worst series, '{test.names[worst[0]]}'"))
-        items.append((significant(test.skill(), 2), "skill against climatology (1 is perfect)"))
-        inside = f"of the observations inside the {_percent(test.level)} intervals"
-        items.append((_percent(test.coverage), inside))
-        return items
+        return [*items, *backtest_findings(test)]
 
     def tables(self) -> list[Table]:
         """The next steps, the back-test, and its results by series where there are several."""
         out = [self._forecast_table()]
         if self.backtest is not None:
-            out.append(self._backtest_table(self.backtest))
-            if len(self.backtest.names) > 1:
-                out.append(_series_table(self.backtest))
+            out += backtest_tables(self.backtest, self.unit)
         return out
 
     def record(self) -> dict[str, Any]:
@@ -182,7 +171,7 @@ class ForecastReport:
             f"{_count(len(f.names), 'series')}, {len(clock):,} times from {_time(clock.stamps[0])} "
             f"to {_time(clock.stamps[-1])}; forecast of {_count(len(f.t), clock.unit())}."
         )
-        sections = [page.findings(self.summary()), self._warnings_html(), self._curves_html()]
+        sections = [page.findings(self.summary()), _warnings(self.warnings()), self._curves_html()]
         if self.map_axes is not None:
             caption = f"In {self.unit}." if self.unit else "In the unit of the data."
             png = charts.maps(self.history, f, *self.map_axes, self.unit)
@@ -190,8 +179,8 @@ class ForecastReport:
         steps, *tests = map(html_table, self.tables())
         sections.append(page.section("The next steps", steps, self._download()))
         if self.backtest is not None:
-            by_lead = grid(charts.by_lead(self.backtest, clock.unit()), "22rem")
-            past = charts.past_forecasts(self.history, f, self.backtest, self.unit)
+            by_lead = _grid(charts.by_lead(self.backtest), "22rem")
+            past = charts.past_forecasts(self.history, self.backtest, self.unit)
             sections.append(page.section("Back-test", tests[0], by_lead, past, *tests[1:]))
         sections += [self._equations_html(), self._method_html()]
         return page.page(
@@ -225,39 +214,10 @@ class ForecastReport:
         columns = [f"{_percent(f.level)} from", "forecast", "to"]
         return Table("Forecast", columns, caption, rows)
 
-    def _backtest_table(self, test: Backtest) -> Table:
-        common = bool(np.ptp(test.scale) == 0)
-        factor = float(test.scale[0]) if common else 1.0
-        errors = {m: test.rmse(m) for m in test.methods}
-        least = min(errors.values())
-        rows = []
-        for method, error in errors.items():
-            cells = [
-                Cell(significant(factor * error), best=error <= least),
-                Cell(f"{error / errors[OURS]:.2f}" if errors[OURS] > 0 else "–"),
-                Cell("" if method == "climatology" else f"{test.skill(method=method):+.2f}"),
-            ]
-            label = "this forecast" if method == OURS else method
-            rows.append(Row("" if method == OURS else "reference", label, cells))
-        about = f"in {self.unit}" if self.unit else "in the unit of the series"
-        if not common:
-            about = "relative to the standard deviation of each series"
-        caption = (
-            f"{_count(len(test.origins), 'forecast')} of {_count(test.inside.shape[2], 'step')}, "
-            "each based only on the data before its origin. Error: root mean square over all "
-            f"series and steps, {about}. Ratio: error divided by that of this forecast. Skill: "
-            f"against climatology. {_percent(test.coverage)} of the observations are inside the "
-            f"{_percent(test.level)} intervals."
-        )
-        return Table("Back-test", ["error", "ratio", "skill"], caption, rows)
-
-    def _warnings_html(self) -> str:
-        items = "".join(f"<li>{escape(text)}</li>" for text in self.warnings())
-        return f'<ul class="warnings">{items}</ul>' if items else ""
-
     def _curves_html(self) -> str:
         f, shown = self.forecast, self.shown
-        parts = [grid(charts.curves(self.history, f, shown, self.unit), "26rem")]
+        curves = charts.curves(self.history, f, shown, self.unit)
+        parts = [_grid(curves, "26rem")]
         if len(f.names) > len(shown):
             parts.insert(0, f"<p>{len(shown)} of {len(f.names):,} series.</p>")
         if shown:
@@ -297,49 +257,117 @@ class ForecastReport:
         )
 
 
-def make_report(
-    y: Any,
-    t: Any = None,
-    *,
-    forecaster: Forecaster | None = None,
-    horizon: int | None = None,
-    origins: int | Sequence[int] | None = None,
-    name: str = "series",
-    command: str = "",
-    tick: Callable[[int], None] | None = None,
-) -> ForecastReport:
-    """Fit, forecast and back-test, and gather the results for presentation.
+def backtest_findings(test: Backtest) -> list[tuple[str, str]]:
+    """The main results of a back-test, as pairs of a value and its meaning."""
+    items = [(_percent(test.ratio), f"of the error of '{test.best_reference}', the best "
+                  "simple reference")]  # fmt: skip
+    worst = test.worst_series(1)
+    if len(test.names) > 1 and worst:
+        share = _percent(test.ratio_by_series()[worst[0]])
+        items.append((share, f"of that error for the worst series, '{test.names[worst[0]]}'"))
+    items.append((significant(test.skill(), 2), "skill against climatology (1 is perfect)"))
+    inside = f"of the observations inside the {_percent(test.level)} intervals"
+    items.append((_percent(test.coverage), inside))
+    return items
 
-    Args:
-        y: As for `Forecaster.fit`.
-        t: As for `Forecaster.fit`.
-        forecaster: The forecaster to fit; a default one if `None`.
-        horizon: As for `Forecaster.fit`.
-        origins: As for `backtest`; 0 skips the back-test.
-        name: Name of the data, for titles.
-        command: Command line that repeats the forecast.
-        tick: As for `backtest`.
 
-    Raises:
-        SeriesError: If the data or an argument cannot be used.
-    """
-    start = time.perf_counter()
-    forecaster = Forecaster() if forecaster is None else forecaster
-    history = read_history(y, t)
-    forecaster._fit(history, horizon, None)
-    not_fitted = forecaster._not_fitted()
-    test, skipped = None, "no origins were requested"
-    if origins is None or origins:
-        try:
-            test = run_backtest(history, forecaster.horizon_, origins, forecaster, tick=tick)
-            skipped = ""
-        except SeriesError as error:  # the history is too short
-            skipped = str(error)
-    return ForecastReport(
-        name, y, history, forecaster, forecaster.predict(), test, skipped,
-        (not_fitted,) if not_fitted else (), command, time.perf_counter() - start,
-        describe_machine(),
-    )  # fmt: skip
+def backtest_tables(test: Backtest, unit: str = "") -> list[Table]:
+    """Results by method, and by series where there are several."""
+    tables = [_method_table(test, unit)]
+    return [*tables, _series_table(test)] if len(test.names) > 1 else tables
+
+
+def backtest_page(test: Backtest) -> str:
+    """A back-test as a self-contained HTML page."""
+    first, *others = map(html_table, backtest_tables(test))
+    return page.page(
+        "Back-test",
+        f"{_count(len(test.names), 'series')}, {_count(len(test.origins), 'forecast')} of "
+        f"{_count(test.inside.shape[2], test.step)}.",
+        [
+            page.findings(backtest_findings(test)),
+            _warnings(test.warnings()),
+            page.section("Results", first, _grid(charts.by_lead(test), "22rem"), *others),
+        ],
+        style=CHART_STYLE + STYLE,
+        script=SCRIPT,
+    )
+
+
+def backtest_overview(test: Backtest) -> Overview:
+    """What a summary and a notebook show of a back-test."""
+    tables = [html_table(table) for table in backtest_tables(test)]
+    return Overview("Back-test", "", (), backtest_findings(test), test.warnings(), tables[:1])
+
+
+def forecaster_overview(forecaster: Forecaster) -> Overview:
+    """What a summary and a notebook show of a fitted forecaster."""
+    history = forecaster._history
+    clock, names = history.clock, history.names
+    title = f"Forecaster of {_count(len(names), 'series')}"
+    seasons = ", ".join(f"{s.name} ({s.length:.5g} steps)" for s in forecaster.seasons_)
+    items = [
+        (_count(len(clock), clock.unit()), f"from {_time(clock.stamps[0])} to "
+         f"{_time(clock.stamps[-1])}; equations chosen to forecast {forecaster.horizon_}"),
+        ("seasons", seasons or "none"),
+    ]  # fmt: skip
+    lines = forecaster.equation(0).lines
+    head = [(names[0], escape(names[0]))] if len(names) > 1 else []
+    note = forecaster._not_fitted()
+    return Overview(
+        title, "", [*head, *((x, escape(x)) for x in lines)], items, [note] if note else []
+    )
+
+
+def forecast_overview(forecast: Forecast) -> Overview:
+    """What a summary and a notebook show of a forecast."""
+    source = forecast._source
+    unit = "step" if source is None else source._history.clock.unit()
+    title = f"Forecast of {_count(len(forecast.names), 'series')}"
+    items = [(_count(len(forecast.t), unit), f"ahead, to {_time(forecast.t[-1])}")]
+    for i in range(min(MAX_TABLED, len(forecast.names))):
+        low, mean, high = (significant(float(x[-1])) for x in (
+            forecast.series(i)[name] for name in ("lower", "mean", "upper")))  # fmt: skip
+        meaning = f"at the end, {_percent(forecast.level)} interval {low} to {high}"
+        items.append((f"{forecast.names[i]} = {mean}", meaning))
+    return Overview(title, "", (), items)
+
+
+def _grid(parts: Sequence[Chart], least: str) -> str:
+    return grid([chart.html() for chart in parts], least)
+
+
+def _warnings(texts: Sequence[str]) -> str:
+    items = "".join(f"<li>{escape(text)}</li>" for text in texts)
+    return f'<ul class="warnings">{items}</ul>' if items else ""
+
+
+def _method_table(test: Backtest, unit: str) -> Table:
+    """Errors of the forecast and of the references."""
+    common = bool(np.ptp(test.scale) == 0)
+    factor = float(test.scale[0]) if common else 1.0
+    errors = {m: test.rmse(m) for m in test.methods}
+    ours, least = errors[test.methods[0]], min(errors.values())
+    rows = []
+    for method, error in errors.items():
+        cells = [
+            Cell(significant(factor * error), best=error <= least),
+            Cell(f"{error / ours:.2f}" if ours > 0 else "–"),
+            Cell("" if method == "climatology" else f"{test.skill(method=method):+.2f}"),
+        ]
+        label = "this forecast" if method == test.methods[0] else method
+        rows.append(Row("" if method == test.methods[0] else "reference", label, cells))
+    about = f"in {unit}" if unit else "in the unit of the series"
+    if not common:
+        about = "relative to the standard deviation of each series"
+    caption = (
+        f"{_count(len(test.origins), 'forecast')} of {_count(test.inside.shape[2], 'step')}, "
+        "each based only on the data before its origin. Error: root mean square over all "
+        f"series and steps, {about}. Ratio: error divided by that of this forecast. Skill: "
+        f"against climatology. {_percent(test.coverage)} of the observations are inside the "
+        f"{_percent(test.level)} intervals."
+    )
+    return Table("Back-test", ["error", "ratio", "skill"], caption, rows)
 
 
 def _series_table(test: Backtest) -> Table:

@@ -1,0 +1,1 @@
+"""Verdicts: whether data support the equations that were fitted to them."""

@@ -1,0 +1,1 @@
+"""Presentation of fitted models: charts, reports, and display in notebooks."""

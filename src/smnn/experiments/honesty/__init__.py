@@ -1,0 +1,1 @@
+"""Verdicts of equation discovery on data whose answer is known."""

@@ -1,0 +1,1 @@
+"""Presentation of forecasts: charts, reports, and display in notebooks."""
