@@ -96,7 +96,7 @@ class _Solve(torch.autograd.Function):
         if [(x.stride(), x.dtype, x.device) for x in saved] != layout[: len(saved)]:
             saved = [_laid_out(x, *like) for x, like in zip(saved, layout, strict=False)]
         tensors, kept = saved[: len(wanted)], saved[len(wanted) :]
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or not _in_memory(gy):
             return None, None, None, None, *_differentiable(plan, tensors, gy, wanted, bool(kept))
         if kept:
             grads = plan.gradients(tensors, kept[0], kept[1], gy, wanted)
@@ -147,14 +147,25 @@ def _summed(g: Tensor, x: Tensor, batch: tuple[int, ...]) -> Tensor:
 def _differentiable(
     plan: Plan, tensors: Sequence[Tensor], gy: Tensor, wanted: Sequence[bool], keep_factor: bool
 ) -> list[Tensor | None]:
-    """Gradients with a graph of their own: solve again, through the operators."""
+    """Gradients by the operators, with a graph of their own if that is enabled: solve again."""
     leaves = [x for x, w in zip(tensors, wanted) if w]
-    problem = plan.fit(tensors)
-    pieces = plan.pieces if keep_factor else 1
-    size = plan.backend.factor_size(problem, pieces) if keep_factor else 0
-    y = ops.solve(*problem, plan.backend.name, pieces, size, False, plan.batch)[0]
-    found = iter(torch.autograd.grad(y, leaves, gy, create_graph=True, materialize_grads=True))
+    graph = torch.is_grad_enabled()
+    with torch.enable_grad():
+        problem = plan.fit(tensors)
+        pieces = plan.pieces if keep_factor else 1
+        size = plan.backend.factor_size(problem, pieces) if keep_factor else 0
+        y = ops.solve(*problem, plan.backend.name, pieces, size, False, plan.batch)[0]
+    found = iter(torch.autograd.grad(y, leaves, gy, create_graph=graph, materialize_grads=True))
     return [next(found) if w else None for w in wanted]
+
+
+def _in_memory(g: Tensor) -> bool:
+    """Whether a tensor holds values; in a vectorized Jacobian, it stands for many tensors."""
+    try:
+        g.data_ptr()
+    except RuntimeError:
+        return False
+    return True
 
 
 # ---------------------------------------------------------------- keep_factor=False
