@@ -1,5 +1,6 @@
 """Names from data are escaped in every report: terminal, HTML, SVG, JSON."""
 
+import csv
 import json
 import math
 from html.parser import HTMLParser
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 EVIL = [
     "<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "</script><b>", "[/red]",
     "[bold]x", "'onload='alert", "</title></style>", "$x^2$", "{{7*7}}", "&lt;", "x\u202ey",
+    "=cmd|' /C calc'!A0",
 ]  # fmt: skip
 pytestmark = pytest.mark.slow
 VOID = {"meta", "img", "link", "br", "hr", "input"}
@@ -74,6 +76,15 @@ def checked(path: Path, names: list[str]) -> None:
         assert name in everything, name
 
 
+def no_formula(out: Path) -> None:
+    """Check that a spreadsheet would not execute a cell of a written table."""
+    for path in out.glob("*.csv"):
+        with path.open(newline="") as file:
+            cells = [cell for row in csv.reader(file) for cell in row]
+        assert cells
+        assert not [cell for cell in cells if cell.startswith(("=", "@"))]
+
+
 def run(*words: str) -> str:
     from internals import app
 
@@ -103,6 +114,7 @@ def test_discovery(tmp_path: Path, names: list[str]) -> None:
     checked(out / "report.html", names)
     assert "onerror=alert(1)&gt;.csv" in (out / "report.html").read_text()
     assert json.loads((out / "model.json").read_text())["variables"] == names
+    no_formula(out)
     for name in names:
         if "\u202e" not in name:
             assert name in said.replace("\n", "")
@@ -114,6 +126,7 @@ def test_forecast(tmp_path: Path, names: list[str]) -> None:
     out = tmp_path / "out"
     run("forecast", str(data), "--out", str(out), "--horizon", "3", "--origins", "2")
     checked(out / "report.html", names)
+    no_formula(out)
 
 
 def test_forecast_of_a_grid(tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 import unicodedata
 from collections.abc import Callable
@@ -13,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from smnn._util.files import write_atomically
+from smnn._util.files import csv_text, write_atomically
 from smnn.cli._guard import WrongUseError
 
 
@@ -213,11 +211,8 @@ def write_columns(path: Path, columns: dict[str, np.ndarray]) -> str:
     if path.suffix == ".nc":
         write_atomically(path, _netcdf(columns))
     else:
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows(zip(*(_plain(values) for values in columns.values())))
-        write_atomically(path, text.getvalue())
+        table = zip(*map(_plain, columns.values()))
+        write_atomically(path, csv_text([[*columns], *table]))
     return f"{rows:,} rows of {', '.join(columns)}"
 
 

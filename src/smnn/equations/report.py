@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from smnn._util.files import write_atomically, write_json
+from smnn._util.files import check_replaceable, csv_text, write_atomically, write_json
 from smnn._util.machine import describe_machine, package_versions
 from smnn._util.optional import require
 from smnn.equations._solve import Solution
@@ -33,6 +32,9 @@ STYLE = """
   overflow-x: auto; }
 """
 
+FILES = ("report.html", "solution.csv", "solution.png", "solution.json")
+"""What `write` writes."""
+
 
 def write(
     solution: Solution, folder: str | Path, *, source: str = "", command: str = ""
@@ -47,20 +49,22 @@ def write(
 
     Returns:
         The contents of `solution.json`.
+
+    Raises:
+        OutputError: The files cannot be written, or would replace files that smnn did not write.
     """
     folder = Path(folder)
     machine = describe_machine()
     machine["versions"] |= package_versions(("sympy",))
     record = {"command": command, "file": source, **solution.to_dict(), "machine": machine}
+    check_replaceable(folder, FILES)
+    write_atomically(folder / "report.html", page(solution, record))
     columns = solution.columns
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow([solution.system.time, *columns])
-    rows.writerows(zip(solution.t.tolist(), *(x.tolist() for x in columns.values())))
-    write_atomically(folder / "solution.csv", text.getvalue())
+    rows = zip(solution.t.tolist(), *(x.tolist() for x in columns.values()))
+    table = csv_text([[solution.system.time, *columns], *rows])
+    write_atomically(folder / "solution.csv", table)
     write_json(folder / "solution.json", record)
     write_atomically(folder / "solution.png", figure(solution))
-    write_atomically(folder / "report.html", page(solution, record))
     return record
 
 

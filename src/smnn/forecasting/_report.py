@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from smnn._util.files import write_atomically, write_json
+from smnn._util.files import check_replaceable, inert, write_atomically, write_json
 from smnn._util.machine import describe_machine
 from smnn.forecasting import _charts as charts
 from smnn.forecasting._backtest import OURS, Backtest, run_backtest
@@ -45,6 +45,8 @@ h3 { font-size: 1rem; margin: 1.4rem 0 .2rem; }
 class ForecastReport:
     """A forecast, its back-test, and their presentation; made by `make_report`."""
 
+    FILES: ClassVar = ("report.html", "forecast.json", "forecast.csv", "forecast.nc")
+    """What `write` may write."""
     name: str
     """Name of the data."""
     series: Any
@@ -162,16 +164,24 @@ class ForecastReport:
 
         Returns:
             Path of the report.
+
+        Raises:
+            OutputError: They cannot be written, or would replace files that smnn did not write.
         """
         folder = Path(folder)
+        check_replaceable(folder, self.FILES)
+        path = write_atomically(folder / "report.html", self.html())
         if self.is_grid:
             dataset = self.forecast.dataset(self.series)
             dataset.attrs = {"title": f"Forecast of {self.name}", **dataset.attrs}
             write_atomically(folder / "forecast.nc", bytes(dataset.to_netcdf(engine="scipy")))
         else:
-            write_atomically(folder / "forecast.csv", self.forecast.frame().to_csv(index=False))
+            frame = self.forecast.frame().rename(columns=inert)
+            for name in frame.select_dtypes(("object", "str")):
+                frame[name] = frame[name].map(inert)
+            write_atomically(folder / "forecast.csv", frame.to_csv(index=False))
         write_json(folder / "forecast.json", self.record())
-        return write_atomically(folder / "report.html", self.html())
+        return path
 
     def html(self) -> str:
         """Return the report as a self-contained HTML page."""

@@ -188,7 +188,7 @@ def execute(
     """Run an experiment; write its record, figures and report; print its results."""
     from smnn._util.files import prepare_output, write_atomically, write_json
 
-    prepare_output(out)
+    prepare_output(out, ("report.html",))
     resumable = "out" in inspect.signature(run.run).parameters
     with progress(run.ticks(config) or None, width=getattr(run, "NAME_WIDTH", 22)) as tick:
         result = run.run(config, tick, out) if resumable else run.run(config, tick)
