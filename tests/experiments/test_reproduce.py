@@ -15,9 +15,8 @@ from typer.testing import CliRunner, Result
 
 from smnn._util.files import InputError
 from smnn.cli._app import app
-from smnn.cli.reproduce.command import repeated
 from smnn.data import DataFormatError
-from smnn.experiments.experiment import EXPERIMENTS, load, read_record
+from smnn.experiments.experiment import EXPERIMENTS, load, read_record, repeated
 
 experiments = pytest.mark.parametrize("name", EXPERIMENTS)
 FIGURES = {
