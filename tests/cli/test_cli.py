@@ -18,7 +18,7 @@ import typer
 from typer.testing import CliRunner
 
 import smnn
-from smnn.cli._app import app
+from smnn.cli import app
 from smnn.cli._guard import complain
 from smnn.experiments.standalone import run as experiment
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from smnn.cli._app import app
+from smnn.cli import app
 from smnn.data import read_table
 from smnn.datasets.catalogue import all_sets, find_set, slug
 from smnn.datasets.dynamics import HARE_LYNX, SYSTEMS, find_system, simulate

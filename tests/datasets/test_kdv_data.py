@@ -11,10 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smnn._util.files import OutputError
 from smnn.datasets import kdv
 from smnn.datasets.kdv import Frames, KdVFileError, read_file, write_easy
 from smnn.datasets.kdv import _files as files
+from smnn.errors import OutputError
 
 LENGTH = 60.0
 CROSS_CHECK = Path(__file__).parent / "kdv_crosscheck.npz"

@@ -16,7 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from smnn.errors import DataError, SmnnError
+from smnn.errors import InputError as InputError
+from smnn.errors import OutputError as OutputError
 
 UNFINISHED = ".smnn-unfinished"
 """Suffix of temporary files during a write; their names begin with a dot."""
@@ -29,14 +30,6 @@ LARGEST = 4 << 30
 """Maximum number of bytes read from one text file, after decompression."""
 LONGEST = 1 << 26
 """Maximum number of bytes in one line of a text file."""
-
-
-class OutputError(SmnnError, RuntimeError):
-    """Results cannot be written to the given path."""
-
-
-class InputError(DataError):
-    """A path cannot be read: it is not a regular file, or too large."""
 
 
 # ---------------------------------------------------------------- writing

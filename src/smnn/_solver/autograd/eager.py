@@ -11,7 +11,7 @@ computed again in the backward pass, for a part of the batch at a time.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -61,7 +61,7 @@ def solve(plan: Plan, tensors: Sequence[Tensor], *, keep_factor: bool, check: bo
         return Solved(y, factor, Diagnostics(*info))
     if torch.is_grad_enabled() and True in [x.requires_grad for x in tensors]:
         out: list[Any] = []
-        y = _apply(plan, keep_factor, check, out, *tensors)
+        y = _Solve.apply(plan, keep_factor, check, out, *tensors)
         return Solved(y, *out)
     return plan.solve(tensors) if keep_factor else _solve_in_parts(plan, tensors, check)
 
@@ -108,10 +108,6 @@ class _Solve(torch.autograd.Function):
             None, None, None, None,
             *[None if g is None else _summed(g, x, plan.batch) for g, x in zip(grads, tensors)],
         )  # fmt: skip
-
-
-_apply: Callable[..., Tensor] = super(torch.autograd.Function, _Solve).apply
-"""`_Solve.apply` without its search for `torch.func` transforms, which `is_eager` has excluded."""
 
 
 def _laid_out(
