@@ -94,6 +94,8 @@ class TestScores:
         assert found["relative_mse"] == pytest.approx(9 / 4)
         assert found["rmse"] == pytest.approx(3)
         assert found["rmse_by_lead"] == pytest.approx([3] * 24)
+        pole = scorer.truth + 3 * (np.arange(10) == 0)
+        assert scorer.score(pole)["rmse"] == pytest.approx(3 * np.sqrt(0.1 / scorer.area.sum()))
 
     def test_given_steps_are_left_out(self, scorer: Scorer) -> None:
         late = scorer.truth.copy()
