@@ -83,6 +83,11 @@ class TestEvaluate:
         assert result.error is not None
         assert result.error < 1e-3
         assert result.followed == 1.0
+        holes = SPIRAL.T[150:] + 0.1
+        holes[3, 0] = np.nan  # the error is that of the other variable
+        result = evaluate(model, holes, t=T[150:])
+        expected = (result.series[0].simulated - holes)[3, 1] / result.scale[1]
+        assert result.series[0].error[3] == pytest.approx(abs(expected))
         several = Discovery(library="poly:1", ensemble=0).fit(
             [SPIRAL.T[:90], SPIRAL.T[100:190]], t=[T[:90], T[100:190]]
         )

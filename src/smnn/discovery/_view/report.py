@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import csv
 import functools
-import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from smnn._util.files import write_atomically
+from smnn._util.files import check_replaceable, csv_text, write_atomically
 from smnn._util.machine import describe_machine, package_versions
 from smnn._util.optional import require
 from smnn.data import Table
@@ -78,6 +76,11 @@ class Report:
         DataError: If the model was loaded from a file, without the data.
     """
 
+    FILES: ClassVar = (
+        "report.html", "model.json", "equations.txt", "equations.tex", "coefficients.csv",
+        "states.csv",
+    )  # fmt: skip
+    """What `write` writes."""
     model: Discovery
     evaluation: HoldOutResult | None = None
     source: str = ""
@@ -207,16 +210,20 @@ class Report:
     def write(self, folder: str | Path) -> Path:
         """Write all result files to a folder; returns the path of the HTML page.
 
-        The files are model.json, equations.txt, equations.tex, coefficients.csv, states.csv and
-        report.html.
+        The files are those of `FILES`.
+
+        Raises:
+            OutputError: They cannot be written, or would replace files that smnn did not write.
         """
         folder = Path(folder)
+        check_replaceable(folder, self.FILES)
+        page = self.write_page(folder / "report.html")
         self.model.save(folder / "model.json")
         write_atomically(folder / "equations.txt", _equations_text(self))
         write_atomically(folder / "equations.tex", _equations_latex(self.model))
         write_atomically(folder / "coefficients.csv", _coefficients_csv(self.model))
         write_atomically(folder / "states.csv", _states_csv(self.model))
-        return self.write_page(folder / "report.html")
+        return page
 
     def write_page(self, path: str | Path) -> Path:
         """Write the HTML page."""
@@ -478,7 +485,7 @@ def _term_rows(model: Discovery) -> Iterable[tuple[str, str, float, Any, Any, An
 
 def _coefficients_csv(model: Discovery) -> str:
     rows = (tuple("" if x is None else x for x in row) for row in _term_rows(model))
-    return _csv([COLUMNS, *rows])
+    return csv_text([COLUMNS, *rows])
 
 
 def _states_csv(model: Discovery) -> str:
@@ -491,7 +498,7 @@ def _states_csv(model: Discovery) -> str:
     for label, t, states in zip(table.series, model.times_, model.states_):
         first = (label,) if several else ()
         rows += [(*first, at, *map(float, state)) for at, state in zip(map(float, t), states)]
-    return _csv(rows)
+    return csv_text(rows)
 
 
 def _states_link(model: Discovery) -> str:
@@ -499,12 +506,6 @@ def _states_link(model: Discovery) -> str:
     if len(text) > LARGEST_DOWNLOAD:
         return ""
     return html.download("Download the fitted states as CSV", "states.csv", text)
-
-
-def _csv(rows: Iterable[Sequence[Any]]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()
 
 
 def _finite(x: Any) -> float | None:
