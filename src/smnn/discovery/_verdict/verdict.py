@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from smnn.discovery._arrays import Array
-from smnn.discovery._fit.corrections import missed
+from smnn.discovery._fit.corrections import NUMERICAL_ERROR, missed
 from smnn.discovery._fit.data import FitResult
 from smnn.discovery._fit.refine import JointFit, Refiner
 from smnn.discovery._verdict.evidence import (
@@ -29,7 +29,9 @@ LEVELS = (ESTABLISHED, TENTATIVE, NOT_DETERMINED, NOT_SUPPORTED, NOTHING)
 FIRM, SUPPORTED = 5.0, 1.0
 """Evidence against a plain curve, in nats, above which an equation is established or supported."""
 REJECTED = -6.0  # Evidence below which the curve is the better description
-EXACT = 1e-5  # Error of a trajectory, relative to the spread, below which details do not matter
+EXACT = 4e-5
+"""Error of a trajectory, relative to the spread, below which patterns are numerical errors."""
+VISIBLE = 1e-3  # Error above which patterns refute an equation
 STABLE = 0.8  # Smallest fraction of the resamples that selected every term
 RARE = 0.05  # Inclusion frequency of a term below which an unsupported equation is not shown
 SIGNIFICANT = 4.0  # Smallest ratio of a coefficient to its standard deviation
@@ -37,7 +39,6 @@ EQUAL = 3.5  # Evidence by which a rival may exceed an established equation, in 
 BEATEN = 10.0  # Evidence of a rival with other terms that refutes an equation
 CORRELATED = 0.4  # Correlation of successive prediction errors that shows a pattern
 DRIFT = 8.0  # Mean squared z-score of the differences between coefficients of two halves
-VISIBLE = 1e-3  # Error, relative to the spread, above which a pattern in it matters
 PER_TERM = 8  # Values per term below which they are few
 JAGGED = 0.6  # Change between neighbours, relative to that of unrelated values, of sparse samples
 REACH = 0.5  # Part of the range of a variable beyond the data in which rivals are compared
@@ -208,7 +209,7 @@ def judge(result: FitResult) -> tuple[Verdict, list[RivalEquation]]:
             against=against[v],
             correlation=float(correlation[v]),
             error=float(errors[v]),
-            exact=bool(max(errors[v], defects[v]) < EXACT),
+            deviation=float(max(errors[v], defects[v])),
             unexplained=float(shares[v]),
             jagged=_jaggedness(refiner, v),
         )
@@ -268,7 +269,7 @@ class _Facts:
     against: Comparison
     correlation: float
     error: float
-    exact: bool
+    deviation: float
     unexplained: float
     jagged: float
 
@@ -286,7 +287,8 @@ class _Facts:
         )  # fmt: skip
 
     def _level(self) -> str:
-        if self.evidence <= REJECTED or (self.against.outside > BEATEN and not self.exact):
+        beaten = self.against.outside > BEATEN and self.deviation > VISIBLE
+        if self.evidence <= REJECTED or beaten:
             return NOT_SUPPORTED
         if not self.evidence > SUPPORTED:
             return NOT_DETERMINED
@@ -299,13 +301,14 @@ class _Facts:
 
     @property
     def _unrivalled(self) -> bool:
-        return self.exact or max(self.against.inside, self.against.outside) <= EQUAL
+        best = max(self.against.inside, self.against.outside)
+        return self.deviation < EXACT or best <= EQUAL
 
     @property
     def _patterned(self) -> bool:
         """Whether errors that matter are correlated, or coefficients change with time."""
         visible = self.error > VISIBLE and self.values > 30
-        drifts = self.against.drift > DRIFT and not self.exact
+        drifts = self.against.drift > DRIFT and self.deviation >= EXACT
         return (visible and self.correlation > CORRELATED) or drifts
 
     def _reason(self, level: str) -> str:
@@ -322,7 +325,7 @@ class _Facts:
                           "is too sparse or the noise too large")  # fmt: skip
         if not self.evidence > FIRM:
             better = "better" if self.evidence <= REJECTED else "about as well"
-            causes.append(f"a plain curve describes the data {better}")
+            causes.append(f"a plain curve describes the data {better}{self._share}")
         foreign = self.against.outside > max(EQUAL, self.against.inside)
         if (foreign and not self._unrivalled) or self._patterned:
             causes.append(self._misfit(foreign))
@@ -331,6 +334,13 @@ class _Facts:
         if not foreign and not self._unrivalled:
             causes.append("other terms of the library explain the data better")
         return "; ".join(causes[:2]) + "."
+
+    @property
+    def _share(self) -> str:
+        if self.unexplained <= NUMERICAL_ERROR:
+            return ""
+        share = "most" if self.unexplained > 0.6 else f"{100 * self.unexplained:.2g} %"
+        return f", and {share} of the change from row to row is not explained"
 
     def _misfit(self, foreign: bool) -> str:
         what = "a term, a variable or a higher order is missing"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -98,7 +98,7 @@ class Honesty:
     def stability(self, group: str) -> list[tuple[int, int]]:
         """Number of terms, and of true ones, by class of inclusion frequency."""
         terms = [(s, t) for e in self.equations(group) for s, t in zip(e["stability"], e["true"])]
-        classes = np.digitize([s for s, _ in terms], STABILITY[1:-1])
+        classes = np.digitize([s for s, _ in terms], STABILITY[1:-1]).tolist()
         return [
             (sum(c == k for c in classes), sum(t for (_, t), c in zip(terms, classes) if c == k))
             for k in range(len(STABILITY) - 1)
@@ -170,10 +170,15 @@ def load(store: Path) -> dict[tuple[str, int], Case]:
     if not store.exists():
         return {}
     try:
-        cases = [Case(**case) for case in read_record(store, "honesty")["cases"]]
+        cases = cases_of(read_record(store, "honesty"))
     except (KeyError, TypeError) as error:
         raise InputError(f"{store} has entries that are not cases ({error}).") from error
     return {(case.group, case.seed): case for case in cases}
+
+
+def cases_of(record: Mapping[str, Any]) -> list[Case]:
+    """The cases of a record."""
+    return [Case(**case) for case in record["cases"]]
 
 
 def _cases(config: Config, stored: dict[tuple[str, int], Case]) -> Iterator[tuple[Case, bool]]:
