@@ -117,3 +117,24 @@ def test_pages_are_what_their_records_say(page: str, write: Any, records: list[s
     ]
     text = (ROOT / "docs" / "generated" / f"{page}.md").read_text("utf-8")
     assert text.rstrip("\n") == write(*found).rstrip("\n")
+
+
+def test_honesty() -> None:
+    equation = {"level": "established", "right": True, "stability": [1.0], "true": [True]}
+    equation |= {"coefficients": 1, "within": 1}
+    plain = {"kind": "logistic", "rows": 12, "level": "established", "reason": ""}
+    cases = [
+        plain | {"group": "true", "seed": k, "noise": 0.01, "equations": [equation],
+                 "seconds": {"refinement": 1.0, "verdict": 0.05}}
+        for k in range(4)
+    ]  # fmt: skip
+    cases += [plain | {"group": "unrelated", "seed": 0, "level": "nothing found"}]
+    settings = {"unrelated": 1, "known": 4, "missing": 0, "seed": 7}
+    text = tables.honesty({"machine": MACHINE, "settings": settings, "cases": cases})
+    lines = text.splitlines()
+    assert "| unrelated columns | data sets | 0 | 0 | 0 | 0 | 100.0 | 0 | 1 |" in lines
+    assert "| terms in the library | data sets | 100.0 | 0 | 0 | 0 | 0 | 0 | 4 |" in lines
+    assert "| terms in the library | 0 of 0 | 0 of 0 | 0 of 0 | 4 of 4 |" in lines
+    assert "90 % intervals contain 100 % of the 4 coefficients" in text
+    assert "5.0 % of the time of the fit" in text
+    assert "a processor, 1 thread, torch 2; 2026-01-02." in text

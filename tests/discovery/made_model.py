@@ -5,7 +5,16 @@ from typing import Any
 import numpy as np
 
 from smnn.data import Table
-from smnn.discovery import Discovery, Polynomial, Report, evaluate, hold_out
+from smnn.discovery import (
+    Discovery,
+    EquationVerdict,
+    Polynomial,
+    Report,
+    RivalEquation,
+    Verdict,
+    evaluate,
+    hold_out,
+)
 from smnn.discovery._terms import compile_terms
 
 EVIL = "<script>alert(1)</script>"
@@ -18,9 +27,12 @@ class Made(Discovery):
         super().__init__()
         self.order_, self.inputs_, self.report_ = 1, [], {"seconds": {"all": 1.0}}
         self.warnings_ = ["terms left out"]
+        self.candidates_ = (RivalEquation("x", EVIL, 1.5, False, EVIL),)
         names = table.names
         self.table_ = table
         self.variables_ = list(names)
+        each = {name: EquationVerdict("tentative", EVIL) for name in names}
+        self.verdict_ = Verdict("tentative", EVIL, each)
         self.state_names_ = list(names)
         self.targets_ = [f"{name}'" for name in names]
         self.terms_ = Polynomial(2).terms(names)
