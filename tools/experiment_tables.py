@@ -5,6 +5,9 @@ from __future__ import annotations
 from statistics import mean
 from typing import Any
 
+from smnn.experiments.honesty.run import Config, Honesty
+from smnn.experiments.honesty.run import cases_of as honest_cases
+from smnn.experiments.honesty.view import tables
 from smnn.experiments.scaling.run import from_record
 from smnn.experiments.scaling.view import stops, summary
 from smnn.experiments.sst.references import CLIMATOLOGY, COUPLED, DAMPED, OURS, REFERENCES, TREND
@@ -72,6 +75,32 @@ def discovery_bench(record: dict[str, Any]) -> str:
             table(head, rows),
             f"{machine(record)} Written by `smnn reproduce discovery-bench` and `python "
             "tools/tables.py --discovery-bench benchmarks/results/discovery_bench_epyc.json`.",
+        ]
+    )
+
+
+def honesty(record: dict[str, Any]) -> str:
+    """Verdicts by group of data, coverage of the intervals, and stability of terms."""
+    result = Honesty(Config(**record["settings"]), record["machine"], honest_cases(record))
+    levels, stability, _ = tables(result)
+    parts = []
+    for view in (levels, stability):
+        first = ["data", ""] if view is levels else ["terms of"]
+        head = [*first, *view.columns]
+        rows = [
+            [*((r.group, r.label) if view is levels else (r.group,)), *(c.text for c in r.cells)]
+            for r in view.rows
+        ]
+        parts += [f"{view.title}. {view.caption}", table(head, rows)]
+    number, within = result.coverage()
+    return "\n\n".join(
+        [
+            *parts,
+            f"90 % intervals contain {100 * within / number:.0f} % of the {number} coefficients of "
+            "equations with the right terms, in noisy data. The verdict takes "
+            f"{100 * (result.cost() or 0):.1f} % of the time of the fit (median).",
+            f"{machine(record)} Written by `smnn reproduce honesty` and `python tools/tables.py "
+            "--honesty benchmarks/results/honesty_epyc.json`.",
         ]
     )
 

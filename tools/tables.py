@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from experiment_tables import discovery_bench, kdv, kdv_step, lorenz_step, scaling, sst
+from experiment_tables import discovery_bench, honesty, kdv, kdv_step, lorenz_step, scaling, sst
 from solver_tables import bench, compile_times, gpu, standalone
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -25,6 +25,7 @@ TABLES: dict[str, tuple[Any, str, str]] = {  # option: function, page in docs/ge
     "compile": (compile_times, "compile", "JSON of benchmarks/bench_compile.py"),
     "lorenz-step": (lorenz_step, "lorenz_step", "JSON of benchmarks/bench_lorenz_step.py"),
     "discovery-bench": (discovery_bench, "discovery_bench", "JSON of the discovery benchmark"),
+    "honesty": (honesty, "honesty", "JSON of `smnn reproduce honesty`"),
     "kdv": (kdv, "kdv", "kdv.json of the packaged model, then of models trained on a GPU"),
     "kdv-step": (kdv_step, "kdv_step", "JSON of benchmarks/bench_kdv.py"),
 }

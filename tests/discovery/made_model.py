@@ -5,7 +5,15 @@ from typing import Any
 import numpy as np
 
 from smnn.data import Table
-from smnn.discovery import Polynomial, Report, evaluate, hold_out
+from smnn.discovery import (
+    EquationVerdict,
+    Polynomial,
+    Report,
+    RivalEquation,
+    Verdict,
+    evaluate,
+    hold_out,
+)
 from smnn.discovery._equations import format_equations
 
 EVIL = "<script>alert(1)</script>"
@@ -18,11 +26,14 @@ class Made:
     order_ = 1
     report_ = {"seconds": {"all": 1.0}}  # noqa: RUF012
     warnings_ = ("terms left out",)
+    candidates_ = (RivalEquation("x", EVIL, 1.5, False, EVIL),)
 
     def __init__(self, table: Table, resampled: bool = True) -> None:
         names = table.names
         self.table_ = table
         self.variables_ = list(names)
+        each = {name: EquationVerdict("tentative", EVIL) for name in names}
+        self.verdict_ = Verdict("tentative", EVIL, each)
         self.state_names_ = list(names)
         self.targets_ = [f"{name}'" for name in names]
         self.terms_ = Polynomial(2).terms(names)

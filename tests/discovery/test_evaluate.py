@@ -1,8 +1,7 @@
-"""Hold-out evaluation, misfit warnings, and reports."""
+"""Hold-out evaluation and reports."""
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,14 +13,14 @@ from smnn.data import Table
 from smnn.discovery import (
     DataError,
     Discovery,
+    EquationVerdict,
     HeldOutSeries,
-    ModelMisfitWarning,
     Report,
     evaluate,
     first_rows,
     hold_out,
 )
-from smnn.discovery._evaluate import FEWEST_FITTED, misfit_warnings
+from smnn.discovery._evaluate import FEWEST_FITTED
 
 T = 0.05 * np.arange(200)
 SPIRAL = np.exp(-0.1 * T) * np.array([np.cos(2 * T), -np.sin(2 * T)])
@@ -134,51 +133,30 @@ class TestHoldOut:
                                   "others."]  # fmt: skip
 
 
-class TestMisfit:
-    def model(self, terms: int = 2, **report: Any) -> Any:
-        return SimpleNamespace(
-            variables_=("a", "b"), noise_=(1e-5, 1e-5), coefficients_=np.ones((2, terms)),
-            states_=(np.array([[1.0, 1.0], [-1.0, -1.0]]),), report_=report,
-        )  # fmt: skip
-
-    def test_equations_that_hold(self) -> None:
-        assert misfit_warnings(self.model(8)) == []
-        assert misfit_warnings(self.model(holds=True, missed=[0.0, 0.0])) == []
-
-    @pytest.mark.parametrize(
-        ("missed", "text"),
-        [
-            ([0.012, 0.001], "1.2 % of the change from row to row is not explained: numerical"),
-            ([0.17, 0.51], "the equation of b does not hold: 51 % of the change"),
-            ([0.17, 0.51], "b as an external input"),
-            ([0.9, 0.8], "the equations of a, b do not hold: most of the change"),
-        ],
-    )
-    def test_equations_that_do_not_hold(self, missed: list[float], text: str) -> None:
-        (found,) = misfit_warnings(self.model(holds=False, missed=missed))
-        assert text in found
-
-    def test_noise_of_the_same_size(self) -> None:
-        model = self.model(holds=False, missed=[0.012, 0.001])
-        model.noise_ = (0.05, 1e-5)
-        assert misfit_warnings(model) == []
-
-    def test_long_equations(self) -> None:
-        (found,) = misfit_warnings(self.model(9))
-        assert "the equation of a has 9 terms: such sums imitate" in found
-
-    def test_fit_warns(self) -> None:
-        with pytest.warns(ModelMisfitWarning, match="the equation of x does not hold"):
-            found = Discovery(library="poly:2", ensemble=0).fit(np.sin(T), t=T)
-        assert "does not hold" in found.warnings_[-1]
-
-
 class TestReport:
     @pytest.mark.parametrize("series", [1, 2, 5])
     @pytest.mark.parametrize("resampled", [True, False])
     def test_names_from_data_are_escaped(self, series: int, resampled: bool) -> None:
         page = check_page(made_report(made_table(series), resampled=resampled).page())
         assert any(EVIL in text for text in page.texts)
+
+    def test_verdict_comes_before_the_equations(self) -> None:
+        report = made_report(made_table())
+        page = report.page()
+        assert page.index('<div class="verdict">') < page.index('<div class="equations">')
+        assert "<b>Tentative</b>" in page
+        assert "Rival equations" in page
+        record = report.record()
+        assert record["verdict"]["level"] == "tentative"
+        assert [rival["evidence"] for rival in record["candidates"]] == [1.5]
+
+    def test_unstable_equations_are_not_shown(self) -> None:
+        report = made_report(made_table())
+        level = EquationVerdict("not determined", "too few rows.", 0.5, 2, 15, chosen=0.0)
+        report.model.verdict_.equations[EVIL] = level
+        text = report.page().split('<div class="equations">')[1].split("<details>")[0]
+        assert "not determined" in text
+        assert "3.000" not in text
 
     def test_given_and_rare_terms(self) -> None:
         text = made_report(made_table()).page()

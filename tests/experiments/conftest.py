@@ -30,6 +30,7 @@ SMALL: dict[str, dict[str, Any]] = {
         "systems": ("Lotka", "SIR"), "noise": (0.0, 0.1), "seeds": 1,
         "methods": ("smnn-regression",), "samples": 60,
     },
+    "honesty": {"unrelated": 3, "known": 4, "missing": 2},
     "kdv": {"pretrained": True},
 }  # fmt: skip
 GRIDS = {"sst": small_grid, "scaling": weekly_grid}

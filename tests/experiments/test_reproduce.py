@@ -28,6 +28,7 @@ FIGURES = {
     "sst": {"sst.png", "sst-skill.png", "sst-leads.png", "sst-parameters.png", "sst-overlap.png"},
     "scaling": {"scaling.png"},
     "discovery-bench": {"discovery-bench.png"},
+    "honesty": {"honesty.png"},
 }
 CHANGED: dict[str, dict[str, Any]] = {
     "standalone": {"repeats": 7},
@@ -52,6 +53,7 @@ CHANGED: dict[str, dict[str, Any]] = {
         "systems": ("Lotka-Volterra", "SIR epidemic"), "noise": (0.0, 0.25), "seeds": 2,
         "methods": ("smnn",), "samples": 30, "again": ("smnn",),
     },
+    "honesty": {"unrelated": 2, "known": 1, "missing": 3, "seed": 5},
 }  # fmt: skip
 
 

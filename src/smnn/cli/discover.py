@@ -98,7 +98,8 @@ def discover(
             evaluation = evaluate(model.fit(fitted), held_out)
             seconds = clock.perf_counter() - began
         for text in model.warnings_:
-            remark(text)
+            if not (text == str(model.verdict_) and not as_json):  # shown with the equations
+                remark(text)
         report = Report(model, evaluation, data.name, shared.repeated(context, folder), seconds)
         page = report.write(folder)
         if as_json:
@@ -139,7 +140,10 @@ def _show(report: Report, page: Path) -> None:
 
     console = Console(highlight=False)
     console.print()
-    for equation in report.model.equations():
+    verdict, _, *equations = report.model.summary().splitlines()
+    console.print(f"[bold]{plain(verdict)}[/]")
+    console.print()
+    for equation in equations:
         console.print(f"  [bold]{plain(equation)}[/]", soft_wrap=True)
     console.print()
     console.print(rich_table(report.coefficients()))

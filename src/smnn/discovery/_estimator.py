@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -175,8 +176,10 @@ class Discovery(Displayable, BaseEstimator):
         self._set_equations(library, order, nodes.names, nodes.inputs)
         self._set_result(nodes, result)
         self.table_: Table | None = X if isinstance(X, Table) else _table_of(nodes, t is not None)
+        began = time.perf_counter()
         with _one_blas_thread():
             self.verdict_, self.candidates_ = judge(result)
+        self.report_.setdefault("seconds", {})["verdict"] = round(time.perf_counter() - began, 4)
         self.warnings_ = list(result.warnings)
         for text in result.warnings:
             warnings.warn(text, DiscoveryWarning, stacklevel=2)

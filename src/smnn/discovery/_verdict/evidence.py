@@ -26,6 +26,13 @@ MOST_LEGENDRE = 40  # Maximum number of terms of a Legendre series
 LEVELS = 4  # Steps from weak to strong constraints for the trajectories of the windows
 
 
+def deviation_from_trajectory(refiner: Refiner, fit: JointFit) -> Array:
+    """(V,) largest accumulated defect of the fitted states, relative to the spread of the data."""
+    defects = refiner.defects(fit)[:, : refiner.V] / refiner.nodes.scale
+    sums = [np.abs(np.cumsum(defects[a:b], 0)).max(0) for a, b in refiner.nodes.bounds]
+    return np.asarray(np.max(sums, 0))
+
+
 def against_curves(refiner: Refiner, fit: JointFit) -> Array:
     """(V,) score of the equations minus that of the best plain curve, in nats."""
     best = np.full(refiner.V, -np.inf)
@@ -47,22 +54,20 @@ def _score(refiner: Refiner, fit: JointFit, errors: Array, windows: int) -> Arra
 
 def _trajectories(refiner: Refiner, fit: JointFit) -> list[tuple[int, Array]]:
     """Numbers of windows, and the (V,) relative mean square errors of their trajectories."""
-    V, nodes = refiner.V, refiner.nodes
-    errors = _errors(refiner, fit)
-    defects = refiner.defects(fit)[:, :V] / nodes.scale
-    total = max(float(np.abs(np.cumsum(defects[a:b], 0)).max()) for a, b in nodes.bounds)
+    errors = relative_errors(refiner, fit) ** 2
+    total = float(deviation_from_trajectory(refiner, fit).max())
     if total < max(FOLLOWS * float(np.sqrt(errors.min())), FLOOR):
         return [(1, errors)]
-    shortest = min(b - a for a, b in nodes.bounds)
+    shortest = min(b - a for a, b in refiner.nodes.bounds)
     counts = [w for w in WINDOWS if w == 1 or shortest >= w * SHORTEST]
     return [(w, _shooting_errors(refiner, fit, w)) for w in counts]
 
 
-def _errors(refiner: Refiner, fit: JointFit) -> Array:
-    """(V,) mean square of data minus states, relative to the spread of the data."""
+def relative_errors(refiner: Refiner, fit: JointFit) -> Array:
+    """(V,) root mean square of data minus states, relative to the spread of the data."""
     V, seen = refiner.V, refiner.seen[:, : refiner.V]
     residual = np.where(seen, (refiner.data - fit.Z)[:, :V], 0.0) / refiner.nodes.scale
-    return np.asarray((residual**2).sum(0) / np.maximum(seen.sum(0), 1))
+    return np.sqrt((residual**2).sum(0) / np.maximum(seen.sum(0), 1))
 
 
 def _shooting_errors(refiner: Refiner, fit: JointFit, windows: int) -> Array:
@@ -78,7 +83,7 @@ def _shooting_errors(refiner: Refiner, fit: JointFit, windows: int) -> Array:
     found = replace(fit, Z=fit.Z[at], sigma=sigma)
     for rho in np.geomspace(fit.rho, last, LEVELS):
         found = part.improve(replace(found, rho=float(rho)), 2)
-    errors = _errors(part, found)
+    errors = relative_errors(part, found) ** 2
     return np.where(np.isfinite(errors), errors, np.inf)
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from smnn.discovery._arrays import Array, Flags, Indices
 from smnn.discovery._fit.refine import JointFit, Refiner
-from smnn.discovery._fit.selection import TriangularSystem, select
+from smnn.discovery._fit.selection import TriangularSystem, penalty_for, select
 from smnn.discovery._terms import CompiledTerms
 from smnn.report.numbers import significant
 
@@ -256,13 +256,15 @@ class _Search:
         missing = strangers[0].outside if strangers else []
         return Comparison(float(best[True]), float(best[False]), missing, drift, rivals)
 
-    def _price(self, support: Flags) -> float:
-        return float(np.log(self.values) * support.sum())
+    @property
+    def _price(self) -> float:
+        """Penalty per term: the extended BIC for the candidates of one equation."""
+        return float(penalty_for(int(self.values), len(self.wider.names)))
 
     def _score(self, support: Flags) -> float:
         """Evidence in nats, up to a constant."""
         residual = self.system.solve(support)[2]
-        return -0.5 * (float(residual @ residual) + self._price(support))
+        return -0.5 * (float(residual @ residual) + self._price * float(support.sum()))
 
     def _supports(self, mine: Flags, present: Flags) -> list[Flags]:
         """Sets of columns that differ in one equation: additions, removals, swaps, a new search."""
@@ -286,7 +288,7 @@ class _Search:
         for among in (mine & own, mine):
             C = self.system.R[:, among]
             b = self.system.b - Q @ (Q.T @ self.system.b)
-            found = select(C - Q @ (Q.T @ C), b, float(np.log(self.values)))
+            found = select(C - Q @ (Q.T @ C), b, self._price)
             other = others.copy()
             other[np.flatnonzero(among)[found.support]] = True
             out.append(other)

@@ -9,10 +9,15 @@ from typing import Any
 import numpy as np
 
 from smnn.discovery._arrays import Array
-from smnn.discovery._fit.corrections import missed
+from smnn.discovery._fit.corrections import NUMERICAL_ERROR, missed
 from smnn.discovery._fit.data import FitResult
 from smnn.discovery._fit.refine import JointFit, Refiner
-from smnn.discovery._verdict.evidence import against_curves, structure
+from smnn.discovery._verdict.evidence import (
+    against_curves,
+    deviation_from_trajectory,
+    relative_errors,
+    structure,
+)
 from smnn.discovery._verdict.rivals import Comparison, Rival, compare
 from smnn.report.numbers import percent, significant
 
@@ -21,8 +26,12 @@ NOT_DETERMINED, NOT_SUPPORTED, NOTHING = "not determined", "not supported", "not
 LEVELS = (ESTABLISHED, TENTATIVE, NOT_DETERMINED, NOT_SUPPORTED, NOTHING)
 
 # Thresholds, chosen on simulated data that are not used for the published figures.
-SUPPORTED = 1.0  # Evidence against a plain curve, in nats, above which an equation is supported
-REJECTED = -6.0  # ... and below which the curve is the better description
+FIRM, SUPPORTED = 5.0, 1.0
+"""Evidence against a plain curve, in nats, above which an equation is established or supported."""
+REJECTED = -6.0  # Evidence below which the curve is the better description
+EXACT = 4e-5
+"""Error of a trajectory, relative to the spread, below which patterns are numerical errors."""
+VISIBLE = 1e-3  # Error above which patterns refute an equation
 STABLE = 0.8  # Smallest fraction of the resamples that selected every term
 RARE = 0.05  # Inclusion frequency of a term below which an unsupported equation is not shown
 SIGNIFICANT = 4.0  # Smallest ratio of a coefficient to its standard deviation
@@ -187,6 +196,7 @@ def judge(result: FitResult) -> tuple[Verdict, list[RivalEquation]]:
         except np.linalg.LinAlgError:  # the model is not finite near the data
             evidence, correlation, comparisons = np.full(V, np.nan), np.full(V, np.nan), None
         shares = missed(refiner, fit)
+        errors, defects = relative_errors(refiner, fit), deviation_from_trajectory(refiner, fit)
     against = comparisons or [Comparison(np.nan, np.nan, [], np.nan, [])] * V
     equations, rivals = {}, []
     for v, name in enumerate(refiner.nodes.names):
@@ -198,7 +208,8 @@ def judge(result: FitResult) -> tuple[Verdict, list[RivalEquation]]:
             ratio=_least_ratio(result, v),
             against=against[v],
             correlation=float(correlation[v]),
-            error=float(refiner.noise_of(fit)[v] / refiner.nodes.scale[v]),
+            error=float(errors[v]),
+            deviation=float(max(errors[v], defects[v])),
             unexplained=float(shares[v]),
             jagged=_jaggedness(refiner, v),
         )
@@ -258,6 +269,7 @@ class _Facts:
     against: Comparison
     correlation: float
     error: float
+    deviation: float
     unexplained: float
     jagged: float
 
@@ -275,11 +287,12 @@ class _Facts:
         )  # fmt: skip
 
     def _level(self) -> str:
-        if self.evidence <= REJECTED or self.against.outside > BEATEN:
+        beaten = self.against.outside > BEATEN and self.deviation > VISIBLE
+        if self.evidence <= REJECTED or beaten:
             return NOT_SUPPORTED
         if not self.evidence > SUPPORTED:
             return NOT_DETERMINED
-        firm = self._stable and self._unrivalled and not self._patterned
+        firm = self.evidence > FIRM and self._stable and self._unrivalled and not self._patterned
         return ESTABLISHED if firm else TENTATIVE
 
     @property
@@ -288,38 +301,50 @@ class _Facts:
 
     @property
     def _unrivalled(self) -> bool:
-        return self.against.inside <= EQUAL and self.against.outside <= EQUAL
+        best = max(self.against.inside, self.against.outside)
+        return self.deviation < EXACT or best <= EQUAL
 
     @property
     def _patterned(self) -> bool:
         """Whether errors that matter are correlated, or coefficients change with time."""
-        visible = self.error > 1e-3 and self.values > 30
-        return (visible and self.correlation > CORRELATED) or self.against.drift > DRIFT
+        visible = self.error > VISIBLE and self.values > 30
+        drifts = self.against.drift > DRIFT and self.deviation >= EXACT
+        return (visible and self.correlation > CORRELATED) or drifts
 
     def _reason(self, level: str) -> str:
         if level == ESTABLISHED:
             gain = significant(self.evidence, 2)
             return f"it describes the data better than a plain curve (by {gain} nats) and rivals."
+        if np.isnan(self.evidence):
+            return "the evidence could not be computed: the model is not finite near the data."
         causes = []
         if self.values < PER_TERM * self.terms:
             causes.append(f"{self.values} values are too few for {self.terms} terms")
         elif level != TENTATIVE and self.jagged > JAGGED:
             causes.append("neighbouring rows differ almost as much as distant ones; the sampling "
                           "is too sparse or the noise too large")  # fmt: skip
-        if level != TENTATIVE and not self.evidence > SUPPORTED:
-            better = "better" if self.evidence <= REJECTED else "as well"
-            causes.append(f"a plain curve describes the data {better}")
-        if self.against.outside > EQUAL or self._patterned:
-            causes.append(self._misfit())
+        if not self.evidence > FIRM:
+            better = "better" if self.evidence <= REJECTED else "about as well"
+            causes.append(f"a plain curve describes the data {better}{self._share}")
+        foreign = self.against.outside > max(EQUAL, self.against.inside)
+        if (foreign and not self._unrivalled) or self._patterned:
+            causes.append(self._misfit(foreign))
         if not self._stable:
             causes.append(self._unstable())
-        if self.against.inside > EQUAL:
+        if not foreign and not self._unrivalled:
             causes.append("other terms of the library explain the data better")
-        return "; ".join(causes[:2] or ["the evidence could not be computed"]) + "."
+        return "; ".join(causes[:2]) + "."
 
-    def _misfit(self) -> str:
+    @property
+    def _share(self) -> str:
+        if self.unexplained <= NUMERICAL_ERROR:
+            return ""
+        share = "most" if self.unexplained > 0.6 else f"{100 * self.unexplained:.2g} %"
+        return f", and {share} of the change from row to row is not explained"
+
+    def _misfit(self, foreign: bool) -> str:
         what = "a term, a variable or a higher order is missing"
-        if self.against.outside > EQUAL:
+        if foreign and not self._unrivalled:
             terms = ", ".join(self.against.missing[:3])
             return f"{what}: terms outside the library such as {terms} explain the data better"
         if self.correlation > CORRELATED:

@@ -55,6 +55,10 @@ STYLE = """
 summary { cursor: pointer; color: var(--soft); }
 math { font-size: 1.04em; } th math { font-size: 1.1rem; }
 h3 { font-size: 1rem; margin: 1.6rem 0 .2rem; }
+.verdict { margin: 1.4rem 0 0; padding: .7rem 1.1rem; border: 1px solid var(--line);
+  border-left: 4px solid var(--bad); border-radius: 6px; }
+.verdict.established { border-left-color: var(--good); }
+.verdict ul { margin: .4rem 0 0; padding-left: 1.2rem; font-size: .93rem; }
 @media (max-width: 40rem) { .equations { display: block; font-size: .94rem; padding: .8rem; }
   .equation { display: block; } .equation > span { padding-left: 1rem; } }
 """
@@ -158,10 +162,10 @@ class Report:
         model = self.model
         inclusion = model.inclusion_
         caption = "± half a 90 % interval." + (
-            " Chosen: fraction of the resampled data sets in which the term was selected."
-            * (inclusion is not None)
+            " Stability: fraction of the resampled data sets in which the term was selected, not "
+            "the probability that it is right." * (inclusion is not None)
         )
-        columns = ["coefficient", *(["chosen"] if inclusion is not None else [])]
+        columns = ["coefficient", *(["stability"] if inclusion is not None else [])]
         table = TextTable("Coefficients", columns, caption)
         for v, target in enumerate(model.targets_):
             for p in map(int, np.flatnonzero(model.coefficients_[v])):
@@ -184,6 +188,8 @@ class Report:
                 "series": len(table.times), "rows": table.rows, "missing": table.missing,
                 "fitted": self.fitted_rows, "notes": table.notes,
             },
+            "verdict": model.verdict_.to_dict(),
+            "candidates": [vars(rival) for rival in model.candidates_],
             "equations": model.equations(),
             "latex": model.equations(format="latex"),
             "coefficients": [
@@ -227,10 +233,12 @@ class Report:
         table = self.table
         names = ", ".join(table.names)
         sections = [
+            _verdict(self.model),
             _equations(self),
             html.findings(self.summary()),
             _warnings(self.warnings),
             _coefficients(self.model),
+            _rivals(self.model),
             html.select("Series", options) if (options := series_options(table)) else "",
             html.section(
                 "Data and fit",
@@ -273,14 +281,10 @@ def overview(model: Discovery) -> Overview:
     """What a notebook shows of a fitted model."""
     verdict, formulas = model.verdict_, []
     for v, name in enumerate(model.variables_):
-        one, text = verdict.equations.get(name), model.equations()[v]
-        typeset = _equation(model, v)
-        if one is not None and (one.terms == 0 or one.withheld):
-            text = f"{model.targets_[v]}: {one.level}"
-            typeset = escape(text)
-        elif one is not None and one.level != verdict.level:
+        one, typeset = verdict.equations.get(name), _equation(model, v)
+        if one is not None and one.level != verdict.level:
             typeset += f" <small>({escape(one.level)})</small>"
-        formulas.append((text, typeset))
+        formulas.append((model.equations()[v], typeset))
     title, trust = f"Equations of {', '.join(model.variables_)}", f"Verdict: {verdict}"
     if model.table_ is None:
         return Overview(title, trust, formulas)
@@ -294,6 +298,37 @@ def frame(model: Discovery) -> Any:
     pandas = require("pandas", "make a data frame")
     rows = [row for row in _term_rows(model) if row[2]]
     return pandas.DataFrame(rows, columns=COLUMNS)
+
+
+def _verdict(model: Discovery) -> str:
+    """The verdict, and those of the equations unless all are established."""
+    verdict = model.verdict_
+    text = f"<b>{escape(verdict.level.capitalize())}</b>: {escape(verdict.reason)}"
+    levels = {e.level for e in verdict.equations.values()}
+    items = "".join(
+        f"<li><math>{maths.MATHML.symbol(target)}</math> {escape(e.level)}: {escape(e.reason)}</li>"
+        for target, e in zip(model.targets_, verdict.equations.values())
+    )
+    each = "" if levels <= {"established"} else f"<ul>{items}</ul>"
+    kind = "verdict established" if verdict.level == "established" else "verdict"
+    return f'<div class="{kind}">{text}{each}</div>'
+
+
+def _rivals(model: Discovery) -> str:
+    if not model.candidates_:
+        return ""
+    rows = "".join(
+        f"<dt>{escape(rival.equation)}</dt><dd>{rival.evidence:+.1f} nats"
+        f"{'' if rival.in_library else ', terms outside the library'}; predictions differ "
+        f"{escape(rival.diverges)}</dd>"
+        for rival in model.candidates_
+    )
+    return html.section(
+        "Rival equations",
+        "<p>Equations that explain the data about as well, with their evidence relative to the "
+        "equation above. Constants inside terms are not fitted.</p>",
+        f"<dl>{rows}</dl>",
+    )
 
 
 def _equations(report: Report) -> str:
@@ -349,6 +384,9 @@ def _equation(model: Discovery, v: int) -> str:
         name = escape(str(getattr(model.link, "name", model.link)))
         before = f'<span class="term"><math><mi mathvariant="normal">{name}</mi><mo>(</mo></math>'
         right = f"{before}</span>{right}<math><mo>)</mo></math>"
+    one = model.verdict_.equations.get(model.variables_[v])
+    if one is not None and one.withheld:
+        right = escape(one.level)
     left = f"<math>{maths.MATHML.symbol(model.targets_[v])}</math><math><mo>=</mo></math>"
     return f'<div class="equation">{left}<span>{right}</span></div>'
 
@@ -377,12 +415,13 @@ def _coefficients(model: Discovery) -> str:
                 intervals.interval_table(
                     rows,
                     value_title="coefficient, 90 % interval",
-                    share_title="chosen" if resampled else "",
+                    share_title="stability" if resampled else "",
                 )
             )
     note = (
-        '<p class="caption">“Chosen” is the fraction of the resampled data sets in which the term '
-        "was selected. Grey terms are not in the equation but were selected in some of them.</p>"
+        '<p class="caption">“Stability” is the fraction of the resampled data sets in which the '
+        "term was selected among these candidates, not the probability that it is right. Grey "
+        "terms are not in the equation but were selected in some of them.</p>"
     )
     saved = html.download("Download as CSV", "coefficients.csv", _coefficients_csv(model))
     return html.section("Coefficients", *parts, note if resampled else "", saved)

@@ -42,6 +42,8 @@ class Trial:
     library: str | None = None
     order: int = 1
     inputs: list[Array] | None = None
+    noise: float | None = None
+    """Standard deviation of the noise relative to that of the data, if it is known."""
 
 
 def draw(group: str, seed: int) -> Trial:
@@ -165,8 +167,9 @@ class Family:
         t = np.linspace(0.0, duration, int(rng.choice(self.rows)))
         path = solve_ivp(rate, (0.0, duration), start, "LSODA", t, rtol=1e-10, atol=1e-12).y.T
         X = path[:, : self.observed]
-        X = X + rng.choice(self.noise) * X.std(0) * rng.standard_normal(X.shape)
-        return Trial(group, kind, seed, [X], [t], self.names, truth, self.library)
+        noise = float(rng.choice(self.noise))
+        X = X + noise * X.std(0) * rng.standard_normal(X.shape)
+        return Trial(group, kind, seed, [X], [t], self.names, truth, self.library, noise=noise)
 
 
 def _lotka_volterra(rng: np.random.Generator) -> tuple[Rate, Sequence[float], float, Truth]:
@@ -236,7 +239,7 @@ def _bench(system: System | Record, seed: int, rng: np.random.Generator) -> Tria
     )
     return Trial(
         TRUE, system.name, seed, [s.x for s in runs], [s.t for s in runs], system.variables, truth,
-        library, system.order, [s.u for s in runs if s.u is not None] or None,
+        library, system.order, [s.u for s in runs if s.u is not None] or None, noise,
     )  # fmt: skip
 
 
