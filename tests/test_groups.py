@@ -86,7 +86,7 @@ def test_wrong_frames() -> None:
     with pytest.raises(DataError, match=r"no column 'y'; expected a long table .*unique_id, ds, y"):
         forecast_groups(FRAME[["unique_id", "ds"]], 3)
     with pytest.raises(DataError, match=r"no column 'z'"):
-        discover_groups(EXPERIMENTS, series="run", time="t", columns=["z"])
+        discover_groups(EXPERIMENTS, Discovery(), series="run", time="t", columns=["z"])
 
 
 def test_equations_of_every_experiment() -> None:
