@@ -271,7 +271,7 @@ t = np.arange(60)
 forecast = Forecaster(season=12).fit(np.sin(2 * np.pi * t / 12) + 0.01 * t, horizon=6).predict()
 assert abs(forecast.mean[0] - 0.6) < 0.05
 from typer.testing import CliRunner
-from smnn.cli._app import app
+from smnn.cli import app
 assert CliRunner().invoke(app, ["--help"]).exit_code == 0
 """,
     "discovery": """

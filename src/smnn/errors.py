@@ -20,6 +20,18 @@ class DataError(SmnnError, ValueError):
     """A file or a data set cannot be used as it is."""
 
 
+class InputError(DataError):
+    """A path cannot be read: it is not a regular file, or too large."""
+
+
+class OutputError(SmnnError, RuntimeError):
+    """Results cannot be written to the given path."""
+
+
+class MissingPackageError(SmnnError, RuntimeError):
+    """An optional package is not installed."""
+
+
 class BackendError(SmnnError, RuntimeError):
     """A backend does not exist, cannot be used on this machine, or does not support the problem."""
 

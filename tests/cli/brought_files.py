@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from typer.testing import CliRunner
 
-from smnn.cli._app import app
+from smnn.cli import app
 
 runner = CliRunner()
 N = 64

@@ -9,7 +9,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from smnn.cli._app import app
+from smnn.cli import app
 from smnn.experiments.bench import run as bench
 from smnn.experiments.bench.cases import Case, make_data, relative_mse
 from smnn.experiments.bench.solvers import smnn_candidate

@@ -14,7 +14,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from smnn.cli._app import app
+from smnn.cli import app
 from smnn.report import page
 
 BROWSER = next(

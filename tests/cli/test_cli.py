@@ -18,7 +18,7 @@ import typer
 from typer.testing import CliRunner
 
 import smnn
-from smnn.cli._app import app
+from smnn.cli import app
 from smnn.cli._guard import complain
 from smnn.experiments.standalone import run as experiment
 
@@ -358,7 +358,7 @@ def test_ctrl_c(tmp_path: Path, name: str) -> None:
     with start(name, *source, *LONG[name], "--out", str(out)) as job:
         try:
             deadline = time.monotonic() + 120
-            while not (out / "kdv.h5.part" if name == "data" else out).exists():
+            while not (out / "kdv.h5.smnn-part" if name == "data" else out).exists():
                 assert job.poll() is None, job.communicate()
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
@@ -373,7 +373,7 @@ def test_ctrl_c(tmp_path: Path, name: str) -> None:
     assert "Interrupted" in stderr
     assert "Traceback" not in stderr
     assert stdout == ""
-    assert os.listdir(out) == (["kdv.h5.part"] if name == "data" else [])
+    assert os.listdir(out) == (["kdv.h5.smnn-part"] if name == "data" else [])
 
 
 # ---------------------------------------------------------------- the page about it

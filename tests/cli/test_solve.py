@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from smnn.cli._app import app
+from smnn.cli import app
 
 runner = CliRunner()
 FILES = ["report.html", "solution.csv", "solution.json", "solution.png"]

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from data.written_tables import FEW, curve, written
-from smnn._util.optional import MissingPackageError
 from smnn.data import Table, TableError, read_table
+from smnn.errors import MissingPackageError
 
 pd = pytest.importorskip("pandas")
 

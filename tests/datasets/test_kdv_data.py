@@ -11,10 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smnn._util.files import OutputError
 from smnn.datasets import kdv
 from smnn.datasets.kdv import Frames, KdVFileError, read_file, write_easy
 from smnn.datasets.kdv import _files as files
+from smnn.errors import OutputError
 
 LENGTH = 60.0
 CROSS_CHECK = Path(__file__).parent / "kdv_crosscheck.npz"
@@ -235,10 +235,10 @@ def test_interrupted_files_are_resumed(tmp_path: Path, monkeypatch: pytest.Monke
 def test_an_unfinished_file_of_other_settings_or_damaged_is_not_used(tmp_path: Path) -> None:
     path = tmp_path / "a.h5"
     for content in (b"", b"not HDF5"):
-        (tmp_path / "a.h5.part").write_bytes(content)
+        (tmp_path / "a.h5.smnn-part").write_bytes(content)
         write_easy(path, "valid", 1, seed=1)
         np.testing.assert_array_equal(read_file(path).u, kdv.easy("valid", 1, seed=1).u)
-    with h5py.File(tmp_path / "a.h5.part", "w") as file:
+    with h5py.File(tmp_path / "a.h5.smnn-part", "w") as file:
         file.attrs["settings"] = "others"
     write_easy(path, "valid", 1, seed=1)
     assert len(read_file(path)) == 1

@@ -6,6 +6,7 @@ import numpy as np
 
 from smnn.data import Table
 from smnn.discovery import (
+    Discovery,
     EquationVerdict,
     Polynomial,
     Report,
@@ -14,21 +15,19 @@ from smnn.discovery import (
     evaluate,
     hold_out,
 )
-from smnn.discovery._equations import format_equations
+from smnn.discovery._terms import compile_terms
 
 EVIL = "<script>alert(1)</script>"
 
 
-class Made:
+class Made(Discovery):
     """A fitted model: x' = -x (given), and an equation of a variable whose name is an attack."""
 
-    link = None
-    order_ = 1
-    report_ = {"seconds": {"all": 1.0}}  # noqa: RUF012
-    warnings_ = ("terms left out",)
-    candidates_ = (RivalEquation("x", EVIL, 1.5, False, EVIL),)
-
     def __init__(self, table: Table, resampled: bool = True) -> None:
+        super().__init__()
+        self.order_, self.inputs_, self.report_ = 1, [], {"seconds": {"all": 1.0}}
+        self.warnings_ = ["terms left out"]
+        self.candidates_ = [RivalEquation("x", EVIL, 1.5, False, EVIL)]
         names = table.names
         self.table_ = table
         self.variables_ = list(names)
@@ -37,6 +36,7 @@ class Made:
         self.state_names_ = list(names)
         self.targets_ = [f"{name}'" for name in names]
         self.terms_ = Polynomial(2).terms(names)
+        self._compiled = compile_terms(self.terms_, names)
         P, V = len(self.terms_), len(names)
         self.coefficients_ = np.zeros((V, P))
         self.coefficients_[0, 1] = -1.0
@@ -44,12 +44,10 @@ class Made:
         half = np.where(self.coefficients_ == -1, 0.0, 0.3)
         self.intervals_ = np.stack([self.coefficients_ - half, self.coefficients_ + half], -1)
         self.inclusion_ = np.full((V, P), 0.2) if resampled else None
+        self.deviation_, self.scale_ = half / 2, np.ones(V)
         self.noise_ = np.full(V, 0.1)
         self.times_ = table.times
         self.states_ = [np.cumsum(np.ones((len(t), V)), 0) for t in table.times]
-
-    def equations(self, format: str = "text") -> list[str]:
-        return format_equations(self.targets_, self.terms_, self.coefficients_, format=format)
 
     def simulate(self, x0: np.ndarray, t: np.ndarray, inputs: Any = None) -> np.ndarray:
         return np.vstack([x0 + 0.1 * i for i in range(len(t))])

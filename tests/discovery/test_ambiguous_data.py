@@ -155,3 +155,13 @@ def test_networks_train_for_a_single_step() -> None:
         method="neural", neural={"cycles": 1, "steps": 1, "batch": 4, "width": 8, "window": 10}
     ).fit(PREY, t=T)
     assert len(found.report_["losses"]) == 1
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_very_few_rows_cause_no_warning_of_numpy() -> None:
+    """The model that is fitted first may overflow at every row."""
+    t = np.linspace(0, 10, 60)
+    X = np.c_[np.cos(t), np.sin(t)] + 0.01 * np.random.default_rng(0).standard_normal((60, 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DiscoveryWarning)
+        Discovery(ensemble=0).fit(X[:8], t[:8])

@@ -48,6 +48,15 @@ def test_lorenz(noise: float, limit: float) -> None:
     assert (found.inclusion_[found.coefficients_ != 0] > 0.8).all()
 
 
+def test_resamples_differ() -> None:
+    """A weak term is in some of them: x' = -x - 0.1 x^2."""
+    t = np.linspace(0, 4, 80)
+    x = 1 / (1.1 * np.exp(t) - 0.1)
+    found = Discovery(Polynomial(2), ensemble=40).fit(noisy(x[:, None], 0.1), t=t)
+    assert found.inclusion_ is not None
+    assert 0.1 < found.inclusion_[0, 2] < 0.95
+
+
 def test_intervals_cover() -> None:
     """Coverage of the 90 % intervals over several noise realizations."""
     hits = []

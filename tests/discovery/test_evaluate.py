@@ -21,6 +21,7 @@ from smnn.discovery import (
     hold_out,
 )
 from smnn.discovery._evaluate import FEWEST_FITTED
+from smnn.discovery._view.charts import prediction_band
 
 T = 0.05 * np.arange(200)
 SPIRAL = np.exp(-0.1 * T) * np.array([np.cos(2 * T), -np.sin(2 * T)])
@@ -53,6 +54,16 @@ class TestEvaluate:
         part = HeldOutSeries(0, "", 0.0, np.arange(1.0, 4.0), empty, empty, np.array(error))
         assert part.until == until
 
+    def test_intervals_contain_the_held_out_data(self) -> None:
+        rng = np.random.default_rng(4)
+        data = SPIRAL.T + 0.02 * rng.standard_normal(SPIRAL.T.shape)
+        model = Discovery(library="poly:1", ensemble=0).fit(data[:150], t=T[:150])
+        (part,) = evaluate(model, data[150:], t=T[150:]).series
+        t, low, high = prediction_band(model, part)
+        assert t.tolist() == part.t.tolist()
+        assert 0.78 < ((low < part.data) & (part.data < high)).mean() <= 0.98
+        assert np.median(high - low) == pytest.approx(2 * 1.645 * 0.02, rel=0.3)
+
     def test_simulations_that_diverge(self) -> None:
         class Diverges(Made):
             def simulate(self, x0: np.ndarray, t: np.ndarray, inputs: Any = None) -> np.ndarray:
@@ -71,6 +82,11 @@ class TestEvaluate:
         assert result.error is not None
         assert result.error < 1e-3
         assert result.followed == 1.0
+        holes = SPIRAL.T[150:] + 0.1
+        holes[3, 0] = np.nan  # the error is that of the other variable
+        result = evaluate(model, holes, t=T[150:])
+        expected = (result.series[0].simulated - holes)[3, 1] / result.scale[1]
+        assert result.series[0].error[3] == pytest.approx(abs(expected))
         several = Discovery(library="poly:1", ensemble=0).fit(
             [SPIRAL.T[:90], SPIRAL.T[100:190]], t=[T[:90], T[100:190]]
         )
@@ -157,6 +173,18 @@ class TestReport:
         text = report.page().split('<div class="equations">')[1].split("<details>")[0]
         assert "not determined" in text
         assert "3.000" not in text
+
+    def test_python_source_computes_the_derivatives(self) -> None:
+        t = 0.05 * np.arange(200)
+        x = np.exp(-0.2 * t) * np.cos(2 * t)
+        model = Discovery(library="poly:2", order=2, ensemble=0)
+        page = check_page(Report(model.fit(x, t=t, feature_names=["lambda x"])).page())
+        (source,) = (text for text in page.texts if text.startswith("import numpy"))
+        scope: dict[str, Any] = {}
+        exec(source, scope)
+        np.testing.assert_allclose(
+            scope["f"](0.0, [0.3, 0.4]), model.to_function()(0.0, [0.3, 0.4]), rtol=1e-12
+        )
 
     def test_given_and_rare_terms(self) -> None:
         text = made_report(made_table()).page()

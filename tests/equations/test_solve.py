@@ -370,6 +370,17 @@ def test_a_large_file_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         read(tmp_path / "a")
 
 
+def test_what_is_not_a_file_or_a_text() -> None:
+    for path, found in (("/dev/zero", "a device or a pipe"), ("/", "a folder")):
+        with pytest.raises(EquationError, match=f"{path} is {found}; expected a file"):
+            read(path)
+    with pytest.raises(EquationError, match=r"cannot read .*embedded null"):
+        read("\0")
+    for text in (None, 5, b"y' = y"):
+        with pytest.raises(TypeError, match=f"equations: got {type(text).__name__}; expected text"):
+            solve(text)  # type: ignore[arg-type]
+
+
 def test_report_without_a_file_or_command(tmp_path: Path) -> None:
     found = solve(f"y' = -y, y(0) = 1, {GRID}")
     record = equations.report.write(found, tmp_path)

@@ -11,9 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from smnn._util.files import InputError
-from smnn._util.optional import MissingPackageError
-from smnn.cli._app import app
+from smnn.cli import app
 from smnn.datasets.dynamics import (
     HARE_LYNX,
     Problem,
@@ -23,6 +21,7 @@ from smnn.datasets.dynamics import (
     find_system,
     simulate,
 )
+from smnn.errors import InputError, MissingPackageError
 from smnn.experiments.discovery_bench import run as bench
 from smnn.experiments.discovery_bench import view
 from smnn.experiments.discovery_bench.methods import Found

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from typer.testing import CliRunner, Result
 
-from smnn.cli._app import app
+from smnn.cli import app
 from smnn.datasets import kdv as data_module
 from smnn.datasets.kdv import Frames
 from smnn.experiments.kdv import baselines, modes, window

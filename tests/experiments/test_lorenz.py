@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from smnn._util.files import InputError
 from smnn.datasets.dynamics import LORENZ, paper_lorenz, simulate
+from smnn.errors import InputError
 from smnn.experiments.lorenz import model, view
 from smnn.experiments.lorenz import run as experiment
 from smnn.experiments.lorenz.run import COEFFICIENTS, OURS, PAPER, PRINTED, PYSINDY, Config, Lorenz

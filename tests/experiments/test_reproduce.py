@@ -13,11 +13,10 @@ import pytest
 from matplotlib.image import imread
 from typer.testing import CliRunner, Result
 
-from smnn._util.files import InputError
-from smnn.cli._app import app
-from smnn.cli.reproduce.command import repeated
+from smnn.cli import app
 from smnn.data import DataFormatError
-from smnn.experiments.experiment import EXPERIMENTS, load, read_record
+from smnn.errors import InputError
+from smnn.experiments.experiment import EXPERIMENTS, load, read_record, repeated
 
 experiments = pytest.mark.parametrize("name", EXPERIMENTS)
 FIGURES = {

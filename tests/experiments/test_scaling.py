@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from experiments.sst_grids import weekly_grid
-from smnn._util.files import InputError
 from smnn.datasets.sst import monthly
+from smnn.errors import InputError
 from smnn.experiments.scaling import run as scaling
 from smnn.experiments.scaling import view
 from smnn.experiments.sst.networks import DENSE, SMNN, SPARSE

@@ -94,12 +94,18 @@ class TestScores:
         assert found["relative_mse"] == pytest.approx(9 / 4)
         assert found["rmse"] == pytest.approx(3)
         assert found["rmse_by_lead"] == pytest.approx([3] * 24)
+        pole = scorer.truth + 3 * (np.arange(10) == 0)
+        assert scorer.score(pole)["rmse"] == pytest.approx(3 * np.sqrt(0.1 / scorer.area.sum()))
 
     def test_given_steps_are_left_out(self, scorer: Scorer) -> None:
         late = scorer.truth.copy()
         late[10:] += 1
         assert scorer.score(late)["relative_mse"] == pytest.approx(14 / 24 / 4)
-        assert scorer.score(late, skip=10)["relative_mse"] == pytest.approx(1 / 4)
+        found = scorer.score(late, skip=10)
+        assert found["relative_mse"] == pytest.approx(1 / 4)
+        usual = np.square(scorer.climatology - scorer.truth)
+        assert found["of_climatology"] == pytest.approx(1 / usual[10:].mean())
+        assert found["of_climatology_first_year"] == pytest.approx(1 / usual[10:12].mean())
 
     def test_refusals(self, scorer: Scorer) -> None:
         with pytest.raises(ValueError, match="as the truth"):

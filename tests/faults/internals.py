@@ -10,8 +10,8 @@ from smnn._util.files import (
     write_atomically,
     writing,
 )
-from smnn.cli._app import app
-from smnn.cli._guard import WrongUseError, chosen_device
+from smnn._util.machine import usable_device
+from smnn.cli import app
 from smnn.data import _formats as formats
 from smnn.data import _hdf5_probe as hdf5_probe
 from smnn.data import _netcdf as netcdf

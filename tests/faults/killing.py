@@ -336,7 +336,7 @@ def scenarios() -> list[Scenario]:
     _sine()
     return [
         Scenario("data generation", _generate, _generated, _trajectories,
-                 lambda name: name.endswith(".part")),
+                 lambda name: name.endswith(".smnn-part")),
         Scenario("training and checkpoints", _train, _trained, _run_files, _temporary),
         Scenario("discovery report", _discover, _same_files(_discovered), _contents, _temporary),
         Scenario("reproduction", _reproduce, _parsed, _facts, _temporary),

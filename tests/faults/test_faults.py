@@ -78,10 +78,10 @@ def test_solver_without_a_gpu() -> None:
 @without_gpu
 @pytest.mark.parametrize("name", ["cuda", "cuda:1"])
 def test_commands_on_an_absent_gpu(name: str) -> None:
-    from internals import WrongUseError, chosen_device
+    from internals import usable_device
 
-    with pytest.raises(WrongUseError, match=r"there is no CUDA device here; use cpu"):
-        chosen_device(name)
+    with pytest.raises(ValueError, match=r"there is no CUDA device here; use cpu"):
+        usable_device(name)
 
 
 class Scripted(Task):

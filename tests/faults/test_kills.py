@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from internals import STALE, UNFINISHED, prepare_output
+
 from killing import Trials, scenarios
 
 pytestmark = pytest.mark.slow
@@ -41,7 +42,7 @@ def test_finished_file_that_was_not_renamed_yet_is_used(tmp_path: Path, every: d
         patch.setattr(files, "PIECE", files.PIECE)
         scenario.work(tmp_path)
         whole = read_file(tmp_path / "train.h5")
-        (tmp_path / "train.h5").rename(tmp_path / "train.h5.part")
+        (tmp_path / "train.h5").rename(tmp_path / "train.h5.smnn-part")
         files.write_easy(tmp_path / "train.h5", "train", len(whole), seed=1, tick=told.append)
     assert told == [len(whole)]
     assert (read_file(tmp_path / "train.h5").u == whole.u).all()

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from killing import scenarios
 from limits import limited
 from typer.testing import CliRunner
+
+from killing import scenarios
 
 EVERY = {s.name: s for s in scenarios()}
 OVERRIDE = 1
@@ -66,27 +67,46 @@ def test_writers_report_a_locked_folder(name: str, locked: Path) -> None:
     assert list(locked.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["solve", "x.ode"],
-        ["discover", "x.csv"],
-        ["forecast", "x.csv", "--horizon", "3"],
-        ["train", "damping", "--set", "max_steps=1"],
-        ["reproduce", "standalone", "--repeats", "1"],
-        ["bench", "--repeats", "1"],
-        ["data", "make", "lorenz"],
-    ],
-    ids=lambda words: words[0],
+COMMANDS = (
+    ["solve", "x.ode"],
+    ["discover", "x.csv"],
+    ["forecast", "x.csv", "--horizon", "3"],
+    ["reproduce", "standalone", "--repeats", "1"],
+    ["train", "damping", "--set", "max_steps=1"],
+    ["bench", "--repeats", "1"],
+    ["data", "make", "lorenz"],
 )
+
+
+def with_input(words: list[str], folder: Path) -> list[str]:
+    """The words of a command, with the file that it reads."""
+    (folder / "x.ode").write_text("y' + y = sin(t)\ny(0) = 1\nt = 0 .. 1 step 0.1\n")
+    rows = "\n".join(f"{0.1 * i},{1 / (1 + i)}" for i in range(40))
+    (folder / "x.csv").write_text(f"t,x\n{rows}\n")
+    return [str(folder / word) if word.startswith("x.") else word for word in words]
+
+
+@pytest.mark.parametrize("words", COMMANDS[:4], ids=lambda words: words[0])
+def test_commands_do_not_replace_a_page_of_others(words: list[str], tmp_path: Path) -> None:
+    from internals import app
+
+    page = tmp_path / "out" / "report.html"
+    page.parent.mkdir()
+    page.write_text("<!doctype html><title>mine</title>")
+    result = CliRunner().invoke(app, [*with_input(words, tmp_path), "--out", str(page.parent)])
+    assert result.exit_code == 2
+    assert "contains report.html, not written by smnn." in " ".join(result.output.split())
+    assert "Give another folder" in " ".join(result.output.split())
+    assert page.read_text().endswith("mine</title>")
+    assert list(page.parent.iterdir()) == [page]
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
 def test_commands_report_a_locked_folder_first(
     words: list[str], locked: Path, tmp_path: Path
 ) -> None:
     """They fail before computing, with the exit status of a usage error."""
-    (tmp_path / "x.ode").write_text("y' + y = sin(t)\ny(0) = 1\nt = 0 .. 1 step 0.1\n")
-    rows = "\n".join(f"{0.1 * i},{1 / (1 + i)}" for i in range(40))
-    (tmp_path / "x.csv").write_text(f"t,x\n{rows}\n")
-    full = [str(tmp_path / word) if word.startswith("x.") else word for word in words]
+    full = with_input(words, tmp_path)
 
     def work() -> None:
         from internals import app

@@ -63,6 +63,26 @@ def test_without_any_scored_value() -> None:
         assert found.worst_series() == []
 
 
+def test_limits_of_the_coverage_depend_on_the_level() -> None:
+    """4 of 7 observations are inside: too few for 90 %, plausible for 50 %."""
+    found = known()
+    half = Backtest(found.origins, found.names, found.errors, found.inside, 0.5, found.scale)
+    assert any("the 90 % intervals contained 57 %" in text for text in found.warnings())
+    assert not any("intervals contained" in text for text in half.warnings())
+
+
+def test_damped_persistence_counts_from_the_last_value() -> None:
+    """Missing values before the origin are like a longer way to forecast."""
+    y = 5 * np.random.default_rng(0).standard_normal(60).cumsum() + 100
+    gap = np.where((np.arange(60) >= 37) & (np.arange(60) < 40), np.nan, y)
+    plain = Forecaster(season=None, log=False)
+    found = []
+    for x, origin, horizon in ((gap, 40, 4), (y, 37, 7)):
+        result = backtest(x, horizon=horizon, origins=[origin], forecaster=plain)
+        found.append((result.errors["damped persistence"] * result.scale)[0, 0, -4:])
+    np.testing.assert_allclose(*found, rtol=1e-5)
+
+
 def test_a_seasonal_series() -> None:
     t = np.arange(160)
     y = 10 + 3 * np.sin(2 * np.pi * t / 12) + 0.3 * np.random.default_rng(0).normal(size=160)

@@ -5,7 +5,7 @@ import xml.etree.ElementTree as tree
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from smnn.report import charts
@@ -108,6 +108,7 @@ def test_degenerate_data(values: list[float]) -> None:
 
 
 @settings(max_examples=40, deadline=None)
+@example(EVIL)
 @given(st.text(alphabet=st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"])))
 def test_labels_are_text(label: str) -> None:
     t = np.arange(3.0)
@@ -128,11 +129,6 @@ def test_labels_are_text(label: str) -> None:
     assert next(root.iter("b")).text == (label or None)
     told = [e.get("data-label") for e in root.iter("path") if e.get("data-label")]
     assert told == ([label] if label else [])
-
-
-def test_script_in_a_name_stays_text() -> None:
-    html = chart(EVIL, [Line(np.arange(3.0), np.arange(3.0), EVIL)], x_label=EVIL)
-    assert "<script" not in html
 
 
 @settings(deadline=None)

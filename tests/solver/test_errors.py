@@ -66,6 +66,13 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "order": ({"order": 1}, SHAPE, r"order: got 1; expected at least 2, the highest order c has"),
     "order as text": ({"order": "4"}, TypeError, r"order: got '4'; expected an integer, or None"),
     "order 3.5": ({"order": 3.5}, TypeError, r"order: got 3\.5; expected an integer, or None"),
+    "n_steps as text": ({"n_steps": "6"}, TypeError,
+        r"n_steps: got '6'; expected an integer, or None"),
+    "n_steps 6.5": ({"n_steps": 6.5}, TypeError, r"n_steps: got 6\.5; expected an integer"),
+    "w_gov none": ({"w_gov": None}, TypeError,
+        r"w_gov: got None; expected a number or a torch\.Tensor"),
+    "w_smooth as text": ({"w_smooth": "1"}, TypeError, r"w_smooth: got '1'; expected a number"),
+    "w_init a list": ({"w_init": [1.0]}, TypeError, r"w_init: got \[1\.0\]; expected a number"),
     "T_init": ({"u": zeros(2, 7, 2, 2)}, SHAPE, r"u: got T_init = 7; expected at most T = 6"),
     "R_init": ({"u": zeros(2, 2, 2, 4)}, SHAPE,
         r"u: got 4 orders; expected at most R\+1 = 3.*Raise order="),
@@ -109,6 +116,24 @@ def test_number_of_times_must_be_known() -> None:
     with pytest.raises(smnn.ShapeError, match=r"n_steps: got None.*Pass n_steps=T"):
         smnn.solve(c, d, u, s)
     assert smnn.solve(c, d, u, s, n_steps=9).shape[0] == 9
+
+
+@pytest.mark.parametrize("order", [60, 200])
+def test_order_beyond_float64(order: int, backend: str, device: str) -> None:
+    """The factorials of the smoothness rows are too large for float64, or for a C integer."""
+    case = random_problem(1, T=4, V=1, Q=1, R=2, order=order, device=device, limit=None)
+    with pytest.raises(smnn.SolveError, match="singular"):
+        case.solve(backend)
+
+
+@pytest.mark.parametrize("name", ["auto", "torch", "reference"])
+def test_meta_tensors_give_the_shape(name: str) -> None:
+    case = good().to("meta")
+    y = case.solve(name)
+    assert y.is_meta
+    assert y.shape == good().solve().shape
+    with pytest.raises(smnn.BackendError, match="the tensors are on meta, not on the CPU"):
+        case.solve("cpu")
 
 
 def test_backend_on_the_wrong_device() -> None:

@@ -56,7 +56,7 @@ def test_mixed_second_derivatives(scheme: str, backend: str, device: str) -> Non
 def test_broadcast_inputs(name: str, scheme: str, fast_backend: str, device: str) -> None:
     case = random_problem(4, scheme=scheme, device=device, limit=300.0, **BROADCAST[name])
     f, inputs = function_of(case, list(case.tensors()), fast_backend)
-    assert gradcheck(f, inputs, **TIGHT)
+    assert gradcheck(f, inputs, check_batched_grad=True, **TIGHT)
     assert gradgradcheck(f, inputs, fast_mode=True, **(TIGHT | {"rtol": 1e-3}))
     grads = torch.autograd.grad(f(*inputs).sum(), inputs)
     assert [g.shape for g in grads] == [x.shape for x in inputs]

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from training_cases import Encoder, Line, encoder, line_data, small_config, small_data, train
 
 import smnn.training
-from smnn._util.files import OutputError
+from smnn.errors import OutputError
 from smnn.training import (
     CheckpointError,
     ConfigError,

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 from training_cases import Line, line_data
 
-from smnn._util.files import OutputError
+from smnn.errors import OutputError
 from smnn.training import Damping, TrainConfig, TrainingError, fit, oscillations
 from smnn.training import _logs as progress
 from smnn.training._logs import Log, Table, Throughput

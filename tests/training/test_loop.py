@@ -56,6 +56,19 @@ def test_fit_equals_a_plain_loop(name: str) -> None:
         torch.testing.assert_close(p.detach(), a, rtol=1e-14, atol=0)
 
 
+class Average(Line):
+    """Its loss is the mean of a batch, whatever the weights."""
+
+    def losses(self, batch: list[Tensor]) -> dict[str, Tensor]:
+        return {"loss": batch[0].mean() + 0 * sum(p.sum() for p in self.parameters())}
+
+
+def test_every_sample_counts_once_in_the_mean_of_an_epoch() -> None:
+    """Also those of the last batch, which is smaller: the mean of 0 to 6 is 3."""
+    result = run(Average(), TensorDataset(torch.arange(7.0)), epochs=1, batch_size=3)
+    assert result.metrics["train_loss"] == pytest.approx(3.0)
+
+
 def test_coefficients_are_recovered() -> None:
     task = Damping()
     run(task, oscillations(64), max_steps=300, batch_size=32, lr=0.05, schedule="one-cycle")

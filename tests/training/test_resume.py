@@ -22,7 +22,7 @@ from training_cases import (
     train,
 )
 
-from smnn._util.files import OutputError
+from smnn.errors import OutputError
 from smnn.training import CheckpointError, Damping, TrainConfig, fit, load_task, oscillations
 from smnn.training import _checkpoint as checkpoint
 

@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from smnn._util import files
-from smnn._util.files import OutputError, prepare_output, write_atomically, write_json
+from smnn._util.files import (
+    GENERATOR,
+    OutputError,
+    csv_text,
+    prepare_output,
+    write_atomically,
+    write_json,
+)
 from smnn._util.machine import describe_machine
 from smnn._util.optional import MissingPackageError, require
 from smnn.experiments.timing import time_in_turns
@@ -66,6 +73,35 @@ def test_file_in_place_of_the_folder(tmp_path: Path) -> None:
         prepare_output(tmp_path / "taken")
     with pytest.raises(OutputError, match="file"):
         prepare_output(tmp_path / "taken" / "below")
+
+
+@pytest.mark.parametrize("name", ["report.html", "states.csv"])
+def test_files_of_others_are_not_replaced(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("<!doctype html><title>mine</title>")
+    with pytest.raises(OutputError, match=f"contains {name}, not written by smnn"):
+        prepare_output(tmp_path, ["report.html", "states.csv"])
+    assert os.listdir(tmp_path) == [name]
+    (tmp_path / "report.html").write_text(f"<!doctype html>{GENERATOR}")
+    assert prepare_output(tmp_path, ["report.html", "states.csv"]) == tmp_path
+
+
+def test_temporary_files_of_others_are_kept(tmp_path: Path) -> None:
+    """Only names that `write_atomically` gives to its own are removed when they are old."""
+    ours, others = tmp_path / ".a.csv.12345678.smnn-unfinished", tmp_path / ".thesis.unfinished"
+    for path in (ours, others):
+        path.write_text("half")
+        os.utime(path, (0, 0))
+    prepare_output(tmp_path)
+    assert os.listdir(tmp_path) == [others.name]
+
+
+def test_cells_are_not_executed_by_a_spreadsheet() -> None:
+    rows = [
+        ["=cmd()", "+x", "-x", "@x", "\tx", "x=1", ""],
+        [-1.5, "-2e3", "+3", "-inf", 0, None, "y"],
+    ]
+    lines = csv_text(rows).splitlines()
+    assert lines == ["'=cmd(),'+x,'-x,'@x,'\tx,x=1,", "-1.5,-2e3,+3,-inf,0,,y"]
 
 
 def test_machine_description_is_anonymous() -> None:

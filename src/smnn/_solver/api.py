@@ -170,7 +170,9 @@ def _solve(
     tensors: Sequence[Tensor], options: Options, *, check: bool = False, condition: bool = False
 ) -> _Solution:
     """Solve with the plan of this layout, or by operators where a transform requires them."""
-    plan, dtype = None, tensors[0].dtype if isinstance(tensors[0], Tensor) else None
+    plan, dtype = None, None
+    if isinstance(tensors[0], Tensor):
+        dtype, check = tensors[0].dtype, check and not tensors[0].is_meta  # no values to check
     w_gov, w_init, w_smooth, scheme, n_steps, backend, keep_factor = options
     if eager.is_eager():
         plan = plan_for(tensors, (w_gov, w_init, w_smooth), scheme, n_steps, backend)
@@ -401,6 +403,7 @@ def factorize(
     problem, batch = make_problem(
         c, d, u, s, w_gov=w_gov, w_init=w_init, w_smooth=w_smooth, scheme=scheme, n_steps=n_steps
     )
+    check = check and not c.is_meta
     return Factorization(problem, batch, backend, check=check, dtype=c.dtype)
 
 

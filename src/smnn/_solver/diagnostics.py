@@ -125,8 +125,6 @@ def diagnosed(
         smallest = SMALLEST_SINGULAR
         with safe_threads():
             sigma = _smallest_singular(plan, problem, factor, weakest)
-        # Inverse iteration with a singular factor may end in infinity over infinity.
-        sigma = sigma.nan_to_num(nan=0.0)
         rcond = torch.where((rcond < DOUBTFUL_PIVOT) & (rcond > 0), sigma, rcond)
     status = status_of(problem, y, rcond, smallest)
     y = torch.where(status.view(-1, 1, 1, 1) == 0, y, torch.nan)
@@ -230,13 +228,15 @@ def _inverse_iteration(
 
     Returns:
         The value, `(B,)`, never below the true one but for rounding; and its direction, like `x`.
+        The value is 0 where the iteration overflows, as it may with a singular factor.
     """
     length = norms.new_zeros(norms.shape[0])
     for _ in range(rounds):
         x = solve(norms * x).mul_(norms)
         length = x.flatten(1).norm(dim=1)
         x.div_(length.view(-1, 1, 1, 1))
-    return length.rsqrt(), x
+    value = length.rsqrt()
+    return torch.where(value.isfinite(), value, 0.0), x
 
 
 def _smallest_singular(plan: Plan, problem: Problem, factor: Tensor, weakest: Tensor) -> Tensor:

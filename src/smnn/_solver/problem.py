@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -118,6 +119,8 @@ def _number_of_times(c: Tensor, d: Tensor, s: Tensor, nb: int, n_steps: int | No
     sizes = {"c": c.shape[nb], "d": d.shape[nb], "s": s.shape[nb] + 1}
     given = {k: n for k, n in sizes.items() if n != (2 if k == "s" else 1)}
     if n_steps is not None:
+        if not isinstance(n_steps, (int, torch.SymInt)):
+            raise TypeError(f"n_steps: got {n_steps!r}; expected an integer, or None.")
         if n_steps < 1:
             raise ShapeError(f"n_steps: got {n_steps}; expected at least 1.")
         T = n_steps
@@ -138,6 +141,8 @@ def _number_of_times(c: Tensor, d: Tensor, s: Tensor, nb: int, n_steps: int | No
 
 def _weight(name: str, w: Weight, shape: tuple[int, ...], rows: str, like: Tensor) -> Tensor:
     if not isinstance(w, Tensor):
+        if not isinstance(w, (numbers.Real, torch.SymInt, torch.SymFloat)):
+            raise TypeError(f"{name}: got {w!r}; expected a number or a torch.Tensor.")
         return torch.full((1,) * len(shape), float(w), dtype=torch.float64, device=like.device)
     if w.dtype != like.dtype or w.device != like.device:
         raise mismatch(

@@ -49,7 +49,8 @@ def dense_rows(problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
                 for sign, here, there in ((1, t, t + 1), (-1, t + 1, t)):
                     entries = [(there, v, r, zero - 1)]
                     for j in range(r, m):
-                        entries.append((here, v, j, (sign * h) ** (j - r) / math.factorial(j - r)))
+                        power = (sign * h) ** (j - r)
+                        entries.append((here, v, j, power * (1 / math.factorial(j - r))))
                     add(entries, zero, w_smooth[:, t, v, r] * h**r)
     if scheme == "central":
         for t in range(1, T - 1):

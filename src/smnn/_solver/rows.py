@@ -143,7 +143,8 @@ def column_squares(problem: Problem) -> Tensor:
     c, _, u, s, w_gov, w_init, w_smooth, scheme = problem
     B, T, V, m = problem.y_shape
     R, top = m - 1, smoothness_top(m - 1, scheme)
-    out = torch.einsum("btqvr,btq->btvr", c**2, w_gov**2)
+    # Weights are multiplied once at a time: their squares may underflow where the rows do not.
+    out = (w_gov[..., None, None] * c).square().sum(2)
     out = out + pad(w_init**2, (0, m - u.shape[3], 0, 0, 0, T - u.shape[1]))
     if T > 1:
         w = w_smooth[..., :top] ** 2
@@ -164,7 +165,8 @@ def normal_residual(problem: Problem, y: Tensor) -> Tensor:
     c, d, u, s, w_gov, w_init, w_smooth, scheme = problem
     T, V, m = y.shape[1:]
     R, top = m - 1, smoothness_top(m - 1, scheme)
-    out = torch.einsum("btqvr,btq->btvr", c, w_gov**2 * (d - governing(c, y)))
+    rho = w_gov * (d - governing(c, y))
+    out = torch.einsum("btqvr,btq->btvr", w_gov[..., None, None] * c, rho)
     at_start = w_init**2 * (u - initial(y, u))
     out = out + pad(at_start, (0, m - u.shape[3], 0, 0, 0, T - u.shape[1]))
     if T > 1:
@@ -192,10 +194,8 @@ def row_gradients(problem: Problem, lam: Tensor, y: Tensor) -> tuple[Tensor, ...
     T, V, m = y.shape[1:]
     R, top = m - 1, smoothness_top(m - 1, scheme)
     a, rho = governing(c, lam), governing(c, y) - d
-    gd = w_gov**2 * a
-    gc = -(
-        gd[..., None, None] * y.unsqueeze(2) + (w_gov**2 * rho)[..., None, None] * lam.unsqueeze(2)
-    )
+    gd, force = w_gov * (w_gov * a), w_gov * (w_gov * rho)
+    gc = -(gd[..., None, None] * y.unsqueeze(2) + force[..., None, None] * lam.unsqueeze(2))
     gw_gov = -2 * w_gov * a * rho
     gu = w_init**2 * initial(lam, u)
     gw_init = -2 * w_init * initial(lam, u) * (initial(y, u) - u)

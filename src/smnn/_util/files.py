@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import errno
 import gzip
 import io
@@ -11,41 +12,41 @@ import os
 import stat
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from smnn.errors import DataError, SmnnError
+from smnn.errors import InputError as InputError
+from smnn.errors import OutputError as OutputError
 
-UNFINISHED = ".unfinished"
+UNFINISHED = ".smnn-unfinished"
 """Suffix of temporary files during a write; their names begin with a dot."""
 STALE = 600.0
 """Age in seconds at which a temporary file counts as left over from a killed process. A write takes
 seconds, because the content is complete before it starts."""
+GENERATOR = '<meta name="generator" content="smnn">'
+"""In the head of every page, which shows that a folder holds results of smnn."""
 LARGEST = 4 << 30
 """Maximum number of bytes read from one text file, after decompression."""
 LONGEST = 1 << 26
 """Maximum number of bytes in one line of a text file."""
 
 
-class OutputError(SmnnError, RuntimeError):
-    """Results cannot be written to the given path."""
-
-
-class InputError(DataError):
-    """A path cannot be read: it is not a regular file, or too large."""
-
-
 # ---------------------------------------------------------------- writing
 
 
-def prepare_output(folder: Path) -> Path:
+def prepare_output(folder: Path, names: Iterable[str] = ()) -> Path:
     """Create a folder and check that files can be written into it, before any computation.
 
     Temporary files left over from killed processes are removed.
 
+    Args:
+        folder: For the results.
+        names: Of the files to be written, as for `check_replaceable`.
+
     Raises:
-        OutputError: The path is a file, or the folder is not writable.
+        OutputError: The path is a file, the folder is not writable, or a file of these names is
+            not a result of smnn.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -56,8 +57,27 @@ def prepare_output(folder: Path) -> Path:
         raise OutputError(f"{folder} is, or lies below, a file; expected a folder.") from None
     except OSError as error:
         raise _unwritable(folder, error, into=True) from error
+    check_replaceable(folder, names)
     remove_unfinished(folder)
     return folder
+
+
+def check_replaceable(folder: Path, names: Iterable[str]) -> None:
+    """Check that writing would not replace files of others.
+
+    Files beside a report of smnn are taken to be results of smnn.
+
+    Raises:
+        OutputError: A file of these names exists, and there is no report of smnn beside it.
+    """
+    with contextlib.suppress(OSError), (folder / "report.html").open("rb") as file:
+        if GENERATOR.encode() in file.read(1024):
+            return
+    if taken := [name for name in names if (folder / name).exists()]:
+        raise OutputError(
+            f"{folder} contains {', '.join(taken)}, not written by smnn. Give another folder, or "
+            "move what is there."
+        )
 
 
 def remove_unfinished(folder: Path) -> None:
@@ -99,6 +119,25 @@ def write_atomically(path: Path, content: str | bytes) -> Path:
 def write_json(path: Path, record: Mapping[str, Any]) -> Path:
     """Write a record as JSON, atomically. Raises `ValueError` for NaN and infinity."""
     return write_atomically(path, json.dumps(record, indent=2, allow_nan=False) + "\n")
+
+
+def csv_text(rows: Iterable[Sequence[Any]]) -> str:
+    """Rows as CSV; an apostrophe precedes text that a spreadsheet would execute as a formula."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows([inert(cell) for cell in row] for row in rows)
+    return text.getvalue()
+
+
+def inert(cell: Any) -> Any:
+    """A cell of a table: text that begins like a formula and is not a number gets an apostrophe."""
+    if not isinstance(cell, str) or not cell.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
 
 
 @contextlib.contextmanager

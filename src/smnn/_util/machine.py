@@ -1,4 +1,4 @@
-"""Description of the machine and of installed versions, stored with every result."""
+"""Devices that can be used, and a description of the machine, stored with every result."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ import os
 import platform
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
 
 PACKAGES = ("smnn", "torch", "numpy", "numba", "scipy")
 
@@ -54,3 +57,27 @@ def _memory_gib() -> float | None:
         return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
     except (AttributeError, OSError, ValueError):
         return None
+
+
+def usable_device(name: str | None = None) -> torch.device:
+    """Return the device of that name; by default CUDA if it is available.
+
+    Raises:
+        ValueError: It is neither a CPU nor a CUDA device, or not available.
+    """
+    import torch
+
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name is None:
+        return torch.device("cuda" if count else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        device = torch.device("meta")
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(f"got {name!r}; expected cpu or cuda.")
+    if device.type == "cuda" and not count:
+        raise ValueError("there is no CUDA device here; use cpu. `smnn info` says why.")
+    if device.type == "cuda" and (device.index or 0) >= count:
+        raise ValueError(f"got {name!r}; there are {count} CUDA devices, from 0 on.")
+    return device

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Iterable
 from types import ModuleType
 
-from smnn.errors import SmnnError
+from smnn.errors import MissingPackageError as MissingPackageError
 
 PACKAGES = {
     "lightning_fabric": "pytorch-lightning",
@@ -14,10 +14,6 @@ PACKAGES = {
     "sklearn": "scikit-learn",
 }
 """Names on the package index that differ from the name of the module."""
-
-
-class MissingPackageError(SmnnError, RuntimeError):
-    """An optional package is not installed."""
 
 
 def require(module: str, purpose: str) -> ModuleType:

@@ -141,27 +141,10 @@ def plain(message: str) -> str:
 
 
 def chosen_device(name: str | None) -> torch.device:
-    """Return the device of the option --device; by default CUDA if it is available.
+    """Return the device of the option --device; by default CUDA if it is available."""
+    from smnn._util.machine import usable_device
 
-    Raises:
-        WrongUseError: It is not a device, or not available.
-    """
-    import torch
-
-    there = torch.cuda.is_available()
-    if name is None:
-        return torch.device("cuda" if there else "cpu")
     try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise WrongUseError(f"--device: got {name!r}; expected cpu or cuda.") from None
-    if device.type not in ("cpu", "cuda"):
-        raise WrongUseError(f"--device: got {name!r}; expected cpu or cuda.")
-    if device.type == "cuda" and not there:
-        raise WrongUseError(
-            "--device: there is no CUDA device here; use cpu. `smnn info` says why."
-        )
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        count = torch.cuda.device_count()
-        raise WrongUseError(f"--device: got {name!r}; there are {count} CUDA devices, from 0 on.")
-    return device
+        return usable_device(name)
+    except ValueError as error:
+        raise WrongUseError(f"--device: {error}") from None

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from smnn.cli import _guard as shared
 from smnn.cli._guard import WrongUseError, guarded, names, notices, plain
+from smnn.errors import DataError
 
 app = typer.Typer(help="Data sets to try, and a check of your own files.", no_args_is_help=True)
 SUFFIXES = {".csv": "csv", ".nc": "nc", ".h5": "h5"}
@@ -21,7 +22,7 @@ SUFFIXES = {".csv": "csv", ".nc": "nc", ".h5": "h5"}
 def list_sets(as_json: shared.AsJson = False, debug: shared.Debug = False) -> None:
     """List the data sets, with their sizes and sources."""
     with guarded(debug):
-        from smnn.cli._data_sets import all_sets
+        from smnn.datasets.catalogue import all_sets
 
         found = list(all_sets().values())
         if as_json:
@@ -62,9 +63,9 @@ def make(
     debug: shared.Debug = False,
 ) -> None:
     """Write a data set into a file: whole, or not at all."""
-    with guarded(debug):
+    with guarded(debug, DataError):
         from smnn._util.files import prepare_output
-        from smnn.cli._data_sets import Wishes, find_set
+        from smnn.datasets.catalogue import Options, find_set
 
         data = find_set(name)
         asked = {"noise": noise, "samples": samples, "step": step, "split": split, "device": device}
@@ -73,7 +74,7 @@ def make(
         prepare_output(path.parent)
         if path.exists() and not force:
             raise WrongUseError(f"{path} exists; give another --out, or --force to replace it.")
-        wishes = Wishes(
+        options = Options(
             noise, seed, samples, step, split,
             "cpu" if "device" not in data.options else str(shared.chosen_device(device)),
         )  # fmt: skip
@@ -85,7 +86,7 @@ def make(
                 done += more
                 status.update(f"Making {data.name}: {done} of {samples or 512}")
 
-            content = data.write(path, wishes, tick)
+            content = data.write(path, options, tick)
         if as_json:
             facts = {"name": data.name, "file": str(path), "content": content,
                      "bytes": path.stat().st_size, "source": data.source, "seed": seed,

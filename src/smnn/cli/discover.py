@@ -89,7 +89,7 @@ def discover(
             penalty=penalty, ensemble=ensemble, link=link, random_state=seed,
             fixed=fixed or None, forbidden=forbidden or None,
         )  # fmt: skip
-        folder = prepare_output(out or RESULTS / data.name.split(".")[0])
+        folder = prepare_output(out or RESULTS / data.name.split(".")[0], Report.FILES)
         with notices().status(WORKING) as status, warnings.catch_warnings():
             warnings.simplefilter("ignore", DiscoveryWarning)  # shown below
             model.set_params(verbose=lambda text: status.update(f"{WORKING}: {plain(text)}"))

@@ -76,7 +76,7 @@ def forecast(
     """
     with shared.guarded(debug, ValueError), _options_named():
         from smnn._util.files import prepare_output
-        from smnn.forecasting import Forecaster, make_report, read_series
+        from smnn.forecasting import Forecaster, ForecastReport, make_report, read_series
 
         forecaster = Forecaster(
             season=_season(season), harmonics=harmonics, trend=trend, log=log, level=level
@@ -87,7 +87,7 @@ def forecast(
             notices().print(plain(table.attrs["summary"]), soft_wrap=True)
         for note in table.attrs["notes"]:
             remark(note)
-        folder = prepare_output(out or RESULTS / data.name.split(".")[0])
+        folder = prepare_output(out or RESULTS / data.name.split(".")[0], ForecastReport.FILES)
         with notices().status("Fitting") as status:
             report = make_report(
                 table, forecaster=forecaster, horizon=horizon, origins=origins, name=data.name,

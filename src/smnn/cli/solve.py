@@ -66,7 +66,7 @@ def solve(
         try:
             system = read(file, _settings(settings or []))
             where = chosen_device(device)
-            folder = prepare_output(out or RESULTS / file.name.split(".")[0])
+            folder = prepare_output(out or RESULTS / file.name.split(".")[0], report.FILES)
             with notices().status("Solving"):
                 solution = solve_equations(system, order=order, device=where, backend=backend)
         except (EquationError, BackendError) as error:

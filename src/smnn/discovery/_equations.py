@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import keyword
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import sympy
 import torch
+from sympy.printing.numpy import NumPyPrinter
 from torch import Tensor
 
 from smnn.discovery._terms import CompiledTerms, Term
@@ -127,6 +130,49 @@ class EquationModule(torch.nn.Module):
         top = phi.to(Xi.dtype) @ Xi.T
         top = top if self._link is None else TORCH_LINKS[self._link](top)
         return torch.cat([z[..., V:], top.to(z.dtype)], -1)
+
+
+def python_source(
+    states: Sequence[str], inputs: Sequence[str], terms: Sequence[Term], coefficients: np.ndarray,
+    link: Any = None,
+) -> str | None:  # fmt: skip
+    """Source of a function `f(t, z)` with the derivatives of the states, for NumPy.
+
+    Args:
+        states: Variables, followed by their derivatives below the order of the equations.
+        inputs: External inputs, the third argument `u` of the function.
+        terms: The `P` terms of the library.
+        coefficients: `(V, P)`.
+        link: As for `format_equations`.
+
+    Returns:
+        The source; `None` if a term is a Python function.
+    """
+    if any(terms[int(p)].opaque for p in np.flatnonzero(np.any(coefficients, 0))):
+        return None
+    names: dict[str, str] = {}
+    for name in (*states, *inputs):
+        stem = name.rstrip("'")
+        word = "d" * (len(name) - len(stem)) + re.sub(r"\W", "_", stem)
+        word = f"_{word}" if not word.isidentifier() or word in ("t", "z", "u", "numpy") else word
+        word = f"{word}_" if keyword.iskeyword(word) else word
+        while word in names.values():
+            word += "_"
+        names[name] = word
+    meaning = {sympy.Symbol(name): sympy.Symbol(word) for name, word in names.items()}
+    printer = NumPyPrinter()
+    V = len(coefficients)
+    parts = [names[name] for name in states[V:]]
+    for row in coefficients:
+        used = map(int, np.flatnonzero(row))
+        right = sympy.Add(*(float(row[p]) * terms[p].symbolic.xreplace(meaning) for p in used))
+        parts.append(printer.doprint(_LINKS[getattr(link, "name", link)](right) if link else right))
+    left = [f"    {', '.join(names[x] for x in states)}{',' * (len(states) == 1)} = z"]
+    if inputs:
+        left.append(f"    {', '.join(names[x] for x in inputs)}{',' * (len(inputs) == 1)} = u")
+    rows = "".join(f"        {part},\n" for part in parts)
+    head = f"import numpy\n\n\ndef f(t, z{', u' * bool(inputs)}):\n"
+    return head + "\n".join(left) + f"\n    return numpy.array([\n{rows}    ])\n"
 
 
 def half_width(value: float, interval: Sequence[float] | np.ndarray | None) -> float | None:

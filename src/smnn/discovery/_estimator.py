@@ -29,7 +29,7 @@ from smnn.discovery._fit.data import DataError, FitInput, FitResult, Nodes, gath
 from smnn.discovery._fit.model import LINKS, OdeModel, simulate
 from smnn.discovery._fit.pipeline import discover
 from smnn.discovery._fit.smoothing import smooth
-from smnn.discovery._forecast import EquationForecast, continue_equations
+from smnn.discovery._forecast import EquationForecast, continue_equations, simulate_draws
 from smnn.discovery._terms import CompiledTerms, Term, compile_terms
 from smnn.discovery._verdict.verdict import RivalEquation, Verdict, judge
 from smnn.discovery._view import report as view
@@ -394,6 +394,10 @@ class Discovery(Displayable, BaseEstimator):
         """
         check_is_fitted(self, "coefficients_")
         return continue_equations(self, h, level, series, inputs, time_axis)
+
+    def _draws(self, series: int, t: Array, U: Array) -> Array:
+        """Sorted simulations at `t[1:]` from the last fitted state, for prediction intervals."""
+        return simulate_draws(self, series, t, U)
 
     def to_function(
         self, inputs: Callable[[float], Any] | None = None

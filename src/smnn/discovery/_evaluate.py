@@ -51,6 +51,9 @@ class HeldOutSeries:
     error: Array
     """`(T,)` root mean square over the variables, in standard deviations; infinite if diverged."""
 
+    inputs: Array | None = None
+    """`(T+1, inputs)` external inputs from `start` on."""
+
     @property
     def until(self) -> float | None:
         """Time after which the error exceeds the tolerance; `None` if it never does."""
@@ -180,7 +183,7 @@ def evaluate(model: Discovery, X: Any, *, t: Any = None, inputs: Any = None) -> 
         path = model.simulate(model.states_[i][-1], np.append(start, times), inputs=U)
         path = path[1:, : len(scale)]
         error = _error(path, data, scale)
-        found.append(HeldOutSeries(i, table.series[i], start, times, data, path, error))
+        found.append(HeldOutSeries(i, table.series[i], start, times, data, path, error, U))
     return HoldOutResult(found, scale)
 
 

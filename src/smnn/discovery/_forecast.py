@@ -117,7 +117,7 @@ def continue_equations(
         raise DataError("inputs: got some, but the equations have none.")
     mean = model.simulate(model.states_[i][-1], t, U if model.inputs_ else None)
     V = len(model.variables_)
-    draws = _draws(model, i, t, U)
+    draws = simulate_draws(model, i, t, U)
     bounds = probabilities(level)
     x, label = time_axis(table)
     tail = slice(-max(4 * int(h), 60), None)
@@ -129,7 +129,7 @@ def continue_equations(
     return EquationForecast(**{**vars(made), "lower": lower, "upper": upper})
 
 
-def _draws(model: Discovery, i: int, t: Array, U: Array) -> Array:
+def simulate_draws(model: Discovery, i: int, t: Array, U: Array) -> Array:
     """`(DRAWS, H, V)` sorted future measurements; infinite where a simulation diverged."""
     ode = model._model()
     rng = np.random.default_rng(model.random_state)

@@ -18,6 +18,7 @@ import sympy
 from sympy.core.function import AppliedUndef
 from sympy.printing.str import StrPrinter
 
+from smnn._util.files import InputError, check_file
 from smnn.equations._expressions import CONSTANTS, FUNCTIONS, ExpressionError, parse_expression
 from smnn.equations._system import (
     EquationError,
@@ -73,6 +74,11 @@ def parse(
     if isinstance(equations, EquationSystem):
         equations = str(equations)
     elif not isinstance(equations, str):
+        if not isinstance(equations, Iterable) or isinstance(equations, bytes):
+            raise TypeError(
+                f"equations: got {type(equations).__name__}; expected text, a list of statements, "
+                "or an EquationSystem."
+            )
         equations = "\n".join(
             e if isinstance(e, str) else _StatementPrinter().doprint(e) for e in equations
         )
@@ -105,11 +111,15 @@ def _parse(
 def _file_text(path: Path) -> str:
     """Contents of a small text file in UTF-8, UTF-16 or, failing these, Windows-1252."""
     try:
+        check_file(path)
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
-    except OSError as error:
+    except InputError as error:
+        raise EquationError(f"{error} It should contain equations.") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise EquationError(
-            f"cannot read {path}: {error.strerror or error}; expected a text file of equations."
+            f"cannot read {path}: {reason}; expected a text file of equations."
         ) from None
     if len(raw) > MAX_BYTES:
         raise EquationError(

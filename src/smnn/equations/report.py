@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -11,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from smnn._util.files import write_atomically, write_json
+from smnn._util.files import check_replaceable, csv_text, write_atomically, write_json
 from smnn._util.machine import describe_machine, package_versions
 from smnn.equations._system import EquationSystem
 from smnn.report import charts, figures, maths
@@ -36,6 +34,9 @@ STYLE = """
   overflow-x: auto; }
 """
 
+FILES = ("report.html", "solution.csv", "solution.png", "solution.json")
+"""What `write` writes."""
+
 
 def write(
     solution: Solution, folder: str | Path, *, source: str = "", command: str = ""
@@ -50,17 +51,19 @@ def write(
 
     Returns:
         The contents of `solution.json`.
+
+    Raises:
+        OutputError: The files cannot be written, or would replace files that smnn did not write.
     """
     folder, columns = Path(folder), solution.columns
     record = record_of(solution, source, command)
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow([solution.system.time, *columns])
-    rows.writerows(zip(solution.t.tolist(), *(x.tolist() for x in columns.values())))
-    write_atomically(folder / "solution.csv", text.getvalue())
+    check_replaceable(folder, FILES)
+    write_atomically(folder / "report.html", page(solution, record))
+    rows = zip(solution.t.tolist(), *(x.tolist() for x in columns.values()))
+    table = csv_text([[solution.system.time, *columns], *rows])
+    write_atomically(folder / "solution.csv", table)
     write_json(folder / "solution.json", record)
     write_atomically(folder / "solution.png", figure(solution))
-    write_atomically(folder / "report.html", page(solution, record))
     return record
 
 

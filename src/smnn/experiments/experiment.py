@@ -13,15 +13,17 @@ Fields of a `Config` that are made by `option` are the command-line options of t
 
 from __future__ import annotations
 
+import inspect
 import json
+import shlex
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import field, fields
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from smnn._util.files import InputError
+from smnn._util.files import InputError, write_atomically, write_json
 
 EXPERIMENTS = {
     "standalone": "Six linear ODEs against closed forms, RK45 and LSODA.",
@@ -87,3 +89,39 @@ def read_record(path: Path, name: str) -> dict[str, Any]:
         ) from error
     found: dict[str, Any] = record
     return found
+
+
+def repeated(name: str, config: Any, out: Path) -> str:
+    """The command that repeats an experiment with the same settings."""
+    if hasattr(config, "resolved"):
+        config = config.resolved()
+    words = ["smnn", "reproduce", name, "--out", str(out)]
+    for option in fields(config):
+        value = getattr(config, option.name)
+        if "help" not in option.metadata or value == option.default:
+            continue
+        flag = option.name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{flag}" if value else f"--no-{flag}")
+            continue
+        items = value if isinstance(value, tuple) else (value,)
+        text = ",".join(f"{x:g}" if isinstance(x, float) else str(x) for x in items)
+        words += [f"--{flag}", text]
+    return shlex.join(words)
+
+
+def execute(name: str, config: Any, out: Path, tick: Tick = no_progress) -> tuple[Any, Path]:
+    """Run an experiment and write its record, figures and report to a folder.
+
+    Returns:
+        The result, and the path of the report.
+    """
+    run, view = load(name)
+    resumable = "out" in inspect.signature(run.run).parameters
+    result = run.run(config, tick, out) if resumable else run.run(config, tick)
+    command = repeated(name, config, out)
+    write_json(out / f"{name}.json", {"command": command, **result.record()})
+    figures: dict[str, bytes] = view.figures(result)
+    for file, content in figures.items():
+        write_atomically(out / file, content)
+    return result, write_atomically(out / "report.html", view.report(result, figures, command))

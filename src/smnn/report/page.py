@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from smnn._util.files import GENERATOR
+
 STYLE = """
 :root { --ink: #1d2330; --soft: #5b6474; --line: #d9dee7; --paper: #ffffff; --tint: #f5f7fa;
   --accent: #0b5fa5; --good: #1a7f4b; --bad: #b3261e; color-scheme: light; }
@@ -117,7 +119,7 @@ def page(
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>{STYLE}{style}</style>\n</head>\n<body>\n<main>\n"
+        f"{GENERATOR}\n<title>{escape(title)}</title>\n<style>{STYLE}{style}</style>\n</head>\n<body>\n<main>\n"
         f'<h1>{escape(title)}</h1>\n<p class="lead">{escape(lead)}</p>\n'
         + contents
         + "\n".join(sections)

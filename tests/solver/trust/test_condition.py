@@ -79,6 +79,15 @@ def test_every_kind_of_missing_initial_value(how: str, fast_backend: str, device
             smnn.factorize(c, s, init_shape=(0, 1), n_steps=4000, **kw, backend=fast_backend)
 
 
+def test_missing_slopes_of_two_variables(fast_backend: str, device: str) -> None:
+    """(D + 1/2)^2 y = 0 for both, with as many initial values in all as each has derivatives."""
+    f64 = F64 | {"device": device}
+    c = torch.eye(2, **f64).view(1, 2, 2, 1) * torch.tensor([0.25, 1.0, 1.0], **f64)
+    d, u, s = c.new_zeros(1, 2), c.new_zeros(1, 2, 1), c.new_full((3999,), 0.01)
+    with pytest.raises(smnn.SolveError, match="condition number at least"):
+        smnn.solve(c, d, u, s, order=7, backend=fast_backend)
+
+
 def test_without_a_start_but_well_conditioned(fast_backend: str, device: str) -> None:
     """At low order the smoothness rows choose one solution, and `solve` returns it."""
     args, _ = missing_start(200, 0.1, 2, 0.5, device)
@@ -105,6 +114,21 @@ def test_estimate_and_error_grow_together(scale: float, fast_backend: str, devic
             assert int(info.status[i]) == 0
         if true > 1e16:
             assert int(info.status[i]) == 3
+
+
+@pytest.mark.parametrize("step", [0.01, 1.0])
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_estimate_is_that_of_the_rows(
+    scheme: str, step: float, fast_backend: str, device: str
+) -> None:
+    case = random_problem(
+        3, T=8, V=1, Q=1, R=2, R_init=1, batch=(2,), scheme=scheme, device=device, limit=None
+    )
+    case = case.replace(s=torch.full_like(case.args[3], step))
+    _, info = smnn.solve_ex(*case.args, **case.kw, backend=fast_backend, condition=True)
+    for found, A in zip(info.condition.tolist(), rows_of(*case.args, **case.kw)[2]):
+        values = np.linalg.svd(A / np.linalg.norm(A, axis=0), compute_uv=False)
+        assert 0.6 < found * values[-1] / values[0] < 1.01
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

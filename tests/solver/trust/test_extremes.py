@@ -179,3 +179,41 @@ def test_a_million_times_parabola(where: str) -> None:
     c = (1.0, 0.5, 2.0)
     y = million(c, exact @ x.new_tensor(c), tuple(exact[0, :2].tolist()), 1e-3, 2, where)
     assert relative(y[:, 0, 0], exact[:, 0]) < 1e-11
+
+
+# ---------------------------------------------------------------- scaled equations
+
+
+def oscillator(scale: float) -> Case:
+    """An equation and its right-hand side times `scale`."""
+    even = np.full(FEW - 1, 0.1)
+    d = np.sin(np.arange(FEW)).reshape(FEW, 1)
+    return case_of(scale * scalar(2.1, 0, 1, 0, 0), scale * d, np.ones((1, 1, 2)), even)
+
+
+@on_every_backend
+@pytest.mark.parametrize("scale", [1e-160, 1e-80, 1e80, 1e160])
+def test_weights_undo_the_scale_of_an_equation(scale: float, solver: str) -> None:
+    """Squares of the coefficients and the weights overflow or underflow; their products do not."""
+    plain, case = oscillator(1.0), oscillator(scale).replace(w_gov=1 / scale)
+    expected, known = solve_ex(plain, solver, condition=True)
+    y, info = solve_ex(case, solver, condition=True)
+    assert int(info.status) == 0
+    assert relative(y, expected) < 1e-11
+    assert float(info.condition) == pytest.approx(float(known.condition), rel=1e-6)
+    by_d = []
+    for each in (plain, case):
+        d = each.args[1].clone().requires_grad_()
+        by_d.append(torch.autograd.grad(solve_ex(each.replace(d=d), solver)[0].sum(), d)[0])
+    assert relative(scale * by_d[1], by_d[0]) < 1e-9
+
+
+@on_every_backend
+@pytest.mark.parametrize("scale", [1e-160, 1e-80, 1e80, 1e150])
+def test_an_equation_of_extreme_size_is_refused(scale: float, solver: str) -> None:
+    """Against weights of one, its rows or all others vanish in float64."""
+    case = oscillator(scale)
+    _, info = solve_ex(case, solver)
+    assert int(info.status) != 0
+    with pytest.raises(smnn.SolveError, match="no unique finite solution"):
+        case.solve(solver)

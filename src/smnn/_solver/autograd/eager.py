@@ -11,7 +11,7 @@ computed again in the backward pass, for a part of the batch at a time.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -61,7 +61,7 @@ def solve(plan: Plan, tensors: Sequence[Tensor], *, keep_factor: bool, check: bo
         return Solved(y, factor, Diagnostics(*info))
     if torch.is_grad_enabled() and True in [x.requires_grad for x in tensors]:
         out: list[Any] = []
-        y = _apply(plan, keep_factor, check, out, *tensors)
+        y = _Solve.apply(plan, keep_factor, check, out, *tensors)
         return Solved(y, *out)
     return plan.solve(tensors) if keep_factor else _solve_in_parts(plan, tensors, check)
 
@@ -96,7 +96,7 @@ class _Solve(torch.autograd.Function):
         if [(x.stride(), x.dtype, x.device) for x in saved] != layout[: len(saved)]:
             saved = [_laid_out(x, *like) for x, like in zip(saved, layout, strict=False)]
         tensors, kept = saved[: len(wanted)], saved[len(wanted) :]
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or not _in_memory(gy):
             return None, None, None, None, *_differentiable(plan, tensors, gy, wanted, bool(kept))
         if kept:
             grads = plan.gradients(tensors, kept[0], kept[1], gy, wanted)
@@ -108,10 +108,6 @@ class _Solve(torch.autograd.Function):
             None, None, None, None,
             *[None if g is None else _summed(g, x, plan.batch) for g, x in zip(grads, tensors)],
         )  # fmt: skip
-
-
-_apply: Callable[..., Tensor] = super(torch.autograd.Function, _Solve).apply
-"""`_Solve.apply` without its search for `torch.func` transforms, which `is_eager` has excluded."""
 
 
 def _laid_out(
@@ -147,14 +143,25 @@ def _summed(g: Tensor, x: Tensor, batch: tuple[int, ...]) -> Tensor:
 def _differentiable(
     plan: Plan, tensors: Sequence[Tensor], gy: Tensor, wanted: Sequence[bool], keep_factor: bool
 ) -> list[Tensor | None]:
-    """Gradients with a graph of their own: solve again, through the operators."""
+    """Gradients by the operators, with a graph of their own if that is enabled: solve again."""
     leaves = [x for x, w in zip(tensors, wanted) if w]
-    problem = plan.fit(tensors)
-    pieces = plan.pieces if keep_factor else 1
-    size = plan.backend.factor_size(problem, pieces) if keep_factor else 0
-    y = ops.solve(*problem, plan.backend.name, pieces, size, False, plan.batch)[0]
-    found = iter(torch.autograd.grad(y, leaves, gy, create_graph=True, materialize_grads=True))
+    graph = torch.is_grad_enabled()
+    with torch.enable_grad():
+        problem = plan.fit(tensors)
+        pieces = plan.pieces if keep_factor else 1
+        size = plan.backend.factor_size(problem, pieces) if keep_factor else 0
+        y = ops.solve(*problem, plan.backend.name, pieces, size, False, plan.batch)[0]
+    found = iter(torch.autograd.grad(y, leaves, gy, create_graph=graph, materialize_grads=True))
     return [next(found) if w else None for w in wanted]
+
+
+def _in_memory(g: Tensor) -> bool:
+    """Whether a tensor holds values; in a vectorized Jacobian, it stands for many tensors."""
+    try:
+        g.data_ptr()
+    except RuntimeError:
+        return False
+    return True
 
 
 # ---------------------------------------------------------------- keep_factor=False

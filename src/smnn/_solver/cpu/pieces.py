@@ -19,6 +19,7 @@ from numba.np.arrayobj import populate_array
 
 from smnn._solver.cpu.lanes import I64, W, copy, prefetch, product, subtract_dot
 from smnn._solver.cpu.layout import AXES
+from smnn._util.jit import jit
 
 F = nb.float64
 I = nb.int64
@@ -44,7 +45,7 @@ def whole() -> nb.types.Array:
 
 def compiled(*arguments: nb.types.Type, returns: nb.types.Type = nb.void):
     """Compile ahead of time for one signature, cached on disk, without the GIL."""
-    return nb.njit(returns(*arguments), cache=True, nogil=True, error_model="numpy")
+    return jit(returns(*arguments), nogil=True, error_model="numpy")
 
 
 def sources() -> int:

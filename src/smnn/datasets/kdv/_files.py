@@ -43,8 +43,8 @@ def write_easy(
 ) -> Path:
     """Generate a split of the "easy" data set into a file; an interrupted call can be resumed.
 
-    The file appears when it is complete. Until then the data are in `PATH.part`, from which a later
-    call with the same arguments continues.
+    The file appears when it is complete. Until then the data are in `PATH.smnn-part`, from which a
+    later call with the same arguments continues.
 
     Args:
         path: Path of the file; an existing file is replaced.
@@ -59,7 +59,7 @@ def write_easy(
         OutputError: The file cannot be written.
     """
     path = Path(path)
-    part = path.with_name(path.name + ".part")
+    part = path.with_name(path.name + ".smnn-part")
     settings = json.dumps({"split": split, "count": count, "seed": seed, "form": form})
     h5py = require("h5py", "write KdV data")
     draw(split, [], seed)  # validates the split before anything is written

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 
+from smnn._util.jit import jit
 from smnn.discovery._arrays import Array, Flags
 
 
@@ -48,7 +48,7 @@ class Eliminated(NamedTuple):
         return float(np.log(np.maximum(diagonal, np.finfo(float).tiny)).sum())
 
 
-@numba.njit(cache=True)
+@jit()
 def _reflect(W: Array, top: int, rows: int, column: int, end: int) -> None:
     """Annihilate `W[top + 1:rows, column]`, updating the columns up to `end`."""
     norm2 = 0.0
@@ -74,7 +74,7 @@ def _reflect(W: Array, top: int, rows: int, column: int, end: int) -> None:
         W[i, column] = 0.0
 
 
-@numba.njit(cache=True)
+@jit()
 def _sweep(
     A: Array,
     B: Array,
@@ -132,7 +132,7 @@ def _sweep(
             fresh = True
 
 
-@numba.njit(cache=True)
+@jit()
 def _back(kept: Array, follows: Flags, dp: Array, dx: Array) -> None:
     N, D, width = kept.shape
     m = width - 2 * D - 1
@@ -161,7 +161,7 @@ def eliminate(chain: Chain, anchor: Array) -> Eliminated:
     kept = np.empty((N, D, 2 * D + m + 1))
     left = np.empty((N, D, m + 1))
     rows: Any = [np.ascontiguousarray(x) for x in chain]
-    _sweep(*rows, np.asarray(anchor, float), kept, left)  # type: ignore[call-arg]
+    _sweep(*rows, np.asarray(anchor, float), kept, left)
     return Eliminated(kept, left)
 
 

@@ -437,5 +437,5 @@ def _first_rho(refiner: Refiner, Z: Array, Xi: Array) -> float:
     with np.errstate(all="ignore"):
         defect = (Z[1:] - refiner.ends(model, Z)[:-1])[follows]
         relative = defect / (refiner.rates * np.sqrt(refiner.h * refiner.unit)[:-1][follows, None])
-        typical = float(np.sqrt(np.nanmean(np.minimum(relative**2, 1e6))))
-    return float(np.clip(typical, 1e-6, 0.5)) if np.isfinite(typical) else 0.5
+        squares = np.minimum(relative**2, 1e6)[~np.isnan(relative)]
+    return float(np.clip(np.sqrt(squares.mean()), 1e-6, 0.5)) if squares.size else 0.5

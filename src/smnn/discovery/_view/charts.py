@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from smnn.discovery._arrays import Array
 from smnn.discovery._equations import half_width
 from smnn.report import charts
-from smnn.report.charts import Line, Mark, chart, histogram
+from smnn.report.charts import Band, Line, Mark, chart, histogram
 from smnn.report.display import chosen
 from smnn.report.intervals import Estimate
 from smnn.report.numbers import plus_minus, significant
@@ -18,11 +19,13 @@ from smnn.report.numbers import plus_minus, significant
 if TYPE_CHECKING:
     from smnn.data import Table
     from smnn.discovery._estimator import Discovery
+    from smnn.discovery._evaluate import HeldOutSeries
     from smnn.discovery._view.report import Report
 
 MOST_CHARTS = 12  # Maximum number of variables with charts
 MOST_SERIES = 3  # Maximum number of series per chart
 MOST_SELECTABLE = 12  # Maximum number of series with charts of their own
+BAND_ROWS = 500  # Maximum number of held-out rows with prediction intervals
 RARE = 0.05
 """Terms selected in fewer resamples than this are not shown unless they are in the equation."""
 
@@ -126,6 +129,7 @@ def held_out_charts(report: Report, shown: Sequence[int]) -> list[str]:
         return ["<p>Nothing of this series was held out.</p>"]
     x, label = time_axis(table)
     several = len(found) > 1
+    bounds = [] if several else [prediction_band(report.model, found[0])]
     marks = []
     if not several and found[0].until is not None:
         at = x(found[0].start + found[0].until)
@@ -133,16 +137,21 @@ def held_out_charts(report: Report, shown: Sequence[int]) -> list[str]:
     ends = x(min(part.start for part in found)), x(max(part.t[-1] for part in found))
     parts = []
     for v, name in enumerate(table.names[:MOST_CHARTS]):
-        lines = []
+        lines, bands = [], []
         for k, part in enumerate(found):
             path = _within(part.simulated[:, v], part.data[:, v])
             title = part.series if several else "simulation"
             data = Line(x(part.t), part.data[:, v], f"{title}: data" if several else "data",
                         k if several else 0, "dots", keyed=not several)  # fmt: skip
             lines += [data, Line(x(part.t), path, title, k if several else 1)]
-        unit = table.units.get(name, "")
+            for t, low, high in bounds:
+                low, high = (_clipped(bound[:, v], part.data[:, v]) for bound in (low, high))
+                bands.append(Band(x(t), low, high, "90 % prediction interval", 1))
         parts.append(
-            chart(name, lines, x_label=label, y_label=unit, marks=marks, x_range=ends)
+            chart(
+                name, lines, x_label=label, y_label=table.units.get(name, ""), bands=bands,
+                marks=marks, x_range=ends,
+            )
         )  # fmt: skip
     errors = [
         Line(x(part.t), 100 * np.minimum(part.error, 10.0), part.series or "error", k)
@@ -157,6 +166,15 @@ def held_out_charts(report: Report, shown: Sequence[int]) -> list[str]:
         )
     )  # fmt: skip
     return parts
+
+
+def prediction_band(model: Discovery, part: HeldOutSeries) -> tuple[Array, Array, Array]:
+    """Held-out times, up to a number, and bounds of 90 % prediction intervals there."""
+    t = np.append(part.start, part.t)[: BAND_ROWS + 1]
+    U = np.empty((len(t), 0)) if part.inputs is None else part.inputs[: len(t)]
+    draws = model._draws(part.index, t, U)
+    cut = round(0.05 * (len(draws) - 1))
+    return t[1:], draws[cut], draws[-1 - cut]
 
 
 def phase_charts(model: Discovery, table: Table) -> list[str]:
@@ -212,6 +230,15 @@ def time_axis(table: Table) -> tuple[Callable[[Any], Any], str]:
     hours = shift / np.timedelta64(1, "h")
     zone = "" if table.zone is None else f" (UTC{f'{hours:+g} h' * bool(hours)})"
     return lambda at: start + np.rint((at - t[0]) * unit).astype("m8[us]"), name + zone
+
+
+def _clipped(path: np.ndarray, data: np.ndarray) -> np.ndarray:
+    """A bound, cut off where it is far outside the range of the data."""
+    known = data[np.isfinite(data)]
+    if len(known) == 0:
+        return path
+    reach = np.ptp(known) or 1.0
+    return np.clip(path, known.min() - reach, known.max() + reach)
 
 
 def _within(path: np.ndarray, data: np.ndarray) -> np.ndarray:

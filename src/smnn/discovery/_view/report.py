@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import csv
 import functools
-import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from smnn._util.files import write_atomically
+from smnn._util.files import check_replaceable, csv_text, write_atomically
 from smnn._util.machine import describe_machine, package_versions
 from smnn._util.optional import require
 from smnn.data import Table
-from smnn.discovery._equations import format_equations, half_width
+from smnn.discovery._equations import format_equations, half_width, python_source
 from smnn.discovery._fit.data import DataError
 from smnn.discovery._view.charts import (
     by_series,
@@ -82,6 +80,11 @@ class Report:
         DataError: If the model was loaded from a file, without the data.
     """
 
+    FILES: ClassVar = (
+        "report.html", "model.json", "equations.txt", "equations.tex", "coefficients.csv",
+        "states.csv",
+    )  # fmt: skip
+    """What `write` writes."""
     model: Discovery
     evaluation: HoldOutResult | None = None
     source: str = ""
@@ -213,16 +216,20 @@ class Report:
     def write(self, folder: str | Path) -> Path:
         """Write all result files to a folder; returns the path of the HTML page.
 
-        The files are model.json, equations.txt, equations.tex, coefficients.csv, states.csv and
-        report.html.
+        The files are those of `FILES`.
+
+        Raises:
+            OutputError: They cannot be written, or would replace files that smnn did not write.
         """
         folder = Path(folder)
+        check_replaceable(folder, self.FILES)
+        page = self.write_page(folder / "report.html")
         self.model.save(folder / "model.json")
         write_atomically(folder / "equations.txt", _equations_text(self))
         write_atomically(folder / "equations.tex", _equations_latex(self.model))
         write_atomically(folder / "coefficients.csv", _coefficients_csv(self.model))
         write_atomically(folder / "states.csv", _states_csv(self.model))
-        return self.write_page(folder / "report.html")
+        return page
 
     def write_page(self, path: str | Path) -> Path:
         """Write the HTML page."""
@@ -334,8 +341,11 @@ def _rivals(model: Discovery) -> str:
 def _equations(report: Report) -> str:
     model = report.model
     rows = "".join(_equation(model, v) for v in range(len(model.targets_)))
+    code = python_source(
+        model.state_names_, model.inputs_, model.terms_, model.coefficients_, model.link
+    )
     plain = "\n".join(model.equations())
-    latex = _equations_latex(model)
+    blocks = [plain, _equations_latex(model), *([code] if code else [])]
     weak = model.inclusion_ is not None and any(
         model.inclusion_[v, p] < WEAK for v, p in zip(*np.nonzero(model.coefficients_))
     )
@@ -344,8 +354,8 @@ def _equations(report: Report) -> str:
         notes.append(f"Grey terms were selected in less than {percent(WEAK)} of the resamples.")
     return (
         f'<div class="equations">{rows}</div><p class="caption">{escape(" ".join(notes))}</p>'
-        "<details><summary>Copy as text or LaTeX</summary>"
-        f"{html.code_block(plain)}{html.code_block(latex)}</details>"
+        "<details><summary>Copy as text, LaTeX or Python</summary>"
+        f"{''.join(map(html.code_block, blocks))}</details>"
     )
 
 
@@ -514,7 +524,7 @@ def _term_rows(model: Discovery) -> Iterable[tuple[str, str, float, Any, Any, An
 
 def _coefficients_csv(model: Discovery) -> str:
     rows = (tuple("" if x is None else x for x in row) for row in _term_rows(model))
-    return _csv([COLUMNS, *rows])
+    return csv_text([COLUMNS, *rows])
 
 
 def _states_csv(model: Discovery) -> str:
@@ -527,7 +537,7 @@ def _states_csv(model: Discovery) -> str:
     for label, t, states in zip(table.series, model.times_, model.states_):
         first = (label,) if several else ()
         rows += [(*first, at, *map(float, state)) for at, state in zip(map(float, t), states)]
-    return _csv(rows)
+    return csv_text(rows)
 
 
 def _states_link(model: Discovery) -> str:
@@ -535,12 +545,6 @@ def _states_link(model: Discovery) -> str:
     if len(text) > LARGEST_DOWNLOAD:
         return ""
     return html.download("Download the fitted states as CSV", "states.csv", text)
-
-
-def _csv(rows: Iterable[Sequence[Any]]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()
 
 
 def _finite(x: Any) -> float | None:

@@ -89,7 +89,7 @@ def by_lead(backtest: Backtest) -> list[charts.Chart]:
     ]
 
 
-def past_forecasts(history: History, forecast: Forecast, backtest: Backtest, unit: str) -> str:
+def past_forecasts(history: History, backtest: Backtest, unit: str) -> str:
     """Forecasts from a few past origins and the observations, for the first series."""
     name = backtest.names[0]
     row = history.rows[history.names.index(name)]

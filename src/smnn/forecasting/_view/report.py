@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from smnn._util.files import write_atomically, write_json
+from smnn._util.files import check_replaceable, inert, write_atomically, write_json
 from smnn.forecasting._view import charts
 from smnn.report import page
 from smnn.report.charts import SCRIPT, Chart, grid
@@ -47,6 +47,8 @@ h3 { font-size: 1rem; margin: 1.4rem 0 .2rem; }
 class ForecastReport:
     """A forecast, its back-test, and their presentation; made by `make_report`."""
 
+    FILES: ClassVar = ("report.html", "forecast.json", "forecast.csv", "forecast.nc")
+    """What `write` may write."""
     name: str
     """Name of the data."""
     series: Any
@@ -153,8 +155,13 @@ class ForecastReport:
 
         Returns:
             Path of the report.
+
+        Raises:
+            OutputError: They cannot be written, or would replace files that smnn did not write.
         """
         folder = Path(folder)
+        check_replaceable(folder, self.FILES)
+        path = write_atomically(folder / "report.html", self.html())
         if self.is_grid:
             dataset = self.forecast.dataset(self.series)
             dataset.attrs = {"title": f"Forecast of {self.name}", **dataset.attrs}
@@ -162,7 +169,7 @@ class ForecastReport:
         else:
             write_atomically(folder / "forecast.csv", self._csv())
         write_json(folder / "forecast.json", self.record())
-        return write_atomically(folder / "report.html", self.html())
+        return path
 
     def html(self) -> str:
         """Return the report as a self-contained HTML page."""
@@ -180,7 +187,7 @@ class ForecastReport:
         sections.append(page.section("The next steps", steps, self._download()))
         if self.backtest is not None:
             by_lead = _grid(charts.by_lead(self.backtest), "22rem")
-            past = charts.past_forecasts(self.history, f, self.backtest, self.unit)
+            past = charts.past_forecasts(self.history, self.backtest, self.unit)
             sections.append(page.section("Back-test", tests[0], by_lead, past, *tests[1:]))
         sections += [self._equations_html(), self._method_html()]
         return page.page(
@@ -192,7 +199,10 @@ class ForecastReport:
         )
 
     def _csv(self) -> str:
-        text: str = self.forecast.frame().to_csv(index=False)
+        frame = self.forecast.frame().rename(columns=inert)
+        for name in frame.select_dtypes(("object", "str")):
+            frame[name] = frame[name].map(inert)
+        text: str = frame.to_csv(index=False)
         return text
 
     def _download(self) -> str:

@@ -1,9 +1,7 @@
-"""The data sets that `smnn data` lists and makes: what each is, and how it becomes a file."""
+"""All data sets: what each is, and how to write it into a file."""
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 import unicodedata
 from collections.abc import Callable
@@ -13,13 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from smnn._util.files import write_atomically
-from smnn.cli._guard import WrongUseError
+from smnn._util.files import csv_text, write_atomically
+from smnn._util.names import suggestion
+from smnn._util.optional import require
+from smnn.errors import DataError
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """What was asked for beside the name; `None` where nothing was."""
+class Options:
+    """How to make a data set; `None` selects its default."""
 
     noise: float | None = None
     seed: int = 0
@@ -31,22 +31,22 @@ class Wishes:
 
 @dataclass(frozen=True)
 class DataSet:
-    """One set of data."""
+    """A data set."""
 
     name: str
     what: str
     size: str
-    """In words: series, times, variables."""
+    """Series, times and variables as text."""
     source: str
     formats: tuple[str, ...]
-    """Endings that it can be written with, the usual one first."""
+    """File formats, the default first."""
     options: frozenset[str]
-    """Wishes that mean something for it."""
-    write: Callable[[Path, Wishes, Callable[[int], None]], str]
-    """Writes the file and says what is in it."""
+    """The options that it has."""
+    write: Callable[[Path, Options, Callable[[int], None]], str]
+    """Write the file, and return a description of its content."""
 
     def record(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the description as a dictionary that can be written as JSON."""
         return {
             "name": self.name, "what": self.what, "size": self.size, "source": self.source,
             "formats": list(self.formats), "options": sorted(self.options),
@@ -54,7 +54,7 @@ class DataSet:
 
 
 def all_sets() -> dict[str, DataSet]:
-    """Every set by its name."""
+    """All data sets by name."""
     from smnn.datasets.dynamics import HARE_LYNX, SYSTEMS
 
     found = [_system(system) for system in SYSTEMS]
@@ -88,13 +88,11 @@ def all_sets() -> dict[str, DataSet]:
 
 
 def find_set(name: str) -> DataSet:
-    """The set of that name, or the only one whose name begins so.
+    """The data set of that name, or the only one whose name begins with it.
 
     Raises:
-        WrongUseError: None fits, or several; names what is near.
+        DataError: There is none, or several; the message has similar names.
     """
-    from smnn._util.names import suggestion
-
     known = all_sets()
     wanted = slug(name)
     if wanted in known:
@@ -103,13 +101,12 @@ def find_set(name: str) -> DataSet:
     if len(begins) == 1:
         return known[begins[0]]
     if begins:
-        raise WrongUseError(f"several data sets fit {name!r}: {', '.join(begins)}. Name one.")
-    near = suggestion(wanted, list(known)) or "."
-    raise WrongUseError(f"there is no data set {name!r}{near} `smnn data list` shows all.")
+        raise DataError(f"several data sets fit {name!r}: {', '.join(begins)}. Name one.")
+    raise DataError(f"there is no data set {name!r}{suggestion(wanted, list(known)) or '.'}")
 
 
 def slug(name: str) -> str:
-    """A name as it is typed: lower case, without accents, words joined by hyphens."""
+    """A name in lower case, without accents, words joined by hyphens."""
     letters = unicodedata.normalize("NFKD", name.strip().lower())
     bare = "".join(c for c in letters if not unicodedata.combining(c))
     return re.sub(r"[^a-z0-9]+", "-", bare).strip("-")
@@ -121,14 +118,14 @@ def slug(name: str) -> str:
 def _system(system: Any) -> DataSet:
     from smnn.datasets.dynamics import simulate
 
-    def write(path: Path, wishes: Wishes, tick: Callable[[int], None]) -> str:
+    def write(path: Path, options: Options, tick: Callable[[int], None]) -> str:
         try:
             series = simulate(
-                system, noise=wishes.noise or 0.0, seed=wishes.seed, n=wishes.samples,
-                dt=wishes.step,
+                system, noise=options.noise or 0.0, seed=options.seed, n=options.samples,
+                dt=options.step,
             )  # fmt: skip
         except RuntimeError as error:
-            raise WrongUseError(str(error)) from None
+            raise DataError(str(error)) from None
         columns: dict[str, np.ndarray] = {"t": np.concatenate([s.t for s in series])}
         if len(series) > 1:
             marks = [np.full(len(s.t), i) for i, s in enumerate(series, 1)]
@@ -155,7 +152,7 @@ def _count(number: int, word: str) -> str:
     return f"{number} {word}{'s' * (number != 1)}"
 
 
-def _hare_lynx(path: Path, wishes: Wishes, tick: Callable[[int], None]) -> str:
+def _hare_lynx(path: Path, options: Options, tick: Callable[[int], None]) -> str:
     from smnn.datasets.dynamics import HARE_LYNX
 
     (series,) = HARE_LYNX.series
@@ -163,7 +160,7 @@ def _hare_lynx(path: Path, wishes: Wishes, tick: Callable[[int], None]) -> str:
     return write_columns(path, {"year": years, "hare": series.x[:, 0], "lynx": series.x[:, 1]})
 
 
-def _nino(path: Path, wishes: Wishes, tick: Callable[[int], None]) -> str:
+def _nino(path: Path, options: Options, tick: Callable[[int], None]) -> str:
     from smnn.datasets.sst import nino
 
     data = nino()
@@ -171,7 +168,7 @@ def _nino(path: Path, wishes: Wishes, tick: Callable[[int], None]) -> str:
     return write_columns(path, {"date": data.time.astype("datetime64[D]"), **columns})
 
 
-def _sst(path: Path, wishes: Wishes, tick: Callable[[int], None]) -> str:
+def _sst(path: Path, options: Options, tick: Callable[[int], None]) -> str:
     from importlib import resources
 
     from smnn.datasets.sst import MONTHLY
@@ -181,11 +178,11 @@ def _sst(path: Path, wishes: Wishes, tick: Callable[[int], None]) -> str:
     return "sst (494, 73, 144) over time, lat, lon"
 
 
-def _sine(path: Path, wishes: Wishes, tick: Callable[[int], None]) -> str:
+def _sine(path: Path, options: Options, tick: Callable[[int], None]) -> str:
     from smnn.datasets.sine import damped_sine
 
-    noise = 0.5 if wishes.noise is None else wishes.noise
-    data = damped_sine(times=wishes.samples or 500, noise=noise, seed=wishes.seed)
+    noise = 0.5 if options.noise is None else options.noise
+    data = damped_sine(times=options.samples or 500, noise=noise, seed=options.seed)
     N, T = data.noisy.shape
     columns = {
         "series": np.repeat(np.arange(1, N + 1), T), "t": np.tile(data.t, N),
@@ -194,12 +191,12 @@ def _sine(path: Path, wishes: Wishes, tick: Callable[[int], None]) -> str:
     return write_columns(path, columns)
 
 
-def _kdv(path: Path, wishes: Wishes, tick: Callable[[int], None]) -> str:
+def _kdv(path: Path, options: Options, tick: Callable[[int], None]) -> str:
     from smnn.datasets.kdv import write_easy
 
-    count, split = wishes.samples or 512, wishes.split or "train"
+    count, split = options.samples or 512, options.split or "train"
     write_easy(
-        path, split, count, seed=wishes.seed, device=wishes.device, tick=tick,  # type: ignore[arg-type]
+        path, split, count, seed=options.seed, device=options.device, tick=tick,  # type: ignore[arg-type]
     )  # fmt: skip
     return f"{split}/pde_140-256 ({count}, 140, 256), with x, t, dx, dt"
 
@@ -208,27 +205,21 @@ def _kdv(path: Path, wishes: Wishes, tick: Callable[[int], None]) -> str:
 
 
 def write_columns(path: Path, columns: dict[str, np.ndarray]) -> str:
-    """Columns of one length as CSV or NetCDF, by the ending of the name; says what they are."""
+    """Write columns of one length as CSV, or as NetCDF to a path that ends in `.nc`."""
     rows = len(next(iter(columns.values())))
     if path.suffix == ".nc":
         write_atomically(path, _netcdf(columns))
     else:
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows(zip(*(_plain(values) for values in columns.values())))
-        write_atomically(path, text.getvalue())
+        table = zip(*map(_plain, columns.values()))
+        write_atomically(path, csv_text([[*columns], *table]))
     return f"{rows:,} rows of {', '.join(columns)}"
 
 
 def _plain(values: np.ndarray) -> list[Any]:
-    """Numbers in their shortest form, dates in ISO form."""
     return values.astype(str).tolist() if values.dtype.kind == "M" else values.tolist()
 
 
 def _netcdf(columns: dict[str, np.ndarray]) -> bytes:
-    from smnn._util.optional import require
-
     xarray = require("xarray", "write NetCDF")
     first = next(iter(columns))
     # Several series are rows with a mark; one series has its times as the axis.
