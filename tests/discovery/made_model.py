@@ -27,7 +27,7 @@ class Made(Discovery):
         super().__init__()
         self.order_, self.inputs_, self.report_ = 1, [], {"seconds": {"all": 1.0}}
         self.warnings_ = ["terms left out"]
-        self.candidates_ = (RivalEquation("x", EVIL, 1.5, False, EVIL),)
+        self.candidates_ = [RivalEquation("x", EVIL, 1.5, False, EVIL)]
         names = table.names
         self.table_ = table
         self.variables_ = list(names)

@@ -156,18 +156,6 @@ class TestReport:
         page = check_page(made_report(made_table(series), resampled=resampled).page())
         assert any(EVIL in text for text in page.texts)
 
-    def test_python_source_computes_the_derivatives(self) -> None:
-        t = 0.05 * np.arange(200)
-        x = np.exp(-0.2 * t) * np.cos(2 * t)
-        model = Discovery(library="poly:2", order=2, ensemble=0)
-        page = check_page(Report(model.fit(x, t=t, feature_names=["lambda x"])).page())
-        (source,) = (text for text in page.texts if text.startswith("import numpy"))
-        scope: dict[str, Any] = {}
-        exec(source, scope)
-        np.testing.assert_allclose(
-            scope["f"](0.0, [0.3, 0.4]), model.to_function()(0.0, [0.3, 0.4]), rtol=1e-12
-        )
-
     def test_verdict_comes_before_the_equations(self) -> None:
         report = made_report(made_table())
         page = report.page()
@@ -185,6 +173,18 @@ class TestReport:
         text = report.page().split('<div class="equations">')[1].split("<details>")[0]
         assert "not determined" in text
         assert "3.000" not in text
+
+    def test_python_source_computes_the_derivatives(self) -> None:
+        t = 0.05 * np.arange(200)
+        x = np.exp(-0.2 * t) * np.cos(2 * t)
+        model = Discovery(library="poly:2", order=2, ensemble=0)
+        page = check_page(Report(model.fit(x, t=t, feature_names=["lambda x"])).page())
+        (source,) = (text for text in page.texts if text.startswith("import numpy"))
+        scope: dict[str, Any] = {}
+        exec(source, scope)
+        np.testing.assert_allclose(
+            scope["f"](0.0, [0.3, 0.4]), model.to_function()(0.0, [0.3, 0.4]), rtol=1e-12
+        )
 
     def test_given_and_rare_terms(self) -> None:
         text = made_report(made_table()).page()

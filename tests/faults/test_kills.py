@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from internals import STALE, UNFINISHED, prepare_output
+
 from killing import Trials, scenarios
 
 pytestmark = pytest.mark.slow

@@ -33,7 +33,7 @@ from smnn.discovery._forecast import EquationForecast, continue_equations, simul
 from smnn.discovery._terms import CompiledTerms, Term, compile_terms
 from smnn.discovery._verdict.verdict import RivalEquation, Verdict, judge
 from smnn.discovery._view import report as view
-from smnn.discovery._view.charts import fit_charts
+from smnn.discovery._view.charts import fit_charts, time_axis
 from smnn.discovery.libraries import Library
 from smnn.equations import OverBudget, budget
 from smnn.report.charts import Chart
@@ -393,7 +393,7 @@ class Discovery(Displayable, BaseEstimator):
             DataError: If the model was loaded from a file, or an argument cannot be used.
         """
         check_is_fitted(self, "coefficients_")
-        return continue_equations(self, h, level, series, inputs)
+        return continue_equations(self, h, level, series, inputs, time_axis)
 
     def _draws(self, series: int, t: Array, U: Array) -> Array:
         """Sorted simulations at `t[1:]` from the last fitted state, for prediction intervals."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,13 +18,13 @@ from smnn.discovery._fit.model import (
     flow,
     flow_with_derivatives,
 )
-from smnn.discovery._view.charts import time_axis
 from smnn.report.charts import Band, Chart, Line
 from smnn.report.display import Displayable, Overview, chosen
 from smnn.report.numbers import probabilities, significant
 from smnn.report.tables import forecast_frame
 
 if TYPE_CHECKING:
+    from smnn.data import Table
     from smnn.discovery._estimator import Discovery
 
 DRAWS = 500
@@ -98,8 +98,9 @@ class EquationForecast(Displayable):
 
 
 def continue_equations(
-    model: Discovery, h: int, level: float | Sequence[float], series: str | int | None, inputs: Any
-) -> EquationForecast:
+    model: Discovery, h: int, level: float | Sequence[float], series: str | int | None, inputs: Any,
+    time_axis: Callable[[Table], tuple[Callable[[Any], Any], str]],
+) -> EquationForecast:  # fmt: skip
     """Simulate a model and draws of its coefficients from the last state of a series."""
     table = model.table_
     if table is None:

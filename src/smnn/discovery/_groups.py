@@ -5,22 +5,26 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from sklearn.base import clone
 
 from smnn._util.groups import check_columns, map_groups
 from smnn._util.optional import require
-from smnn.discovery._estimator import Discovery
 from smnn.discovery._view.report import COLUMNS
+
+if TYPE_CHECKING:
+    from smnn.discovery._estimator import Discovery
 
 
 def discover_groups(
     frame: Any,
+    discovery: Discovery,
     *,
     series: str = "unique_id",
     time: str | None = "ds",
     columns: Sequence[str],
     inputs: Sequence[str] | None = None,
-    discovery: Discovery | None = None,
     engine: Any = None,
     workers: int = 1,
 ) -> Any:
@@ -29,11 +33,11 @@ def discover_groups(
     Args:
         frame: A table with one row per experiment and time: a pandas `DataFrame`, or with an
             engine one of its frames.
+        discovery: The estimator, whose settings every fit has.
         series: Name of the column that names the experiment.
         time: Name of the column of times; `None` if rows are one apart.
         columns: Names of the variables.
         inputs: Names of external inputs.
-        discovery: Settings of the fits; a default `Discovery` if `None`.
         engine: What fugue runs the fits on: `"dask"`, `"ray"`, `"spark"`, or a client or session of
             these. By default processes of this machine.
         workers: Number of processes without an engine.
@@ -48,20 +52,19 @@ def discover_groups(
     """
     wanted = [series, *([] if time is None else [time]), *columns, *(inputs or ())]
     check_columns(frame, wanted)
-    settings = (Discovery() if discovery is None else discovery).get_params(deep=False)
     texts = ("target", "term", "verdict", "note")
     names = ["series", *COLUMNS, "verdict", "note"]
     schema = [(name, "str" if name in ("series", *texts) else "double") for name in names]
     function = functools.partial(
         _discover_one, series=series, time=time, columns=list(columns),
-        inputs=None if inputs is None else list(inputs), settings=settings,
+        inputs=None if inputs is None else list(inputs), discovery=clone(discovery),
     )  # fmt: skip
     return map_groups(frame, series, function, schema, engine=engine, workers=workers)
 
 
 def _discover_one(
     rows: Any, *, series: str, time: str | None, columns: list[str], inputs: list[str] | None,
-    settings: dict[str, Any],
+    discovery: Discovery,
 ) -> Any:  # fmt: skip
     """The terms of the equations of one experiment."""
     pandas = require("pandas", "read frames")
@@ -71,7 +74,7 @@ def _discover_one(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # said in the column of notes
-            model = Discovery(**settings).fit(
+            model = clone(discovery).fit(
                 table.reset_index(drop=True), time=False if time is None else time,
                 series=False, columns=columns, inputs=inputs,
             )  # fmt: skip

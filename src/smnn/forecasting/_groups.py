@@ -32,8 +32,8 @@ def forecast_groups(
     """Forecast many series in batches, each a separate fit.
 
     The batches depend only on the names and the number of the series, so the result is the same
-    on every engine. Series of one batch with the same end and step are fitted together as one
-    panel; each series is forecast from its own end.
+    on every engine, up to rounding. Series of one batch with the same end and step are fitted
+    together as one panel; each series is forecast from its own end.
 
     Args:
         frame: A long table with one row per series and time: a pandas `DataFrame`, or with an

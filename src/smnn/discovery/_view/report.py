@@ -398,9 +398,9 @@ def _equation(model: Discovery, v: int) -> str:
         name = escape(str(getattr(model.link, "name", model.link)))
         before = f'<span class="term"><math><mi mathvariant="normal">{name}</mi><mo>(</mo></math>'
         right = f"{before}</span>{right}<math><mo>)</mo></math>"
-    verdict = model.verdict_.equations[model.variables_[v]]
-    if verdict.withheld:
-        right = escape(verdict.level)
+    one = model.verdict_.equations.get(model.variables_[v])
+    if one is not None and one.withheld:
+        right = escape(one.level)
     left = f"<math>{maths.MATHML.symbol(model.targets_[v])}</math><math><mo>=</mo></math>"
     return f'<div class="equation">{left}<span>{right}</span></div>'
 
