@@ -140,7 +140,7 @@ def _show(report: Report, page: Path) -> None:
 
     console = Console(highlight=False)
     console.print()
-    verdict, _, *equations = report.model.summary().splitlines()
+    verdict, *equations = report.model.summary().splitlines()
     console.print(f"[bold]{plain(verdict)}[/]")
     console.print()
     for equation in equations:

@@ -314,7 +314,7 @@ class Discovery(Displayable, BaseEstimator):
 
     def summary(self, precision: int = 4) -> str:
         """The verdict, and the equations with their own verdicts where these are lower."""
-        lines = [f"Verdict: {self.verdict_}", ""]
+        lines = [f"Verdict: {self.verdict_}"]
         for name, text in zip(self.variables_, self.equations(precision=precision)):
             lines.append(_with_level(name, text, self.verdict_))
         return "\n".join(lines)

@@ -249,10 +249,7 @@ def _overall(equations: dict[str, EquationVerdict], order: int) -> Verdict:
         found.items(), key=lambda pair: (LEVELS.index(pair[1].level), -(pair[1].evidence or 0.0))
     )
     if worst.level == ESTABLISHED:
-        reason = (
-            "on the range of these data and within the library, the equations describe the data "
-            "better than plain curves and other terms."
-        )
+        reason = "the data support the equations, within their range and the library."
         return Verdict(ESTABLISHED, reason, equations)
     return Verdict(worst.level, f"{name}{chr(39) * order}: {worst.reason}", equations)
 
