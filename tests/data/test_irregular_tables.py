@@ -112,7 +112,7 @@ CASES: dict[str, tuple[str, Read | Refused]] = {
     ),
     "date and time of day": (
         L("date,time,y", "2020-01-01,23:00,2", "2020-01-02,00:00,3"),
-        Read("y", [0, 1], [2, 3], "hours", "'time' is the time of day of 'date'"),
+        Read("y", [0, 1], [2, 3], "hours", "the columns date.time together are the time"),
     ),
     "date and hour": (
         L("date,hour,y", *(f"2020-01-0{d},{h},{h}" for d in (1, 2) for h in (0, 12))),
@@ -252,7 +252,7 @@ CASES: dict[str, tuple[str, Read | Refused]] = {
     "lines of an instrument": (
         L("Logger: X 12", "Serial,17", "Operator,Jo", "", "time,flow,p", "s,l/min,kPa", "0,1,2",
               "1,2,3", "2,3,5"),
-        Read("flow p", [0, 1, 2], [1, 2, 3], "s", "lines 1 to 4 above the table are skipped"),
+        Read("flow p", [0, 1, 2], [1, 2, 3], "s", "lines 1 to 4 above the table: skipped"),
     ),
     "lines of the width of the table": (
         L("Device,XY", "Serial,1234", "Date,2024-01-01", "time,x", "0,1", "1,2", "2,4", "3,1"),
@@ -280,7 +280,7 @@ CASES: dict[str, tuple[str, Read | Refused]] = {
     ),
     "a column of remarks": (
         L("t,x,remark", "0,1,", "1,2,rain", "2,3,"),
-        Read("x", [0, 1, 2], [1, 2, 3], said="'remark' is text and was left out"),
+        Read("x", [0, 1, 2], [1, 2, 3], said="'remark' is text, such as 'rain', and was left out"),
     ),
     "a word among numbers": (
         L("t,x", "0,1", "1,2", "2,ill", "3,5"), Refused("column 'x', line 4: got 'ill'; expected")

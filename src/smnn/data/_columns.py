@@ -227,7 +227,7 @@ class Columns:
             if i in (self.source.weak_index, self.source.index):
                 self.notes.append(f"the index {name!r} of the data frame was left out.")
             elif values is None:
-                self.warnings.append(f"the column {name!r} {self._kind(i)} and was left out.")
+                self.warnings.append(f"the column {name!r} {self._kind(i)}.")
             elif row_number(name, values):
                 self.notes.append(f"the column {name!r} counts rows and was left out.")
             elif np.isnan(values).all():
@@ -251,9 +251,9 @@ class Columns:
 
     def _kind(self, column: int) -> str:
         if self.raw(column).dtype.kind in "mM":
-            return "holds dates"
+            return "holds dates and was left out"
         text = next((str(v) for v in self.raw(column) if v), "")
-        return f"is text ({text[:30]!r}; series= separates series by it)"
+        return f"is text, such as {text[:30]!r}, and was left out (series= separates series by it)"
 
     def _examples(self) -> str:
         texts = [i for i in self.free() if self.raw(i).dtype.kind == "O"]

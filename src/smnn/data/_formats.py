@@ -12,6 +12,7 @@ import numpy as np
 
 from smnn._util.files import InputError, check_file, read_bounded
 from smnn._util.optional import MissingPackageError, require
+from smnn.data._dataset import rows_text
 from smnn.data._netcdf import open_netcdf
 from smnn.data._objects import (
     Source,
@@ -117,13 +118,14 @@ def _excel(path: Path, skip_rows: int | None, sheet: str | int) -> Source:
     cells = frame.astype(object).to_numpy(object)
     head = [["" if v is None or v != v else str(v).strip() for v in row] for row in cells[:200]]
     layout = find_layout(head, frame.shape[1])
-    names = [f"x{i + 1}" for i in range(frame.shape[1])]
+    names, top = [f"x{i + 1}" for i in range(frame.shape[1])], layout.first
     if layout.names is not None:
-        names = joined_names(head, layout.names)
+        names, top = joined_names(head, layout.names)
     columns = {name: list(cells[layout.first :, i])
                for i, name in enumerate(unique_names(path.name, names))}  # fmt: skip
     source = from_columns(path.name, columns)
     source.notes += [f"{path.name}: the sheet {shown!r} is read; sheet= names another."] * several
+    source.notes += [f"{rows_text(top)} above the table: skipped."] if top else []
     if layout.units is not None:
         source.units = {i: unit for i, unit in enumerate(head[layout.units]) if unit}
     return source

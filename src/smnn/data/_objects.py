@@ -102,6 +102,8 @@ def as_array(values: Any) -> tuple[np.ndarray, str | None]:
     elif not isinstance(values, np.ndarray):
         numeric = all(v is None or isinstance(v, int | float) for v in values)
         values = np.asarray(values, np.float64 if numeric else object)
+    if isinstance(values, np.ma.MaskedArray) and values.dtype.kind in "iufb":
+        values = values.astype(np.float64).filled(np.nan)
     if values.ndim != 1:
         raise DataError(f"got a column of shape {values.shape}; expected one value for each row.")
     kind = values.dtype.kind
@@ -138,7 +140,7 @@ def from_object(data: Any) -> Source:
     if kind in ("polars", "pyarrow") or hasattr(data, "__narwhals_dataframe__"):
         return _narwhals(data)
     if hasattr(data, "detach") or hasattr(data, "__array__"):
-        array = data.detach().cpu().numpy() if hasattr(data, "detach") else np.asarray(data)
+        array = data.detach().cpu().numpy() if hasattr(data, "detach") else np.asanyarray(data)
         return from_array("the array", array)
     raise DataError(
         f"got an object of type {type(data).__name__}; expected a path, a pandas, polars, Arrow or "
@@ -205,9 +207,12 @@ def _mapping(data: Mapping[Any, Any]) -> Source:
     if rows or getattr(first, "ndim", 1) == 2 and hasattr(first, "columns"):
         return stacked(list(map(from_object, data.values())), list(map(str, data)))
     columns: dict[str, Any] = {}
+    single = [str(k) for k, v in data.items() if np.isscalar(v) or getattr(v, "ndim", 1) == 0]
     for name, values in data.items():
         values = values.detach().cpu().numpy() if hasattr(values, "detach") else values
-        axes = 0 if np.isscalar(values) or values is None else getattr(values, "ndim", 1)
+        axes = 0 if values is None else getattr(values, "ndim", 1)
+        if name in single and len(single) < len(data):
+            continue
         if axes == 2:
             columns |= {f"{name}{i + 1}": values[:, i] for i in range(values.shape[1])}
         elif axes == 1:
@@ -217,7 +222,9 @@ def _mapping(data: Mapping[Any, Any]) -> Source:
                 f"got {name!r} with shape {np.shape(values)}; expected columns (T,) or tables "
                 "(T, V) of one length."
             )
-    return from_columns("the dictionary", columns)
+    out = from_columns("the dictionary", columns)
+    out.notes += [f"left out, a single value: {', '.join(single)}."] if single else []
+    return out
 
 
 def _sequence(data: Sequence[Any]) -> Source:

@@ -27,7 +27,7 @@ from smnn.data._times import (
     zone_name,
     zone_offset,
 )
-from smnn.data._values import is_missing, is_number, numbers
+from smnn.data._values import decimal_sign, is_missing, is_number, numbers
 from smnn.errors import DataError
 
 SHORTEST = 3
@@ -90,6 +90,9 @@ def read(
             opened = open_file(Path(source), skip_rows, decimal, sheet, list(map(str, markers)))
         else:
             opened = from_object(source)
+        if opened.load is None:
+            texts = [v for x in opened.columns.values() if x.dtype.kind == "O" for v in x[:1000]]
+            opened.decimal = decimal or decimal_sign(texts, ";")
         found = Columns(opened, columns, inputs, series, time, markers, na is None)
         return _Reading(found, time, series is None, dayfirst, date_format).data()
     except InputError as error:
@@ -263,9 +266,11 @@ class _Reading:
         """Whether a column without a telling name grows evenly, or holds dates."""
         raw, name = self.columns.raw(column), self.names[column]
         if raw.dtype.kind == "O":
-            return len(raw) > 2 and sum(map(is_date, raw[:1000])) > 0.9 * len(raw[:1000])
+            return len(raw) > 1 and sum(map(is_date, raw[:1000])) > 0.9 * len(raw[:1000])
         if raw.dtype.kind != "f":
             return True
+        if sum(self.columns.raw(i).dtype.kind == "f" for i in self.columns.free()) < 2:
+            return False
         for _, rows in rows_of(labels):
             steps = np.diff(raw[rows])
             if len(rows) < 3 or not (steps > 0).all() or np.ptp(steps) >= 1e-3 * np.median(steps):

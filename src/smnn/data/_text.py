@@ -99,10 +99,11 @@ def sniff(path: Path, skip_rows: int | None, decimal: str | None) -> Dialect:
         notes += [f"{grouped!r} and the like are read with a decimal point (decimal=',' reads "
                   "thousands)."] if grouped else []  # fmt: skip
     units = None if layout.units is None else fields[layout.units]
+    start = layout.first
     if layout.names is None:
         names, layout = _other_names(path, lines, rows, fields, width, layout, delimiter)
     else:
-        names = joined_names(fields, layout.names)
+        names, start = joined_names(fields, layout.names)
     if names is None:
         if any(_kind(f) is False for f in fields[layout.first]):
             raise DataError(
@@ -111,9 +112,10 @@ def sniff(path: Path, skip_rows: int | None, decimal: str | None) -> Dialect:
                 "columns are times; or give skip_rows=0 if this line has the names."
             )
         notes.append(f"{path.name} has no line with names; its columns are called x1, x2, …")
-    start = layout.first if layout.names is None else layout.names
-    if start:
-        notes.append(f"{path.name}: lines 1 to {rows[start][0] - 1} above the table are skipped.")
+        start = layout.first if layout.names is None else layout.names
+    if start and (above := rows[start][0] - 1) > (skip_rows or 0):
+        lines_text = "line 1" if above == 1 else f"lines 1 to {above}"
+        notes.append(f"{path.name}: {lines_text} above the table: skipped.")
     if layout.units is not None:
         notes.append(f"{path.name}, line {rows[layout.units][0]} holds units.")
     first = next((c for c in "#%" if any(x.lstrip().startswith(c) for x in lines)), None)
@@ -164,15 +166,15 @@ def find_layout(rows: Sequence[Sequence[str]], width: int) -> Layout:
     return Layout(names, None, names + 1)
 
 
-def joined_names(rows: Sequence[Sequence[str]], at: int) -> list[str]:
-    """Names in a row, completed by the rows above if some repeat or are missing."""
+def joined_names(rows: Sequence[Sequence[str]], at: int) -> tuple[list[str], int]:
+    """Names in a row, completed by the rows above if some repeat or are missing; the top row."""
     names, i = list(rows[at]), at - 1
     while i >= 0 and len(rows[i]) == len(names) and not any(map(is_number, rows[i])) and (
         len({*names}) < len(names) or any(a and not b for a, b in zip(rows[i], names))
     ):  # fmt: skip
         names = [b if a in ("", b) else f"{a} {b}".strip() for a, b in zip(rows[i], names)]
         i -= 1
-    return names if len({*names}) == len(names) or "" in names else list(rows[at])
+    return (names, i + 1) if len({*names}) == len(names) else (list(rows[at]), at)
 
 
 def _kind(field: str) -> bool | None:
@@ -374,7 +376,7 @@ def _decoded(path: Path, sample: bytes, notes: list[str]) -> tuple[str, str]:
     if any(byte < 32 and byte not in (9, 10, 11, 12, 13, 26) for byte in head):
         raise DataError(
             f"{path.name} is not text: it begins with {sample[:8]!r}. Expected a table as CSV or "
-            "TSV, or a file ending in .npy, .npz, .json, .nc, .zarr, .parquet, .feather or .xlsx."
+            "TSV, plain or .gz, or a file ending in .npy, .npz, .json, .nc, .zarr, .parquet, .feather or .xlsx."
         )
     if re.match(rb"\s*<(!doctype|html|\?xml|table)", head, re.IGNORECASE):
         raise DataError(f"{path.name} is a web page or XML; expected a table as CSV or TSV.")

@@ -221,7 +221,7 @@ def _numeric(values: np.ndarray, name: str) -> Axis:
                          (whole // 100**k % 100 for k in range(5))))  # fmt: skip
         found = compose({"year": whole // 10**10, **parts}) if form else found
         good = form and not np.isnat(found).any() and 1700 <= whole.min() // 10**10
-        form = f"dates {form}" if good and whole.max() // 10**10 < 2200 else ""
+        form = f"dates of the form {form}" if good and whole.max() // 10**10 < 2200 else ""
     for unit, ticks in ("seconds", 1), ("milliseconds", 1e3), ("microseconds", 1e6), \
             ("nanoseconds", 1e9):  # fmt: skip
         if not form and low > 5e8 * ticks and high < 5e9 * ticks:  # 1985 to 2128
@@ -229,7 +229,7 @@ def _numeric(values: np.ndarray, name: str) -> Axis:
             found = np.round(known * (1e6 / ticks)).astype(np.int64).astype("M8[us]")
     dated = re.search("date|datum|fecha", name, re.IGNORECASE)
     if not form and dated and low > 25569 and high < 60000:  # 1970 to 2064
-        form = "days of Excel"
+        form = "serial dates of a spreadsheet"
         found = np.datetime64("1899-12-30", "us") + np.round(known * 8.64e10).astype("m8[us]")
     if form:
         dates = np.full(len(values), np.datetime64("NaT"), "M8[us]")
@@ -365,6 +365,8 @@ def _elapsed(matches: list[re.Match[str]]) -> tuple[np.ndarray, list[str]]:
     t = _seconds(parts, len(matches)) * np.array([-1.0 if s else 1.0 for s in parts["sign"]])
     form = "MM:SS" if "H" not in parts else "HH:MM:SS" if any(parts["S"]) else "HH:MM"
     notes = [f"times {form} are read as elapsed time."]
+    if any(parts.get("half", ())):
+        notes = ["clock times without a date are counted from midnight."]
     drops = np.diff(t) < -43200.0
     if "H" in parts and drops.any() and t.max() < 86400.0:
         wrapped = t + 86400.0 * np.concatenate([[0], np.cumsum(drops)])

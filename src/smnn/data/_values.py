@@ -140,9 +140,9 @@ def sentinels(values: np.ndarray) -> dict[float, int]:
     found: dict[float, int] = {}
     rest = values[np.isfinite(values)]
     while len(rest):
-        for v in (float(rest.min()), float(rest.max())):
+        for v, sign in ((float(rest.min()), -1), (float(rest.max()), 1)):
             count, others = int((rest == v).sum()), rest[rest != v]
-            if v not in SENTINELS or len(np.unique(others[:1000])) < 2:
+            if v not in SENTINELS or v * sign < 0 or len(np.unique(others[:1000])) < 2:
                 continue
             gap = float(np.abs(others - v).min())
             if gap > 2.0 * np.ptp(others) or (v < 0 <= others.min() and count > 1):
