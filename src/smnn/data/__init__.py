@@ -1,5 +1,6 @@
 """Read tables, frames, arrays and grids as time series."""
 
+from smnn.data._check import check as check
 from smnn.data._dataset import TimeSeriesData as TimeSeriesData
 from smnn.data._netcdf import DataFormatError as DataFormatError
 from smnn.data._netcdf import check_dataset as check_dataset
@@ -18,6 +19,7 @@ __all__ = [
     "Table",
     "TableError",
     "TimeSeriesData",
+    "check",
     "check_dataset",
     "check_library",
     "open_netcdf",
