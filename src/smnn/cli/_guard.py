@@ -7,7 +7,6 @@ interrupted. Errors are printed to standard error, with a traceback only if --de
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import inspect
 import re
@@ -68,7 +67,6 @@ def reads_data(command: Callable[..., None]) -> Callable[..., None]:
     added = {k: inspect.Parameter(k, inspect.Parameter.KEYWORD_ONLY, annotation=hint, default=None)
              for k, hint in READING.items()}  # fmt: skip
 
-    @functools.wraps(command)
     def wrapper(**given: Any) -> None:
         reading = {name: given.pop(name) for name in READING}
         for name in ("columns", "series", "na"):
@@ -81,7 +79,7 @@ def reads_data(command: Callable[..., None]) -> Callable[..., None]:
         [*first, *added.values(), *rest]
     )
     wrapper.__annotations__ = {k: p.annotation for k, p in (own | added).items()}
-    del wrapper.__wrapped__  # type: ignore[attr-defined]
+    wrapper.__doc__ = command.__doc__
     return wrapper
 
 

@@ -59,7 +59,9 @@ def discover(
         float, typer.Option(min=0.0, max=0.9, help="Fraction of the end of each series held out.")
     ] = 0.2,
     seed: shared.Seed = 0,
-    out: Annotated[Path | None, typer.Option(help="Folder (default: smnn-results/discover-DATA).")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder (default: smnn-results/discover-DATA).")
+    ] = None,
     as_json: shared.AsJson = False,
     debug: shared.Debug = False,
 ) -> None:

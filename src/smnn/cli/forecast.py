@@ -25,7 +25,10 @@ OPTIONS = {"season=None": "--season none"}
 @shared.reads_data
 def forecast(
     context: typer.Context,
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="A table (see `smnn data`) or a grid (.nc, .zarr).")],
+    data: Annotated[
+        Path,
+        typer.Argument(metavar="DATA", help="A table (see `smnn data`) or a grid (.nc, .zarr)."),
+    ],
     reading: dict[str, Any],
     horizon: Annotated[
         int | None,

@@ -47,8 +47,11 @@ def _table(data: TimeSeriesData) -> dict[str, Any]:
     columns = [{"name": n, "unit": data.units.get(n), **_figures(X[:, v])}
                for v, n in enumerate(data.names)]  # fmt: skip
     problems = [*data.warnings]
-    problems += [f"{c['name']!r} is {c['smallest']:g} everywhere; equations leave it out."
-                 for c in columns if c["smallest"] is not None and c["smallest"] == c["largest"]]
+    problems += [
+        f"{c['name']!r} is {c['smallest']:g} everywhere; equations leave it out."
+        for c in columns
+        if c["smallest"] is not None and c["smallest"] == c["largest"]
+    ]
     if data.rows < FEW:
         problems.append(f"{data.rows} rows are few; some dozens are needed to learn from.")
     if gaps:
@@ -91,6 +94,8 @@ def _grid(fields: dict[Any, Any], columns: list[str] | None) -> dict[str, Any]:
 
 def _figures(x: np.ndarray) -> dict[str, Any]:
     known = x[np.isfinite(x)] if x.dtype.kind == "f" else x.ravel()
-    found = {"missing": int(np.isnan(x).sum()) if x.dtype.kind == "f" else 0}
-    figures = {"smallest": np.min, "largest": np.max, "mean": np.mean}
-    return found | {k: float(f(known)) if len(known) else None for k, f in figures.items()}
+    found: dict[str, Any] = {"missing": int(np.isnan(x).sum()) if x.dtype.kind == "f" else 0}
+    if not len(known):
+        return found | {"smallest": None, "largest": None, "mean": None}
+    figures = {"smallest": known.min(), "largest": known.max(), "mean": known.mean()}
+    return found | {key: float(value) for key, value in figures.items()}

@@ -22,7 +22,15 @@ from smnn.data._objects import (
     from_xarray,
     unique_names,
 )
-from smnn.data._text import EMPTY, MAX_CELLS, find_layout, joined_names, line_of, read_columns, sniff
+from smnn.data._text import (
+    EMPTY,
+    MAX_CELLS,
+    find_layout,
+    joined_names,
+    line_of,
+    read_columns,
+    sniff,
+)
 from smnn.data._times import is_date
 from smnn.data._values import is_number
 from smnn.errors import DataError
@@ -198,7 +206,9 @@ def _json(path: Path) -> Source:
     if len(tables) == 1 and not split and not isinstance(record[k := next(iter(tables))][0], list):
         record = record[k] if k != "schema" else record
     if split:
-        columns = {name: list(x) for name, x in zip(record["columns"], zip(*record["data"], strict=True))}
+        columns = {
+            name: list(x) for name, x in zip(record["columns"], zip(*record["data"], strict=True))
+        }
         record = _indexed(columns, record.get("index", []))
     if isinstance(record, dict) and record and all(isinstance(v, dict) for v in record.values()):
         record = _nested(record)
@@ -217,6 +227,7 @@ def _json(path: Path) -> Source:
 
 def _nested(record: dict[str, dict[str, Any]]) -> dict[str, list[Any]]:
     """Columns of `{column: {index: value}}` or `{index: {column: value}}`."""
+
     def timed(keys: Sequence[str]) -> bool:
         return all(is_number(k) or is_date(k) for k in keys)
 

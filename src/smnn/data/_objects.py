@@ -103,7 +103,7 @@ def as_array(values: Any) -> tuple[np.ndarray, str | None]:
         numeric = all(v is None or isinstance(v, int | float) for v in values)
         values = np.asarray(values, np.float64 if numeric else object)
     if isinstance(values, np.ma.MaskedArray) and values.dtype.kind in "iufb":
-        values = values.astype(np.float64).filled(np.nan)
+        values = np.ma.filled(values.astype(np.float64), np.nan)
     if values.ndim != 1:
         raise DataError(f"got a column of shape {values.shape}; expected one value for each row.")
     kind = values.dtype.kind
@@ -182,7 +182,8 @@ def _narwhals(data: Any) -> Source:
     except TypeError as error:
         raise DataError(f"got {type(data).__name__}; expected a table ({error}).") from None
     frame = frame if hasattr(frame, "columns") else frame.to_frame()
-    columns, zones = {}, {}
+    columns: dict[str, Any] = {}
+    zones: dict[int, str] = {}
     for i, name in enumerate(frame.columns):
         column, kind = frame[name], frame[name].dtype
         if kind == nw.Datetime or kind == nw.Duration:
@@ -195,7 +196,9 @@ def _narwhals(data: Any) -> Source:
         else:
             number = kind.is_numeric() or kind == nw.Boolean
             texts = (column.cast(nw.Float64) if number else column).to_list()
-            columns[name] = np.array(texts, "M8[D]" if kind == nw.Date else float if number else object)
+            columns[name] = np.array(
+                texts, "M8[D]" if kind == nw.Date else float if number else object
+            )
     source = from_columns("the table", columns)
     source.zones.update(zones)
     return source
@@ -204,7 +207,7 @@ def _narwhals(data: Any) -> Source:
 def _mapping(data: Mapping[Any, Any]) -> Source:
     first = next(iter(data.values()), None)
     rows = isinstance(first, list) and bool(first) and isinstance(first[0], Mapping)
-    if rows or getattr(first, "ndim", 1) == 2 and hasattr(first, "columns"):
+    if rows or (getattr(first, "ndim", 1) == 2 and hasattr(first, "columns")):
         return stacked(list(map(from_object, data.values())), list(map(str, data)))
     columns: dict[str, Any] = {}
     single = [str(k) for k, v in data.items() if np.isscalar(v) or getattr(v, "ndim", 1) == 0]
@@ -241,7 +244,7 @@ def _sequence(data: Sequence[Any]) -> Source:
         try:
             return from_array("the list", np.array(data, np.float64))
         except (ValueError, TypeError):
-            if np.ndim(first) == 1 and len({len(row) for row in data}) == 1:  # rows of text
+            if isinstance(first, list | tuple) and len({*map(len, data)}) == 1:  # rows of text
                 columns = {f"x{i + 1}": list(x) for i, x in enumerate(zip(*data))}
                 return from_columns("the list", columns)
             raise DataError("got a list of rows of different lengths; expected one.") from None

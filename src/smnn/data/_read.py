@@ -145,7 +145,7 @@ class _Reading:
         self.searched = searched and not columns.series
         self.given = time if not isinstance(time, str | bool) else None
         self.timeless = time is False or self.given is not None
-        self.options = {"dayfirst": dayfirst, "date_format": date_format}
+        self.dayfirst, self.date_format = dayfirst, date_format
         self.used: set[int] = set()
         self.below = 0
 
@@ -230,7 +230,7 @@ class _Reading:
             return self.columns.where(column, row, lambda entry: entry == text)[0]
 
         try:
-            return read_axis(raw, name, zone, parse, where, **self.options)
+            return read_axis(raw, name, zone, parse, where, self.dayfirst, self.date_format)
         except DataError as error:
             raise DataError(f"{self.file}: {error}") from None
 
@@ -281,56 +281,46 @@ class _Reading:
         """One axis of several columns: date and clock time, or year and month and so on."""
         columns = self.columns
         strong = columns.named(_STRONG)
-        found = {k: columns.named([pattern])[:1] for k, pattern in CALENDAR_NAMES.items()}
-        found = {k: i[0] for k, i in found.items() if i}
+        found = {k: i for k, p in CALENDAR_NAMES.items() for i in columns.named([p])[:1]}
         hours = [found["hour"]] if "hour" in found else []
         clock = next((i for i in [*strong, *hours] if self._clock(i) is not None), None)
         days = [i for i in strong if i != clock and columns.raw(i).dtype.kind != "f"]
         fine = next((k for k in ("month", "quarter", "week", "doy") if k in found), None)
-        keys = ["hour"] if clock == found.get("hour", -1) else []
         zone = None
         if days and clock is not None:
             day = self._column_axis(days[0])
             if day.dates is None or (day.t % 86400.0 > 0).any():
                 return None
-            dates, zone, parts = day.dates, day.zone, [days[0]]
-        elif "year" in found and fine and (not strong or strong == [clock]):
-            keys = ["year", fine, *(["day"] if fine in ("month", "week") else []), "hour"]
-            dates, parts = None, []
+            dates, zone, used = day.dates, day.zone, days[:1]
+        elif "year" in found and fine and not set(strong) - {clock}:
+            keys = ["year", fine]
+            keys += ["day"] if "day" in found and fine in ("month", "week") else []
+            used = [found[key] for key in keys]
+            parts = {key: self._part(found[key]) for key in keys}
+            dates = compose(parts)
+            known = ~np.any([np.isnan(x) for x in parts.values()], 0)
+            if not known.any():
+                return None
+            if (bad := np.isnat(dates) & known).any():
+                row = int(np.flatnonzero(bad)[0])
+                values = ", ".join(f"{key} {x[row]:g}" for key, x in parts.items())
+                raise DataError(f"{self.file}, row {row + 1}: {values} is no date of the calendar.")
         else:
             return None
-        for key in ("minute", "second"):
-            keys += [key] if keys and keys[-1] in ("hour", "minute") else []
-        keys = [key for i, key in enumerate(keys) if key in found]
-        values = {key: self._part(found[key]) for key in keys}
-        if any(x is None for x in values.values()):
-            return None
-        parts += [found[key] for key in keys]
-        if dates is None:
-            dates = self._days({k: x for k, x in values.items() if x is not None})
-        else:
-            for key, x in values.items():
-                scale = {"hour": 3600, "minute": 60, "second": 1}[key]
-                dates = dates + np.round(1e6 * scale * np.nan_to_num(x)).astype("m8[us]")
-        if clock is not None and clock not in parts:
+        if clock is not None:
             seconds = self._clock(clock)
-            parts.append(clock)
+            used = [*used, clock]
+            for key, length in (("minute", 60.0), ("second", 1.0)):
+                if clock in hours and key in found:
+                    seconds = seconds + length * self._part(found[key])
+                    used = [*used, found[key]]
             absent = np.isnan(seconds)
             shift = np.round(1e6 * np.where(absent, 0, seconds)).astype("m8[us]")
             dates = np.where(absent, np.datetime64("NaT"), dates + shift)
-        self.used.update(parts)
-        name = "+".join(self.names[i] for i in parts)
+        self.used.update(used)
+        name = "+".join(self.names[i] for i in used)
         self.notes.append(f"the columns {name} together are the time.")
         return self._read_axis(dates, name, zone)
-
-    def _days(self, parts: dict[str, np.ndarray]) -> np.ndarray:
-        dates = compose(parts)
-        known = ~np.any([np.isnan(x) for x in parts.values()], 0)
-        if (bad := np.isnat(dates) & known).any():
-            row = int(np.flatnonzero(bad)[0])
-            values = ", ".join(f"{key} {x[row]:g}" for key, x in parts.items())
-            raise DataError(f"{self.file}, row {row + 1}: {values} is no date of the calendar.")
-        return dates
 
     def _clock(self, column: int) -> Any:
         """Clock times, or hours from 0 to 24, in seconds; `None` if the column has neither."""
@@ -343,13 +333,13 @@ class _Reading:
             return None
         return self._read_axis(raw, self.names[column]).t % 86400.0
 
-    def _part(self, column: int) -> np.ndarray | None:
-        """A column of years, months, and so on as numbers."""
+    def _part(self, column: int) -> np.ndarray:
+        """A column of years, months, and so on as numbers; NaN where it has none."""
         raw = self.columns.raw(column)
         if raw.dtype.kind == "O":
             texts = [v.strip().upper().removeprefix("Q").removeprefix("W") for v in raw]
-            raw = np.array([float(v) if is_number(v) else month_number(v) or np.nan for v in texts])
-        return raw if raw.dtype.kind == "f" else None
+            raw = np.array([float(v) if v.isdigit() else month_number(v) or np.nan for v in texts])
+        return raw if raw.dtype.kind == "f" else np.full(len(raw), np.nan)
 
     # ------------------------------------------------------------ series
 
@@ -383,7 +373,12 @@ class _Reading:
 
     def _separated(self, labels: np.ndarray, axis: Axis) -> np.ndarray:
         """Use columns of names if times repeat, or start over, without them."""
-        if not self.searched or self.columns.series or axis.name is None or not _mixed(axis.t, labels):
+        if (
+            not self.searched
+            or self.columns.series
+            or axis.name is None
+            or not _mixed(axis.t, labels)
+        ):
             return labels
         free = [i for i in self.columns.free() if i not in self.used]
         named = [i for i in free if SERIES_NAME.fullmatch(self.names[i])]
@@ -414,8 +409,9 @@ class _Reading:
         axis = self._axis(labels)
         labels = self._separated(labels, axis)
         chosen = columns.variables(self.used, axis.name)
-        inputs = [columns.numbers(i, "inputs") for i in columns.inputs]
-        X = np.stack([*(columns.numbers(i) for i in chosen), *inputs], 1)
+        found = [columns.numbers(i) for i in chosen]
+        found += [columns.numbers(i, "inputs") for i in columns.inputs]
+        X = np.stack([x for x in found if x is not None], 1)
         hint = lambda: self._hint(axis)  # noqa: E731
         timed = np.isfinite(axis.t)
         parts = [(label, rows[timed[rows]]) for label, rows in rows_of(labels)]

@@ -93,11 +93,9 @@ def sniff(path: Path, skip_rows: int | None, decimal: str | None) -> Dialect:
     layout = find_layout(fields, width) if skip_rows is None else Layout(0, None, 1)
     body = [f for row in fields[layout.first :] for f in row]
     decimal = decimal or decimal_sign(body, delimiter)
-    if delimiter == ";" and decimal == "." and not any(re.search(r"\.\d*$", f) and not
-            re.fullmatch(r"[+-]?[1-9]\d{0,2}\.\d{3}", f) for f in body if is_number(f)):  # fmt: skip
-        grouped = next((f for f in body if re.fullmatch(r"[+-]?[1-9]\d{0,2}\.\d{3}", f)), None)
-        notes += [f"{grouped!r} and the like are read with a decimal point (decimal=',' reads "
-                  "thousands)."] if grouped else []  # fmt: skip
+    plain = [f for f in body if delimiter == ";" and re.fullmatch(r"[+-]?\d*\.\d+", f)]
+    if plain and decimal == "." and all(re.fullmatch(r".?[1-9]\d{0,2}\.\d{3}", f) for f in plain):
+        notes.append(f"{plain[0]!r} is read with a decimal point (decimal=',' reads thousands).")
     units = None if layout.units is None else fields[layout.units]
     start = layout.first
     if layout.names is None:
@@ -376,7 +374,8 @@ def _decoded(path: Path, sample: bytes, notes: list[str]) -> tuple[str, str]:
     if any(byte < 32 and byte not in (9, 10, 11, 12, 13, 26) for byte in head):
         raise DataError(
             f"{path.name} is not text: it begins with {sample[:8]!r}. Expected a table as CSV or "
-            "TSV, plain or .gz, or a file ending in .npy, .npz, .json, .nc, .zarr, .parquet, .feather or .xlsx."
+            "TSV, plain or .gz, or a file ending in .npy, .npz, .json, .nc, .parquet, .feather or "
+            ".xlsx."
         )
     if re.match(rb"\s*<(!doctype|html|\?xml|table)", head, re.IGNORECASE):
         raise DataError(f"{path.name} is a web page or XML; expected a table as CSV or TSV.")

@@ -43,10 +43,13 @@ _UNIT_WORDS = {
 }  # fmt: skip
 _LENGTHS = (("years", 365.25 * 86400.0), ("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0))
 _MONTHS = {
-    name: number
+    name: number + 1
     for number, names in enumerate(
-        "jan jän ene gen|feb fév|mar mär|apr avr abr|may mai mag|jun juin giu|jul juil lug"
-        "|aug aoû ago|sep set|oct okt ott|nov|dec dez dic déc".split("|"), 1)
+        (
+            "jan jän ene gen", "feb fév", "mar mär", "apr avr abr", "may mai mag", "jun juin giu",
+            "jul juil lug", "aug aoû ago", "sep set", "oct okt ott", "nov", "dec dez dic déc",
+        )
+    )
     for name in names.split()
 }  # fmt: skip
 """Beginnings of the names of months: English, German, French, Spanish and Italian."""
@@ -108,7 +111,7 @@ def is_date(text: str) -> bool:
         return False
     found = next(filter(None, (p.fullmatch(text) for p in _FORMATS)), None)
     month = found.groupdict().get("mon") if found else None
-    return bool(found and (month is None or month_number(month)) or elapsed_match(text))
+    return bool((found and (month is None or month_number(month))) or elapsed_match(text))
 
 
 def elapsed_match(text: str) -> re.Match[str] | None:
@@ -151,6 +154,7 @@ def read_axis(
     known = texts[~absent]
     if not len(known):
         raise _no_times(name)
+    found: np.ndarray | None
     notes: Sequence[str] = ()
     if date_format is not None:
         found = _formatted(known, date_format, name)
@@ -220,7 +224,7 @@ def _numeric(values: np.ndarray, name: str) -> Axis:
         parts = dict(zip(("second", "minute", "hour", "day", "month"),
                          (whole // 100**k % 100 for k in range(5))))  # fmt: skip
         found = compose({"year": whole // 10**10, **parts}) if form else found
-        good = form and not np.isnat(found).any() and 1700 <= whole.min() // 10**10
+        good = form and not np.isnat(found).any() and whole.min() // 10**10 >= 1700
         form = f"dates of the form {form}" if good and whole.max() // 10**10 < 2200 else ""
     for unit, ticks in ("seconds", 1), ("milliseconds", 1e3), ("microseconds", 1e6), \
             ("nanoseconds", 1e9):  # fmt: skip
@@ -235,9 +239,8 @@ def _numeric(values: np.ndarray, name: str) -> Axis:
         dates = np.full(len(values), np.datetime64("NaT"), "M8[us]")
         dates[there] = found
         return _dated(dates, name, zone, (f"the numbers in {name!r} are read as {form}.",))
-    unit = _NAMED_UNIT.fullmatch(name)
-    stated = unit is not None and name.lower() not in ("t", "s")
-    return Axis(values, name, _UNIT_WORDS.get(unit[1].lower()) if unit and stated else None)
+    stated = _NAMED_UNIT.fullmatch(name) if name.lower() not in ("t", "s") else None
+    return Axis(values, name, _UNIT_WORDS.get(stated[1].lower()) if stated else None)
 
 
 def _dates(
@@ -315,6 +318,7 @@ def _day_first(
 
 def _seconds(parts: Mapping[str, Any], count: int) -> np.ndarray:
     """Clock times, or elapsed times, in seconds."""
+
     def read(key: str) -> np.ndarray:
         texts = parts.get(key, ["0"] * count)
         return np.array([float(re.sub("[,:]", ".", v or "0")) for v in texts])
@@ -332,7 +336,8 @@ def _zones(zones: Sequence[str | None], name: str) -> tuple[Any, str | None, lis
         return np.timedelta64(0, "us"), None, []
     if not all(zones):
         raise DataError(
-            f"{sum(map(bool, zones))} of {len(zones)} times state a time zone; expected all or none."
+            f"{sum(map(bool, zones))} of {len(zones)} times state a time zone; expected all or "
+            "none."
         )
     minutes = np.array([zone_offset(str(z), name) for z in zones])
     named = [zone_name(m) for m in np.unique(minutes)]
@@ -392,10 +397,10 @@ def compose(parts: Mapping[str, Any]) -> np.ndarray:
     """
     absent = np.any([np.isnan(x) for x in parts.values()], axis=0)
     whole = {k: np.where(absent, 1, x).astype(np.int64) for k, x in parts.items()}
-    year, day, zero = whole["year"], whole.get("day", 1), np.timedelta64(0, "D")
+    year, day = whole["year"], whole.get("day", np.ones(1, np.int64))
     month = 3 * whole["quarter"] - 2 if "quarter" in whole else whole.get("month", 1)
     first = ((year - 1970) * 12 + month - 1).astype("M8[M]").astype("M8[D]")
-    date = first + zero
+    date = first
     good = (month >= 1) & (month <= 12)
     if "week" in whole:
         fourth = first + np.timedelta64(3, "D")  # the fourth of January lies in the first week
