@@ -8,6 +8,7 @@ from smnn.data._netcdf import check_library as check_library
 from smnn.data._netcdf import open_netcdf as open_netcdf
 from smnn.data._read import read as read
 from smnn.data._read import read_table as read_table
+from smnn.data._read import read_times as read_times
 from smnn.errors import DataError as DataError
 
 Table = TimeSeriesData
@@ -25,4 +26,5 @@ __all__ = [
     "open_netcdf",
     "read",
     "read_table",
+    "read_times",
 ]

@@ -309,8 +309,8 @@ def from_xarray(data: Any, label: str) -> Source:
         raise DataError(f"{label} has no axis along which anything changes.")
     dated = [d for d in sizes if d in data.coords and data[d].dtype.kind in "mM"]
     axis = "time" if "time" in sizes else (dated or [max(sizes, key=lambda name: sizes[name])])[0]
-    columns = {axis: data[axis].values} if axis in data.coords else {}
-    units = [data[axis].attrs.get("units")] if columns else []
+    columns = {axis: data[axis].values}
+    units = [data[axis].attrs.get("units")]
     left = []
     for name, values in data.data_vars.items():
         values = values.squeeze(drop=True)
@@ -331,5 +331,5 @@ def from_xarray(data: Any, label: str) -> Source:
     source = from_columns(label, columns)
     source.notes = [f"left out, not a series along {axis!r}: {', '.join(left)}."] if left else []
     source.units = {i: str(unit) for i, unit in enumerate(units) if unit}
-    source.index = 0 if axis in data.coords else None
+    source.index = 0
     return source

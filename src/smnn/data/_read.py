@@ -106,6 +106,33 @@ def read(
         ) from None
 
 
+def read_times(
+    values: Any, *, dayfirst: bool | None = None, date_format: str | None = None
+) -> np.ndarray:
+    """Read times as they stand in a column: numbers, dates, durations, or text of either.
+
+    Args:
+        values: Column of a frame, array or list.
+        dayfirst: Whether 01/02/2024 is the first of February; needed if no entry decides.
+        date_format: Format of the dates as for `datetime.strptime`.
+
+    Returns:
+        `(T,)` `datetime64[us]` for dates (UTC if they have a time zone); otherwise floats, elapsed
+        times in seconds. Missing entries are NaT or NaN.
+
+    Raises:
+        DataError: They are no times, ambiguous, or in several formats.
+    """
+    raw, zone = as_array(values)
+    text = raw.dtype.kind == "O"
+    decimal = decimal_sign(raw[:1000], ";") if text else "."
+    axis = read_axis(
+        raw, "t", zone, lambda texts: numbers(texts.tolist(), decimal, frozenset())[:2],
+        lambda text, row: f"entry {row}", dayfirst, date_format,
+    )  # fmt: skip
+    return axis.t if axis.dates is None else axis.dates
+
+
 def read_table(
     path: Any,
     time: str | None = None,

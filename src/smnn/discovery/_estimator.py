@@ -119,6 +119,7 @@ class Discovery(BaseEstimator):
         t: Any = None,
         inputs: Any = None,
         feature_names: Sequence[str] | None = None,
+        **reading: Any,
     ) -> Discovery:
         """Find the equations.
 
@@ -129,8 +130,11 @@ class Discovery(BaseEstimator):
             y: Ignored; present for scikit-learn compatibility.
             t: Times (T,), a step, or a list of either; or the name of a column of X. The default is
                 the time of the frame or file, otherwise a step of one.
-            inputs: (T, inputs) external inputs without missing values, or a list of these.
+            inputs: (T, inputs) external inputs without missing values, or a list of these; or names
+                of columns of X.
             feature_names: Names of the variables.
+            **reading: How to read a file or frame: `time`, `series`, `columns`, `dayfirst`, `na`
+                and the other arguments of `smnn.data.read`.
 
         Raises:
             DataError: If the data are inconsistent or too few.
@@ -142,8 +146,8 @@ class Discovery(BaseEstimator):
                 or the data contradict a fixed coefficient.
         """
         self._check_options()
-        X, t, names = opened(X, t, inputs)
-        nodes = gather(X, t, inputs, names if feature_names is None else feature_names)
+        X, t, inputs, feature_names = opened(X, t, inputs, feature_names, **reading)
+        nodes = gather(X, t, inputs, feature_names)
         _check_distinct(nodes.names, nodes.inputs)
         with _one_blas_thread():
             if isinstance(self.order, int):
