@@ -9,6 +9,7 @@ from typing import Any
 from smnn.cli._guard import WrongUseError, as_options, plain
 from smnn.report.numbers import significant
 
+GRIDS = (".nc", ".nc4", ".cdf", ".netcdf", ".zarr")
 MOST_COLUMNS = 40
 
 
@@ -22,12 +23,14 @@ def examine(path: Path, options: dict[str, Any]) -> dict[str, Any]:
     Raises:
         WrongUseError: No reader accepts it; says why.
     """
-    from smnn.data import DataError, check
+    from smnn.data import DataError, describe, describe_grid, read
 
     if path.is_file() and path.suffix.lower() in (".h5", ".hdf5"):
         return _waves(path)
     try:
-        found = check(path, **options)
+        grid = path.exists() and path.suffix.lower() in GRIDS
+        found = describe_grid(path, options.get("columns")) if grid else None
+        found = {"file": str(path)} | (found or describe(read(path, **options)))
     except DataError as error:
         if (system := _equations(path)) is not None:
             return system

@@ -1,6 +1,7 @@
 """Read tables, frames, arrays and grids as time series."""
 
-from smnn.data._check import check as check
+from smnn.data._check import describe as describe
+from smnn.data._check import describe_grid as describe_grid
 from smnn.data._dataset import TimeSeriesData as TimeSeriesData
 from smnn.data._netcdf import DataFormatError as DataFormatError
 from smnn.data._netcdf import check_dataset as check_dataset
@@ -20,9 +21,10 @@ __all__ = [
     "Table",
     "TableError",
     "TimeSeriesData",
-    "check",
     "check_dataset",
     "check_library",
+    "describe",
+    "describe_grid",
     "open_netcdf",
     "read",
     "read_table",

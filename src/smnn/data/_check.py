@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,38 +10,15 @@ import numpy as np
 
 from smnn.data._dataset import TimeSeriesData
 from smnn.data._netcdf import open_netcdf
-from smnn.data._read import read
 
 GAP = 1.5
 """A step longer than this times the median step is a gap."""
 FEW, MANY = 30, 30
 """Rows below which little can be learned; variables above which fits are slow."""
-GRIDS = (".nc", ".nc4", ".cdf", ".netcdf", ".zarr")
 
 
-def check(path: str | Path, **options: Any) -> dict[str, Any]:
-    """Describe a file: its times and variables, what was assumed, and what may be wrong.
-
-    Args:
-        path: Anything that `smnn.data.read` reads, or a grid (NetCDF, Zarr).
-        **options: Arguments of `smnn.data.read`.
-
-    Returns:
-        Plain data; the key `kind` is `"table"` or `"grid"`.
-
-    Raises:
-        DataError: The file cannot be read, or could be read in several ways.
-    """
-    path = Path(path)
-    if path.suffix.lower() in GRIDS and path.exists():
-        with open_netcdf(path) as data:
-            fields = {n: x for n, x in data.data_vars.items() if x.ndim > 1 and "time" in x.dims}
-            if fields:
-                return {"file": str(path), "kind": "grid", **_grid(fields, options.get("columns"))}
-    return {"file": str(path), "kind": "table", **_table(read(path, **options))}
-
-
-def _table(data: TimeSeriesData) -> dict[str, Any]:
+def describe(data: TimeSeriesData) -> dict[str, Any]:
+    """Describe series: times, variables, what was assumed, and what may be wrong, as plain data."""
     steps = np.concatenate([np.diff(t) for t in data.times])
     gaps = 0 if data.step is None else int((steps > GAP * data.step).sum())
     X = np.concatenate(data.values)
@@ -59,7 +37,7 @@ def _table(data: TimeSeriesData) -> dict[str, Any]:
     if len(columns) > MANY:
         problems.append(f"{len(columns)} variables are many for equations; choose with columns=.")
     return {
-        "summary": data.summary(), "rows": data.rows, "series": len(data.times),
+        "kind": "table", "summary": data.summary(), "rows": data.rows, "series": len(data.times),
         "time": {
             "column": data.time_name, "unit": data.time_unit, "zone": data.zone,
             "start": float(min(t[0] for t in data.times)),
@@ -73,14 +51,25 @@ def _table(data: TimeSeriesData) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _grid(fields: dict[Any, Any], columns: list[str] | None) -> dict[str, Any]:
+def describe_grid(path: Path, columns: Sequence[str] | None = None) -> dict[str, Any] | None:
+    """Describe a variable on a grid over time, by default the first; `None` if there is none.
+
+    Raises:
+        DataFormatError: The file cannot be read.
+    """
+    with open_netcdf(path) as data:
+        fields = {n: x for n, x in data.data_vars.items() if x.ndim > 1 and "time" in x.dims}
+        return _grid(fields, columns) if fields else None
+
+
+def _grid(fields: dict[Any, Any], columns: Sequence[str] | None) -> dict[str, Any]:
     name = (columns or [next(iter(fields))])[0]
     field = fields.get(name, next(iter(fields.values())))
     when, figures = np.asarray(field["time"].values), _figures(np.asarray(field.values))
     steps = np.diff(when).astype(float)
     others = [str(n) for n in fields if n != field.name]
     return {
-        "rows": len(when), "series": None,
+        "kind": "grid", "rows": len(when), "series": None,
         "time": {"column": "time", "unit": None, "start": str(when[0])[:10],
                  "end": str(when[-1])[:10],
                  "even": bool(len(steps) and np.ptp(steps) <= 0.12 * np.median(steps))},

@@ -56,7 +56,8 @@ def _read_grid(path: Path, columns: list[str] | None, time: str) -> Any:
                 )
             usable = [str(v) for v in data.data_vars if time in data[v].dims]
             usable = [v for v in usable if data[v].dtype.kind in "iuf" and "bnds" not in v]
-            if usable and all(data[v].ndim == 1 for v in columns or usable if v in usable):
+            asked = [v for v in columns or usable if v in usable]
+            if asked and all(data[v].ndim == 1 for v in asked):
                 return None  # a table
             if columns is not None and len(columns) == 1 and columns[0] in usable:
                 usable = columns
