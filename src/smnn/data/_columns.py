@@ -12,7 +12,7 @@ import numpy as np
 from smnn._util.names import suggestion
 from smnn.data._objects import Source, as_array
 from smnn.data._times import TIME_NAMES, is_date, month_number
-from smnn.data._values import UNIT, is_number, numbers, sentinels
+from smnn.data._values import UNIT, decimal_sign, is_number, numbers, sentinels, times_text
 from smnn.errors import DataError
 
 SERIES_NAME = re.compile(
@@ -175,7 +175,7 @@ class Columns:
         for number, count in sentinels(values).items():
             told = "read as missing (na=() keeps it)." if self.find_sentinels else "kept."
             self.warnings.append(
-                f"{name}: {count:,} times {number:g}, far from all other values; {told}"
+                f"{name}: {times_text(count)} {number:g}, far from all other values; {told}"
             )
             if self.find_sentinels:
                 values[values == number] = np.nan
@@ -184,12 +184,18 @@ class Columns:
         self._numbers[column] = values
         return values
 
+    def parsed(self, texts: np.ndarray) -> Any:
+        """What `numbers` finds in a column of text."""
+        decimal = self.source.decimal
+        sign = decimal_sign(texts[:1000], ";") if decimal is None else decimal
+        return numbers(texts.tolist(), sign, self.na)
+
     def _parsed(
         self, raw: np.ndarray, name: str, must: bool
     ) -> tuple[np.ndarray, np.ndarray] | None:
         """Text as numbers, and where it is none; `None` if most of it is none."""
         try:
-            values, bad, markers, units = numbers(raw.tolist(), self.source.decimal, self.na)
+            values, bad, markers, units = self.parsed(raw)
         except DataError as error:
             raise DataError(f"{self.file}, column {name!r}: {error}") from None
         known = len(values) - int(np.isnan(values).sum())
@@ -240,8 +246,10 @@ class Columns:
                 f"{self.file} has no column of numbers {beside}; expected one for each "
                 f"variable. Its columns: {', '.join(self.source.names[:30])}.{self._examples()}"
             )
-        times = [n for n in (self.names[i] for i in found) if is_date(n) or month_number(n)]
-        if len(times) == len(found) > 2:
+        year = re.compile(r"(1[89]|2[01])\d\d" if time is None else r"(?!)")
+        times = [n for n in (self.names[i] for i in found)
+                 if is_date(n) or month_number(n) or year.fullmatch(n)]  # fmt: skip
+        if len(times) > 2 and len(times) >= len(found) - 1:
             raise DataError(
                 f"{self.file} has times as names of columns ({', '.join(times[:3])}, …); expected "
                 "a row for each time. Reshape the table, as with pandas.melt, or name the columns "

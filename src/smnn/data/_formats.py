@@ -216,7 +216,7 @@ def _json(path: Path) -> Source:
         all(isinstance(row, dict) for row in record) or all(isinstance(row, list) for row in record)
     )  # fmt: skip
     if tabular or (isinstance(record, dict) and record
-                   and all(isinstance(v, list) and v for v in record.values())):  # fmt: skip
+                   and any(isinstance(v, list) and v for v in record.values())):  # fmt: skip
         source = from_object(record)
         return source if not source.plain else _unnamed(path, np.array(record, np.float64))
     raise DataError(

@@ -44,7 +44,8 @@ def open_netcdf(path: Path, purpose: str = "read NetCDF files") -> Iterator[Any]
     path = Path(path)
     try:
         engine = _engine(path, purpose)
-        with xarray.open_dataset(path, engine=engine, cache=False) as data:
+        extra = {"consolidated": (path / ".zmetadata").exists()} if engine == "zarr" else {}
+        with xarray.open_dataset(path, engine=engine, cache=False, **extra) as data:
             for name, variable in data.variables.items():
                 _check_size(path, str(name), variable.size)
             yield data

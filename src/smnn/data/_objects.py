@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,7 +34,8 @@ class Source:
     """Reads some columns of a text file as a pandas frame; the second are to stay text."""
     line: Callable[[int, Callable[[str], bool]], tuple[int, str] | None] = lambda column, bad: None
     """Line number and text of the first bad entry of a column of a text file."""
-    decimal: str = "."
+    decimal: str | None = None
+    """Decimal sign in text; `None` to find it for each column."""
     index: int | None = None
     """Position of a column that is the index of a frame, and so its time."""
     weak_index: int | None = None
@@ -50,7 +52,10 @@ def unique_names(label: str, given: Iterable[Any]) -> list[str]:
     Raises:
         DataError: There are too many, or one comes twice.
     """
-    names = [" ".join(str(n).split()) or f"column{i + 1}" for i, n in enumerate(given)]
+    names = [
+        " ".join(re.sub("[\u200b\ufeff]", "", str(n)).split()) or f"column{i + 1}"
+        for i, n in enumerate(given)
+    ]
     if len(names) > MAX_COLUMNS:
         raise DataError(
             f"{label} has {len(names):,} columns; expected at most {MAX_COLUMNS:,}, a column "
@@ -309,8 +314,9 @@ def from_xarray(data: Any, label: str) -> Source:
         raise DataError(f"{label} has no axis along which anything changes.")
     dated = [d for d in sizes if d in data.coords and data[d].dtype.kind in "mM"]
     axis = "time" if "time" in sizes else (dated or [max(sizes, key=lambda name: sizes[name])])[0]
-    columns = {axis: data[axis].values}
-    units = [data[axis].attrs.get("units")]
+    timed = axis in data.coords or axis in ("time", "t")  # counted without a coordinate
+    columns = {axis: data[axis].values} if timed else {}
+    units = [data[axis].attrs.get("units")] if timed else []
     left = []
     for name, values in data.data_vars.items():
         values = values.squeeze(drop=True)
@@ -331,5 +337,5 @@ def from_xarray(data: Any, label: str) -> Source:
     source = from_columns(label, columns)
     source.notes = [f"left out, not a series along {axis!r}: {', '.join(left)}."] if left else []
     source.units = {i: str(unit) for i, unit in enumerate(units) if unit}
-    source.index = 0
+    source.index = 0 if timed else None
     return source

@@ -90,9 +90,7 @@ def read(
             opened = open_file(Path(source), skip_rows, decimal, sheet, list(map(str, markers)))
         else:
             opened = from_object(source)
-        if opened.load is None:
-            texts = [v for x in opened.columns.values() if x.dtype.kind == "O" for v in x[:1000]]
-            opened.decimal = decimal or decimal_sign(texts, ";")
+        opened.decimal = decimal or opened.decimal
         found = Columns(opened, columns, inputs, series, time, markers, na is None)
         return _Reading(found, time, series is None, dayfirst, date_format).data()
     except InputError as error:
@@ -245,7 +243,7 @@ class _Reading:
         self, raw: np.ndarray, name: str, zone: str | None = None, column: int | None = None
     ) -> Axis:
         def parse(texts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            values, bad, _, units = numbers(texts.tolist(), self.source.decimal, self.columns.na)
+            values, bad, _, units = self.columns.parsed(texts)
             unit = next(iter(units), "") if len(units) == 1 else ""
             if unit and not bad.any():
                 self.columns.units.setdefault(name, unit)
@@ -311,7 +309,7 @@ class _Reading:
         found = {k: i for k, p in CALENDAR_NAMES.items() for i in columns.named([p])[:1]}
         hours = [found["hour"]] if "hour" in found else []
         clock = next((i for i in [*strong, *hours] if self._clock(i) is not None), None)
-        days = [i for i in strong if i != clock and columns.raw(i).dtype.kind != "f"]
+        days = [i for i in strong if i != clock]
         fine = next((k for k in ("month", "quarter", "week", "doy") if k in found), None)
         zone = None
         if days and clock is not None:

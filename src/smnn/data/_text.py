@@ -102,6 +102,9 @@ def sniff(path: Path, skip_rows: int | None, decimal: str | None) -> Dialect:
         names, layout = _other_names(path, lines, rows, fields, width, layout, delimiter)
     else:
         names, start = joined_names(fields, layout.names)
+        if start < layout.names and names == fields[start]:
+            line = rows[layout.names][0]
+            notes.append(f"{path.name}, line {line} is neither names nor numbers: skipped.")
     if names is None:
         if any(_kind(f) is False for f in fields[layout.first]):
             raise DataError(
@@ -167,6 +170,9 @@ def find_layout(rows: Sequence[Sequence[str]], width: int) -> Layout:
 def joined_names(rows: Sequence[Sequence[str]], at: int) -> tuple[list[str], int]:
     """Names in a row, completed by the rows above if some repeat or are missing; the top row."""
     names, i = list(rows[at]), at - 1
+    above = rows[i] if at and len(rows[i]) == len(names) else [""]
+    if len({*names}) < len(names) and len({*above}) == len(above) and "" not in above:
+        return list(above), i  # the row below has kinds of values or the like
     while i >= 0 and len(rows[i]) == len(names) and not any(map(is_number, rows[i])) and (
         len({*names}) < len(names) or any(a and not b for a, b in zip(rows[i], names))
     ):  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from smnn._util.optional import require
-from smnn.data._values import is_missing, is_number
+from smnn.data._values import is_missing, is_number, sentinels, times_text
 from smnn.errors import DataError
 
 # In the order in which they are looked for.
@@ -70,7 +70,8 @@ _FORMATS = [
         r"(?P<y>\d{4})[Mm](?P<m>\d\d)",
         r"(?:[A-Za-z]{2,9},?[ ])?(?P<d>\d{1,2})(?:\.|st|nd|rd|th|er)?[ -]?"
         r"(?P<mon>[^\W\d_]{3,9})\.?,?[ -](?P<y>\d{4}|\d\d)" + _CLOCK,
-        r"(?P<mon>[^\W\d_]{3,9})\.?[ ](?P<d>\d{1,2})(?:st|nd|rd|th)?,?[ ](?P<y>\d{4})" + _CLOCK,
+        r"(?:[A-Za-z]{3,9},?[ ])?(?P<mon>[^\W\d_]{3,9})\.?[ ](?P<d>\d{1,2})(?:st|nd|rd|th)?,?[ ]"
+        r"(?P<y>\d{4})" + _CLOCK,
         r"(?P<mon>[^\W\d_]{3,9})\.?[ '-](?P<y>\d{4}|\d\d)",
         r"(?P<y>\d{4})[ -](?P<mon>[^\W\d_]{3,9})",
     )
@@ -239,8 +240,13 @@ def _numeric(values: np.ndarray, name: str) -> Axis:
         dates = np.full(len(values), np.datetime64("NaT"), "M8[us]")
         dates[there] = found
         return _dated(dates, name, zone, (f"the numbers in {name!r} are read as {form}.",))
-    stated = _NAMED_UNIT.fullmatch(name) if name.lower() not in ("t", "s") else None
-    return Axis(values, name, _UNIT_WORDS.get(stated[1].lower()) if stated else None)
+    worded = _NAMED_UNIT.fullmatch(name) if name.lower() not in ("t", "s") else None
+    notes = []
+    for number, count in sentinels(values).items():
+        values = np.where(values == number, np.nan, values)
+        notes.append(f"{name}: {times_text(count)} {number:g}, far from all other times; left out.")
+    stated = _UNIT_WORDS.get(worded[1].lower()) if worded else None
+    return Axis(values, name, stated, notes=tuple(notes))
 
 
 def _dates(
@@ -277,6 +283,8 @@ def _dates(
     dates = compose({"year": year} | {
         word: np.array([int(v or 1) for v in parts[k]]) for k, word in keys.items() if k in parts
     })  # fmt: skip
+    if short.all() and "a" in parts:
+        _check_year_last(parts, dates, known, name)
     if (bad := np.isnat(dates)).any():
         raise DataError(
             f"the time column {name!r} has {known[bad][0]!r}, which is no date of the calendar; "
@@ -314,6 +322,25 @@ def _day_first(
         f"{year[row]}-{a[row]:02d}-{b[row]:02d} (dayfirst=False), and no row decides. State which: "
         "dayfirst=True or dayfirst=False."
     )
+
+
+def _check_year_last(
+    parts: Mapping[str, Any], dates: np.ndarray, known: np.ndarray, name: str
+) -> None:
+    """Raise an error for 24-01-31 and the like, where only the year in front gives an order."""
+    year, month, day = (np.array(parts[k], np.int64) for k in ("a", "b", "y"))
+    other = compose({"year": year + 2000, "month": month, "day": day})
+
+    def ordered(x: np.ndarray) -> bool:
+        steps = np.diff(x.astype(np.int64))
+        return bool((steps >= 0).all() or (steps <= 0).all())
+
+    if not np.isnat(other).any() and ordered(other) and not ordered(dates):
+        raise DataError(
+            f"the time column {name!r} has {known[0]!r}, which may be {str(other[0])[:10]} or "
+            f"{str(dates[0])[:10]}; only with the first are the times in order. State the format, "
+            "such as date_format='%y-%m-%d' or '%d-%m-%y'."
+        )
 
 
 def _seconds(parts: Mapping[str, Any], count: int) -> np.ndarray:

@@ -44,13 +44,15 @@ _EITHER = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
 """A decimal comma or a thousands separator: only other numbers can tell."""
 _CERTAIN = {
     d: re.compile(
-        rf"[+-]?(0?{a}\d+|\d+{a}(\d{{1,2}}|\d{{4,}})|\d{{4,}}{a}\d+|\d{{1,3}}({b}\d{{3}})+{a}\d*)"
-        r"([eE][+-]?\d+)?"
+        rf"[+-]?(0?{a}\d+|\d+{a}(\d{{1,2}}|\d{{4,}})|\d{{4,}}{a}\d+|\d{{1,3}}([{b} \u00a0\u202f]"
+        rf"\d{{3}})+{a}\d*)([eE][+-]?\d+)?|[+-]?\d{{1,3}}([{b}]\d{{3}}){{2,}}"
     )
-    for d, a, b in ((",", ",", "[. \u00a0\u202f]"), (".", r"\.", "[, \u00a0\u202f]"))
+    for d, a, b in ((",", ",", "."), (".", r"\.", ","))
 }
 _NINES = [float("9" * n) for n in range(2, 8)] + [99.9, 999.9, 9999.9, 99.99, 999.99]
-SENTINELS = {s * v for v in (*_NINES, 1e20, 1e30) for s in (1.0, -1.0)} - {99.0, 99.9, 99.99}
+SENTINELS = {s * v for v in _NINES for s in (1.0, -1.0)} - {99.0, 99.9, 99.99}
+HUGE = 1e20
+"""Size from which any isolated number stands for a missing value, as those of NetCDF."""
 
 
 def is_missing(text: str) -> bool:
@@ -142,7 +144,8 @@ def sentinels(values: np.ndarray) -> dict[float, int]:
     while len(rest):
         for v, sign in ((float(rest.min()), -1), (float(rest.max()), 1)):
             count, others = int((rest == v).sum()), rest[rest != v]
-            if v not in SENTINELS or v * sign < 0 or len(np.unique(others[:1000])) < 2:
+            known = v in SENTINELS or abs(v) >= HUGE
+            if not known or v * sign < 0 or len(np.unique(others[:1000])) < 2:
                 continue
             gap = float(np.abs(others - v).min())
             if gap > 2.0 * np.ptp(others) or (v < 0 <= others.min() and count > 1):
@@ -151,3 +154,8 @@ def sentinels(values: np.ndarray) -> dict[float, int]:
         else:
             break
     return found
+
+
+def times_text(count: int) -> str:
+    """`1 time`, `2 times`."""
+    return f"{count:,} time{'s' * (count != 1)}"
