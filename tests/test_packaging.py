@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "smnn"
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
-USED = ("data", "discovery", "forecasting", "training", "experiments", "gpu", "peers")
+USED = ("data", "zarr", "discovery", "forecasting", "training", "experiments", "gpu", "peers")
 """Extras for users; the others are for development."""
 DISTRIBUTION = {
     "PIL": "pillow", "sklearn": "scikit-learn", "lightning_fabric": "pytorch-lightning",

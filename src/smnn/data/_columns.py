@@ -141,11 +141,7 @@ class Columns:
         return (f"row {row + 1}", "") if found is None else (f"line {found[0]}", found[1])
 
     def numbers(self, column: int, role: str = "") -> np.ndarray | None:
-        """A column as floats; `None` if it is text, unless it has a role.
-
-        Raises:
-            DataError: It is numbers with something else in between.
-        """
+        """A column as floats; `None` if it is text, unless it has a role."""
         if column in self._numbers:
             return self._numbers[column]
         raw, name = self.raw(column), self.names[column]
@@ -216,11 +212,7 @@ class Columns:
         return values, bad
 
     def variables(self, used: set[int], time: str | None) -> list[int]:
-        """Positions of the variables; records which columns were left out, and why.
-
-        Raises:
-            DataError: There are none, or the columns are times.
-        """
+        """Positions of the variables; records which columns were left out, and why."""
         if self.asked is not None:
             for i in self.asked:
                 self.numbers(i, "columns")

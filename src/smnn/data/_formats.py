@@ -44,11 +44,7 @@ MAX_UNPACKED = 8 * MAX_CELLS
 def open_file(
     path: Path, skip_rows: int | None, decimal: str | None, sheet: str | int, na: Sequence[str]
 ) -> Source:
-    """Open a table; an unknown ending is taken for text.
-
-    Raises:
-        DataError: There is no such file, or it is not what its name says.
-    """
+    """Open a table; an unknown ending is taken for text."""
     suffix = path.suffix.lower()
     if path.is_dir() and suffix != ".zarr":
         raise DataError(f"{path} is a folder; expected a file. Name one of the files in it.")

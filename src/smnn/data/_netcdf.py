@@ -101,11 +101,7 @@ def _check_zarr(path: Path) -> None:
 
 
 def check_library(path: Path) -> None:
-    """Make sure that the HDF5 library survives a file.
-
-    Raises:
-        DataFormatError: It does not.
-    """
+    """Make sure that the HDF5 library survives a file."""
     if (why := deadly(path)) is not None:
         raise DataFormatError(f"{path} is damaged: {why}.")
 
@@ -118,11 +114,7 @@ def _check_hdf5(path: Path, h5py: Any) -> None:
 
 
 def check_dataset(path: Path, h5py: Any, group: Any, name: str) -> Any:
-    """Return the item of a group if it lies in this file and is not too large to be loaded.
-
-    Raises:
-        DataFormatError: It lies in another file, or is too large.
-    """
+    """Return the item of a group if it lies in this file and is not too large to be loaded."""
     found = None
     if not isinstance(group.get(name, getlink=True), h5py.ExternalLink):
         found = group[name]

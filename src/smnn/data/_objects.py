@@ -47,11 +47,7 @@ class Source:
 
 
 def unique_names(label: str, given: Iterable[Any]) -> list[str]:
-    """Names of columns as text; those without one are numbered.
-
-    Raises:
-        DataError: There are too many, or one comes twice.
-    """
+    """Names of columns as text; those without one are numbered."""
     names = [
         " ".join(re.sub("[\u200b\ufeff]", "", str(n)).split()) or f"column{i + 1}"
         for i, n in enumerate(given)
@@ -126,11 +122,7 @@ def _text(value: Any) -> str:
 
 
 def from_object(data: Any) -> Source:
-    """Columns of an object in memory.
-
-    Raises:
-        DataError: It is of no kind that can be read.
-    """
+    """Columns of an object in memory."""
     if hasattr(data, "dims") and hasattr(data, "coords"):
         return from_xarray(data, "the xarray object")
     if hasattr(data, "iloc"):
@@ -280,11 +272,7 @@ def stacked(sources: Sequence[Source], labels: Sequence[str]) -> Source:
 
 
 def from_array(label: str, values: np.ndarray) -> Source:
-    """`(T,)`, `(T, V)`, or `(series, T, V)`.
-
-    Raises:
-        DataError: It has another shape, or is not numeric.
-    """
+    """`(T,)`, `(T, V)`, or `(series, T, V)`."""
     if values.ndim not in (1, 2, 3) or values.dtype.kind not in "fiub":
         raise DataError(
             f"{label}: got an array of {values.dtype} with shape {values.shape}; expected "
@@ -301,11 +289,7 @@ def from_array(label: str, values: np.ndarray) -> Source:
 
 
 def from_xarray(data: Any, label: str) -> Source:
-    """Variables along time; of a single array also along one other axis.
-
-    Raises:
-        DataError: Nothing varies along time alone.
-    """
+    """Variables along time; of a single array also along one other axis."""
     single = not hasattr(data, "data_vars")
     if single:
         data = data.to_dataset(name="y" if data.name is None else str(data.name))

@@ -213,7 +213,7 @@ class _Reading:
         axis = self._read_axis(raw, self.names[column], self.source.zones.get(column), column)
         unit = self.columns.units.get(self.names[column])
         if axis.dates is not None and axis.zone is None and re.match("(UTC|GMT)", unit or ""):
-            offset = zone_offset(str(unit), self.names[column])
+            offset = zone_offset(str(unit)) or 0
             dates = axis.dates - np.timedelta64(offset, "m")
             axis = axis._replace(dates=dates, zone=zone_name(offset))
         return axis if axis.seconds else axis._replace(unit=unit or axis.unit)

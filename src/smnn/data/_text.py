@@ -67,11 +67,7 @@ class Layout(NamedTuple):
 
 
 def sniff(path: Path, skip_rows: int | None, decimal: str | None) -> Dialect:
-    """Find the dialect of a text file.
-
-    Raises:
-        DataError: It is empty, or not text.
-    """
+    """Find the dialect of a text file."""
     notes: list[str] = []
     with _readable(path), open_bounded(path) as file:
         sample = file.read(SAMPLE)

@@ -283,8 +283,6 @@ def _dates(
     dates = compose({"year": year} | {
         word: np.array([int(v or 1) for v in parts[k]]) for k, word in keys.items() if k in parts
     })  # fmt: skip
-    if short.all() and "a" in parts:
-        _check_year_last(parts, dates, known, name)
     if (bad := np.isnat(dates)).any():
         raise DataError(
             f"the time column {name!r} has {known[bad][0]!r}, which is no date of the calendar; "
@@ -299,48 +297,43 @@ def _day_first(
     parts: Mapping[str, Any], year: np.ndarray, known: np.ndarray, name: str, dayfirst: bool | None
 ) -> bool:
     """Whether 01/02/2024 is the first of February, from the rest of the column."""
-    a, b = np.array(parts["a"], np.int64), np.array(parts["b"], np.int64)
+    a, b, y = (np.array(parts[k], np.int64) for k in "aby")
     decided = {first: known[x > 12][0] for first, x in ((True, a), (False, b)) if (x > 12).any()}
+    column = f"the time column {name!r} has"
     if len(decided) == 2:
         raise DataError(
-            f"the time column {name!r} has {decided[True]!r} and {decided[False]!r}, one with "
-            "the day first and one with the month first; expected one format. Correct the rows."
+            f"{column} {decided[True]!r} and {decided[False]!r}, one with the day first and one "
+            "with the month first; expected one format. Correct the rows."
         )
     if dayfirst is not None and decided and dayfirst not in decided:
         raise DataError(
-            f"dayfirst: got {dayfirst}, but the time column {name!r} has "
-            f"{decided[not dayfirst]!r}; leave dayfirst out, or correct the rows."
+            f"dayfirst: got {dayfirst}, but {column} {decided[not dayfirst]!r}; leave dayfirst "
+            "out, or correct the rows."
         )
-    if dayfirst is not None or decided:
-        return bool(dayfirst if dayfirst is not None else next(iter(decided)))
-    if set(parts["sep"]) == {"."} or (a == b).all():
-        return True
+    dates = {True: compose({"year": year, "month": b, "day": a}),
+             False: compose({"year": year, "month": a, "day": b})}  # fmt: skip
+    given = decided if dayfirst is None else {dayfirst: ""}
+    if given or set(parts["sep"]) == {"."} or (a == b).all():
+        first = next(iter(given), True)
+        other = compose({"year": 2000 + a, "month": b, "day": y})
+        if (y < 100).all() and _monotone(other) and not _monotone(dates[first]):
+            raise DataError(
+                f"{column} {known[0]!r}, which may be {str(other[0])[:10]} or "
+                f"{str(dates[first][0])[:10]}; only with the first are the times in order. State "
+                "the format, such as date_format='%y-%m-%d' or '%d-%m-%y'."
+            )
+        return first
     row = int(np.flatnonzero(a != b)[0])
     raise DataError(
-        f"the time column {name!r} has {known[row]!r}, which may be "
-        f"{year[row]}-{b[row]:02d}-{a[row]:02d} (dayfirst=True) or "
-        f"{year[row]}-{a[row]:02d}-{b[row]:02d} (dayfirst=False), and no row decides. State which: "
+        f"{column} {known[row]!r}, which may be {str(dates[True][row])[:10]} (dayfirst=True) or "
+        f"{str(dates[False][row])[:10]} (dayfirst=False), and no row decides. State which: "
         "dayfirst=True or dayfirst=False."
     )
 
 
-def _check_year_last(
-    parts: Mapping[str, Any], dates: np.ndarray, known: np.ndarray, name: str
-) -> None:
-    """Raise an error for 24-01-31 and the like, where only the year in front gives an order."""
-    year, month, day = (np.array(parts[k], np.int64) for k in ("a", "b", "y"))
-    other = compose({"year": year + 2000, "month": month, "day": day})
-
-    def ordered(x: np.ndarray) -> bool:
-        steps = np.diff(x.astype(np.int64))
-        return bool((steps >= 0).all() or (steps <= 0).all())
-
-    if not np.isnat(other).any() and ordered(other) and not ordered(dates):
-        raise DataError(
-            f"the time column {name!r} has {known[0]!r}, which may be {str(other[0])[:10]} or "
-            f"{str(dates[0])[:10]}; only with the first are the times in order. State the format, "
-            "such as date_format='%y-%m-%d' or '%d-%m-%y'."
-        )
+def _monotone(dates: np.ndarray) -> bool:
+    steps = np.diff(dates.astype(np.int64))
+    return not np.isnat(dates).any() and bool((steps >= 0).all() or (steps <= 0).all())
 
 
 def _seconds(parts: Mapping[str, Any], count: int) -> np.ndarray:
@@ -366,23 +359,24 @@ def _zones(zones: Sequence[str | None], name: str) -> tuple[Any, str | None, lis
             f"{sum(map(bool, zones))} of {len(zones)} times state a time zone; expected all or "
             "none."
         )
-    minutes = np.array([zone_offset(str(z), name) for z in zones])
+    found = {str(z): zone_offset(str(z)) for z in zones}
+    if strange := [zone for zone, offset in found.items() if offset is None]:
+        raise DataError(
+            f"the time column {name!r} has the time zone {strange[0]!r}, which has no unique "
+            "offset; expected Z, UTC or an offset such as +01:00. Replace it."
+        )
+    minutes = np.array([found[str(z)] for z in zones])
     named = [zone_name(m) for m in np.unique(minutes)]
     note = f"times have the offsets {', '.join(named[:4])}; they are shown in UTC."
     offsets = (minutes * 60_000_000).astype("m8[us]")
     return offsets, named[0] if len(named) == 1 else "UTC", [note] if len(named) > 1 else []
 
 
-def zone_offset(zone: str, name: str) -> int:
-    """Minutes east of Greenwich."""
+def zone_offset(zone: str) -> int | None:
+    """Minutes east of Greenwich; `None` for a zone without a fixed offset."""
     found = re.fullmatch(r"(?:UTC|GMT|Z)?(?:([+-])(\d\d?):?(\d\d)?)?", zone)
-    if found is None:
-        raise DataError(
-            f"the time column {name!r} has the time zone {zone!r}, which has no unique offset; "
-            "expected Z, UTC or an offset such as +01:00. Replace it."
-        )
-    minutes = 60 * int(found[2] or 0) + int(found[3] or 0)
-    return -minutes if found[1] == "-" else minutes
+    minutes = 60 * int(found[2] or 0) + int(found[3] or 0) if found else None
+    return -minutes if minutes and found and found[1] == "-" else minutes
 
 
 def zone_name(minutes: int) -> str:
