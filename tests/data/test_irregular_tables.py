@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from data.written_tables import written
-from smnn.data import DataError, read
+from smnn.data import DataError, describe, read
+from smnn.forecasting import read_series
 
-pytest.importorskip("pandas")
+pd = pytest.importorskip("pandas")
 nan = float("nan")
 
 
@@ -404,7 +405,7 @@ CASES: dict[str, tuple[str, Read | Refused]] = {
     ),
     "times as columns": (
         L("country,2019,2020,2021", "A,1,2,3", "B,4,5,6"),
-        Refused("line 1 has words and numbers, as the rows below; .* transpose the table"),
+        Refused("line 1 has words and numbers, like the rows below it; .* transpose the"),
     ),
     "French thousands": (L("t;y", "0;1 234,5", "1;2 345,6"), Read("y", [0, 1], [1234.5, 2345.6])),
     "units behind a comma": (L('"time, s","x, mV"', "0,1", "1,2"), Read("x", [0, 1], [1, 2], "s")),
@@ -426,8 +427,12 @@ def test_irregular_table(name: str, tmp_path: Path) -> None:
         with pytest.raises(DataError, match=expected.message) as caught:
             read(path, **expected.options)
         assert "--" not in str(caught.value)
+        with pytest.raises(DataError, match=re.escape(str(caught.value))):
+            read_series(path, **expected.options)
         return
     data = read(path, **expected.options)
+    pd.testing.assert_frame_equal(read_series(path, **expected.options), data.to_frame())
+    assert describe(data)["rows"] == data.rows
     assert [name.replace(" ", "_") for name in data.names] == expected.names.split()
     np.testing.assert_allclose(data.times[0], expected.times, rtol=1e-14)
     np.testing.assert_array_equal(data.values[0][:, 0], np.array(expected.values, float))

@@ -50,7 +50,7 @@ READING: dict[str, Any] = {
 }
 """Options of all commands that read data: the arguments of `smnn.data.read`."""
 _ARGUMENT = re.compile(rf"\b(?P<name>{'|'.join([*READING, 'inputs'])})(?P<by>=|: )(?P<value>"
-                       r"True|False|\(\)|'[^' ]*')?")  # fmt: skip
+                       r"True|False|\(\)|\d+|'[^' ]*')?")  # fmt: skip
 
 
 def names(text: str | list[str] | None) -> list[str] | None:

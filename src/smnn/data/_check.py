@@ -52,14 +52,17 @@ def describe(data: TimeSeriesData) -> dict[str, Any]:
 
 
 def describe_grid(path: Path, columns: Sequence[str] | None = None) -> dict[str, Any] | None:
-    """Describe a variable on a grid over time, by default the first; `None` if there is none.
+    """Describe a variable on a grid over time, by default the first; `None` for a table.
 
     Raises:
         DataFormatError: The file cannot be read.
     """
     with open_netcdf(path) as data:
-        fields = {n: x for n, x in data.data_vars.items() if x.ndim > 1 and "time" in x.dims}
-        return _grid(fields, columns) if fields else None
+        timed = {str(n): x for n, x in data.data_vars.items() if "time" in x.dims}
+        fields = {n: x for n, x in timed.items() if x.ndim > 1 and "bnds" not in n}
+        series = {n for n, x in timed.items() if x.ndim == 1}
+        table = bool(series) and set(columns or series) <= series
+        return _grid(fields, columns) if fields and not table else None
 
 
 def _grid(fields: dict[Any, Any], columns: Sequence[str] | None) -> dict[str, Any]:

@@ -104,9 +104,9 @@ def sniff(path: Path, skip_rows: int | None, decimal: str | None) -> Dialect:
     if names is None:
         if any(_kind(f) is False for f in fields[layout.first]):
             raise DataError(
-                f"{path.name}, line {rows[layout.first][0]} has words and numbers, as the rows "
-                "below; expected a line with names above. Add one; transpose the table if its "
-                "columns are times; or give skip_rows=0 if this line has the names."
+                f"{path.name}, line {rows[layout.first][0]} has words and numbers, like the rows "
+                "below it; expected a line with a name for each column. Add one; transpose the "
+                "table if its columns are times; or give skip_rows=0 if this line has the names."
             )
         notes.append(f"{path.name} has no line with names; its columns are called x1, x2, …")
         start = layout.first if layout.names is None else layout.names

@@ -56,8 +56,8 @@ def _read_grid(path: Path, columns: list[str] | None, time: str) -> Any:
                 )
             usable = [str(v) for v in data.data_vars if time in data[v].dims]
             usable = [v for v in usable if data[v].dtype.kind in "iuf" and "bnds" not in v]
-            asked = [v for v in columns or usable if v in usable]
-            if asked and all(data[v].ndim == 1 for v in asked):
+            series = [v for v in usable if data[v].ndim == 1]
+            if series and {*(columns or series)} <= {*series}:
                 return None  # a table
             if columns is not None and len(columns) == 1 and columns[0] in usable:
                 usable = columns
@@ -78,4 +78,9 @@ def _read_grid(path: Path, columns: list[str] | None, time: str) -> Any:
         raise SeriesError(f"{path}: all values of variable {usable[0]!r} are missing.")
     field = field.rename({time: "time"}) if time != "time" else field
     field.attrs["notes"] = []
+    sizes = ", ".join(f"{size:,} {dim}" for dim, size in field.sizes.items())
+    share = 100 * np.isnan(field.values).mean() if field.dtype.kind == "f" else 0.0
+    field.attrs["summary"] = (
+        f"{path.name}: grid {field.name!r} ({sizes}); {share:.3g} % of the values missing."
+    )
     return field.sortby("time") if "time" in field.coords else field
