@@ -419,7 +419,7 @@ def test_one_folder_for_each_command_and_input(
 @pytest.mark.parametrize(("message", "shown"), [
     ("is in two (dayfirst=True) or one (dayfirst=False)", "is in two (--dayfirst) or one (--month"),
     ("columns: there is no 'x'", "--columns: there is no 'x'"),
-    ("kept (na=() keeps it); decimal=',' or skip_rows=0", "(--na '' keeps it); --decimal ',' or --s"),
+    ("(na=() keeps it); decimal=',', skip_rows=0", "(--na '' keeps it); --decimal ',', --skip-"),
     ("name it with series=, or the time: 3", "name it with --series, or the time: 3"),
 ])  # fmt: skip
 def test_arguments_are_shown_as_options(message: str, shown: str) -> None:
