@@ -119,6 +119,32 @@ CASES: dict[str, tuple[str, Read | Refused]] = {
         L("date,hour,y", *(f"2020-01-0{d},{h},{h}" for d in (1, 2) for h in (0, 12))),
         Read("y", [0, 12, 24, 36], [0, 12, 0, 12], "hours"),
     ),
+    "hours that are a variable": (
+        L("date,hours,y", "2020-01-01,8,2", "2020-01-02,7.5,3", "2020-01-03,9,4"),
+        Read("hours y", [0, 1, 2], [8, 7.5, 9], "days"),
+    ),
+    "hours of several series": (
+        L("id,date,h,y", *(f"{i},2024-01-0{d},{7 + d / 4},{d}" for i in "ab" for d in (1, 2, 3)))
+        .replace("h,", "hours,"),
+        Read("hours y", [0, 1, 2], [7.25, 7.5, 7.75], "days", series="a b"),
+    ),
+    "packed dates, day first": (
+        L("date,y", "31012024,1", "01022024,2"), Refused("31012024, which is no date of the")
+    ),
+    "packed dates, day first, stated": (
+        L("date,y", "31012024,1", "01022024,2"),
+        Read("y", [0, 1], [1, 2], "days", options={"date_format": "%d%m%Y"}),
+    ),
+    "months with a point": (
+        L("date;y", "01.2024;1", "02.2024;2"), Refused("'date' has 1.2024, which is no date")
+    ),
+    "months before years": (
+        L("date,y", "01/2024,1", "02/2024,2"), Read("y", [0, 31], [1, 2], "days")
+    ),
+    "dates without separators": (
+        L("date,y", "31JAN2024:12:00:00,1", "01FEB2024:12:00:00,2"),
+        Read("y", [0, 1], [1, 2], "days"),
+    ),
     "Unix time": (
         L("timestamp,y", "1704067200,2", "1704070800,3"),
         Read("y", [0, 1], [2, 3], "hours", "seconds since 1970", zone="UTC", first="2024-01-01"),
@@ -168,7 +194,8 @@ CASES: dict[str, tuple[str, Read | Refused]] = {
         Read("y", [0, 12], [2, 3], "hours", "year.month.day.time together"),
     ),
     "packed dates and hours": (
-        L("date,hour,y", "20240101,12,2", "20240102,0,3"), Read("y", [0, 12], [2, 3], "hours")
+        L("date,hour,y", "20240101,0,1", "20240101,12,2", "20240102,0,3"),
+        Read("y", [0, 12, 24], [1, 2, 3], "hours"),
     ),
     "date and clock with PM": (
         L("date,time,y", "01/31/2024,11:00 PM,2", "02/01/2024,12:00 AM,3"),

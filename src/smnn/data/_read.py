@@ -264,7 +264,7 @@ class _Reading:
         columns, free, index = self.columns, self.columns.free(), self.source.index
         if index in free and self._timelike(index):
             columns.time = index
-        elif self.source.plain or (axis := self._composed()) is not None:
+        elif self.source.plain or (axis := self._composed(labels)) is not None:
             return None if self.source.plain else axis
         elif strong := columns.named(_STRONG):
             columns.time = strong[0]
@@ -302,7 +302,7 @@ class _Reading:
                 return False
         return not row_number(name, raw)
 
-    def _composed(self) -> Axis | None:
+    def _composed(self, labels: np.ndarray) -> Axis | None:
         """One axis of several columns: date and clock time, or year and month and so on."""
         columns = self.columns
         strong = columns.named(_STRONG)
@@ -332,6 +332,11 @@ class _Reading:
                 raise DataError(f"{self.file}, row {row + 1}: {values} is no date of the calendar.")
         else:
             return None
+        days_once = all(len(np.unique(dates[x])) == len(x) for _, x in rows_of(labels))
+        if clock in hours and days_once:
+            clock = None  # hours of work or of sunshine: one for each day
+            if used == days[:1]:
+                return None
         if clock is not None:
             seconds = self._clock(clock)
             used = [*used, clock]
@@ -450,6 +455,8 @@ class _Reading:
         if lost > self.below:
             self.warnings.append(f"{rows_text(lost - self.below)} without a time: left out.")
         self.notes.extend(axis.notes)
+        for texts in (self.notes, self.warnings):
+            texts[:] = dict.fromkeys(texts)
         out = TimeSeriesData(
             [self.names[i] for i in chosen], [], [],
             input_names=[self.names[i] for i in columns.inputs], time_name=axis.name,

@@ -54,8 +54,8 @@ _MONTHS = {
 }  # fmt: skip
 """Beginnings of the names of months: English, German, French, Spanish and Italian."""
 _CLOCK = (
-    r"(?:(?:[ T,]|[ ]?-[ ])\s*(?P<H>\d{1,2}):(?P<M>\d\d)(?::(?P<S>\d\d(?:[.,]\d+)?))?"
-    r"\s*(?P<half>[AaPp]\.?[Mm]\.?)?)?(?:\s*(?P<zone>Z|[+-]\d\d(?::?\d\d)?|[A-Z]{3,4}))?"
+    r"(?:(?:[ T,:]|[ ]?-[ ])\s*(?P<H>\d{1,2}):(?P<M>\d\d)(?::(?P<S>\d\d(?:[.,]\d+)?))?"
+    r"\s*(?P<half>[AaPp]\.?[Mm]\.?)?(?: Uhr)?)?(?:\s*(?P<zone>Z|[+-]\d\d(?::?\d\d)?|[A-Z]{3,4}))?"
 )
 _FORMATS = [
     re.compile(pattern)
@@ -68,8 +68,9 @@ _FORMATS = [
         r"(?:[Qq](?P<q>[1-4])|(?P<q1>[1-4])\. ?Quartal)[ /-]?(?P<y>\d{4}|\d\d)",
         r"(?P<y>\d{4})-?[Ww](?P<w>\d\d?)(?:-?(?P<d>[1-7]))?",
         r"(?P<y>\d{4})[Mm](?P<m>\d\d)",
-        r"(?:[A-Za-z]{2,9},?[ ])?(?P<d>\d{1,2})(?:\.|st|nd|rd|th|er)?[ -]?"
-        r"(?P<mon>[^\W\d_]{3,9})\.?,?[ -](?P<y>\d{4}|\d\d)" + _CLOCK,
+        r"(?:[A-Za-z]{2,9},?[ ])?(?P<d>\d{1,2})(?:\.|st|nd|rd|th|er)?[ /-]?"
+        r"(?P<mon>[^\W\d_]{3,9})\.?,?[ /-]?(?P<y>\d{4}|\d\d)" + _CLOCK,
+        r"(?P<m>\d{1,2})/(?P<y>\d{4})",
         r"(?:[A-Za-z]{3,9},?[ ])?(?P<mon>[^\W\d_]{3,9})\.?[ ](?P<d>\d{1,2})(?:st|nd|rd|th)?,?[ ]"
         r"(?P<y>\d{4})" + _CLOCK,
         r"(?P<mon>[^\W\d_]{3,9})\.?[ '-](?P<y>\d{4}|\d\d)",
@@ -150,6 +151,8 @@ def read_axis(
         if date_format is None:
             return _numeric(raw, name)
         raw = np.array(["" if np.isnan(v) else f"{v:.15g}" for v in raw], object)
+        width = max(map(len, raw))  # numbers have lost their leading zeros
+        raw = np.array([v and v.zfill(width) if v.isdigit() else v for v in raw], object)
     texts = np.array([str(v).strip() for v in raw], object)
     absent = np.array([is_missing(v) for v in texts], dtype=bool)
     known = texts[~absent]
@@ -240,6 +243,14 @@ def _numeric(values: np.ndarray, name: str) -> Axis:
         dates = np.full(len(values), np.datetime64("NaT"), "M8[us]")
         dates[there] = found
         return _dated(dates, name, zone, (f"the numbers in {name!r} are read as {form}.",))
+    months = np.round(known % 1 * 1e4)  # 1.2024 may be a month
+    packed = (known == np.floor(known)).all() and 99_999 < high < 100_000_000
+    if dated and (packed or (high < 13 and months.min() > 1700 and months.max() < 2200)):
+        raise DataError(
+            f"the time column {name!r} has {known[0]:.12g}, which is no date of the form YYYYMMDD "
+            "or YYYYMM; expected a date. State the format, such as date_format='%d%m%Y', or name "
+            "another column with time=."
+        )
     worded = _NAMED_UNIT.fullmatch(name) if name.lower() not in ("t", "s") else None
     notes = []
     for number, count in sentinels(values).items():
