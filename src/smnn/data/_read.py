@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -442,7 +443,6 @@ class _Reading:
         found = [columns.numbers(i) for i in chosen]
         found += [columns.numbers(i, "inputs") for i in columns.inputs]
         X = np.stack([x for x in found if x is not None], 1)
-        hint = lambda: self._hint(axis)  # noqa: E731
         timed = np.isfinite(axis.t)
         parts = [(label, rows[timed[rows]]) for label, rows in rows_of(labels)]
         parts = [(label, rows) for label, rows in parts if len(rows)]
@@ -465,7 +465,7 @@ class _Reading:
             series_name=", ".join(self.names[i] for i in columns.series) or None,
             dropped={"without a time": lost} if lost else {},
         )  # fmt: skip
-        _refuse_conflicts(self.file, parts, axis.t, X, hint)
+        _refuse_conflicts(self.file, parts, axis.t, X, partial(self._hint, axis))
         _fill(out, parts, axis, X)
         return out
 
