@@ -25,7 +25,8 @@ PACKAGE = ROOT / "src" / "smnn"
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 USED = (
-    "data", "discovery", "forecasting", "training", "distributed", "experiments", "gpu", "peers",
+    "data", "zarr", "discovery", "forecasting", "training", "distributed", "experiments", "gpu",
+    "peers",
 )  # fmt: skip
 """Extras for users; the others are for development."""
 DISTRIBUTION = {

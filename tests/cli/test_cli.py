@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 import smnn
 from smnn.cli import app
-from smnn.cli._guard import complain
+from smnn.cli._guard import as_options, complain, results_folder
 from smnn.experiments.standalone import run as experiment
 
 runner = CliRunner()
@@ -401,3 +401,26 @@ def test_the_page_shows_what_is_printed(tmp_path: Path, monkeypatch: pytest.Monk
     runner.invoke(app, ["data", "make", "lotka", "--noise", "0.02", "--seed", "1"])
     checked = runner.invoke(app, ["data", "check", "lotka-volterra.csv"])
     assert checked.stdout in PAGE
+
+
+def test_one_folder_for_each_command_and_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here" / "a").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "here")
+    inputs = ["x.csv", "x.nc", "x.2023.csv", "x.2024.csv", "a/x.csv", "../x.csv", "../there/x.csv"]
+    found = [results_folder(c, Path(x)) for c in ("discover", "forecast") for x in inputs]
+    assert found[0] == results_folder("discover", tmp_path / "here" / "x.csv")
+    assert str(found[0]) == "smnn-results/discover-x"
+    assert len(set(found)) == len(found)
+    assert {folder.parent for folder in found} == {Path("smnn-results")}
+
+
+@pytest.mark.parametrize(("message", "shown"), [
+    ("is in two (dayfirst=True) or one (dayfirst=False)", "is in two (--dayfirst) or one (--month"),
+    ("columns: there is no 'x'", "--columns: there is no 'x'"),
+    ("(na=() keeps it); decimal=',', skip_rows=0", "(--na '' keeps it); --decimal ',', --skip-"),
+    ("name it with series=, or the time: 3", "name it with --series, or the time: 3"),
+])  # fmt: skip
+def test_arguments_are_shown_as_options(message: str, shown: str) -> None:
+    assert shown in as_options(message)

@@ -233,7 +233,7 @@ def test_options_go_on_to_the_next_command(tmp_path: Path) -> None:
     assert found["series"] == 2
     assert found["next"] == [
         f"smnn discover {path} --time=a --columns=b --series=k",
-        f"smnn forecast {path} --time=a --series=k --column=b",
+        f"smnn forecast {path} --time=a --columns=b --series=k",
     ]
 
 
@@ -243,7 +243,7 @@ def test_options_of_reading(tmp_path: Path) -> None:
     path.write_text("\n".join(["from logger 7", "date,x,y", *rows]))
     refused = invoke("check", path)
     assert refused.exit_code == 2
-    assert "may be 2024-02-01 (dayfirst=True)" in " ".join(refused.stderr.split())
+    assert "may be 2024-02-01 (--dayfirst)" in " ".join(refused.stderr.split())
     words = ["--dayfirst", "--na", "bad", "--skip-rows", "1"]
     found = check(path, *words)
     assert found["time"]["unit"] == "days since 2024-01-01"
@@ -269,7 +269,7 @@ def test_grids_and_equations(tmp_path: Path) -> None:
     assert grid["kind"] == "grid"
     assert grid["columns"][0]["shape"] == [494, 73, 144]
     assert (grid["time"]["start"], grid["time"]["end"]) == ("1981-12-01", "2023-01-01")
-    assert grid["next"] == [f"smnn forecast {tmp_path / 'sst.nc'} --column=sst"]
+    assert grid["next"] == [f"smnn forecast {tmp_path / 'sst.nc'} --columns=sst"]
     (tmp_path / "s.txt").write_text("y' = -y, y(0) = 1, t = 0 .. 1 step 0.1")
     system = check(tmp_path / "s.txt")
     assert system["kind"] == "equations"

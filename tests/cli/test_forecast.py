@@ -141,7 +141,7 @@ def test_several_columns_with_gaps_text_and_markup(tmp_path: Path) -> None:
     )
     result = invoke(data, "--horizon", 2, "--origins", 0, "--out", tmp_path / "out")
     assert result.exit_code == 0, result.output
-    assert "column 'remark' is text and was left out" in result.stderr.replace("\n", " ")
+    assert "column 'remark' is text, such as" in result.stderr.replace("\n", " ")
     assert "column 'none' has no values and was left out" in result.stderr.replace("\n", " ")
     found = json.loads((tmp_path / "out" / "forecast.json").read_text())
     assert set(found["forecast"]) == {"y", EVIL}
@@ -282,11 +282,12 @@ def test_paths_that_are_not_tables(tmp_path: Path) -> None:
 
 def test_variables_of_a_grid(tmp_path: Path) -> None:
     t = np.arange(20.0)
-    both = {"a": ("time", t), "b": ("time", t), "c": ("x", t)}
+    cells = np.stack([t, t], 1)
+    both = {"a": (("time", "y"), cells), "b": (("time", "y"), cells), "c": ("x", t)}
     path = tmp_path / "two.nc"
     xarray.Dataset(both).to_netcdf(path, engine="scipy")
     for words, message in (
-        ((), r"2 variables have a dimension 'time' \(a, b\).*--column"),
+        ((), r"2 variables have a dimension 'time' \(a, b\).*--columns"),
         (("--column", "c"), "no variable c over 'time'; it has a, b"),
         (("--time", "when"), "no dimension 'when'; it has.*--time"),
     ):

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from data.written_tables import written
-from smnn.data import DataError, read
+from smnn.data import DataError, describe, read
+from smnn.forecasting import read_series
 
-pytest.importorskip("pandas")
+pd = pytest.importorskip("pandas")
 nan = float("nan")
 
 
@@ -112,11 +113,37 @@ CASES: dict[str, tuple[str, Read | Refused]] = {
     ),
     "date and time of day": (
         L("date,time,y", "2020-01-01,23:00,2", "2020-01-02,00:00,3"),
-        Read("y", [0, 1], [2, 3], "hours", "'time' is the time of day of 'date'"),
+        Read("y", [0, 1], [2, 3], "hours", "the columns date.time together are the time"),
     ),
     "date and hour": (
         L("date,hour,y", *(f"2020-01-0{d},{h},{h}" for d in (1, 2) for h in (0, 12))),
         Read("y", [0, 12, 24, 36], [0, 12, 0, 12], "hours"),
+    ),
+    "hours that are a variable": (
+        L("date,hours,y", "2020-01-01,8,2", "2020-01-02,7.5,3", "2020-01-03,9,4"),
+        Read("hours y", [0, 1, 2], [8, 7.5, 9], "days"),
+    ),
+    "hours of several series": (
+        L("id,date,h,y", *(f"{i},2024-01-0{d},{7 + d / 4},{d}" for i in "ab" for d in (1, 2, 3)))
+        .replace("h,", "hours,"),
+        Read("hours y", [0, 1, 2], [7.25, 7.5, 7.75], "days", series="a b"),
+    ),
+    "packed dates, day first": (
+        L("date,y", "31012024,1", "01022024,2"), Refused("31012024, which is no date of the")
+    ),
+    "packed dates, day first, stated": (
+        L("date,y", "31012024,1", "01022024,2"),
+        Read("y", [0, 1], [1, 2], "days", options={"date_format": "%d%m%Y"}),
+    ),
+    "months with a point": (
+        L("date;y", "01.2024;1", "02.2024;2"), Refused("'date' has 1.2024, which is no date")
+    ),
+    "months before years": (
+        L("date,y", "01/2024,1", "02/2024,2"), Read("y", [0, 31], [1, 2], "days")
+    ),
+    "dates without separators": (
+        L("date,y", "31JAN2024:12:00:00,1", "01FEB2024:12:00:00,2"),
+        Read("y", [0, 1], [1, 2], "days"),
     ),
     "Unix time": (
         L("timestamp,y", "1704067200,2", "1704070800,3"),
@@ -134,7 +161,66 @@ CASES: dict[str, tuple[str, Read | Refused]] = {
         L("date,y", "2024_01_31,1", "2024_02_29,2"),
         Read("y", [0, 29], [1, 2], "days", options={"date_format": "%Y_%m_%d"}),
     ),
+    "year of two digits in front": (
+        L("date,y", "24-01-31,1", "24-02-01,2", "24-02-02,3"),
+        Refused(r"which may be 2024-01-31 or 2031-01-24; .* date_format='%y-%m-%d'"),
+    ),
+    "packed dates with hours": (
+        L("date,y", "2024010123,2", "2024010200,3"), Read("y", [0, 1], [2, 3], "hours", "DDhh")
+    ),
+    "packed dates with seconds": (
+        L("date,y", "20240101235959,2", "20240102000000,3"), Read("y", [0, 1], [2, 3], "seconds")
+    ),
+    "serial dates of a spreadsheet": (
+        L("date,y", "45292,2", "45292.5,3"),
+        Read("y", [0, 12], [2, 3], "hours", "serial dates", first="2024-01-01"),
+    ),
+    "Unix time in microseconds": (
+        L("when,time,y", "1,1704067200000000,2", "2,1704067260000000,3"),
+        Read("when y", [0, 1], [1, 2], "minutes", "microseconds since 1970", zone="UTC"),
+    ),
+    "French months": (
+        L("date;y", "1 janvier 2024;2", "1 février 2024;3"), Read("y", [0, 31], [2, 3], "days")
+    ),
+    "weekdays": (
+        L("date,y", '"Wednesday, January 31, 2024",2', '"Thursday, February 1, 2024",3'),
+        Read("y", [0, 1], [2, 3], "days"),
+    ),
+    "German quarters": (
+        L("Quartal;y", "4. Quartal 2023;2", "1. Quartal 2024;3"), Read("y", [0, 92], [2, 3], "days")
+    ),
+    "years, months, days and a clock": (
+        L("year,month,day,time,y", "2024,1,1,12:00,2", "2024,1,2,00:00,3"),
+        Read("y", [0, 12], [2, 3], "hours", "year.month.day.time together"),
+    ),
+    "packed dates and hours": (
+        L("date,hour,y", "20240101,0,1", "20240101,12,2", "20240102,0,3"),
+        Read("y", [0, 12, 24], [1, 2, 3], "hours"),
+    ),
+    "date and clock with PM": (
+        L("date,time,y", "01/31/2024,11:00 PM,2", "02/01/2024,12:00 AM,3"),
+        Read("y", [0, 1], [2, 3], "hours"),
+    ),
+    "months as columns": (
+        L("year,Jan,Feb,Mar", "2023,1,2,3", "2024,4,5,6"),
+        Refused("times as names of columns .Jan, Feb, Mar, .*; expected a row for each time"),
+    ),
+    "years as columns": (
+        L("id,2019,2020,2021", "1,5,6,7", "2,8,9,10"), Refused("times as names of columns .2019")
+    ),
     # ------------------------------------------------------------ time zones, elapsed times
+    "a zone in the name": (
+        L("time [UTC+1],y", "2024-01-01 00:00,1", "2024-01-01 01:00,2"),
+        Read("y", [0, 1], [1, 2], "hours", zone="UTC+01:00", first="2024-01-01"),
+    ),
+    "a zone without a unique offset": (
+        L("time,y", "2024-01-01 00:00 CET,1", "2024-01-01 01:00 CET,2"),
+        Refused("time zone 'CET', which has no unique offset; expected Z, UTC or an offset such"),
+    ),
+    "clock times with AM and PM": (
+        L("time,y", "11:30 AM,1", "12:30 PM,2"),
+        Read("y", [11.5, 12.5], [1, 2], "hours", "counted from midnight"),
+    ),
     "one time zone": (
         L("time,y", "2024-01-01T00:00:00+01:00,1", "2024-01-01T01:00:00+01:00,2"),
         Read("y", [0, 1], [1, 2], "hours", first="2024-01-01", zone="UTC+01:00"),
@@ -179,6 +265,10 @@ CASES: dict[str, tuple[str, Read | Refused]] = {
     "rows without a time": (
         L("t,y", "0,1", ",2", "1,3"), Read("y", [0, 1], [1, 3], said="1 row without a time")
     ),
+    "a sentinel among the times": (
+        L("t,y", "0,1", "1,2", "-9999,3", "2,4"),
+        Read("y", [0, 1, 2], [1, 2, 4], said="t: 1 time -9999, far from all other times"),
+    ),
     # ------------------------------------------------------------ series
     "experiments": (
         L("experiment,time,prey,pred", *LONG),
@@ -209,7 +299,38 @@ CASES: dict[str, tuple[str, Read | Refused]] = {
         L("shop,item,t,y", *(f"{s},{i},{t},{t}" for s in "ab" for i in "xy" for t in range(3))),
         Read("y", [0, 1, 2], [0, 1, 2], series="a x,a y,b x,b y"),
     ),
+    "numeric names that nothing says are names": (
+        L("station,t,y", *(f"{s},{t},{t * s}" for s in (101, 205) for t in range(4))),
+        Refused(r"column that separates them \(such as 'station'\) as series="),
+    ),
     # ------------------------------------------------------------ numbers
+    "percent": (L("t;y", "0;45,5 %", "1;50 %"), Read("y", [0, 1], [45.5, 50], said="y: '%' b")),
+    "currency": (L("t;y", "0;$1,234.50", "1;$999.00"), Read("y", [0, 1], [1234.5, 999])),
+    "euros": (
+        L("t;y", "0;1.234,50 €", "1;1.240,00 €", "2;999,00 €"),
+        Read("y", [0, 1, 2], [1234.5, 1240, 999], said="'€' beside the numbers is read as their"),
+    ),
+    "units beside the numbers": (
+        L("t,y", "0 s,1 kg", "1 s,2 kg"), Read("y", [0, 1], [1, 2], "s", "y: 'kg' beside")
+    ),
+    "two units in one column": (
+        L("t,y", "0,1 kg", "1,2 g"), Refused("got '1 kg' and '2 g'; expected numbers in one unit")
+    ),
+    "apostrophes": (L("t;y", "0;1’234.5", "1;2'345.0"), Read("y", [0, 1], [1234.5, 2345])),
+    "two separators of thousands": (
+        L("t;y", "0;1.234.567", "1;2.345.678"), Read("y", [0, 1], [1234567, 2345678])
+    ),
+    "a point that may separate thousands": (
+        L("t;y", "0;1.234", "1;2.345"),
+        Read("y", [0, 1], [1.234, 2.345], said="'1.234' is read with a decimal point"),
+    ),
+    "values with uncertainties": (
+        L("t,y", "0,1.0±0.1", "1,2.0±0.1"), Refused("Not numbers: '1.0±0.1' in 'y'")
+    ),
+    "fill values of NetCDF": (
+        L("t,y", *(f"{t},{9.96921e36 if t == 2 else t}" for t in range(4))),
+        Read("y", [0, 1, 2, 3], [0, 1, nan, 3], said="1 time 9.96921e[+]36"),
+    ),
     "thousands": (
         L("t,y", '1,"1,234.5"', '2,"12,000"'), Read("y", [1, 2], [1234.5, 12000])
     ),
@@ -252,12 +373,31 @@ CASES: dict[str, tuple[str, Read | Refused]] = {
     "lines of an instrument": (
         L("Logger: X 12", "Serial,17", "Operator,Jo", "", "time,flow,p", "s,l/min,kPa", "0,1,2",
               "1,2,3", "2,3,5"),
-        Read("flow p", [0, 1, 2], [1, 2, 3], "s", "lines 1 to 4 above the table are skipped"),
+        Read("flow p", [0, 1, 2], [1, 2, 3], "s", "lines 1 to 4 above the table: skipped"),
     ),
     "lines of the width of the table": (
         L("Device,XY", "Serial,1234", "Date,2024-01-01", "time,x", "0,1", "1,2", "2,4", "3,1"),
         Read("x", [0, 1, 2, 3], [1, 2, 4, 1]),
     ),
+    "totals below the table": (
+        L("date,y", "2024-01-01,1", "2024-01-02,2", "Total,3", "Source: agency,"),
+        Read("y", [0, 1], [1, 2], "days", "2 rows at the end without a time .'Total'"),
+    ),
+    "two lines of names": (
+        L("time,A,A,B", "time,mean,std,mean", "s,m,m,m", "0,1,2,3", "1,4,5,6"),
+        Read("A_mean A_std B_mean", [0, 1], [1, 4], "s", "line 3 holds units"),
+    ),
+    "a line of types": (
+        L("t,x", "float,float", "0,1", "1,2"),
+        Read("x", [0, 1], [1, 2], said="line 2 is neither names nor numbers"),
+    ),
+    "ends of lines in quotes": (
+        L('"time\n(s)","flow\n(l/min)"', "0,1", "1,2"), Read("flow", [0, 1], [1, 2], "s")
+    ),
+    "a table for reading": (
+        L("| t | x |", "|---|---|", "| 0 | 1 |", "| 1 | 2 |"), Read("x", [0, 1], [1, 2])
+    ),
+    "a web page": ("<html><table></table></html>", Refused("is a web page or XML; expected")),
     "lines to skip": (
         L("1,2", "3,4", "t,x", "0,1", "1,2"), Read("x", [0, 1], [1, 2], options={"skip_rows": 2})
     ),
@@ -280,7 +420,7 @@ CASES: dict[str, tuple[str, Read | Refused]] = {
     ),
     "a column of remarks": (
         L("t,x,remark", "0,1,", "1,2,rain", "2,3,"),
-        Read("x", [0, 1, 2], [1, 2, 3], said="'remark' is text and was left out"),
+        Read("x", [0, 1, 2], [1, 2, 3], said="'remark' is text, such as 'rain', and was left out"),
     ),
     "a word among numbers": (
         L("t,x", "0,1", "1,2", "2,ill", "3,5"), Refused("column 'x', line 4: got 'ill'; expected")
@@ -292,7 +432,7 @@ CASES: dict[str, tuple[str, Read | Refused]] = {
     ),
     "times as columns": (
         L("country,2019,2020,2021", "A,1,2,3", "B,4,5,6"),
-        Refused("line 1 has words and numbers, as the rows below; .* transpose the table"),
+        Refused("line 1 has words and numbers, like the rows below it; .* transpose the"),
     ),
     "French thousands": (L("t;y", "0;1 234,5", "1;2 345,6"), Read("y", [0, 1], [1234.5, 2345.6])),
     "units behind a comma": (L('"time, s","x, mV"', "0,1", "1,2"), Read("x", [0, 1], [1, 2], "s")),
@@ -314,9 +454,13 @@ def test_irregular_table(name: str, tmp_path: Path) -> None:
         with pytest.raises(DataError, match=expected.message) as caught:
             read(path, **expected.options)
         assert "--" not in str(caught.value)
+        with pytest.raises(DataError, match=re.escape(str(caught.value))):
+            read_series(path, **expected.options)
         return
     data = read(path, **expected.options)
-    assert data.names == expected.names.split()
+    pd.testing.assert_frame_equal(read_series(path, **expected.options), data.to_frame())
+    assert describe(data)["rows"] == data.rows
+    assert [name.replace(" ", "_") for name in data.names] == expected.names.split()
     np.testing.assert_allclose(data.times[0], expected.times, rtol=1e-14)
     np.testing.assert_array_equal(data.values[0][:, 0], np.array(expected.values, float))
     assert (data.time_unit or "").split(" since ")[0] == (expected.unit or "")

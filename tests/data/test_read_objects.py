@@ -169,6 +169,24 @@ def test_several_series(kind: str) -> None:
         np.testing.assert_array_equal(values, X)
 
 
+def test_kinds_of_columns() -> None:
+    """Nullable, boolean, categorical, decimal and masked columns."""
+    from decimal import Decimal
+
+    frame = pd.DataFrame({
+        "t": pd.Categorical(["2024-01-01", "2024-01-02", "2024-01-03"]),
+        "n": pd.array([1, None, 3], dtype="Int64"),
+        "b": pd.array([True, None, False], dtype="boolean"),
+        "d": [Decimal("1.5"), None, Decimal("2.25")], "s": ["1,5", "", "2,25"],
+    })  # fmt: skip
+    expected = [[1, 1, 1.5, 1.5], [np.nan] * 4, [3, 0, 2.25, 2.25]]
+    np.testing.assert_array_equal(read(frame).values[0], expected)
+    masked = {"t": np.arange(3.0), "x": np.ma.masked_equal([1.0, 2, 3], 2)}
+    np.testing.assert_array_equal(read(masked).values[0][:, 0], [1, np.nan, 3])
+    np.testing.assert_array_equal(read(masked["x"]).values[0][:, 0], [1, np.nan, 3])
+    assert read([["2024-01-01", 1.0], ["2024-01-02", 2.0]]).time_unit == "days since 2024-01-01"
+
+
 # ---------------------------------------------------------------- the index of a frame
 
 

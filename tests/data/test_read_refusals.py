@@ -61,7 +61,7 @@ pytest.importorskip("pandas")
         ("t,x\n0,1\n", {"columns": ["x", "x"]}, "'x' is named in columns and in columns"),
         ("t,x\n0,1\n", {"columns": ["t"], "time": "t"}, "'t' is named in columns and in time"),
         (bytes(range(256)), {}, "data.csv is not text: it begins with"),
-        (b"PK\x03\x04" + bytes(99), {}, "Expected a table as CSV or TSV, or a file ending in"),
+        (b"PK\x03\x04" + bytes(99), {}, "Expected a table as CSV or TSV, plain or .gz, or a file"),
     ],
 )
 def test_refused(tmp_path: Path, text: str | bytes, options: dict[str, Any], message: str) -> None:
@@ -93,7 +93,7 @@ def test_what_is_left_out_is_said(tmp_path: Path) -> None:
     table = read_table(written(tmp_path, text))
     assert table.names == ["x"]
     assert table.warnings == [
-        "the column 'n' is text and was left out (series= separates series by it).",
+        "the column 'n' is text, such as 'a', and was left out (series= separates series by it).",
         "the column 'e' has no values and was left out.",
         "the column 'c' is 3 everywhere and was left out.",
     ]

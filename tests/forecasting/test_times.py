@@ -85,7 +85,7 @@ def test_periods_and_other_calendars() -> None:
         ([0, 2, 1, 3], r"goes back at entry 2"),
         ([0, 1, np.nan, 3], r"entry 2 is not a time"),
         ([0, 1, 2], r"got shape \(3,\); expected \(4,\)"),
-        (["a", "b", "c", "d"], r"expected numbers or dates"),
+        (["a", "b", "c", "d"], r"expected a number, or a date"),
         (np.array(["2020-01-01", "NaT", "2020-01-03", "2020-01-04"], "datetime64[D]"), "entry 1"),
     ],
 )

@@ -1,23 +1,15 @@
-"""`smnn data check`: what the readers of the other commands find in a file."""
+"""`smnn data check`: what the reader of the other commands finds in a file."""
 
 from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-
-from smnn.cli._guard import WrongUseError, plain
+from smnn.cli._guard import WrongUseError, as_options, plain
 from smnn.report.numbers import significant
 
-if TYPE_CHECKING:
-    from smnn.data import TimeSeriesData
-
-GAP = 1.5
-"""A step longer than this times the median step is a gap."""
-FEW = 30
-"""Rows below which little can be learned."""
+GRIDS = (".nc", ".nc4", ".cdf", ".netcdf", ".zarr")
 MOST_COLUMNS = 40
 
 
@@ -31,126 +23,34 @@ def examine(path: Path, options: dict[str, Any]) -> dict[str, Any]:
     Raises:
         WrongUseError: No reader accepts it; says why.
     """
-    from smnn.data import DataError, read
+    from smnn.data import DataError, describe, describe_grid, read
 
-    suffix = path.suffix.lower()
-    if path.is_file() and suffix in (".h5", ".hdf5"):
+    if path.is_file() and path.suffix.lower() in (".h5", ".hdf5"):
         return _waves(path)
-    if path.is_file() and suffix in (".nc", ".nc4", ".cdf") and (grid := _grid(path)):
-        return grid
     try:
-        data = read(path, **options)
+        grid = path.exists() and path.suffix.lower() in GRIDS
+        found = describe_grid(path, options.get("columns")) if grid else None
+        found = {"file": str(path)} | (found or describe(read(path, **options)))
     except DataError as error:
         if (system := _equations(path)) is not None:
             return system
         raise WrongUseError(str(error)) from None
-    return _table(path, data, options)
+    words = [word for name, value in options.items() for word in _words(name, value)]
+    if found["kind"] == "grid":
+        words = [f"--columns={found['columns'][0]['name']}"]
+    changing = any(c["smallest"] != c["largest"] for c in found["columns"])
+    equations = found["kind"] == "table" and found["time"]["longest_series"] >= 3 and changing
+    commands = ["discover", "forecast"] if equations else ["forecast"]
+    found["next"] = [shlex.join(["smnn", command, str(path), *words]) for command in commands]
+    return found
 
 
-def _table(path: Path, data: TimeSeriesData, options: dict[str, Any]) -> dict[str, Any]:
-    steps = np.concatenate([np.diff(t) for t in data.times])
-    usual = data.step
-    gaps = 0 if usual is None else int((steps > GAP * usual).sum())
-    X = np.concatenate(data.values)
-    described, problems = [], list(data.warnings)
-    for v, name in enumerate(data.names):
-        known = X[np.isfinite(X[:, v]), v]
-        described.append(
-            {"name": name, "unit": data.units.get(name), "missing": int(np.isnan(X[:, v]).sum()),
-             "smallest": float(known.min()) if len(known) else None,
-             "largest": float(known.max()) if len(known) else None,
-             "mean": float(known.mean()) if len(known) else None}
-        )  # fmt: skip
-        if len(known) > 1 and np.ptp(known) == 0:
-            problems.append(f"{name!r} is {known[0]:g} everywhere; `smnn discover` leaves it out.")
-    if data.rows < FEW:
-        problems.append(f"{data.rows} rows are few; some dozens are needed to learn from.")
-    if gaps:
-        problems.append(
-            f"{gaps} of {len(steps):,} steps are longer than {GAP} times the median step."
-        )
-    if len(data.names) > 30:
-        problems.append(
-            f"{len(data.names)} variables are many for `smnn discover`; choose with --columns."
-        )
-    return {
-        "file": str(path), "kind": "table", "summary": data.summary(), "rows": data.rows,
-        "series": len(data.times),
-        "time": {
-            "column": data.time_name, "unit": data.time_unit, "zone": data.zone,
-            "start": float(min(t[0] for t in data.times)),
-            "end": float(max(t[-1] for t in data.times)), "step": usual,
-            "shortest_step": float(steps.min()) if len(steps) else None,
-            "longest_step": float(steps.max()) if len(steps) else None,
-            "even": data.even, "gaps": gaps,
-        },
-        "columns": described, "missing": data.missing, "dropped": data.dropped,
-        "decided": data.notes, "problems": problems, "next": _commands(path, data, options),
-    }  # fmt: skip
-
-
-def _commands(path: Path, data: TimeSeriesData, options: dict[str, Any]) -> list[str]:
-    """Commands for the same data with the same options."""
-    words = []
-    for name, value in options.items():
-        joined = ",".join(value) if isinstance(value, list) else value
-        if name == "dayfirst":
-            words.append("--dayfirst" if value else "--monthfirst")
-        else:
-            words.append(f"--{name.replace('_', '-')}={joined}")
-    found = []
-    long = max(len(t) for t in data.times) >= 3
-    if long and (np.nanstd(np.concatenate(data.values), axis=0) > 0).any():
-        found.append(["smnn", "discover", str(path), *words])
-    words = [word for word in words if not word.startswith("--columns=")]
-    words += [f"--column={name}" for name in options.get("columns", ())]
-    found.append(["smnn", "forecast", str(path), *words])
-    return list(map(shlex.join, found))
-
-
-def _grid(path: Path) -> dict[str, Any] | None:
-    """A NetCDF file whose variables have further axes; `None` if it is a table."""
-    from smnn.data import DataFormatError, open_netcdf
-
-    try:
-        with open_netcdf(path) as data:
-            fields = {n: x for n, x in data.data_vars.items() if x.ndim > 1 and "time" in x.dims}
-            if not fields:
-                return None
-            name, field = next(iter(fields.items()))
-            when = np.asarray(field["time"].values)
-            values = np.asarray(field.values)
-            holes = int(np.isnan(values).sum()) if values.dtype.kind == "f" else 0
-            steps = np.diff(when).astype(float)
-            even = bool(len(steps) and np.ptp(steps) <= 0.12 * np.median(steps))
-            others = [str(n) for n in fields if n != name]
-            problems = []
-            if len(steps) and steps.min() <= 0:
-                problems.append("times are not increasing.")
-            return {
-                "file": str(path), "kind": "grid", "rows": len(when), "series": None,
-                "time": {"column": "time", "unit": None, "start": str(when[0])[:10],
-                         "end": str(when[-1])[:10], "even": even},
-                "columns": [{
-                    "name": str(name), "unit": field.attrs.get("units"), "missing": holes,
-                    "shape": list(field.shape), "dims": [str(d) for d in field.dims],
-                    "smallest": _number(values, np.nanmin), "largest": _number(values, np.nanmax),
-                    "mean": _number(values, np.nanmean),
-                }],
-                "missing": holes,
-                "decided": [f"also there: {', '.join(others)}."] if others else [],
-                "problems": problems,
-                "next": [shlex.join(["smnn", "forecast", str(path), f"--column={name}"])],
-            }  # fmt: skip
-    except DataFormatError as error:
-        raise WrongUseError(str(error)) from None
-    except (OSError, ValueError, KeyError) as error:
-        first = (str(error) or type(error).__name__).splitlines()[0]
-        raise WrongUseError(f"{path.name} cannot be read as NetCDF: {first}.") from None
-
-
-def _number(values: np.ndarray, what: Any) -> float | None:
-    return float(what(values)) if values.size and np.isfinite(values).any() else None
+def _words(name: str, value: Any) -> list[str]:
+    """An option as it is typed."""
+    if name == "dayfirst":
+        return ["--dayfirst" if value else "--monthfirst"]
+    joined = ",".join(value) if isinstance(value, list) else value
+    return [f"--{name.replace('_', '-')}={joined}"]
 
 
 def _waves(path: Path) -> dict[str, Any]:
@@ -221,9 +121,9 @@ def show(found: dict[str, Any]) -> None:
     if found["kind"] != "equations":
         console.print(table)
     for text in found["decided"]:
-        console.print(f"  {plain(text)}", soft_wrap=True)
+        console.print(f"  {plain(as_options(text))}", soft_wrap=True)
     for text in found["problems"]:
-        console.print(f"[yellow]problem:[/] {plain(text)}", soft_wrap=True)
+        console.print(f"[yellow]problem:[/] {plain(as_options(text))}", soft_wrap=True)
     if not found["problems"]:
         console.print("No problems found.")
     for i, command in enumerate(found["next"]):

@@ -7,10 +7,13 @@ interrupted. Errors are printed to standard error, with a traceback only if --de
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import inspect
+import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 from rich.console import Console
@@ -31,33 +34,79 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON."
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of errors.")]
 Device = Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda if available).")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of all random numbers.")]
-Time = Annotated[str | None, typer.Option(help="Time column (default: detected).")]
-Columns = Annotated[str | None, typer.Option(metavar="X,Y", help="Variable columns.")]
-Series = Annotated[str | None, typer.Option(help="Column that identifies the series.")]
-SkipRows = Annotated[
-    int | None, typer.Option(min=0, help="Lines above the header (default: detected).")
-]
-Na = Annotated[str | None, typer.Option(metavar="-999,bad", help="More missing-value markers.")]
-Dayfirst = Annotated[
-    bool | None, typer.Option("--dayfirst/--monthfirst", help="Whether 01/02/2024 is in February.")
-]
-DateFormat = Annotated[str | None, typer.Option(metavar="%d.%m.%y", help="Format of the dates.")]
-Decimal = Annotated[str | None, typer.Option(help="Decimal separator (default: detected).")]
+Text, Texts = str | None, list[str] | None
+Dayfirst = typer.Option("--dayfirst/--monthfirst", help="Whether 01/02/2024 is in February.")
+Columns = typer.Option("--columns", "--column", metavar="X,Y", help="Variables (default: all).")
+READING: dict[str, Any] = {
+    "time": Annotated[Text, typer.Option(help="Time column (default: detected).")],
+    "columns": Annotated[Texts, Columns],
+    "series": Annotated[Text, typer.Option(help="Column that identifies the series.")],
+    "skip_rows": Annotated[int | None, typer.Option(min=0, help="Lines above the header.")],
+    "na": Annotated[Text, typer.Option(metavar="-999,bad", help="More missing-value markers.")],
+    "dayfirst": Annotated[bool | None, Dayfirst],
+    "date_format": Annotated[Text, typer.Option(metavar="%d.%m.%y", help="Format of the dates.")],
+    "decimal": Annotated[Text, typer.Option(help="Decimal separator (default: detected).")],
+    "sheet": Annotated[Text, typer.Option(help="Sheet of a spreadsheet (default: the first).")],
+}
+"""Options of all commands that read data: the arguments of `smnn.data.read`."""
+_ARGUMENT = re.compile(rf"\b(?P<name>{'|'.join([*READING, 'inputs'])})(?P<by>=|: )(?P<value>"
+                       r"True|False|\(\)|\d+|'[^' ]*')?")  # fmt: skip
 
 
-def names(text: str | None) -> list[str] | None:
+def names(text: str | list[str] | None) -> list[str] | None:
     """Split names at commas."""
-    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+    texts = [text] if isinstance(text, str) else text
+    return None if not texts else [n.strip() for x in texts for n in x.split(",") if n.strip()]
 
 
-def reading(
-    series: str | None, skip_rows: int | None, na: str | None, dayfirst: bool | None,
-    date_format: str | None, decimal: str | None,
-) -> dict[str, Any]:  # fmt: skip
-    """Return the options that were given, as arguments of `smnn.data.read`."""
-    found = {"series": names(series), "skip_rows": skip_rows, "na": names(na),
-             "dayfirst": dayfirst, "date_format": date_format, "decimal": decimal}  # fmt: skip
-    return {name: value for name, value in found.items() if value is not None}
+def reads_data(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of `READING` to a command; it receives those given, as `reading`."""
+    hints = get_type_hints(command, include_extras=True)
+    own = {k: p.replace(annotation=hints[k], kind=inspect.Parameter.KEYWORD_ONLY)
+           for k, p in inspect.signature(command).parameters.items() if k != "reading"}  # fmt: skip
+    added = {k: inspect.Parameter(k, inspect.Parameter.KEYWORD_ONLY, annotation=hint, default=None)
+             for k, hint in READING.items()}  # fmt: skip
+
+    def wrapper(**given: Any) -> None:
+        reading = {name: given.pop(name) for name in READING}
+        for name in ("columns", "series", "na"):
+            reading[name] = names(reading[name])
+        command(reading={k: v for k, v in reading.items() if v is not None}, **given)
+
+    first = [p for p in own.values() if p.default is inspect.Parameter.empty]
+    rest = [p for p in own.values() if p not in first]
+    wrapper.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [*first, *added.values(), *rest]
+    )
+    wrapper.__annotations__ = {k: p.annotation for k, p in (own | added).items()}
+    wrapper.__doc__ = command.__doc__
+    return wrapper
+
+
+def as_options(message: str) -> str:
+    """Replace arguments of `smnn.data.read` in a message by the options of the commands."""
+
+    def option(found: re.Match[str]) -> str:
+        name, value = found["name"].replace("_", "-"), found["value"]
+        if found["by"] == ": ":
+            start = found.start() == 0 or message[: found.start()].endswith("error: ")
+            return f"--{name}: {value or ''}" if start else found[0]
+        if value in ("True", "False"):
+            return "--dayfirst" if value == "True" else "--monthfirst"
+        return f"--{name}" + (f" {value}" if value and value != "()" else " ''" if value else "")
+
+    return _ARGUMENT.sub(option, message)
+
+
+def results_folder(command: str, source: Path) -> Path:
+    """Return the default output folder: one for each command and input."""
+    full, here = source.resolve(), Path.cwd().resolve()
+    name = re.sub(r"\.(csv|txt)(\.gz)?$", "", full.name).replace(".", "-")
+    if full.is_relative_to(here):
+        words = [*full.relative_to(here).parts[:-1], name]
+    else:
+        words = [name, hashlib.sha256(str(full.parent).encode()).hexdigest()[:6]]
+    return RESULTS / "-".join([command, *words])
 
 
 class WrongUseError(SmnnError, ValueError):
@@ -125,12 +174,12 @@ def repeated(context: typer.Context, folder: Path) -> str:
 
 def complain(message: str) -> None:
     """Print an error."""
-    notices().print(f"[bold red]error:[/] {plain(message)}", soft_wrap=True)
+    notices().print(f"[bold red]error:[/] {plain(as_options(message))}", soft_wrap=True)
 
 
 def remark(message: str) -> None:
     """Print a note."""
-    notices().print(f"[yellow]note:[/] {plain(message)}", soft_wrap=True)
+    notices().print(f"[yellow]note:[/] {plain(as_options(message))}", soft_wrap=True)
 
 
 def plain(message: str) -> str:

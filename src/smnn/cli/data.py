@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from smnn.cli import _guard as shared
-from smnn.cli._guard import WrongUseError, guarded, names, notices, plain
+from smnn.cli._guard import WrongUseError, guarded, notices, plain
 from smnn.errors import DataError
 
 app = typer.Typer(help="Data sets to try, and a check of your own files.", no_args_is_help=True)
@@ -123,16 +123,10 @@ def _path(data: Any, form: str | None, out: Path) -> Path:
 
 
 @app.command("check")
+@shared.reads_data
 def check(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A table, a grid, equations.")],
-    time: shared.Time = None,
-    columns: shared.Columns = None,
-    series: shared.Series = None,
-    skip_rows: shared.SkipRows = None,
-    na: shared.Na = None,
-    dayfirst: shared.Dayfirst = None,
-    date_format: shared.DateFormat = None,
-    decimal: shared.Decimal = None,
+    reading: dict[str, Any],
     as_json: shared.AsJson = False,
     debug: shared.Debug = False,
 ) -> None:
@@ -140,10 +134,7 @@ def check(
     with guarded(debug):
         from smnn.cli._data_check import examine, show
 
-        given = {"time": time, "columns": names(columns)}
-        given = {name: value for name, value in given.items() if value is not None}
-        options = shared.reading(series, skip_rows, na, dayfirst, date_format, decimal)
-        found = examine(file, given | options)
+        found = examine(file, reading)
         if as_json:
             typer.echo(json.dumps(found, indent=2, allow_nan=False))
         else:

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from smnn.cli import _guard as shared
-from smnn.cli._guard import RESULTS, names, notices, plain, remark
+from smnn.cli._guard import names, notices, plain, remark, results_folder
 
 if TYPE_CHECKING:
     from smnn.data import Table
@@ -24,18 +24,12 @@ MOST_VALUES = 600_000
 """Maximum number of values (rows times variables); of longer tables, the first rows are used."""
 
 
+@shared.reads_data
 def discover(
     context: typer.Context,
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="CSV, TSV, .npy, .npz, .json, .nc.")],
-    time: shared.Time = None,
-    columns: shared.Columns = None,
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="A table (see `smnn data`).")],
+    reading: dict[str, Any],
     inputs: Annotated[str | None, typer.Option(metavar="U,V", help="Input columns.")] = None,
-    series: shared.Series = None,
-    skip_rows: shared.SkipRows = None,
-    na: shared.Na = None,
-    dayfirst: shared.Dayfirst = None,
-    date_format: shared.DateFormat = None,
-    decimal: shared.Decimal = None,
     order: Annotated[
         int | None,
         typer.Option(min=1, max=4, help="Order of the equations (default: 1, or 2 if 1 fails)."),
@@ -65,7 +59,9 @@ def discover(
         float, typer.Option(min=0.0, max=0.9, help="Fraction of the end of each series held out.")
     ] = 0.2,
     seed: shared.Seed = 0,
-    out: Annotated[Path | None, typer.Option(help="Folder (default: smnn-results/DATA).")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder (default: smnn-results/discover-DATA).")
+    ] = None,
     as_json: shared.AsJson = False,
     debug: shared.Debug = False,
 ) -> None:
@@ -82,14 +78,13 @@ def discover(
 
         fixed = {target: " + ".join(terms) for target, terms in _by_target("--fix", fix).items()}
         forbidden = _by_target("--forbid", forbid)
-        options = shared.reading(series, skip_rows, na, dayfirst, date_format, decimal)
-        table = _read(data, time, names(columns), inputs=names(inputs), **options)
+        table = _read(data, inputs=names(inputs), **reading)
         model = Discovery(
             library=library, order=order or "auto", method=method, threshold=threshold,
             penalty=penalty, ensemble=ensemble, link=link, random_state=seed,
             fixed=fixed or None, forbidden=forbidden or None,
         )  # fmt: skip
-        folder = prepare_output(out or RESULTS / data.name.split(".")[0], Report.FILES)
+        folder = prepare_output(out or results_folder("discover", data), Report.FILES)
         with notices().status(WORKING) as status, warnings.catch_warnings():
             warnings.simplefilter("ignore", DiscoveryWarning)  # shown below
             model.set_params(verbose=lambda text: status.update(f"{WORKING}: {plain(text)}"))
@@ -108,11 +103,11 @@ def discover(
             _show(report, page)
 
 
-def _read(data: Path, time: str | None, columns: list[str] | None, **options: Any) -> Table:
+def _read(data: Path, **options: Any) -> Table:
     from smnn.discovery import TableError, first_rows, read_table
 
-    table = read_table(data, time, columns, **options)
-    if len(table.names) > MOST_VARIABLES and columns is None:
+    table = read_table(data, **options)
+    if len(table.names) > MOST_VARIABLES and "columns" not in options:
         raise TableError(
             f"{data.name} has {len(table.names)} columns of numbers; expected at most "
             f"{MOST_VARIABLES} variables. Choose some with --columns."

@@ -12,30 +12,24 @@ import typer
 from rich.console import Console
 
 from smnn.cli import _guard as shared
-from smnn.cli._guard import RESULTS, WrongUseError, notices, plain, remark
+from smnn.cli._guard import WrongUseError, notices, plain, remark, results_folder
 
 if TYPE_CHECKING:
     from smnn.forecasting import ForecastReport
 
 CYCLES = ("year", "week", "day")
-OPTIONS = {"`columns`": "--column", "`time`": "--time", "season=None": "--season none"}
+OPTIONS = {"season=None": "--season none"}
 """Arguments of the library in its error messages, and the options that set them."""
 
 
+@shared.reads_data
 def forecast(
     context: typer.Context,
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="CSV, TSV, or NetCDF (.nc) file.")],
-    column: Annotated[
-        list[str] | None,
-        typer.Option(help="Column or grid variable to forecast; repeatable (default: all)."),
-    ] = None,
-    time: shared.Time = None,
-    series: shared.Series = None,
-    skip_rows: shared.SkipRows = None,
-    na: shared.Na = None,
-    dayfirst: shared.Dayfirst = None,
-    date_format: shared.DateFormat = None,
-    decimal: shared.Decimal = None,
+    data: Annotated[
+        Path,
+        typer.Argument(metavar="DATA", help="A table (see `smnn data`) or a grid (.nc, .zarr)."),
+    ],
+    reading: dict[str, Any],
     horizon: Annotated[
         int | None,
         typer.Option(
@@ -65,7 +59,7 @@ def forecast(
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Output folder (default: smnn-results/DATA).")
+        Path | None, typer.Option(help="Output folder (default: smnn-results/forecast-DATA).")
     ] = None,
     as_json: shared.AsJson = False,
     debug: shared.Debug = False,
@@ -81,13 +75,12 @@ def forecast(
         forecaster = Forecaster(
             season=_season(season), harmonics=harmonics, trend=trend, log=log, level=level
         )
-        options = shared.reading(series, skip_rows, na, dayfirst, date_format, decimal)
-        table = read_series(data, column or None, time, **options)
+        table = read_series(data, **reading)
         if "summary" in table.attrs:
             notices().print(plain(table.attrs["summary"]), soft_wrap=True)
         for note in table.attrs["notes"]:
             remark(note)
-        folder = prepare_output(out or RESULTS / data.name.split(".")[0], ForecastReport.FILES)
+        folder = prepare_output(out or results_folder("forecast", data), ForecastReport.FILES)
         with notices().status("Fitting") as status:
             report = make_report(
                 table, forecaster=forecaster, horizon=horizon, origins=origins, name=data.name,

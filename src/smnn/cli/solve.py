@@ -10,7 +10,6 @@ import typer
 from rich.console import Console
 
 from smnn.cli._guard import (
-    RESULTS,
     AsJson,
     Debug,
     Device,
@@ -21,6 +20,7 @@ from smnn.cli._guard import (
     plain,
     remark,
     repeated,
+    results_folder,
 )
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def solve(
     backend: Annotated[str, typer.Option(help="auto, or a name listed by `smnn info`.")] = "auto",
     device: Device = None,
     out: Annotated[
-        Path | None, typer.Option(help="Output folder (default: smnn-results/FILE).")
+        Path | None, typer.Option(help="Output folder (default: smnn-results/solve-FILE).")
     ] = None,
     as_json: AsJson = False,
     debug: Debug = False,
@@ -66,7 +66,7 @@ def solve(
         try:
             system = read(file, _settings(settings or []))
             where = chosen_device(device)
-            folder = prepare_output(out or RESULTS / file.name.split(".")[0], report.FILES)
+            folder = prepare_output(out or results_folder("solve", file), report.FILES)
             with notices().status("Solving"):
                 solution = solve_equations(system, order=order, device=where, backend=backend)
         except (EquationError, BackendError) as error:

@@ -1,5 +1,7 @@
 """Read tables, frames, arrays and grids as time series."""
 
+from smnn.data._check import describe as describe
+from smnn.data._check import describe_grid as describe_grid
 from smnn.data._dataset import TimeSeriesData as TimeSeriesData
 from smnn.data._netcdf import DataFormatError as DataFormatError
 from smnn.data._netcdf import check_dataset as check_dataset
@@ -7,6 +9,7 @@ from smnn.data._netcdf import check_library as check_library
 from smnn.data._netcdf import open_netcdf as open_netcdf
 from smnn.data._read import read as read
 from smnn.data._read import read_table as read_table
+from smnn.data._read import read_times as read_times
 from smnn.errors import DataError as DataError
 
 Table = TimeSeriesData
@@ -20,7 +23,10 @@ __all__ = [
     "TimeSeriesData",
     "check_dataset",
     "check_library",
+    "describe",
+    "describe_grid",
     "open_netcdf",
     "read",
     "read_table",
+    "read_times",
 ]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from smnn._util.optional import require
+from smnn.data._times import zone_offset
 from smnn.errors import DataError
 
 LISTED = 12
@@ -140,11 +141,7 @@ class TimeSeriesData:
         )  # fmt: skip
 
     def varying(self, required: bool = False) -> TimeSeriesData:
-        """The same without variables that never change, with a warning for each.
-
-        Raises:
-            DataError: No variable changes, or not all of them do and `required` is set.
-        """
+        """The same without variables that never change, with a warning for each."""
         keep, warnings = [], list(self.warnings)
         everything = np.concatenate(self.values)
         for v, name in enumerate(self.names):
@@ -211,11 +208,8 @@ def rows_text(count: int) -> str:
 
 def local_shift(dates: np.ndarray, zone: str) -> np.ndarray:
     """Local time minus UTC, `(n,)` in microseconds."""
-    sign, clock = (-1 if zone[3:4] == "-" else 1), zone[4:]
-    if zone.startswith("UTC") and (not zone[3:] or clock[:2].isdigit()):
-        hours, _, minutes = (clock or "0").partition(":")
-        offset = sign * (60 * int(hours) + int(minutes or 0))
-        return np.full(dates.shape, offset, "m8[m]").astype("m8[us]")
+    if (minutes := zone_offset(zone)) is not None:
+        return np.full(dates.shape, minutes, "m8[m]").astype("m8[us]")
     pd = require("pandas", "convert time zones")
     at = pd.DatetimeIndex(np.atleast_1d(dates)).tz_localize("UTC")
     local = at.tz_convert(zone).tz_localize(None).to_numpy().astype("M8[us]")

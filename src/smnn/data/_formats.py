@@ -12,6 +12,7 @@ import numpy as np
 
 from smnn._util.files import InputError, check_file, read_bounded
 from smnn._util.optional import MissingPackageError, require
+from smnn.data._dataset import rows_text
 from smnn.data._netcdf import open_netcdf
 from smnn.data._objects import (
     Source,
@@ -21,7 +22,17 @@ from smnn.data._objects import (
     from_xarray,
     unique_names,
 )
-from smnn.data._text import MAX_CELLS, find_layout, line_of, read_columns, sniff
+from smnn.data._text import (
+    EMPTY,
+    MAX_CELLS,
+    find_layout,
+    joined_names,
+    line_of,
+    read_columns,
+    sniff,
+)
+from smnn.data._times import is_date
+from smnn.data._values import is_number
 from smnn.errors import DataError
 
 MAX_JSON = 64 * 2**20
@@ -33,24 +44,18 @@ MAX_UNPACKED = 8 * MAX_CELLS
 def open_file(
     path: Path, skip_rows: int | None, decimal: str | None, sheet: str | int, na: Sequence[str]
 ) -> Source:
-    """Open a table; an unknown ending is taken for text.
-
-    Raises:
-        DataError: There is no such file, or it is not what its name says.
-    """
-    if path.is_dir():
+    """Open a table; an unknown ending is taken for text."""
+    suffix = path.suffix.lower()
+    if path.is_dir() and suffix != ".zarr":
         raise DataError(f"{path} is a folder; expected a file. Name one of the files in it.")
     if not path.exists():
         from smnn._util.names import suggestion
 
         near = [p.name for p in path.parent.glob("*") if p.is_file()]
         raise DataError(f"there is no file {path}{suggestion(path.name, near) or '.'}")
-    suffix = path.suffix.lower()
     try:
-        if not check_file(path).st_size:
-            raise DataError(
-                f"{path.name} is empty; expected a table with a column for each variable."
-            )
+        if not path.is_dir() and not check_file(path).st_size:
+            raise DataError(f"{path.name} {EMPTY}")
         if suffix in _EXCEL:
             source = _excel(path, skip_rows, sheet)
         elif suffix in _READERS:
@@ -78,23 +83,23 @@ def open_file(
     return source
 
 
-def _check_size(path: Path, cells: int) -> None:
-    if cells > MAX_CELLS:
+def _check_size(path: Path, count: int, most: int = MAX_CELLS, what: str = "values") -> None:
+    if count > most:
         raise DataError(
-            f"{path.name} has more than {MAX_CELLS:,} values; expected fewer. Keep the columns "
-            "that are needed, or thin the rows out first."
+            f"{path.name} has {count:,} {what}; expected at most {most:,}. Keep the columns that "
+            "are needed, or thin the rows out first."
         )
 
 
 def _text(path: Path, skip_rows: int | None, decimal: str | None, na: Sequence[str]) -> Source:
-    dialect, notes = sniff(path, skip_rows, decimal)
+    dialect = sniff(path, skip_rows, decimal)
     names = dialect.names or [f"x{i + 1}" for i in range(dialect.width)]
-    source = Source(path.name, unique_names(path.name, names), notes=notes)
-    source.units = {i: unit for i, unit in enumerate(dialect.units or ()) if unit}
-    source.decimal = dialect.decimal
-    source.load = lambda wanted, texts: read_columns(path, dialect, wanted, texts, na)
-    source.line = lambda column, bad: line_of(path, dialect, column, bad)
-    return source
+    return Source(
+        path.name, unique_names(path.name, names), notes=dialect.notes, decimal=dialect.decimal,
+        units={i: unit for i, unit in enumerate(dialect.units or ()) if unit},
+        load=lambda wanted, texts: read_columns(path, dialect, wanted, texts, na),
+        line=lambda column, bad: line_of(path, dialect, column, bad),
+    )  # fmt: skip
 
 
 def _excel(path: Path, skip_rows: int | None, sheet: str | int) -> Source:
@@ -109,44 +114,32 @@ def _excel(path: Path, skip_rows: int | None, sheet: str | int) -> Source:
         frame = pd.read_excel(
             book, sheet_name=sheet, header=None, skiprows=skip_rows, keep_default_na=False
         )
-        several = len(book.sheet_names) > 1
         shown = sheet if isinstance(sheet, str) else book.sheet_names[sheet]
-    notes = [f"{path.name}: the sheet {shown!r} is read; sheet= names another."] if several else []
-    frame = frame.dropna(how="all").dropna(how="all", axis=1)
+        several = len(book.sheet_names) > 1
+    frame = frame.replace("", None).dropna(how="all").dropna(how="all", axis=1)
     if frame.empty:
         raise DataError(f"{path.name} has no rows; expected a row for each time.")
     cells = frame.astype(object).to_numpy(object)
     head = [["" if v is None or v != v else str(v).strip() for v in row] for row in cells[:200]]
     layout = find_layout(head, frame.shape[1])
-    named = head[layout.names] if layout.names is not None else None
-    names = named or [f"x{i + 1}" for i in range(frame.shape[1])]
-    body = {
-        name: _cells(cells[layout.first :, i])
-        for i, name in enumerate(unique_names(path.name, names))
-    }
-    source = from_columns(path.name, body, notes=notes)
+    names, top = [f"x{i + 1}" for i in range(frame.shape[1])], layout.first
+    if layout.names is not None:
+        names, top = joined_names(head, layout.names)
+    columns = {name: list(cells[layout.first :, i])
+               for i, name in enumerate(unique_names(path.name, names))}  # fmt: skip
+    source = from_columns(path.name, columns)
+    source.notes += [f"{path.name}: the sheet {shown!r} is read; sheet= names another."] * several
+    source.notes += [f"{rows_text(top)} above the table: skipped."] if top else []
     if layout.units is not None:
         source.units = {i: unit for i, unit in enumerate(head[layout.units]) if unit}
     return source
-
-
-def _cells(values: np.ndarray) -> Any:
-    """A column of a sheet: numbers if all cells are, otherwise text that is parsed later."""
-    known = [v for v in values if v not in ("", None) and v == v]
-    if known and all(isinstance(v, int | float) and not isinstance(v, bool) for v in known):
-        return [v if isinstance(v, int | float) else None for v in values]
-    return values
 
 
 def _check_archive(path: Path) -> None:
     """A zip file states how large its contents are, and is not read beyond that."""
     with zipfile.ZipFile(path) as archive:
         size = sum(entry.file_size for entry in archive.infolist())
-    if size > MAX_UNPACKED:
-        raise DataError(
-            f"{path.name} holds {size:,} bytes unpacked; expected at most {MAX_UNPACKED:,}. Keep "
-            "the columns that are needed, or thin the rows out first."
-        )
+    _check_size(path, size, MAX_UNPACKED, "bytes unpacked")
 
 
 def _parquet(path: Path) -> Source:
@@ -173,19 +166,20 @@ def _npy(path: Path) -> Source:
             f"{path.name} holds Python objects; expected numbers. Objects are not read, since they "
             "can bring code with them."
         ) from None
-    return _named(path, from_array(path.name, values))
+    return _unnamed(path, values)
 
 
 def _npz(path: Path) -> Source:
     _check_archive(path)
     with np.load(path, allow_pickle=False) as archive:
         arrays = {name: archive[name] for name in archive.files}
-    if len(arrays) == 1:
-        return _named(path, from_array(path.name, next(iter(arrays.values()))))
-    return from_object(arrays)
+    return from_object(arrays) if len(arrays) > 1 else _unnamed(path, *arrays.values())
 
 
-def _named(path: Path, source: Source) -> Source:
+def _unnamed(path: Path, values: np.ndarray) -> Source:
+    if values.dtype.names:
+        return from_object(values)
+    source = from_array(path.name, values)
     source.plain = False
     source.notes = [f"{path.name} has no names; its columns are called x1, x2, …"]
     return source
@@ -200,30 +194,55 @@ def _json(path: Path) -> Source:
         if len(lines) < 2 or not lines[0].lstrip().startswith("{"):
             raise
         record = [json.loads(line) for line in lines]  # JSON lines
-    if isinstance(record, dict) and "schema" in record and isinstance(record.get("data"), list):
-        record = record["data"]
-    if isinstance(record, dict) and {"columns", "data"} <= set(record):
-        record = [dict(zip(record["columns"], row, strict=True)) for row in record["data"]]
-    if isinstance(record, list) and record and all(isinstance(row, dict) for row in record):
-        names = list(dict.fromkeys(name for row in record for name in row))
-        return from_columns(path.name, {n: [row.get(n) for row in record] for n in names})
-    if isinstance(record, dict) and record:
-        values = list(record.values())
-        if all(isinstance(v, dict) and list(v) == list(values[0]) for v in values):
-            keys = list(values[0])
-            counted = keys == [str(i) for i in range(len(keys))]
-            index = {} if counted else {"time" if "time" not in record else "index": keys}
-            record = index | {name: list(v.values()) for name, v in record.items()}
-        if all(isinstance(v, list) for v in record.values()):
-            return from_columns(path.name, record)
+    tables = {} if not isinstance(record, dict) else {
+        k: v for k, v in record.items()
+        if isinstance(v, list) and v and all(isinstance(row, dict) for row in v)
+    }  # fmt: skip
+    split = isinstance(record, dict) and {"columns", "data"} <= set(record)
+    if len(tables) == 1 and not split and not isinstance(record[k := next(iter(tables))][0], list):
+        record = record[k] if k != "schema" else record
+    if split:
+        columns = {
+            name: list(x) for name, x in zip(record["columns"], zip(*record["data"], strict=True))
+        }
+        record = _indexed(columns, record.get("index", []))
+    if isinstance(record, dict) and record and all(isinstance(v, dict) for v in record.values()):
+        record = _nested(record)
+    tabular = isinstance(record, list) and record and (
+        all(isinstance(row, dict) for row in record) or all(isinstance(row, list) for row in record)
+    )  # fmt: skip
+    if tabular or (isinstance(record, dict) and record
+                   and any(isinstance(v, list) and v for v in record.values())):  # fmt: skip
+        source = from_object(record)
+        return source if not source.plain else _unnamed(path, np.array(record, np.float64))
     raise DataError(
         f"{path.name}: got JSON that is no table; expected a list of rows "
         '[{"t": 0, "x": 1}, …] or a dictionary of columns {"t": [0, …], "x": [1, …]}.'
     )
 
 
+def _nested(record: dict[str, dict[str, Any]]) -> dict[str, list[Any]]:
+    """Columns of `{column: {index: value}}` or `{index: {column: value}}`."""
+
+    def timed(keys: Sequence[str]) -> bool:
+        return all(is_number(k) or is_date(k) for k in keys)
+
+    inner = list(dict.fromkeys(key for row in record.values() for key in row))
+    if timed(list(record)) and not timed(inner):
+        columns = {name: [row.get(name) for row in record.values()] for name in inner}
+        return _indexed(columns, list(record))
+    return _indexed({name: [x.get(k) for k in inner] for name, x in record.items()}, inner)
+
+
+def _indexed(columns: dict[str, list[Any]], index: Sequence[Any]) -> dict[str, list[Any]]:
+    """Columns with an index in front that is more than a count."""
+    if [str(x) for x in index] == [str(i) for i in range(len(index))]:
+        return columns
+    return {"time" if "time" not in columns else "index": list(index)} | columns
+
+
 def _netcdf(path: Path) -> Source:
-    with open_netcdf(path, "read .nc files") as data:
+    with open_netcdf(path, f"read {path.suffix} files") as data:
         return from_xarray(data, path.name)
 
 
@@ -235,7 +254,7 @@ _PACKAGES = {
 }  # fmt: skip
 """Engine of pandas, and the package that has it."""
 _READERS: dict[str, Callable[[Path], Source]] = {
-    ".npy": _npy, ".npz": _npz, ".json": _json, ".jsonl": _json, ".ndjson": _json, ".nc": _netcdf,
-    ".nc4": _netcdf, ".cdf": _netcdf, ".netcdf": _netcdf, ".parquet": _parquet,
-    ".feather": _feather,
+    ".npy": _npy, ".npz": _npz, ".json": _json, ".jsonl": _json, ".ndjson": _json,
+    ".parquet": _parquet, ".feather": _feather,
+    **dict.fromkeys((".nc", ".nc4", ".cdf", ".netcdf", ".zarr"), _netcdf),
 }  # fmt: skip

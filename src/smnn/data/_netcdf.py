@@ -1,4 +1,4 @@
-"""Open untrusted NetCDF files: format from magic bytes, metadata checked before loading.
+"""Open untrusted NetCDF files and Zarr stores: kind and metadata are checked before loading.
 
 A file of a few kilobytes can declare an array larger than any memory, because chunks that were
 never written take no space, and it can refer to other files. Both are rejected before xarray opens
@@ -8,12 +8,13 @@ the file and loads its coordinates.
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from smnn._util.files import InputError, check_file
+from smnn._util.files import InputError, check_file, read_bounded
 from smnn._util.optional import MissingPackageError, require
 from smnn.data._hdf5_probe import deadly
 from smnn.errors import DataError
@@ -21,6 +22,7 @@ from smnn.errors import DataError
 MOST_VALUES = 250_000_000
 """Values of one variable: twice the weekly grids of sea surface temperature since 1990."""
 CLASSIC, HDF5 = b"CDF", b"\x89HDF\r\n\x1a\n"
+ZARR_METADATA = (".zarray", ".zgroup", ".zmetadata", "zarr.json")
 
 
 class DataFormatError(DataError):
@@ -29,53 +31,77 @@ class DataFormatError(DataError):
 
 @contextlib.contextmanager
 def open_netcdf(path: Path, purpose: str = "read NetCDF files") -> Iterator[Any]:
-    """The data set in a file, for `with`; what goes wrong with it inside is told as one error.
+    """Open a data set for a `with` statement; failures inside it are raised as one kind of error.
 
     Args:
-        path: NetCDF, classic or version 4.
-        purpose: What xarray is needed for, if it is not there.
+        path: NetCDF file, classic or version 4, or the folder of a Zarr store.
+        purpose: What xarray is needed for, for the message if it is missing.
 
     Raises:
-        DataFormatError: It is not a NetCDF file, damaged, or larger than can be loaded.
+        DataFormatError: It is of another kind, damaged, or larger than can be loaded.
     """
     xarray = require("xarray", purpose)
     path = Path(path)
     try:
-        check_file(path)
-        with path.open("rb") as file:
-            start = file.read(8)
-    except InputError as error:
-        raise DataFormatError(str(error)) from None
-    except OSError as error:
-        raise DataFormatError(f"{path}: {error.strerror}.") from None
-    if start != HDF5 and start[:3] != CLASSIC:
-        raise DataFormatError(f"{path}: not a NetCDF file (it starts with {start!r}).")
-    try:
-        if start == HDF5:
-            require("h5netcdf", purpose)
-            _check_hdf5(path, require("h5py", purpose))
-        with xarray.open_dataset(
-            path, engine="h5netcdf" if start == HDF5 else "scipy", cache=False
-        ) as data:
+        engine = _engine(path, purpose)
+        extra = {"consolidated": (path / ".zmetadata").exists()} if engine == "zarr" else {}
+        with xarray.open_dataset(path, engine=engine, cache=False, **extra) as data:
             for name, variable in data.variables.items():
                 _check_size(path, str(name), variable.size)
             yield data
+    except InputError as error:
+        raise DataFormatError(str(error)) from None
     except Exception as error:
         # Ours say what is wrong; readers raise anything for a damaged file.
         if isinstance(error, MissingPackageError) or type(error).__module__.startswith("smnn."):
             raise
         what = (str(error).splitlines() or [""])[0].rstrip(".")
         raise DataFormatError(
-            f"{path}: cannot be read as NetCDF ({type(error).__name__}: {what}). Is it damaged?"
+            f"{path}: cannot be read as {'Zarr' if path.is_dir() else 'NetCDF'} "
+            f"({type(error).__name__}: {what}). Is it damaged?"
         ) from None
 
 
-def check_library(path: Path) -> None:
-    """Make sure that the HDF5 library survives a file.
+def _engine(path: Path, purpose: str) -> str:
+    """Check a file and return the engine of xarray that reads it."""
+    if path.is_dir():
+        _check_zarr(path)
+        require("zarr", "read Zarr stores")
+        return "zarr"
+    try:
+        check_file(path)
+        with path.open("rb") as file:
+            start = file.read(8)
+    except OSError as error:
+        raise DataFormatError(f"{path}: {error.strerror}.") from None
+    if start[:3] == CLASSIC:
+        return "scipy"
+    if start != HDF5:
+        raise DataFormatError(f"{path}: not a NetCDF file (it starts with {start!r}).")
+    require("h5netcdf", purpose)
+    _check_hdf5(path, require("h5py", purpose))
+    return "h5netcdf"
 
-    Raises:
-        DataFormatError: It does not.
-    """
+
+def _check_zarr(path: Path) -> None:
+    """Refuse stores whose codecs could run code on reading."""
+    files = [x for x in path.rglob("*") if x.name in ZARR_METADATA]
+    if not files:
+        raise DataFormatError(f"{path} is a folder; expected a file or a Zarr store.")
+    for file in files:
+        try:
+            record = json.dumps(json.loads(read_bounded(file, 64 * 2**20)))
+        except ValueError:
+            raise DataFormatError(f"{file} is not JSON; is the Zarr store damaged?") from None
+        if "pickle" in record.lower():
+            raise DataFormatError(
+                f"{path} holds pickled Python objects; expected numbers. Objects are not read, "
+                "since they can bring code with them."
+            )
+
+
+def check_library(path: Path) -> None:
+    """Make sure that the HDF5 library survives a file."""
     if (why := deadly(path)) is not None:
         raise DataFormatError(f"{path} is damaged: {why}.")
 
@@ -88,17 +114,14 @@ def _check_hdf5(path: Path, h5py: Any) -> None:
 
 
 def check_dataset(path: Path, h5py: Any, group: Any, name: str) -> Any:
-    """What a group holds under a name, if it lies in this file and is of a size to be loaded.
-
-    Raises:
-        DataFormatError: It lies elsewhere, or is too large.
-    """
-    if isinstance(group.get(name, getlink=True), h5py.ExternalLink):
+    """Return the item of a group if it lies in this file and is not too large to be loaded."""
+    found = None
+    if not isinstance(group.get(name, getlink=True), h5py.ExternalLink):
+        found = group[name]
+    dataset = isinstance(found, h5py.Dataset)
+    if found is None or (dataset and (found.external or found.is_virtual)):
         raise DataFormatError(f"{path}: {name!r} lies in another file; expected one file.")
-    found = group[name]
-    if isinstance(found, h5py.Dataset):
-        if found.external or found.is_virtual:
-            raise DataFormatError(f"{path}: {name!r} lies in another file; expected one file.")
+    if dataset:
         _check_size(path, name, math.prod(found.shape or ()))
     return found
 

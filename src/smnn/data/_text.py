@@ -1,4 +1,4 @@
-"""Tables in text: the dialect is found from the first lines, the columns are read in chunks."""
+"""Tables in text: the dialect is found from the first lines, the columns are read by pandas."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from smnn._util.files import open_bounded
 from smnn._util.optional import require
 from smnn.data._times import is_date
-from smnn.data._values import MISSING, decimal_sign, is_missing, is_number
+from smnn.data._values import MISSING, UNIT, decimal_sign, is_missing, is_number
 from smnn.errors import DataError
 
 SAMPLE = 1 << 18
@@ -32,17 +32,10 @@ _MISSING = sorted(
     {f(m) for m in MISSING for f in (str, str.upper, str.capitalize)} | {"NaN", "NaT"}
 )
 _COMMENT = ("#", "%", "//")
-UNIT = re.compile(
-    r"\[.*\]|\(.*\)|1|%|‰|-|°[CF]?|deg[CF]?|ppm|ppb|[µμnmkMGcdhp]?(s|m|g|A|K|mol|M|Hz|N|Pa|J|W|C|V|F|L|l"
-    r"|rad|eV|bar|cd|Ohm|Ω|S|T|b|B)|min|h|hr|d|days?|yr|years?|sec|seconds?|hours?|minutes?|lx|psi|rpm"
-    r"|(?=.*[/*^·])[\w°µμ%/*^·().-]+",
-)
+_RULE = re.compile(r"[-=+|:\s]*-[-=+|:\s]*-[-=+|:\s]*")
+"""A line between names and rows, such as `----- -----`."""
 _BROKEN_GZIP = (gzip.BadGzipFile, EOFError, zlib.error)
-
-
-def bad_gzip(path: Path, error: Exception) -> DataError:
-    """Error about a damaged archive."""
-    return DataError(f"{path.name} ends in .gz but is not a gzip file, or not all of it: {error}.")
+_SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", r"\s+": "white space"}
 
 
 @dataclass(frozen=True)
@@ -61,6 +54,8 @@ class Dialect:
     comment: str | None
     width: int
     """Number of columns."""
+    notes: list[str] = field(default_factory=list)
+    """What was assumed."""
 
 
 class Layout(NamedTuple):
@@ -71,59 +66,74 @@ class Layout(NamedTuple):
     first: int
 
 
-def sniff(path: Path, skip_rows: int | None, decimal: str | None) -> tuple[Dialect, list[str]]:
-    """Find the dialect of a text file, with notes on what was assumed.
-
-    Raises:
-        DataError: It is empty, or not text.
-    """
+def sniff(path: Path, skip_rows: int | None, decimal: str | None) -> Dialect:
+    """Find the dialect of a text file."""
     notes: list[str] = []
-    try:
-        with open_bounded(path) as file:
-            sample = file.read(SAMPLE)
-    except _BROKEN_GZIP as error:
-        raise bad_gzip(path, error) from None
+    with _readable(path), open_bounded(path) as file:
+        sample = file.read(SAMPLE)
     encoding, text = _decoded(path, sample, notes)
     lines = re.split(r"\r\n|\r|\n", text)
     if len(sample) == SAMPLE and len(lines) > 1:
         lines.pop()  # cut off in the middle
-    if not text.strip():
-        raise DataError(f"{path.name} is empty; expected a table with a column for each variable.")
     rows = [
-        (i, line) for i, line in enumerate(lines, 1)
-        if line.strip() and not line.lstrip().startswith(_COMMENT) and i > (skip_rows or 0)
+        (i, line) for i, line in _records(lines, skip_rows or 0)
+        if line.strip() and not line.lstrip().startswith(_COMMENT) and not _RULE.fullmatch(line)
     ][: 2 * SNIFFED]  # fmt: skip
     if not rows:
-        raise DataError(f"{path.name} has only comments; expected rows of numbers below them.")
+        what = "has only comments; expected rows of numbers below them."
+        raise DataError(f"{path.name} {what if text.strip() else EMPTY}")
     delimiter = _delimiter([line for _, line in rows], decimal)
     fields = [split(line, delimiter) for _, line in rows]
     half = fields[len(fields) // 3 :] if skip_rows is None else fields
     width = Counter(map(len, half)).most_common(1)[0][0]
     layout = find_layout(fields, width) if skip_rows is None else Layout(0, None, 1)
-    body = fields[layout.first :]
-    decimal = decimal or decimal_sign((f for row in body for f in row), delimiter)
-    names = None if layout.names is None else fields[layout.names]
+    body = [f for row in fields[layout.first :] for f in row]
+    decimal = decimal or decimal_sign(body, delimiter)
+    plain = [f for f in body if delimiter == ";" and re.fullmatch(r"[+-]?\d*\.\d+", f)]
+    if plain and decimal == "." and all(re.fullmatch(r".?[1-9]\d{0,2}\.\d{3}", f) for f in plain):
+        notes.append(f"{plain[0]!r} is read with a decimal point (decimal=',' reads thousands).")
     units = None if layout.units is None else fields[layout.units]
-    skip = rows[layout.first - 1][0] if layout.first else rows[0][0] - 1
-    if names is None:
+    start = layout.first
+    if layout.names is None:
         names, layout = _other_names(path, lines, rows, fields, width, layout, delimiter)
-        skip = rows[layout.first][0] - 1 if layout.first < len(rows) else skip
-    if names is None and any(_kind(f) is False for f in fields[layout.first]):
-        raise DataError(
-            f"{path.name}, line {rows[layout.first][0]} has words and numbers, as the rows below; "
-            "expected a line with names above. Add one; transpose the table if its columns are "
-            "times; or give skip_rows=0 if this line has the names."
-        )
+    else:
+        names, start = joined_names(fields, layout.names)
+        if start < layout.names and names == fields[start]:
+            line = rows[layout.names][0]
+            notes.append(f"{path.name}, line {line} is neither names nor numbers: skipped.")
     if names is None:
+        if any(_kind(f) is False for f in fields[layout.first]):
+            raise DataError(
+                f"{path.name}, line {rows[layout.first][0]} has words and numbers, like the rows "
+                "below it; expected a line with a name for each column. Add one; transpose the "
+                "table if its columns are times; or give skip_rows=0 if this line has the names."
+            )
         notes.append(f"{path.name} has no line with names; its columns are called x1, x2, …")
-    start = layout.first if layout.names is None else layout.names
-    if start:
-        notes.append(f"{path.name}: lines 1 to {rows[start][0] - 1} above the table are skipped.")
+        start = layout.first if layout.names is None else layout.names
+    if start and (above := rows[start][0] - 1) > (skip_rows or 0):
+        lines_text = "line 1" if above == 1 else f"lines 1 to {above}"
+        notes.append(f"{path.name}: {lines_text} above the table: skipped.")
     if layout.units is not None:
         notes.append(f"{path.name}, line {rows[layout.units][0]} holds units.")
     first = next((c for c in "#%" if any(x.lstrip().startswith(c) for x in lines)), None)
     comment = first if first and not re.search(r"#(N/A|DIV|VALUE|REF|NUM)", text) else None
-    return Dialect(encoding, delimiter, decimal, names, units, skip, comment, width), notes
+    skip = rows[layout.first][0] - 1 if layout.first < len(rows) else len(lines)
+    return Dialect(encoding, delimiter, decimal, names, units, skip, comment, width, notes)
+
+
+EMPTY = "is empty; expected a table with a column for each variable."
+
+
+def _records(lines: list[str], skip: int) -> Iterator[tuple[int, str]]:
+    """Lines with the number of their first; a quoted field may contain ends of lines."""
+    i = skip
+    while i < len(lines):
+        end = i + 1
+        if lines[i].count('"') % 2:
+            ends = (k for k in range(i + 1, min(i + 20, len(lines))) if lines[k].count('"') % 2)
+            end = next(ends, i) + 1
+        yield i + 1, " ".join(lines[i:end])
+        i = end
 
 
 def find_layout(rows: Sequence[Sequence[str]], width: int) -> Layout:
@@ -153,6 +163,20 @@ def find_layout(rows: Sequence[Sequence[str]], width: int) -> Layout:
     return Layout(names, None, names + 1)
 
 
+def joined_names(rows: Sequence[Sequence[str]], at: int) -> tuple[list[str], int]:
+    """Names in a row, completed by the rows above if some repeat or are missing; the top row."""
+    names, i = list(rows[at]), at - 1
+    above = rows[i] if at and len(rows[i]) == len(names) else [""]
+    if len({*names}) < len(names) and len({*above}) == len(above) and "" not in above:
+        return list(above), i  # the row below has kinds of values or the like
+    while i >= 0 and len(rows[i]) == len(names) and not any(map(is_number, rows[i])) and (
+        len({*names}) < len(names) or any(a and not b for a, b in zip(rows[i], names))
+    ):  # fmt: skip
+        names = [b if a in ("", b) else f"{a} {b}".strip() for a, b in zip(rows[i], names)]
+        i -= 1
+    return (names, i + 1) if len({*names}) == len(names) else (list(rows[at]), at)
+
+
 def _kind(field: str) -> bool | None:
     """True for a number or a date, `None` for a missing value."""
     return None if is_missing(field) else is_number(field) or is_date(field)
@@ -160,7 +184,7 @@ def _kind(field: str) -> bool | None:
 
 def _holds_units(row: Sequence[str]) -> bool:
     words = [f.strip() for f in row if f.strip() not in ("", "1", "-")]
-    if not words or any(is_number(f) or is_date(f) or is_missing(f) for f in words):
+    if not words or any(_kind(f) is not False for f in words):
         return False
     return 2 * sum(bool(UNIT.fullmatch(f)) for f in words) >= len(words)
 
@@ -171,29 +195,28 @@ def _other_names(
 ) -> tuple[list[str] | None, Layout]:  # fmt: skip
     """Names in a comment, or in a line that has a field less than the rows."""
     first = layout.first
-    if first:
-        named, body = fields[first - 1], fields[first:]
-        words = all(_kind(f) is False for f in named)
-        if words and len(named) == width - 1:
-            if not any(row[-1] for row in body if len(row) == width):
-                return [*named, ""], Layout(first - 1, None, first)
-            if delimiter in (r"\s+", "\t"):  # as R writes row names
-                return ["", *named], Layout(first - 1, None, first)
-        adjacent = rows[first][0] - rows[first - 1][0] == 1
-        if words and adjacent and (len(named) > 1 or not re.search("[ :]", named[0])):
-            fields_text = "one field" if len(named) == 1 else f"{len(named)} fields"
-            raise DataError(
-                f"{path.name}, line {rows[first - 1][0]} has {fields_text}, {', '.join(named)!r}, "
-                f"and the rows below have {width}; expected a name for each column. If the comma "
-                "is a decimal sign, say so with decimal=','; lines above the table are skipped "
-                "with skip_rows=."
-            )
+    if not first:
+        above = [line.strip() for line in lines[: rows[0][0] - 1] if line.strip()]
+        if above and above[-1].startswith(_COMMENT):
+            named = split(above[-1].lstrip("#%/ \t"), delimiter)
+            if len(named) == width and not any(map(is_number, named)):
+                return named, layout  # numpy.savetxt writes the names as a comment
         return None, layout
-    above = [line.strip() for line in lines[: rows[0][0] - 1] if line.strip()]
-    if above and above[-1].startswith(_COMMENT):
-        named = split(above[-1].lstrip("#%/ \t"), delimiter)
-        if len(named) == width and not any(map(is_number, named)):
-            return named, layout  # numpy.savetxt writes the names as a comment
+    named, body = fields[first - 1], fields[first:]
+    words = all(_kind(f) is False for f in named)
+    if words and len(named) == width - 1:
+        if not any(row[-1] for row in body if len(row) == width):
+            return [*named, ""], Layout(first - 1, None, first)
+        if delimiter in (r"\s+", "\t"):  # as R writes row names
+            return ["", *named], Layout(first - 1, None, first)
+    adjacent = rows[first][0] - rows[first - 1][0] == 1
+    if words and adjacent and (len(named) > 1 or not re.search("[ :]", named[0])):
+        found = "one field" if len(named) == 1 else f"{len(named)} fields"
+        raise DataError(
+            f"{path.name}, line {rows[first - 1][0]} has {found}, {', '.join(named)!r}, and the "
+            f"rows below have {width}; expected a name for each column. If the comma is a decimal "
+            "sign, say so with decimal=','; lines above the table are skipped with skip_rows=."
+        )
     return None, layout
 
 
@@ -201,9 +224,8 @@ def split(line: str, delimiter: str) -> list[str]:
     """The fields of a line, without the quotes around them."""
     if delimiter == r"\s+":
         return [field.strip('"') for field in line.split()]
-    reader = csv.reader([line], delimiter=delimiter, skipinitialspace=True)
     try:
-        fields = next(reader, [])
+        fields = next(csv.reader([line], delimiter=delimiter, skipinitialspace=True), [])
     except csv.Error:  # a long line without this delimiter is more than it takes for a field
         fields = line.split(delimiter)
     return [field.strip() for field in fields]
@@ -212,19 +234,16 @@ def split(line: str, delimiter: str) -> list[str]:
 def _delimiter(lines: list[str], decimal: str | None) -> str:
     """The separator that leaves the most numbers, in the longest run of lines of one width."""
     best, most = ",", 0.0
-    for candidate in (",", ";", "\t", "|", r"\s+"):
-        if candidate == decimal:
-            continue
+    for candidate in _SEPARATORS:
         rows = [split(line, candidate) for line in lines]
         runs: list[list[list[str]]] = [[]]
         for row in rows:
             if runs[-1] and len(runs[-1][-1]) != len(row):
                 runs.append([])
             runs[-1].append(row)
-        runs = [run for run in runs if len(run[0]) > 1]
-        if not runs:
+        run = max((run for run in runs if len(run[0]) > 1), key=len, default=None)
+        if run is None or candidate == decimal:
             continue
-        run = max(runs, key=len)
         fields = [field for row in (run[1:] or run)[:SNIFFED] for field in row]
         good = sum(_kind(field) is not False for field in fields) / len(fields)
         score = round((good + 0.01) * len(run) / len(rows), 3)
@@ -238,12 +257,8 @@ def read_columns(
 ) -> Any:
     """Chosen columns as a pandas frame, in chunks, so that a large file needs little memory.
 
-    Args:
-        path: The file.
-        dialect: How it is written.
-        wanted: Positions of the columns.
-        texts: Positions of those that must stay text (names of series).
-        na: Additional markers of missing values.
+    `texts` are positions of those that must stay text (names of series), `na` additional markers of
+    missing values.
 
     Raises:
         DataError: A row has too many fields, or there is more than can be kept.
@@ -251,21 +266,20 @@ def read_columns(
     pd = require("pandas", "read tables")
     names = [str(i) for i in range(dialect.width + 1)]
     beyond = names[-1]  # pandas drops fields beyond the last name silently
-    rows = max(1000, CHUNK_CELLS // max(1, len(wanted)))
     # From version 3 on the default is exact.
     exact = {"float_precision": "round_trip"} if int(pd.__version__.split(".")[0]) < 3 else {}
     missing = [*_MISSING, *na]
-    kept, total = [], 0
+    kept, total = [pd.DataFrame({str(i): [] for i in wanted})], 0
     try:
-        with _open(path, dialect) as file:
+        with _readable(path), _open(path, dialect) as file:
             for _ in range(dialect.skip):
                 file.readline()
             between = " " if dialect.delimiter == r"\s+" else dialect.delimiter
             reader = pd.read_csv(
                 _Headed(between.join(names) + "\n", file), sep=dialect.delimiter, index_col=False,
                 usecols=[*(names[i] for i in wanted), beyond], decimal=dialect.decimal or ".",
-                comment=dialect.comment, skipinitialspace=True, chunksize=rows,
-                keep_default_na=False, **exact,
+                comment=dialect.comment, skipinitialspace=True, keep_default_na=False, **exact,
+                chunksize=max(1000, CHUNK_CELLS // max(1, len(wanted))),
                 na_values={names[i]: missing for i in wanted if i not in texts} | {beyond: ""},
                 dtype={names[i]: str for i in texts},
             )  # fmt: skip
@@ -281,19 +295,31 @@ def read_columns(
                     )
     except pd.errors.EmptyDataError:
         pass
-    except _BROKEN_GZIP as error:
-        raise bad_gzip(path, error) from None
     except (pd.errors.ParserError, csv.Error) as error:
         why = str(error).strip().splitlines()[0]
         raise DataError(f"{path.name} cannot be read as a table: {why}.") from None
-    if not kept:
-        return pd.DataFrame({i: [] for i in wanted})
-    frame = kept[0] if len(kept) == 1 else pd.concat(kept, ignore_index=True)
+    frame = kept[-1] if len(kept) < 3 else pd.concat(kept[1:], ignore_index=True)
     return frame.rename(columns=int)[list(wanted)]
 
 
 def _open(path: Path, dialect: Dialect) -> IO[str]:
     return io.TextIOWrapper(open_bounded(path), dialect.encoding, "replace")
+
+
+class _readable:
+    """Context in which errors about a damaged archive become a `DataError`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if isinstance(error, _BROKEN_GZIP):
+            raise DataError(
+                f"{self.path.name} ends in .gz but is not a gzip file, or not all of it: {error}."
+            ) from None
 
 
 class _Headed:
@@ -327,12 +353,11 @@ def line_of(
 def _too_wide(path: Path, dialect: Dialect) -> DataError:
     found = line_of(path, dialect, dialect.width, bool)
     where = "" if found is None else f", line {found[0]}"
-    separator = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
     return DataError(
         f"{path.name}{where}: got more than {dialect.width} fields; expected one for each name. "
-        f"Fields are separated by {separator.get(dialect.delimiter, 'white space')}; is there one "
-        "too many, or a text without quotes? If lines above the table are to be skipped, give "
-        "their number as skip_rows=."
+        f"Fields are separated by {_SEPARATORS[dialect.delimiter]}; is there one too many, or a "
+        "text without quotes? If lines above the table are to be skipped, give their number as "
+        "skip_rows=."
     )
 
 
@@ -344,11 +369,18 @@ def _decoded(path: Path, sample: bytes, notes: list[str]) -> tuple[str, str]:
     ):
         if sample.startswith(mark):
             return encoding, sample.decode(encoding, "replace")
-    if any(byte < 32 and byte not in (9, 10, 11, 12, 13, 26) for byte in sample[:4096]):
+    head = sample[:4096]
+    for start, encoding in ((1, "utf-16-le"), (0, "utf-16-be")):
+        if len(head) > 3 and not any(head[start::2]) and all(head[1 - start :: 2]):
+            return encoding, sample.decode(encoding, "replace")
+    if any(byte < 32 and byte not in (9, 10, 11, 12, 13, 26) for byte in head):
         raise DataError(
             f"{path.name} is not text: it begins with {sample[:8]!r}. Expected a table as CSV or "
-            "TSV, or a file ending in .npy, .npz, .json, .nc, .parquet, .feather or .xlsx."
+            "TSV, plain or .gz, or a file ending in .npy, .npz, .json, .nc, .parquet, .feather or "
+            ".xlsx."
         )
+    if re.match(rb"\s*<(!doctype|html|\?xml|table)", head, re.IGNORECASE):
+        raise DataError(f"{path.name} is a web page or XML; expected a table as CSV or TSV.")
     try:
         # A character may be cut at the end of the sample.
         codecs.getincrementaldecoder("utf-8")().decode(sample, final=len(sample) < SAMPLE)

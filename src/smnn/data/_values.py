@@ -1,4 +1,4 @@
-"""Numbers in text: decimal signs, thousands separators, missing values, and sentinels."""
+"""Numbers in text: decimal signs, thousands separators, units, missing values, and sentinels."""
 
 from __future__ import annotations
 
@@ -18,15 +18,24 @@ MARKERS = frozenset(
     ["n.d.", "n.d", "nd", "n.a.", "n.a", "missing", "*", "lod", "loq", "bdl", "#div/0!", "#value!"]
 )
 """Missing values in lower case that are counted and reported."""
+UNIT = re.compile(
+    r"\[.*\]|\(.*\)|1|%|‰|-|°[CF]?|deg[CF]?|ppm|ppb|[µμnmkMGcdhp]?(s|m|g|A|K|mol|M|Hz|N|Pa|J|W|C|V|F|L|l"
+    r"|rad|eV|bar|cd|Ohm|Ω|S|T|b|B)|min|h|hr|d|days?|yr|years?|sec|seconds?|hours?|minutes?|lx|psi|rpm"
+    r"|(?=.*[/*^·])[\w°µμ%/*^·().-]+",
+)
 _CENSORED = re.compile(r"[<>≤≥]\s*(lo[dq]|m?dl|b[dq]l|\d[\d.,eE+-]*)", re.IGNORECASE)
 _INFINITE = re.compile(r"[+-]?inf(inity)?", re.IGNORECASE)
+_WITH_UNIT = re.compile(
+    r"(?P<sign>[+-]?)(?P<before>[€$£¥]?)\s*(?P<body>[+-]?(?:\d.*[\d.,]|\d|[.,]\d+))"
+    r"(?:\s*(?P<after>[%‰€$£¥]|°[CF]?)|\s(?P<word>[^\W\d_]\S{0,9}))?"
+)
 _NUMBER = {
     d: re.compile(rf"[+-]?(?:\d+(?:{re.escape(d)}\d*)?|{re.escape(d)}\d+)(?:[eEdD][+-]?\d+)?")
     for d in ".,"
 }
 _GROUPED = {
     d: re.compile(
-        rf"[+-]?\d{{1,3}}(?P<s>[{other}'\u00a0\u202f\u2009 ])\d{{3}}(?:(?P=s)\d{{3}})*"
+        rf"[+-]?\d{{1,3}}(?P<s>[{other}'’\u00a0\u202f\u2009 ])\d{{3}}(?:(?P=s)\d{{3}})*"
         rf"(?:{re.escape(d)}\d*)?"
     )
     for d, other in ((".", ","), (",", "."))
@@ -35,35 +44,42 @@ _EITHER = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
 """A decimal comma or a thousands separator: only other numbers can tell."""
 _CERTAIN = {
     d: re.compile(
-        rf"[+-]?(0?{a}\d+|\d+{a}(\d{{1,2}}|\d{{4,}})|\d{{4,}}{a}\d+|\d{{1,3}}({b}\d{{3}})+{a}\d*)"
-        r"([eE][+-]?\d+)?"
+        rf"[+-]?(0?{a}\d+|\d+{a}(\d{{1,2}}|\d{{4,}})|\d{{4,}}{a}\d+|\d{{1,3}}([{b} \u00a0\u202f]"
+        rf"\d{{3}})+{a}\d*)([eE][+-]?\d+)?|[+-]?\d{{1,3}}([{b}]\d{{3}}){{2,}}"
     )
-    for d, a, b in ((",", ",", "[. \u00a0\u202f]"), (".", r"\.", "[, \u00a0\u202f]"))
+    for d, a, b in ((",", ",", "."), (".", r"\.", ","))
 }
 _NINES = [float("9" * n) for n in range(2, 8)] + [99.9, 999.9, 9999.9, 99.99, 999.99]
-SENTINELS = {s * v for v in (*_NINES, 1e20, 1e30) for s in (1.0, -1.0)} - {99.0, 99.9, 99.99}
+SENTINELS = {s * v for v in _NINES for s in (1.0, -1.0)} - {99.0, 99.9, 99.99}
+HUGE = 1e20
+"""Size from which any isolated number stands for a missing value, as those of NetCDF."""
 
 
 def is_missing(text: str) -> bool:
     """Whether a field stands for a missing value."""
     low = text.strip().lower()
-    return low in MISSING or low in MARKERS or _is_censored(low)
-
-
-def _is_censored(text: str) -> bool:
-    return text[:1] in "<>≤≥" and bool(_CENSORED.fullmatch(text))
+    return low in MISSING or low in MARKERS or bool(_CENSORED.fullmatch(low))
 
 
 def is_number(text: str) -> bool:
     """Whether a field is a number with either decimal sign."""
-    text = text.strip()
+    text = split_unit(text.strip())[0]
     return bool(_INFINITE.fullmatch(text)) or any(parse(text, d) is not None for d in ".,")
+
+
+def split_unit(text: str) -> tuple[str, str]:
+    """A number and the unit beside it: `45 %`, `$1,200`, `1.5 kg`."""
+    found = _WITH_UNIT.fullmatch(text) if not text[-1:].isdigit() or text[:1] in "$€£¥-+" else None
+    if found is None or (found["word"] and not UNIT.fullmatch(found["word"])):
+        return text, ""
+    unit = found["before"] or found["after"] or found["word"] or ""
+    return (found["sign"] + found["body"], unit) if unit else (text, "")
 
 
 def decimal_sign(fields: Iterable[str], delimiter: str) -> str:
     """`.` or `,`, or nothing where fields such as `1,234` leave it open."""
     counts: Counter[str] = Counter()
-    for field in fields:
+    for field in (split_unit(field)[0] for field in fields):
         counts.update(d for d, pattern in _CERTAIN.items() if pattern.fullmatch(field))
         counts["?"] += bool(_EITHER.fullmatch(field))
     if counts[","] > counts["."]:
@@ -84,39 +100,41 @@ def parse(text: str, decimal: str) -> float | None:
 
 def numbers(
     texts: Sequence[str], decimal: str, na: frozenset[str]
-) -> tuple[np.ndarray, np.ndarray, Counter[str]]:
+) -> tuple[np.ndarray, np.ndarray, Counter[str], dict[str, str]]:
     """Text as floats.
 
     Returns:
         The values, NaN where missing; where an entry is not a number; markers of missing values
-        that deserve a note, with their counts.
+        that deserve a note, with their counts; the units beside the numbers, each with an entry.
 
     Raises:
         DataError: Commas may be decimal signs or thousands separators.
     """
-    counts = Counter(texts)
     known: dict[str, float] = {}
     markers: Counter[str] = Counter()
-    for text, count in counts.items():
-        low = text.strip().lower()
-        if low in MISSING or low in na:
-            known[text] = np.nan
-        elif low in MARKERS or _is_censored(low):
-            known[text] = np.nan
-            markers[text.strip()] += count
-        else:
-            if not decimal and _EITHER.fullmatch(text.strip()):
-                plain = text.strip().replace(",", ".")
-                raise DataError(
-                    f"got {text.strip()!r}, which may be {plain} (decimal comma) or "
-                    f"{plain.replace('.', '')} (thousands separator). State which sign precedes "
-                    "the decimals: decimal=',' or decimal='.'."
-                )
-            value = parse(text.strip(), decimal or ".")
-            known[text] = np.inf if value is None else value
+    units: dict[str, str] = {}
+    for text, count in Counter(texts).items():
+        entry = text.strip()
+        known[text] = np.nan
+        if entry.lower() in MISSING or entry.lower() in na:
+            continue
+        if is_missing(entry):
+            markers[entry] += count
+            continue
+        body, unit = split_unit(entry)
+        if not decimal and _EITHER.fullmatch(body):
+            plain = body.replace(",", ".")
+            raise DataError(
+                f"got {entry!r}, which may be {plain} (decimal comma) or "
+                f"{plain.replace('.', '')} (thousands separator). State which with decimal=',' or "
+                "decimal='.'."
+            )
+        value = parse(body, decimal or ".")
+        known[text] = np.inf if value is None else value
+        if value is not None:
+            units.setdefault(unit, entry)
     values = np.fromiter((known[text] for text in texts), np.float64, len(texts))
-    bad = np.isinf(values)
-    return values, bad, markers
+    return values, np.isinf(values), markers, units
 
 
 def sentinels(values: np.ndarray) -> dict[float, int]:
@@ -124,11 +142,10 @@ def sentinels(values: np.ndarray) -> dict[float, int]:
     found: dict[float, int] = {}
     rest = values[np.isfinite(values)]
     while len(rest):
-        low, high = float(rest.min()), float(rest.max())
-        for v in (low, high):
-            count = int((rest == v).sum())
-            others = rest[rest != v]
-            if v not in SENTINELS or len(np.unique(others[:1000])) < 2:
+        for v, sign in ((float(rest.min()), -1), (float(rest.max()), 1)):
+            count, others = int((rest == v).sum()), rest[rest != v]
+            known = v in SENTINELS or abs(v) >= HUGE
+            if not known or v * sign < 0 or len(np.unique(others[:1000])) < 2:
                 continue
             gap = float(np.abs(others - v).min())
             if gap > 2.0 * np.ptp(others) or (v < 0 <= others.min() and count > 1):
@@ -137,3 +154,8 @@ def sentinels(values: np.ndarray) -> dict[float, int]:
         else:
             break
     return found
+
+
+def times_text(count: int) -> str:
+    """`1 time`, `2 times`."""
+    return f"{count:,} time{'s' * (count != 1)}"

@@ -8,7 +8,6 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -144,10 +143,11 @@ class Discovery(Displayable, BaseEstimator):
             y: Ignored; present for scikit-learn compatibility.
             t: Times (T,), a step, or a list of either; or the name of a column of X. The default is
                 the time of the frame or file, otherwise a step of one.
-            inputs: (T, inputs) external inputs without missing values, or a list of these.
+            inputs: (T, inputs) external inputs without missing values, or a list of these; or names
+                of columns of X.
             feature_names: Names of the variables.
-            **reading: Arguments of `smnn.data.read` for a file or frame, such as `time="t"` or
-                `series="experiment"`; `inputs` then names columns.
+            **reading: How to read a file or frame: `time`, `series`, `columns`, `dayfirst`, `na`
+                and the other arguments of `smnn.data.read`.
 
         Raises:
             DataError: If the data are inconsistent or too few.
@@ -161,11 +161,10 @@ class Discovery(Displayable, BaseEstimator):
         """
         self._check_options()
         _check_kind(X)
-        if reading or (inputs is None and _is_table(X)):
-            X, t, inputs = _read(X, t, inputs, reading), None, None
-            X = X if feature_names is None else replace(X, names=list(feature_names))
-        X, t, names = opened(X, t, inputs)
-        nodes = gather(X, t, inputs, names if feature_names is None else feature_names)
+        known = [name for name in inspect.signature(read).parameters if name != "source"]
+        check_arguments("Discovery.fit", reading, ["X", "t", "inputs", "feature_names", *known])
+        X, t, inputs, feature_names = opened(X, t, inputs, feature_names, **reading)
+        nodes = gather(X, t, inputs, feature_names)
         _check_distinct(nodes.names, nodes.inputs)
         with _one_blas_thread():
             if isinstance(self.order, int):
@@ -593,26 +592,6 @@ def _check_kind(X: Any) -> None:
         raise DataError("X is sparse; sparse data are not supported. Use X.toarray().")
     if getattr(getattr(X, "dtype", None), "kind", "") == "c":
         raise DataError("Complex data not supported: X has complex values; use its real part.")
-
-
-def _is_table(X: Any) -> bool:
-    """Whether X is a file or a frame, or a list of these."""
-    first = X[0] if isinstance(X, list | tuple) and len(X) else X
-    return isinstance(first, str | Path | Mapping) or any(
-        hasattr(first, name) for name in ("dims", "columns", "iloc")
-    )
-
-
-def _read(X: Any, t: Any, inputs: Any, reading: Mapping[str, Any]) -> Table:
-    """Read a file or frame with arguments of `smnn.data.read`."""
-    known = [*inspect.signature(Discovery.fit).parameters, *inspect.signature(read).parameters]
-    known = [name for name in known if name not in ("self", "y", "source", "reading")]
-    check_arguments("Discovery.fit", reading, list(dict.fromkeys(known)))
-    table = read(X, inputs=inputs, **({} if t is None else {"time": t}), **reading)
-    for text in table.warnings:
-        if table.time_name is not None or "looks like time" not in text:
-            warnings.warn(text, stacklevel=3)
-    return table
 
 
 def _with_level(name: str, text: str, verdict: Verdict) -> str:

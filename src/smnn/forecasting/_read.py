@@ -10,7 +10,7 @@ import numpy as np
 from smnn.data import DataError, DataFormatError, open_netcdf, read
 from smnn.forecasting._time import SeriesError
 
-GRIDS = (".nc", ".nc4", ".cdf", ".netcdf")
+GRIDS = (".nc", ".nc4", ".cdf", ".netcdf", ".zarr")
 
 
 def read_series(
@@ -20,7 +20,7 @@ def read_series(
 
     Args:
         path: A table with a header row (`.csv`, `.tsv`, `.txt`, optionally with `.gz`): one column
-            per series, or a column that names the series; or NetCDF (`.nc`).
+            per series, or a column that names the series; or a grid (`.nc`, `.zarr`).
         columns: Names of the columns to read (for NetCDF, of the variable); all numeric columns if
             `None`.
         time: Name of the time column (for NetCDF, of the time dimension, by default `time`);
@@ -35,8 +35,10 @@ def read_series(
         SeriesError: If the file cannot be read or contains no series.
     """
     path = Path(path)
-    if path.is_file() and path.suffix.lower() in GRIDS:
-        return _read_grid(path, columns, time or "time")
+    if path.exists() and path.suffix.lower() in GRIDS:
+        grid = _read_grid(path, columns, time or "time")
+        if grid is not None:
+            return grid
     try:
         return read(path, columns=columns, time=time, **options).to_frame()
     except DataError as error:
@@ -50,10 +52,13 @@ def _read_grid(path: Path, columns: list[str] | None, time: str) -> Any:
             if time not in dims:
                 raise SeriesError(
                     f"{path}: no dimension {time!r}; it has {', '.join(dims) or 'none'}. Pass the "
-                    "name of the time dimension as `time`."
+                    "name of the time dimension as time=."
                 )
             usable = [str(v) for v in data.data_vars if time in data[v].dims]
             usable = [v for v in usable if data[v].dtype.kind in "iuf" and "bnds" not in v]
+            series = [v for v in usable if data[v].ndim == 1]
+            if series and {*(columns or series)} <= {*series}:
+                return None  # a table
             if columns is not None and len(columns) == 1 and columns[0] in usable:
                 usable = columns
             elif columns is not None:
@@ -64,7 +69,7 @@ def _read_grid(path: Path, columns: list[str] | None, time: str) -> Any:
             if len(usable) != 1:
                 raise SeriesError(
                     f"{path}: {len(usable)} variables have a dimension {time!r} "
-                    f"({', '.join(usable) or 'none'}). Choose one with `columns`."
+                    f"({', '.join(usable) or 'none'}). Choose one with columns=."
                 )
             field = data[usable[0]].transpose(time, ...).load()
     except DataFormatError as error:
@@ -73,4 +78,9 @@ def _read_grid(path: Path, columns: list[str] | None, time: str) -> Any:
         raise SeriesError(f"{path}: all values of variable {usable[0]!r} are missing.")
     field = field.rename({time: "time"}) if time != "time" else field
     field.attrs["notes"] = []
+    sizes = ", ".join(f"{size:,} {dim}" for dim, size in field.sizes.items())
+    share = 100 * np.isnan(field.values).mean() if field.dtype.kind == "f" else 0.0
+    field.attrs["summary"] = (
+        f"{path.name}: grid {field.name!r} ({sizes}); {share:.3g} % of the values missing."
+    )
     return field.sortby("time") if "time" in field.coords else field

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from smnn._util.optional import require
+from smnn.data import read_times
 from smnn.errors import DataError
 
 MONTH_DAYS = (27.5, 31.5)
@@ -142,14 +142,11 @@ def _stamps(t: Any) -> np.ndarray:
         return values.astype(float)
     except (TypeError, ValueError):
         pass
-    pandas = require("pandas", "read dates")
     try:
-        dates = pandas.to_datetime(values.ravel(), format="mixed")
-        return np.asarray(dates).astype("datetime64[ns]")
-    except (TypeError, ValueError) as error:
-        raise SeriesError(
-            f"t: got {values.ravel()[:1].tolist()} and so on; expected numbers or dates ({error})."
-        ) from None
+        times = read_times(values.ravel())
+    except DataError as error:
+        raise SeriesError(f"t: {error}") from None
+    return times if times.dtype.kind == "f" else times.astype("datetime64[ns]")
 
 
 def _model_year(date: Any) -> float:

@@ -228,11 +228,12 @@ def left_out(terms: Sequence[str]) -> list[str]:
     return [f"{text}: {', '.join(terms)}"] if terms else []
 
 
-def opened(X: Any, t: Any, inputs: Any) -> tuple[Any, Any, list[str] | None]:
+def opened(X: Any, t: Any, inputs: Any, names: Any = None, **reading: Any) -> tuple[Any, ...]:
     """Read files, data frames and dates; leave arrays and numeric times as they are.
 
     Returns:
-        Values, times (`None` if there are none) and names of the variables (`None` if unnamed).
+        Values or a `Table`, times, inputs, and names of the variables; the last three are `None`
+        with a table, which has them.
 
     Raises:
         DataError: If they cannot be read.
@@ -245,18 +246,34 @@ def opened(X: Any, t: Any, inputs: Any) -> tuple[Any, Any, list[str] | None]:
     dated = isinstance(t, str)
     if when is not None and not hasattr(when, "detach"):
         dated = dated or np.asarray(when).dtype.kind in "mMO"
-    if isinstance(X, Table) or not (tabular or dated):
-        return X, t, None
-    data = read(X, time=t)
-    if inputs is not None and any("sorted" in text for text in data.warnings):
+    driving = [inputs] if isinstance(inputs, str) else inputs
+    named_inputs = isinstance(driving, list | tuple) and any(isinstance(x, str) for x in driving)
+    if isinstance(X, Table) or not (tabular or dated or reading or named_inputs):
+        if reading:
+            raise DataError(f"got {', '.join(reading)} with a table that was read before.")
+        return X, t, inputs, names
+    if "time" in reading and t is not None:
+        raise DataError("got both t and time, which mean the same; leave one out.")
+    arguments = {"time": t, "inputs": driving if named_inputs else None} | reading
+    data = read(X, **arguments)
+    if inputs is not None and not named_inputs and any("sorted" in text for text in data.warnings):
         raise DataError("the rows of X are not in order of time; sort X and the inputs first.")
     for text in data.warnings:
         if data.time_name is not None or "looks like time" not in text:
             warnings.warn(text, stacklevel=3)
-    many = isinstance(X, list | tuple) or len(data.times) > 1
     named = tabular and data.names != [f"x{i + 1}" for i in range(len(data.names))]
+    if named and (inputs is None or named_inputs):
+        if names is not None and len(names) != len(data.names):
+            raise DataError(f"feature_names has {len(names)} names for {len(data.names)} columns.")
+        return replace(data, names=list(map(str, names or data.names))), None, None, None
+    many = isinstance(X, list | tuple) or len(data.times) > 1
     times = None if data.time_name is None else data.times if many else data.times[0]
-    return data.values if many else data.values[0], times, data.names if named else None
+    return (
+        data.values if many else data.values[0],
+        times,
+        inputs,
+        names or data.names * named or None,
+    )
 
 
 def gather(
@@ -287,11 +304,13 @@ def gather(
         X, input_names = X.values, X.input_names or None
     if isinstance(X, list | tuple) and not len(X):
         raise DataError("X is an empty list; give at least one series.")
-    X, t, found = opened(X, t, inputs)
+    X, t, inputs, feature_names = opened(X, t, inputs, feature_names)
+    if isinstance(X, Table):
+        return gather(X)
     t = step if t is None else t
     many = isinstance(X, list | tuple)
     tables = list(X) if many else [X]
-    names = _names(tables[0], feature_names) or found
+    names = _names(tables[0], feature_names)
     values = [as_matrix(x, f"X[{i}]" if many else "X") for i, x in enumerate(tables)]
     V = values[0].shape[1]
     for i, x in enumerate(values):
