@@ -17,6 +17,7 @@ from rich.console import Console
 from typer.core import TyperCommand, TyperGroup
 
 from smnn.cli._guard import (
+    FAILED,
     RESULTS,
     AsJson,
     Debug,
@@ -24,6 +25,7 @@ from smnn.cli._guard import (
     Seed,
     WrongUseError,
     chosen_device,
+    complain,
     guarded,
     plain,
 )
@@ -202,6 +204,11 @@ def execute(
         typer.echo(json.dumps(result.record(), indent=2))
     else:
         _print(result, view, report)
+    failures = view.failures(result) if hasattr(view, "failures") else []
+    for line in failures:
+        complain(line)
+    if failures:
+        raise typer.Exit(FAILED)
 
 
 def _print(result: Any, view: ModuleType, report: Path) -> None:
