@@ -255,6 +255,7 @@ def scaling(record: dict[str, Any]) -> str:
             ("ms a step", "ms", ".3g"),
             ("GiB", "gib", ".3g"),
             ("test error", "test_mse", ".4f"),
+            ("steps", "steps", "d"),
         ):
             values = [points[n].get(key) for n in lengths]
             if any(v is not None for v in values):

@@ -14,6 +14,7 @@ from smnn.experiments.lorenz.run import (
     OURS,
     PAPER,
     PYSINDY,
+    WIDTH,
     Answer,
     Lorenz,
     trajectory,
@@ -189,7 +190,7 @@ def report(result: Lorenz, figures: dict[str, bytes], command: str) -> str:
         "smnn": "smnn.discovery.Discovery with default settings, given the library",
         "PySINDy": "threshold, smoothing and test functions tuned without the truth; 'default' is "
         "untuned with threshold 0.1",
-        "Network": f"as in the paper, {config.hidden} hidden units twice, windows of "
+        "Network": f"as in the paper, {config.width or WIDTH} hidden units twice, windows of "
         f"{config.window}, Adam {model.LEARNING_RATE:g}, batch {config.batch} (paper: 512), "
         f"{config.device}" if result.training else None,
         "MNN": f"gamma {model.GAMMA}, alpha {model.ALPHA:g}; {model.CG_ITERATIONS} iterations of "

@@ -83,10 +83,14 @@ class Curve(NamedTuple):
     width: float = 1.4
 
 
-def curves(panels: Sequence[tuple[str, str, Sequence[Curve]]]) -> bytes:
+def curves(
+    panels: Sequence[tuple[str, str, Sequence[Curve]]], unit: str = "month", year: int = 12
+) -> bytes:
     """Panels of curves by lead time, with one legend.
 
     Args:
+        unit: Name of a step.
+        year: Steps between the ticks.
         panels: Title, label of the vertical axis, and curves.
     """
 
@@ -98,11 +102,11 @@ def curves(panels: Sequence[tuple[str, str, Sequence[Curve]]]) -> bytes:
                 one.plot(lead, line.values, line.style, color=line.colour, lw=line.width,
                          label=line.name)  # fmt: skip
             one.set_title(title, loc="left")
-            one.set_xlabel("lead time, months")
+            one.set_xlabel(f"lead time, {unit}s")
             one.set_ylabel(label)
             one.grid(axis="y", lw=0.4, color="0.88")
             one.set_xlim(0.5, None)
-            one.set_xticks(range(12, len(lines[0].values) + 1, 12))
+            one.set_xticks(range(year, len(lines[0].values) + 1, year))
         handles, names = axes[0].get_legend_handles_labels()
         canvas.legend(handles, names, loc="outside lower center", ncols=3, fontsize=9)
 
