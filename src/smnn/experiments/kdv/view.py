@@ -107,14 +107,19 @@ def notes(result: Result) -> list[str]:
 def figures(result: Result) -> dict[str, bytes]:
     """Roll-outs side by side, and the error against lead time."""
     names = list(result.pictures)
+    columns = ["truth", *names, *(["prediction - truth"] if len(names) == 1 else [])]
     shown = min(len(result.truth), 3)
 
     def draw(canvas: Any) -> None:
-        grid = canvas.add_gridspec(shown + 1, len(names) + 1, height_ratios=[1] * shown + [1.4])
+        grid = canvas.add_gridspec(shown + 1, len(columns), height_ratios=[1] * shown + [1.4])
         for i in range(shown):
             limit = float(np.abs(result.truth[i]).max())
-            fields = {"truth": result.truth[i], **{n: result.pictures[n][i] for n in names}}
-            for j, (name, values) in enumerate(fields.items()):
+            truth = result.truth[i]
+            fields = [truth, *(result.pictures[n][i] for n in names)]
+            fields.append(fields[-1] - truth)  # drawn if there is one model
+            for j, (name, values) in enumerate(zip(columns, fields)):
+                if j > len(names):
+                    limit = float(np.abs(values).max())
                 axes = canvas.add_subplot(grid[i, j])
                 image = axes.imshow(
                     values.T, aspect="auto", origin="lower", cmap="RdBu_r", vmin=-limit, vmax=limit,
@@ -128,10 +133,11 @@ def figures(result: Result) -> dict[str, bytes]:
                     axes.set_xlabel("frame")
                 if j == 0:
                     axes.set_ylabel("point")
-            canvas.colorbar(image, ax=axes, shrink=0.9, label="$u$")
+                if j >= len(names):
+                    canvas.colorbar(image, ax=axes, shrink=0.9)
         _draw_curves(canvas.add_subplot(grid[shown, :]), result)
 
-    size = max(7.5, 2.3 * (len(names) + 1) + 1), 1.9 * shown + 3
+    size = max(7.5, 2.3 * len(columns) + 1), 1.9 * shown + 3
     return {"kdv.png": views.png(size, draw)}
 
 

@@ -25,7 +25,8 @@ def tables(result: Scaling) -> list[Table]:
         columns=[str(n) for n in config.lengths],
         caption=f"{2 * (config.pairs or 0):,} series in a batch, width {config.hidden}. ms: median "
         "time of a training step after warm-up, synchronized. GiB: peak memory of the device. "
-        f"test: relative MSE after training for {_budget(config)}, first steps given. –: not run, see below; the full length leaves no test data.",
+        f"test: relative MSE after training for {_budget(config)}, first steps given. "
+        "–: not run, see below; the full length leaves no test data.",
     )
     for method in config.methods:
         points = {p["length"]: p for p in result.points if p["method"] == method}
@@ -153,7 +154,8 @@ def report(result: Scaling, figures: dict[str, bytes], command: str) -> str:
     picture = page.picture(
         figures["scaling.png"], "Error, time and memory against the length of the series",
         "Crosses: the longest series that a method could handle. The error after little "
-        "training shows which method learns fastest, not how well temperatures can be forecast. At 26 weeks the previous chunk is the other half of the year.",
+        "training shows which method learns fastest, not how well temperatures can be forecast. At "
+        "26 weeks the previous chunk is the other half of the year.",
     )  # fmt: skip
     return views.report(
         "Scaling",
