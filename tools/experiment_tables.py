@@ -12,7 +12,6 @@ from smnn.experiments.scaling.view import stops, summary
 from smnn.experiments.sst.references import CLIMATOLOGY, COUPLED, DAMPED, OURS, REFERENCES, TREND
 from table_text import error, machine, milliseconds, table
 
-
 NOT_CONVERGED = ("MNN sparse", (512, 500))
 """The paper's footnote: no convergence in 200 iterations of conjugate gradients."""
 
@@ -81,7 +80,8 @@ def lorenz_step(record: dict[str, Any]) -> str:
             "network for the Lorenz system: median time in ms with synchronization, and memory in "
             "GiB. In measured rows memory is the peak of allocated tensors; the paper does not "
             "define its 'GPU memory usage', which probably includes the CUDA context and the "
-            "allocator's cache, so the two cannot be compared. The loss of every solver is compared with that of smnn first.",
+            "allocator's cache, so the two cannot be compared. The loss of every solver is "
+            "compared with that of smnn first.",
             table(head, rows),
             f"Not run: {', '.join(sorted(missing)) or 'none'}.",
             f"{record['device']}, torch {record['machine']['versions']['torch']}; "
@@ -134,7 +134,7 @@ MODELS = {
 
 
 def kdv(pretrained: dict[str, Any], new: dict[str, Any], trained: dict[str, Any]) -> str:
-    """Errors of the packaged model, also on new waves, of models trained on a GPU, and the paper's."""
+    """Errors of the packaged model, also on new waves, of others trained on a GPU, and printed."""
     lengths = list(pretrained["models"]["modes"]["scores"]["nmse"])
 
     def row(name: str, record: dict[str, Any]) -> list[str]:
