@@ -163,7 +163,9 @@ class TestRun:
         assert found.skipped == {
             "pysindy-weak": "pysindy is needed to compare with PySINDy; pip install pysindy."
         }
-        assert "Skipped: pysindy-weak" in view.report(found, {"lorenz.png": b""}, "")
+        assert "Skipped: pysindy-weak; pysindy is needed" in view.report(
+            found, {"lorenz.png": b""}, ""
+        )
 
     def test_sizes_by_device(self) -> None:
         assert Config(device="cpu").resolved().batch == 32
