@@ -245,7 +245,6 @@ def sst(record: dict[str, Any]) -> dict[str, str]:
         "main": table(SCORES_HEAD, [*rows, *_networks(record, "history only", "scores")]),
         "holdouts": _holdouts(record),
         "peeking": table(SCORES_HEAD, peeking),
-        "probes": _probes(record["probes"]),
     }
 
 
@@ -281,24 +280,6 @@ def _holdouts(record: dict[str, Any]) -> str:
             errors.append(f"{scores[COUPLED][key] / least:.3f}")
         rows.append([f"to {one['target_ends']}", *errors])
     return table(["48 months", *names, "coupled / best reference", "first 12 months"], rows)
-
-
-def _probes(probes: dict[str, Any]) -> str:
-    zones, alone = probes["zones"], probes["zones_by_mean_temperature"]
-    lines = [
-        f"- Climate zone at held-out longitudes and in a held-out chunk: balanced accuracy "
-        f"{zones['held_out_both']:.2f} (mean temperature alone {alone['held_out_both']:.2f}, "
-        f"shuffled labels {zones['shuffled_labels']:.2f}, chance {zones['chance']:.2f})."
-    ]
-    for name, found in probes["effects"].items():
-        state = "comparable" if found["believable"] else "**not comparable**"
-        lines.append(
-            f"- Effect on temperature, {name}: {found['effect']:.2f} ± "
-            f"{found['standard_error']:.2f} °C (difference of means "
-            f"{found['naive_difference']:.2f}); {100 * found['overlap']:.0f} % of the units "
-            f"overlap: {state}."
-        )
-    return "\n".join(lines)
 
 
 def scaling(record: dict[str, Any]) -> str:

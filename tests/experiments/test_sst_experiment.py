@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 from experiments.sst_grids import small_grid, weekly_grid
 from smnn.cli._app import app
 from smnn.experiments.sst import run as sst
-from smnn.experiments.sst import view
 from smnn.experiments.sst.train import NETWORKS
 
 
@@ -29,7 +28,6 @@ class TestExperiment:
         assert record["holdouts"][1]["target_ends"] == "2004-08"
         assert len(record["networks"]) == len(sst.RUNS) * 2
         assert {e["protocol"] for e in record["networks"]} == {sst.HISTORY, sst.PEEK}
-        assert record["probes"]["effects"]["last chunk against first"]["believable"]
 
     def test_parameters(self, result: sst.Result) -> None:
         p = result.parameters
@@ -59,24 +57,6 @@ class TestExperiment:
             sst.Config(scale="large")
         with pytest.raises(ValueError, match="0 seeds"):
             sst.Config(seeds=0)
-
-
-def test_a_region_is_not_probed() -> None:
-    """Without polar cells there are no probes."""
-    grid = small_grid(120)
-    part = slice(2, 7)
-    region = replace(grid, values=grid.values[:, part, :4], lat=grid.lat[part], lon=grid.lon[:4],
-                     ocean=grid.ocean[part, :4])  # fmt: skip
-    config = sst.Config(
-        horizon=24, given=6, holdouts=1, seeds=1, steps=1, forecaster=False, device="cpu"
-    )
-    found = sst.run(config, grid=region)
-    assert found.probes == {}
-    assert found.no_probes is not None
-    assert "no polar cells" in found.no_probes
-    images = view.figures(found)
-    assert "sst-overlap.png" not in images
-    assert "no polar cells" in view.report(found, images, "")
 
 
 def test_a_weekly_file_passes_through_the_command(tmp_path: Path) -> None:

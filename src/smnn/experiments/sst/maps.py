@@ -111,22 +111,3 @@ def curves(
         canvas.legend(handles, names, loc="outside lower center", ncols=3, fontsize=9)
 
     return views.png((5.0 * len(panels), 3.9), draw)
-
-
-def overlap(effects: dict[str, dict[str, Any]]) -> bytes:
-    """Histograms of the propensities of both groups, for each effect."""
-
-    def draw(canvas: Any) -> None:
-        axes = canvas.subplots(1, len(effects), squeeze=False)[0]
-        for one, (name, found) in zip(axes, effects.items()):
-            histogram = found["propensity_histogram"]
-            edges = np.array(histogram["edges"])
-            for side, colour in (("control", views.AMBER), ("treated", views.BLUE)):
-                one.stairs(histogram[side], edges, fill=True, color=colour, alpha=0.55, label=side)
-            state = "comparable" if found["believable"] else "not comparable"
-            one.set_title(f"{name}: {state}", loc="left")
-            one.set_xlabel("propensity, given the parameters")
-            one.set_ylabel("units")
-            one.legend(fontsize=9)
-
-    return views.png((4.6 * len(effects), 2.7), draw)

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 
 from smnn._util.machine import describe_machine
-from smnn._util.optional import MissingPackageError
 from smnn.data import DataFormatError
 from smnn.datasets.sst import (
     Grid,
@@ -153,11 +152,8 @@ class Result:
     """Scores and training records of the networks by seed."""
     parameters: parameters.Parameters | None = None
     """Parameters of the time-invariant network, first seed."""
-    probes: dict[str, Any] = field(default_factory=dict)
     year: float = 12.0
     """Steps in a year."""
-    no_probes: str | None = None
-    """Reason why there are no probes, if there are none."""
     seconds: float = 0.0
 
     @property
@@ -188,8 +184,6 @@ class Result:
             "holdouts": self.holdouts,
             "networks": self.networks,
             "parameters": None if self.parameters is None else self.parameters.summary(),
-            "probes": self.probes,
-            "no_probes": self.no_probes,
             "seconds": self.seconds,
         }
 
@@ -247,7 +241,7 @@ def run(config: Config, tick: Tick = no_progress, *, grid: Grid | None = None) -
         for seed in seeds:
             task = _network(result, network, seed, near, until)
             if network == RUNS[0] and seed == config.seed:
-                _read(result, task, until, seed)
+                _read(result, task, until)
             tick(f"{network.name}, seed {seed}")
     result.seconds = clock.perf_counter() - began
     return result
@@ -338,16 +332,8 @@ def in_degrees(known: Standard, x: np.ndarray, part: slice) -> np.ndarray:
     return Standard(offset, known.scale).undo(x)
 
 
-def _read(result: Result, task: SSTTask, until: int, seed: int) -> None:
-    """Read the parameters of the network, and probe them."""
+def _read(result: Result, task: SSTTask, until: int) -> None:
+    """Read the parameters of the network."""
     series, H = result.grid.series, result.horizon
     known = standard(series, result.grid.time, until, "global")
     result.parameters = parameters.read(task, known.apply(series)[:until], H, float(known.scale))
-    result.no_probes = parameters.cannot_probe(result.grid, len(result.parameters.values))
-    if result.no_probes is None:
-        try:
-            result.probes = parameters.probe(
-                result.parameters, result.grid, series[:until], H, seed
-            )
-        except MissingPackageError as error:  # scikit-learn is not needed for the other results
-            result.no_probes = str(error)

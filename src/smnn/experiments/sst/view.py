@@ -144,15 +144,13 @@ def summary(result: Result) -> list[tuple[str, str]]:
 
 
 def figures(result: Result) -> dict[str, bytes]:
-    """Maps of the forecast, its skill and the parameters; scores by lead time; propensities."""
+    """Maps of the forecast, its skill and the parameters; scores by lead time."""
     out = {
         "sst.png": _forecast(result), "sst-skill.png": _skill(result),
         "sst-leads.png": _leads(result),
     }  # fmt: skip
     if result.parameters is not None:
         out["sst-parameters.png"] = _parameters(result)
-    if result.probes:
-        out["sst-overlap.png"] = draw.overlap(result.probes["effects"])
     return out
 
 
@@ -260,8 +258,6 @@ def report(result: Result, figures: dict[str, bytes], command: str) -> str:
             "curve as weak forcing with a weak one, so the maps must be read together.",
         )  # fmt: skip
         sections.append(page.section("Learned equations", maps))
-    if result.probes:
-        sections.append(_probes(result, figures["sst-overlap.png"]))
     config, grid = result.config, result.grid
     seeds = range(config.seed, config.seed + config.seeds)
     return views.report(
@@ -278,34 +274,7 @@ def report(result: Result, figures: dict[str, bytes], command: str) -> str:
             "Standardization": "by the history before each hold-out",
             "Networks": f"{config.scale} scale, {config.steps} steps, seeds "
             f"{', '.join(map(str, seeds))}, {config.device}",
-            "Parameters not probed": result.no_probes,
             "Time": f"{result.seconds:.0f} s",
         },
         machine=result.machine,
     )
-
-
-def _probes(result: Result, image: bytes) -> str:
-    zones, alone = result.probes["zones"], result.probes["zones_by_mean_temperature"]
-    facts = {
-        "Climate zone, longitudes not seen": f"{zones['held_out_longitudes']:.2f}",
-        "Climate zone, chunk not seen": f"{zones['held_out_decade']:.2f}",
-        "Neither seen": f"{zones['held_out_both']:.2f} (mean temperature alone: "
-        f"{alone['held_out_both']:.2f}; shuffled labels: {zones['shuffled_labels']:.2f}; chance: "
-        f"{zones['chance']:.2f})",
-    }
-    for name, found in result.probes["effects"].items():
-        text = (
-            f"{found['effect']:.2f} ± {found['standard_error']:.2f} °C, difference of means "
-            f"{found['naive_difference']:.2f} °C; {100 * found['overlap']:.0f} % of the units are "
-            "comparable"
-        )
-        if not found["believable"]:
-            text += ": too few; the estimate is an extrapolation and not reliable"
-        facts[f"Effect, {name}"] = text
-    histograms = page.picture(
-        image, "Histograms of propensities",
-        "Above: balanced accuracy of linear probes. Groups whose histograms do not overlap cannot "
-        "be compared: the zone is a function of latitude, and so are the parameters.",
-    )  # fmt: skip
-    return page.section("Information in the parameters", page.facts(facts), histograms)
