@@ -104,9 +104,10 @@ def test_gpu() -> None:
         ("benchmarks", tables.bench, ["cpu_epyc"]),
         ("gpu", tables.gpu, ["gpu_h200"]),
         ("compile", tables.compile_times, ["compile_epyc"]),
+        ("lorenz", tables.lorenz, ["lorenz_epyc"]),
         ("lorenz_step", tables.lorenz_step, ["lorenz_step_h200"]),
         ("discovery_bench", tables.discovery_bench, ["discovery_bench_epyc"]),
-        ("kdv", tables.kdv, ["kdv_pretrained_epyc", "kdv_models_h200"]),
+        ("kdv", tables.kdv, ["kdv_pretrained_epyc", "kdv_new_epyc", "kdv_models_h200"]),
         ("kdv_step", tables.kdv_step, ["kdv_step_h200"]),
     ],
 )

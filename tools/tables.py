@@ -14,7 +14,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from experiment_tables import discovery_bench, honesty, kdv, kdv_step, lorenz_step, scaling, sst
+from experiment_tables import (
+    discovery_bench,
+    honesty,
+    kdv,
+    kdv_step,
+    lorenz,
+    lorenz_step,
+    scaling,
+    sst,
+)
 from solver_tables import bench, compile_times, gpu, standalone
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -23,10 +32,15 @@ TABLES: dict[str, tuple[Any, str, str]] = {  # option: function, page in docs/ge
     "bench": (bench, "benchmarks", "bench.json of `make bench`"),
     "gpu": (gpu, "gpu", "JSON of benchmarks/bench_gpu.py"),
     "compile": (compile_times, "compile", "JSON of benchmarks/bench_compile.py"),
+    "lorenz": (lorenz, "lorenz", "JSON of `smnn reproduce lorenz`"),
     "lorenz-step": (lorenz_step, "lorenz_step", "JSON of benchmarks/bench_lorenz_step.py"),
     "discovery-bench": (discovery_bench, "discovery_bench", "JSON of the discovery benchmark"),
     "honesty": (honesty, "honesty", "JSON of `smnn reproduce honesty`"),
-    "kdv": (kdv, "kdv", "kdv.json of the packaged model, then of models trained on a GPU"),
+    "kdv": (
+        kdv,
+        "kdv",
+        "kdv.json of the packaged model, the same on new waves, models trained on a GPU",
+    ),
     "kdv-step": (kdv_step, "kdv_step", "JSON of benchmarks/bench_kdv.py"),
 }
 SECTIONS: dict[str, tuple[Any, str]] = {  # option: tables by marker in docs/sst.md, help text
@@ -52,7 +66,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     helps = {name: entry[-1] for name, entry in [*TABLES.items(), *SECTIONS.items()]}
     for option, text in helps.items():
-        count = 2 if option == "kdv" else 1
+        count = 3 if option == "kdv" else 1
         parser.add_argument(f"--{option}", type=Path, nargs=count, metavar="JSON", help=text)
     given = {k.replace("_", "-"): v for k, v in vars(parser.parse_args()).items() if v}
     for option, paths in given.items():

@@ -16,7 +16,7 @@ SMALL: dict[str, dict[str, Any]] = {
     },
     "lorenz": {
         "samples": 1500, "methods": ("smnn-regression",), "steps": 3, "batch": 2, "window": 12,
-        "hidden": 16, "device": "cpu",
+        "width": 16, "device": "cpu",
     },
     "sst": {
         "horizon": 24, "given": 6, "holdouts": 2, "seeds": 2, "steps": 3, "forecaster": False,

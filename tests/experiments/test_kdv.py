@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from smnn.cli import app
 from smnn.datasets import kdv as data_module
 from smnn.datasets.kdv import Frames
-from smnn.experiments.kdv import baselines, modes, window
+from smnn.experiments.kdv import baselines, modes, waves, window
 from smnn.experiments.kdv import run as experiment
 from smnn.experiments.kdv import task as tasks
 from smnn.experiments.kdv import train as training
@@ -312,3 +312,44 @@ def test_the_packaged_log_belongs_to_the_weights() -> None:
     assert log["law"] == str(task.model.law())
     assert log["task"] == task.config()
     assert log["trajectories"] == 512
+
+
+# ------------------------------------------------------------------ waves unlike the training data
+
+
+def test_new_waves_are_solutions_and_follow_from_the_seed() -> None:
+    found = waves.new_waves(3, seed=2)
+    assert found.u.shape == (3, 140, 256)
+    np.testing.assert_array_equal(found.u, waves.new_waves(3, seed=2).u)
+    assert np.abs(found.u[1].mean(-1)).min() > 0.01 > np.abs(found.u[2].mean(-1)).max()
+    np.testing.assert_allclose(
+        (found.u**2).mean(-1).std(1) / (found.u**2).mean((1, 2)), 0, atol=0.02
+    )
+
+
+def test_fast_waves_are_solved_until_they_converge() -> None:
+    """With the three sweeps of its training the model diverges on this wave."""
+    task, fast = experiment.pretrained(), data_module.easy("test", 1)
+    lifted = Frames(*(torch.from_numpy(x) for x in (fast.u, fast.dx, fast.dt)))
+    lifted = data_module.boost(lifted, torch.tensor([-3.5], dtype=torch.float64))
+    with torch.no_grad():
+        found = tasks.rollout(task.model, lifted.u[:, :10], lifted.dx, lifted.dt, 60)
+        assert tasks.errors(found, lifted.u[:, 10:70]).by_truth.max() < 1e-6
+        unsettled = tasks.rollout(task.model.train(), lifted.u[:, :10], lifted.dx, lifted.dt, 60)
+    assert not tasks.errors(unsettled, lifted.u[:, 10:70]).by_truth.max() < 1e-3
+
+
+def test_roll_outs_that_diverge_are_failures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command names them, reports no mean, and fails."""
+    monkeypatch.setattr(modes, "MAX_SWEEPS", 2)
+    file = data_module.write_easy(tmp_path / "waves.h5", "test", 2)
+    words = ["reproduce", "kdv", "--pretrained", "--data", file, "--out", tmp_path / "out"]
+    found = CliRunner().invoke(app, [*map(str, words)])
+    assert found.exit_code == 1
+    assert "modes: 2 of 2 roll-outs diverge (trajectory 0 at frame 1, 1 at frame 1)" in found.output
+    scores = json.loads((tmp_path / "out" / "kdv.json").read_text())["models"]["modes"]["scores"]
+    assert scores["failed"] == {"0": 1, "1": 1}
+    assert scores["nmse"]["20"] is None
+    assert "roll-outs diverge" in (tmp_path / "out" / "report.html").read_text()

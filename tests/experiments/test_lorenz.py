@@ -163,7 +163,9 @@ class TestRun:
         assert found.skipped == {
             "pysindy-weak": "pysindy is needed to compare with PySINDy; pip install pysindy."
         }
-        assert "Skipped: pysindy-weak" in view.report(found, {"lorenz.png": b""}, "")
+        assert "Skipped: pysindy-weak; pysindy is needed" in view.report(
+            found, {"lorenz.png": b""}, ""
+        )
 
     def test_sizes_by_device(self) -> None:
         assert Config(device="cpu").resolved().batch == 32
@@ -172,12 +174,12 @@ class TestRun:
 
     def test_networks_in_cycles(self) -> None:
         tiny = Config(
-            samples=400, methods=(), steps=0, batch=4, window=12, hidden=8, device="cpu",
+            samples=400, methods=(), steps=0, batch=4, window=12, width=8, device="cpu",
             neural=True, neural_cycles=2, neural_steps=10,
         )  # fmt: skip
         found = experiment.run(tiny)
         answer = found.find(OURS, "networks")
-        assert answer.note == "2 cycles of 10 steps, batch 4"
+        assert answer.note == "2 cycles of 10 steps, batch 4, width 8"
         assert len(found.cycle_losses) == 2
         assert "Cycle 2" in view.report(found, view.figures(found), "")
 

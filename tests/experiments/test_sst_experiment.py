@@ -1,14 +1,18 @@
 """The SST experiment: record, parameters and errors."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
-from experiments.sst_grids import small_grid
+from experiments.sst_grids import small_grid, weekly_grid
+from smnn.cli._app import app
 from smnn.experiments.sst import run as sst
-from smnn.experiments.sst import view
+from smnn.experiments.sst.train import NETWORKS
 
 
 @pytest.fixture(name="result")
@@ -24,7 +28,6 @@ class TestExperiment:
         assert record["holdouts"][1]["target_ends"] == "2004-08"
         assert len(record["networks"]) == len(sst.RUNS) * 2
         assert {e["protocol"] for e in record["networks"]} == {sst.HISTORY, sst.PEEK}
-        assert record["probes"]["effects"]["last chunk against first"]["believable"]
 
     def test_parameters(self, result: sst.Result) -> None:
         p = result.parameters
@@ -45,10 +48,9 @@ class TestExperiment:
         with pytest.raises(ValueError, match="expected at least 288"):
             sst.run(sst.Config(holdouts=3), grid=small_grid())
         grid = small_grid()
-        weeks = grid.time[0] + 7 * np.arange(200) * np.timedelta64(1, "D")
-        weekly = replace(grid, time=weeks)
-        with pytest.raises(ValueError, match="7 to 7 days apart; expected one value for each"):
-            sst.run(sst.Config(), grid=weekly)
+        days = grid.time[0] + np.arange(200) * np.timedelta64(1, "D")
+        with pytest.raises(ValueError, match="1 to 1 days apart; expected one value for each"):
+            sst.run(sst.Config(), grid=replace(grid, time=days))
         with pytest.raises(ValueError, match="nothing to forecast"):
             sst.run(sst.Config(), grid=replace(grid, ocean=np.zeros_like(grid.ocean)))
         with pytest.raises(ValueError, match="'small' or 'full'"):
@@ -57,19 +59,39 @@ class TestExperiment:
             sst.Config(seeds=0)
 
 
-def test_a_region_is_not_probed() -> None:
-    """Without polar cells there are no probes."""
-    grid = small_grid(120)
-    part = slice(2, 7)
-    region = replace(grid, values=grid.values[:, part, :4], lat=grid.lat[part], lon=grid.lon[:4],
-                     ocean=grid.ocean[part, :4])  # fmt: skip
-    config = sst.Config(
-        horizon=24, given=6, holdouts=1, seeds=1, steps=1, forecaster=False, device="cpu"
-    )
-    found = sst.run(config, grid=region)
-    assert found.probes == {}
-    assert found.no_probes is not None
-    assert "no polar cells" in found.no_probes
-    images = view.figures(found)
-    assert "sst-overlap.png" not in images
-    assert "no polar cells" in view.report(found, images, "")
+def test_a_weekly_file_passes_through_the_command(tmp_path: Path) -> None:
+    """400 weeks in the layout of the paper's file, with values over land and a land mask."""
+    xarray = pytest.importorskip("xarray")
+    weeks = weekly_grid(400)
+    rng = np.random.default_rng(0)
+    weeks = replace(weeks, values=np.rint(100 * weeks.values) / np.float32(100))
+    ocean = np.ones((2, 6), bool)
+    ocean[0, 2] = False
+    about = {"scale_factor": np.float32(0.01), "add_offset": np.float32(0), "units": "degC"}
+    packed = np.rint(100 * weeks.values).astype(np.int16)
+    packed[:, ~ocean] = rng.integers(-180, 3000, (400, 1))
+    days = (weeks.time - np.datetime64("1800-01-01")) / np.timedelta64(1, "D")
+    axes = {"lat": ("lat", weeks.lat), "lon": ("lon", weeks.lon)}
+    file, mask = tmp_path / "sst.wkmean.nc", tmp_path / "lsmask.nc"
+    time = ("time", days, {"units": "days since 1800-01-01 00:00:00"})
+    xarray.Dataset(
+        {"sst": (("time", "lat", "lon"), packed, about)}, coords={**axes, "time": time}
+    ).to_netcdf(file, engine="h5netcdf")
+    xarray.Dataset(
+        {"mask": (("time", "lat", "lon"), ocean[None].astype(np.int16))}, coords=axes
+    ).to_netcdf(mask, engine="h5netcdf")
+    out = tmp_path / "out"
+    words = ["reproduce", "sst", "--quick", "--data", file, "--mask", mask, "--horizon", "52",
+             "--steps", "2", "--device", "cpu", "--out", out]  # fmt: skip
+    found = CliRunner().invoke(app, [*map(str, words)])
+    assert found.exit_code == 0, found.output
+    assert "52 weeks to 1997-08" in found.output
+    record = json.loads((out / "sst.json").read_text())
+    assert record["data"]["cells"] == 11
+    assert record["data"]["steps_in_a_year"] == pytest.approx(52.18, abs=0.01)
+    scores = record["holdouts"][0]["scores"]
+    assert scores["climatology"]["rmse"] == pytest.approx(0.1, rel=0.1)  # the noise
+    assert len(scores["coupled"]["rmse_by_lead"]) == 52
+    assert {e["kind"] for e in record["networks"]} == set(NETWORKS)
+    assert "52 weeks" in (out / "report.html").read_text()
+    assert (out / "sst-leads.png").stat().st_size > 10_000

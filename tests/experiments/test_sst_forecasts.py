@@ -1,4 +1,4 @@
-"""Forecasts of SST without networks, their scores, and probes of the parameters."""
+"""Forecasts of SST without networks, and their scores."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,6 @@ from scipy.linalg import expm
 
 from experiments.sst_grids import small_grid
 from smnn.datasets.sst import monthly
-from smnn.experiments.sst import probes
 from smnn.experiments.sst import references as simple
 from smnn.experiments.sst.modes import fit_modes, logarithm
 from smnn.experiments.sst.scores import Scorer
@@ -112,42 +111,6 @@ class TestScores:
             scorer.score(scorer.truth[1:])
         with pytest.raises(ValueError, match="not finite"):
             scorer.score(scorer.truth * np.nan)
-
-
-class TestProbes:
-    def test_zones(self) -> None:
-        assert probes.zones(np.array([-80.0, -30, 0, 20, 66, 70])).tolist() == [2, 1, 0, 0, 1, 2]
-
-    def test_a_confounded_effect_is_found(self) -> None:
-        """Treatment and outcome both depend on x: the difference of means is wrong, AIPW right."""
-        rng = np.random.default_rng(0)
-        x = rng.normal(size=(4000, 2))
-        treated = rng.random(4000) < 1 / (1 + np.exp(-x[:, 0]))
-        y = 2.0 * treated + 3 * x[:, 0] + rng.normal(size=4000)
-        found = probes.effect(x, treated, y, np.arange(4000) // 4)
-        assert abs(found.naive - 2) > 1
-        assert found.effect == pytest.approx(2, abs=4 * found.error)
-        assert found.error < 0.1
-        assert found.believable
-
-    def test_groups_without_overlap_are_recognized(self) -> None:
-        rng = np.random.default_rng(0)
-        x = rng.normal(size=(1000, 1))
-        found = probes.effect(x, x[:, 0] > 0, x[:, 0], np.arange(1000))
-        assert not found.believable
-        assert found.overlap < 0.3
-        assert sum(found.record()["propensity_histogram"]["control"]) == found.counts[0]
-
-    def test_one_group(self) -> None:
-        with pytest.raises(ValueError, match="one group only"):
-            probes.effect(np.zeros((4, 1)), np.ones(4, bool), np.zeros(4), np.arange(4))
-
-    def test_shuffled_labels_are_chance(self) -> None:
-        rng = np.random.default_rng(1)
-        lat, lon = rng.uniform(-80, 80, 3000), rng.uniform(0, 360, 3000)
-        found = probes.zone_probe(np.abs(lat)[:, None], lat, lon, rng.integers(0, 3, 3000))
-        assert found["held_out_both"] > 0.9
-        assert abs(found["shuffled_labels"] - found["chance"]) < 0.1
 
 
 def test_coupled_forecast_beats_every_reference_on_the_packaged_grid() -> None:

@@ -6,7 +6,8 @@ An experiment is a package with two modules:
   `record()`, and `ticks(config)`, the number of times that `run` calls `tick`. An experiment that
   can be resumed takes its output folder as the third argument `out`.
 - `view` has `tables(result)`, `summary(result)`, `figures(result)` (contents by file name) and
-  `report(result, figures, command)`, and may have `notes(result)`, lines printed below the tables.
+  `report(result, figures, command)`, and may have `notes(result)`, lines printed below the tables,
+  and `failures(result)`, reasons why results are not valid, with which the command fails.
 
 Fields of a `Config` that are made by `option` are the command-line options of the experiment.
 """

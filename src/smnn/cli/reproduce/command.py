@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperCommand, TyperGroup
 
-from smnn.cli._guard import RESULTS, AsJson, Debug, guarded, plain
+from smnn.cli._guard import FAILED, RESULTS, AsJson, Debug, complain, guarded, plain
 from smnn.cli.reproduce.options import Options
 from smnn.cli.reproduce.progress import progress
 from smnn.experiments.experiment import EXPERIMENTS, execute, load
@@ -97,6 +97,11 @@ def build(name: str) -> Callable[..., None]:
                 typer.echo(json.dumps(result.record(), indent=2))
             else:
                 _print(result, view, report)
+            failures = view.failures(result) if hasattr(view, "failures") else []
+            for line in failures:
+                complain(line)
+            if failures:
+                raise typer.Exit(FAILED)
 
     parameters: dict[str, tuple[Any, Any]] = {
         "context": (typer.Context, inspect.Parameter.empty),

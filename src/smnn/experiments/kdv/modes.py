@@ -9,7 +9,8 @@ $$ v_k' - \lambda_k v_k = F_k(t), \qquad \lambda_k = \sum_p \alpha_p (ik)^p, $$
 two real linear ODEs for each mode, which are solved over a short window. Because the right-hand
 side depends on the solution, the window is solved several times, each time with the right-hand side
 of the previous solution; the first is extrapolated from known frames. Few iterations suffice,
-because the solver treats the stiff linear part exactly.
+because the solver treats the stiff linear part exactly. Fast waves need more than slow ones, so the
+iteration ends when the solution no longer changes; only training uses a fixed number.
 """
 
 from __future__ import annotations
@@ -33,6 +34,10 @@ HISTORY = 4
 """Number of known frames used for extrapolation."""
 JITTER = 1e-9
 """Regularization of directions that the data barely determine."""
+TOLERANCE = 1e-7
+"""Relative change of a window between two solves at which the iteration has converged."""
+MAX_SWEEPS = 30
+"""Largest number of solves of a window."""
 SHOWN = 1e-4
 """Smaller coefficients are not printed."""
 
@@ -59,11 +64,14 @@ class Law(NamedTuple):
 class ModesModel(nn.Module):
     """Predicts frames by an ODE for every Fourier mode.
 
+    In evaluation mode, trajectories whose iteration does not converge are NaN from there on.
+
     Args:
         frames: Number of frames that one window advances.
         substeps: Steps of the solver between frames.
         order: Highest time derivative that the solver carries; `frames * substeps >= order`.
-        sweeps: Number of times that a window is solved.
+        sweeps: Number of times that a window is solved in training; otherwise it is solved until
+            the solution has converged.
         hidden: Width of the hidden layer of the perceptron; 0 for none.
         horizon: Number of new frames that one call returns.
         backend: Backend of the solver.
@@ -194,14 +202,28 @@ class ModesModel(nn.Module):
         c, s, scale = ode
         force = torch.einsum("th,bhk->btk", self.guess.to(rates), rates)
         u = torch.view_as_real(current)[:, :, None, :, None]
-        for sweep in range(self.sweeps):
+        limit = self.sweeps if self.training else MAX_SWEEPS
+        v = current[:, None]
+        for sweep in range(limit):
             d = torch.view_as_real((force * scale[:, None]).mT.contiguous())
             y = self.layer(LinearODE(c, d, u, s))
-            v = torch.view_as_complex(y[..., 0].contiguous()).mT
-            if sweep < self.sweeps - 1:
+            before, v = v, torch.view_as_complex(y[..., 0].contiguous()).mT
+            if not self.training:
+                change, size = (_energy(x) for x in (v - before, v))
+                converged = (change <= TOLERANCE**2 * size) & size.isfinite()
+                if bool((converged | ~change.isfinite()).all()):
+                    break
+            if sweep < limit - 1:
                 force = torch.cat([force[:, :1], self._rate(v[:, 1:], grid, law)], 1)
+        if not self.training:
+            v = torch.where(converged[:, None, None], v, torch.nan)
         whole = v[:, self.substeps :: self.substeps]
         return whole, torch.cat([rates, self._rate(whole, grid, law)], 1)[:, -HISTORY:]
+
+
+def _energy(v: Tensor) -> Tensor:
+    """`(B,)` sum of squares of modes `(B, T, K)`."""
+    return torch.view_as_real(v.detach()).square().sum((1, 2, 3))
 
 
 class _Grid:

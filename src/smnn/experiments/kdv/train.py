@@ -21,9 +21,12 @@ from smnn.experiments.kdv.window import Convolution
 from smnn.training import Data, TrainConfig, fit
 
 PLAN = "plan.json"
+DIVERGED = 100.0
+"""Squared error over the energy of the truth at which a roll-out counts as failed."""
 MIRROR = {"shift": 0.0, "boost": 0.0, "scale": 0.0, "mirror": True}
 PUBLISHED = {"shift": 1.0, "boost": 0.4, "scale": 0.1}
 """Data augmentation of the published experiments."""
+NONE = dict.fromkeys(PUBLISHED, 0.0)
 
 
 @dataclass(frozen=True)
@@ -86,9 +89,15 @@ PRESETS: dict[str, Preset] = {
         for passes in (1, 2)
         for symmetries in (None, PUBLISHED)
     },
+    **{
+        f"resnet-lpsda-{k}": _direct("resnet", passes=1, symmetries={**NONE, name: PUBLISHED[name]})
+        for k, name in enumerate(PUBLISHED, 2)
+    },
 }  # fmt: skip
-"""Models by name. `-lpsda`: with the published data augmentation; `-ar`: trained on unrolled
-predictions too."""
+"""Models by name. `-lpsda`: with the published data augmentation, `-2` to `-4` with one symmetry:
+shifts, boosts, scaling. `-ar`: trained on unrolled predictions too. The rows ResNet-LPSDA-1 to -4
+of the paper are not defined there; they are taken for one symmetry each, of which the first, shifts
+in time, is part of all models, because they are trained on windows from every frame."""
 
 
 @dataclass(frozen=True)
@@ -243,19 +252,31 @@ def score(
 
 
 def summary(prediction: torch.Tensor, truth: torch.Tensor) -> dict[str, Any]:
-    """Record of the errors of frames `(N, frames, X)`; `None` where they are not finite."""
+    """Record of the errors of frames `(N, frames, X)`; `None` where they are not finite.
+
+    `failed` lists the trajectories that diverge, and the frame at which each does.
+    """
     found = errors(prediction, truth)
+    lost = ~(found.by_truth <= DIVERGED)
 
     def plain(x: torch.Tensor) -> float | None:
         return x.item() if bool(x.isfinite()) else None
 
+    by_prediction, by_truth = (torch.where(lost, torch.inf, x) for x in found)
     lengths = [n for n in SCORED if n <= truth.shape[1]]
+
+    def means(errors: torch.Tensor, over: Callable[..., torch.Tensor]) -> dict[str, float | None]:
+        return {str(n): plain(over(errors[:, :n].mean(1))) for n in lengths}
+
     return {
         "trajectories": len(truth),
-        "nmse": {str(n): plain(found.by_prediction[:, :n].mean()) for n in lengths},
-        "nmse_by_truth": {str(n): plain(found.by_truth[:, :n].mean()) for n in lengths},
-        "median": {str(n): plain(found.by_prediction[:, :n].mean(1).median()) for n in lengths},
-        "worst": {str(n): plain(found.by_prediction[:, :n].mean(1).max()) for n in lengths},
-        "curve": [plain(x) for x in found.by_prediction.mean(0)],
-        "curve_by_truth": [plain(x) for x in found.by_truth.mean(0)],
+        "failed": {
+            str(i): 1 + int(lost[i].int().argmax()) for i in lost.any(1).nonzero()[:, 0].tolist()
+        },
+        "nmse": means(by_prediction, torch.mean),
+        "nmse_by_truth": means(by_truth, torch.mean),
+        "median": means(by_prediction, torch.median),
+        "worst": means(by_prediction, torch.max),
+        "curve": [plain(x) for x in by_prediction.mean(0)],
+        "curve_by_truth": [plain(x) for x in by_truth.mean(0)],
     }

@@ -8,25 +8,28 @@ import numpy as np
 
 from smnn.experiments import views
 from smnn.experiments.kdv.run import PAPER, Result
+from smnn.experiments.kdv.train import PRESETS
 from smnn.report import page
 from smnn.report.tables import Cell, Row, Table, best_of
 
 TITLES = {
-    "modes": "S-MNN, ODE per mode",
-    "window": "S-MNN, ODE per point",
-    "paper": "S-MNN of the paper",
+    "modes": "modes",
+    "window": "window",
+    "paper": "S-MNN, paper's network",
     "resnet": "ResNet",
     "fno": "FNO",
 }
-PAPER_SECONDS = {"S-MNN": "36360", "MNN dense": "136800"}
-"""10.1 and 38.0 hours, on an unspecified GPU."""
+ASSUMED = "assumes a local, constant, at most quadratic law"
+"""What `modes` assumes; the other models assume nothing about the law."""
+PAPER_SECONDS = {"S-MNN": "36360", "MNN dense": "136800", "MNN sparse": "> 296640"}
+"""10.1, 38.0 and 82.4 hours, on an unspecified GPU."""
 
 
 def title(name: str) -> str:
     """Display name of a model."""
     base, *variants = name.split("-")
     labels = {"ar": "unrolled", "lpsda": "LPSDA"}
-    return ", ".join([TITLES[base], *(labels[v] for v in variants)])
+    return ", ".join([TITLES[base], *(labels.get(v, v) for v in variants)])
 
 
 def tables(result: Result) -> list[Table]:
@@ -36,10 +39,12 @@ def tables(result: Result) -> list[Table]:
         "Normalised mean squared error",
         [f"{lengths[0]} frames", *lengths[1:], "train s"],
         "Mean over trajectories and over the frames after the ten given ones, divided by the "
-        "energy of the prediction (as in the paper) or of the truth. The paper calls frames "
-        "seconds; its rows for ResNet and FNO come from other publications.",
+        "energy of the prediction (as in the paper) or of the truth; 'worst': the trajectory with "
+        f"the largest error by prediction. modes {ASSUMED}; the other models assume no law. The "
+        "paper calls frames seconds; its rows for ResNet and FNO come from other publications.",
     )
-    for kind, group in (("nmse", "prediction"), ("nmse_by_truth", "truth")):
+    kinds = (("nmse", "prediction"), ("nmse_by_truth", "truth"), ("worst", "worst"))
+    for kind, group in kinds:
         found = {name: model["scores"][kind] for name, model in result.models.items()}
         best = {n: best_of([scores[n] for scores in found.values()]) for n in lengths}
         for name, scores in found.items():
@@ -47,7 +52,7 @@ def tables(result: Result) -> list[Table]:
             cells.append(Cell(f"{result.models[name]['seconds']:.0f}"))
             view.rows.append(Row(group, title(name), cells))
     for name, values in PAPER.items():
-        cells = [Cell(_number(values.get(n))) for n in lengths]
+        cells = [Cell(_number(values.get(n)) if values else "no conv.") for n in lengths]
         view.rows.append(Row("paper", name, [*cells, Cell(PAPER_SECONDS.get(name, "–"))], True))
     return [view]
 
@@ -62,39 +67,59 @@ def _number(x: float | None) -> str:
 
 def summary(result: Result) -> list[tuple[str, str]]:
     """Key figures and their meaning."""
-    known = {
-        name: model["scores"]["nmse"]
-        for name, model in result.models.items()
-        if model["scores"]["nmse"]["20"] is not None
-    }
     out = []
-    if known:
-        name = min(known, key=lambda name: known[name]["20"])
-        for n in _lengths(result):
-            printed = PAPER["S-MNN"].get(n)
-            paper = f" (paper: {printed:.1e})" if printed else ""
-            out.append((_number(known[name][n]), f"NMSE over {n} frames, {title(name)}{paper}"))
-        seconds = result.models[name]["seconds"]
-        out.append((f"{seconds:.0f} s", "to train it (paper: 10.1 h)"))
+    for name, model in result.models.items():
+        what = title(name) + (f", which {ASSUMED}" if name == "modes" else "")
+        seconds = f"trained for {model['seconds']:.0f} s"
+        found = model["scores"]["nmse"]["20"]
+        out.append((_number(found), f"NMSE over 20 frames, {what}; {seconds}"))
+    out.append(
+        (_number(PAPER["S-MNN"]["20"]), "the same for the paper's network, as printed; 10.1 h")
+    )
+    return out
+
+
+def failures(result: Result) -> list[str]:
+    """Models with roll-outs that diverge, whose mean errors are not valid."""
+    out = []
+    for name, model in result.models.items():
+        scores = model["scores"]
+        failed = scores.get("failed", {})
+        if failed:
+            first = ", ".join(f"{i} at frame {frame}" for i, frame in [*failed.items()][:5])
+            out.append(
+                f"{title(name)}: {len(failed)} of {scores['trajectories']} roll-outs diverge "
+                f"(trajectory {first}{', ...' if len(failed) > 5 else ''}); its mean errors over "
+                "these frames are not valid."
+            )
     return out
 
 
 def notes(result: Result) -> list[str]:
-    """The learned equation, if a model has one."""
-    return [] if result.law is None else [f"Learned law: {result.law}"]
+    """The learned equation, if a model has one, and models that were not run."""
+    found = [] if result.law is None else [f"Learned law (modes): {result.law}"]
+    missing = [name for name in PRESETS if name not in result.models]
+    if missing:
+        found.append(f"Not run: {', '.join(missing)}. The paper's network is 'paper'.")
+    return found
 
 
 def figures(result: Result) -> dict[str, bytes]:
     """Roll-outs side by side, and the error against lead time."""
     names = list(result.pictures)
+    columns = ["truth", *names, *(["prediction - truth"] if len(names) == 1 else [])]
     shown = min(len(result.truth), 3)
 
     def draw(canvas: Any) -> None:
-        grid = canvas.add_gridspec(shown + 1, len(names) + 1, height_ratios=[1] * shown + [1.4])
+        grid = canvas.add_gridspec(shown + 1, len(columns), height_ratios=[1] * shown + [1.4])
         for i in range(shown):
             limit = float(np.abs(result.truth[i]).max())
-            fields = {"truth": result.truth[i], **{n: result.pictures[n][i] for n in names}}
-            for j, (name, values) in enumerate(fields.items()):
+            truth = result.truth[i]
+            fields = [truth, *(result.pictures[n][i] for n in names)]
+            fields.append(fields[-1] - truth)  # drawn if there is one model
+            for j, (name, values) in enumerate(zip(columns, fields)):
+                if j > len(names):
+                    limit = float(np.abs(values).max())
                 axes = canvas.add_subplot(grid[i, j])
                 image = axes.imshow(
                     values.T, aspect="auto", origin="lower", cmap="RdBu_r", vmin=-limit, vmax=limit,
@@ -108,10 +133,11 @@ def figures(result: Result) -> dict[str, bytes]:
                     axes.set_xlabel("frame")
                 if j == 0:
                     axes.set_ylabel("point")
-            canvas.colorbar(image, ax=axes, shrink=0.9, label="$u$")
+                if j >= len(names):
+                    canvas.colorbar(image, ax=axes, shrink=0.9)
         _draw_curves(canvas.add_subplot(grid[shown, :]), result)
 
-    size = max(7.5, 2.3 * (len(names) + 1) + 1), 1.9 * shown + 3
+    size = max(7.5, 2.3 * len(columns) + 1), 1.9 * shown + 3
     return {"kdv.png": views.png(size, draw)}
 
 
@@ -145,13 +171,16 @@ def report(result: Result, figures: dict[str, bytes], command: str) -> str:
             "u_t = -u u_x - u_xxx.</p>"
         )
         sections.insert(0, page.section("Learned law", text, page.code_block(result.law)))
-    source = config.data or f"generated, seed {config.seed}, {config.test} trajectories"
+    source = config.data or (
+        f"generated ({config.waves} waves), seed {config.seed}, {config.test} trajectories"
+    )
+    problems = failures(result) + notes(result)[result.law is not None :]
     return views.report(
         "Korteweg-de Vries equation",
         "Waves on a circle, continued from ten frames: errors of all models on the same frames.",
         summary(result),
         sections,
         command=command,
-        setup={"Test data": source},
+        setup={"Test data": source, "Limitations": " ".join(problems) or None},
         machine=result.machine,
     )

@@ -20,6 +20,7 @@ from smnn._util.files import InputError
 from smnn._util.machine import describe_machine, package_versions
 from smnn._util.optional import MissingPackageError, require
 from smnn.datasets.dynamics import LORENZ, Array, System, paper_lorenz, simulate
+from smnn.discovery import Neural
 from smnn.experiments.discovery_bench.methods import Equation, Method, Smnn, score
 from smnn.experiments.discovery_bench.sindy import VARIANTS
 from smnn.experiments.experiment import Tick, no_progress, option, read_record
@@ -41,6 +42,8 @@ PRINTED: dict[str, tuple[str, ...]] = {
 2025, appendix on Lorenz discovery). The MNN rows use the same network and data; the SINDy row is
 reproduced, to all digits, with samples 0.001 apart, but not with the data of the paper."""
 
+WIDTH = 1024
+"""Width of the paper's network."""
 NAMES = {"smnn": "refined", "smnn-regression": "regression", "smnn-neural": "networks"}
 PAPER, OURS, PYSINDY = "paper", "smnn", "PySINDy"
 
@@ -59,15 +62,17 @@ class Config:
         None, "Windows per step (default 512, as in the paper, on a GPU; 32 on a CPU).", minimum=1
     )
     window: int = 50
-    hidden: int = 1024
+    width: int | None = option(
+        None,
+        "Width of the networks (default: 1024, as in the paper; 256 with --neural).",
+        minimum=1,
+    )
     device: str | None = option(None, "Device of the training.")
     seed: int = option(0, "Random seed of networks and windows.")
-    neural: bool = option(
-        False, "Also discover the equations by training networks in cycles, as in the paper."
-    )
-    neural_cycles: int = option(10, "Cycles of that training.", minimum=1)
+    neural: bool = option(False, "Also discover the equations by Discovery(method='neural').")
+    neural_cycles: int = option(Neural.cycles, "Cycles of that training (paper: 10).", minimum=1)
     neural_steps: int = option(
-        7600, "Steps per cycle; the default is 400 epochs of 19 batches.", minimum=1
+        Neural.steps, "Steps per cycle (paper: 7600, 400 epochs of 19 batches).", minimum=1
     )
     trained: str | None = option(
         None, "Skip the training and use that of this lorenz.json, written by another run.",
@@ -188,7 +193,7 @@ def _with_training(result: Lorenz, file: Path) -> Lorenz:
             if (a["group"], a["name"]) == (OURS, NAMES["smnn-neural"])
         ]  # fmt: skip
         settings = record["settings"]
-        copied = ("steps", "batch", "window", "hidden", "seed", "device", "neural", "neural_cycles",
+        copied = ("steps", "batch", "window", "width", "seed", "device", "neural", "neural_cycles",
                   "neural_steps")  # fmt: skip
         config = replace(result.config, **{name: settings[name] for name in copied})
         losses, machine = record["cycle_losses"], record["machine"]
@@ -241,17 +246,21 @@ def _scored(
 
 
 def _add_neural(result: Lorenz, series: Any, config: Config) -> None:
-    """Networks trained in cycles that remove small coefficients, as in the paper."""
+    """Networks trained in cycles that remove small coefficients."""
     method = Smnn(
         "neural",
         neural={
             "cycles": config.neural_cycles, "steps": config.neural_steps, "batch": config.batch,
-            "window": config.window, "width": config.hidden, "device": config.device,
+            "window": config.window, "width": config.width or Neural.width,
+            "device": config.device,
         },
     )  # fmt: skip
     found = method.fit([series], LORENZ)
     result.cycle_losses = [float(x) for x in found.report.get("losses", [])]
-    note = f"{config.neural_cycles} cycles of {config.neural_steps} steps, batch {config.batch}"
+    note = (
+        f"{config.neural_cycles} cycles of {config.neural_steps} steps, batch {config.batch}, "
+        f"width {config.width or Neural.width}"
+    )
     name = NAMES[method.name]
     result.answers.append(_scored(OURS, name, found.coefficients, found.seconds, note))
 
@@ -263,7 +272,7 @@ def _add_training(result: Lorenz, config: Config, tick: Tick) -> None:
     for name in model.SOLVERS:
         found = model.train(
             name, x, steps=config.steps, batch=config.batch or 32, window=config.window,
-            hidden=config.hidden, seed=config.seed, tick=partial(tick, name),
+            hidden=config.width or WIDTH, seed=config.seed, tick=partial(tick, name),
         )  # fmt: skip
         result.training.append(found)
 

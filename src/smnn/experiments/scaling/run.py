@@ -59,9 +59,11 @@ class Config:
         None, "Width of the networks (default: 1024, as in the paper, on a GPU; 64 on a CPU).",
         minimum=1,
     )  # fmt: skip
-    steps: int = 300
-    """Maximum number of training steps of each point."""
-    seconds: float = option(6.0, "Maximum training time of each point.", minimum=0.1)
+    steps: int = option(300, "Training steps of each point.", minimum=3)
+    seconds: float | None = option(
+        None, "Maximum training time of each point, which gives slow methods fewer steps "
+        "(default: no limit, equal steps).", minimum=0.1,
+    )  # fmt: skip
     limit: float = option(20.0, "Maximum seconds of a training step.", minimum=0.1)
     cells: int | None = None
     """Maximum number of test cells: all on a GPU, 256 on a CPU."""
@@ -331,14 +333,16 @@ def _train(
                 losses.append(float(mse))
                 if one > config.limit:
                     raise TooSlow(f"a step takes {one:.0f} s, limit {config.limit:g} s")
-            if len(times) >= 3 and time.perf_counter() - began > config.seconds:
+            if len(times) >= 3 and _spent(began, config, k) > 1:
                 break
     return times, losses
 
 
 def _spent(began: float, config: Config, k: int) -> float:
     """Elapsed share of the training time."""
-    return 0.0 if k <= WARM_UP else (time.perf_counter() - began) / config.seconds
+    if k <= WARM_UP or config.seconds is None:
+        return 0.0
+    return (time.perf_counter() - began) / config.seconds
 
 
 def _synchronize(cuda: bool) -> None:

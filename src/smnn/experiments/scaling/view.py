@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from smnn.experiments import views
-from smnn.experiments.scaling.run import Scaling, line
+from smnn.experiments.scaling.run import Config, Scaling, line
 from smnn.experiments.sst.networks import DENSE, SMNN, SPARSE
 from smnn.report import page
 from smnn.report.tables import Cell, Row, Table, html_table
@@ -25,8 +25,8 @@ def tables(result: Scaling) -> list[Table]:
         columns=[str(n) for n in config.lengths],
         caption=f"{2 * (config.pairs or 0):,} series in a batch, width {config.hidden}. ms: median "
         "time of a training step after warm-up, synchronized. GiB: peak memory of the device. "
-        f"test: relative MSE after at most {config.steps} steps or {config.seconds:g} s of "
-        "training, first steps given. –: not run, see below; the full length leaves no test data.",
+        f"test: relative MSE after training for {_budget(config)}, first steps given. "
+        "–: not run, see below; the full length leaves no test data.",
     )
     for method in config.methods:
         points = {p["length"]: p for p in result.points if p["method"] == method}
@@ -34,12 +34,20 @@ def tables(result: Scaling) -> list[Table]:
             ("ms", "ms", ".3g"),
             ("GiB", "gib", ".3g"),
             ("test", "test_mse", ".4f"),
+            ("steps", "steps", "d"),
         ):
             values = [points.get(n, {}).get(key) for n in config.lengths]
             if any(v is not None for v in values):
                 cells = [Cell("–" if v is None else _number(v, style)) for v in values]
                 view.rows.append(Row(method, label, cells))
     return [view]
+
+
+def _budget(config: Config) -> str:
+    """Amount of training of a point."""
+    if config.seconds is None:
+        return f"{config.steps} steps"
+    return f"at most {config.steps} steps or {config.seconds:g} s, so slow methods take fewer steps"
 
 
 def _number(value: float, style: str) -> str:
@@ -145,9 +153,9 @@ def report(result: Scaling, figures: dict[str, bytes], command: str) -> str:
     config, table = result.config, tables(result)[0]
     picture = page.picture(
         figures["scaling.png"], "Error, time and memory against the length of the series",
-        "Crosses: the longest series that a method could handle. The error after a few seconds of "
-        "training, equal for all, shows which method learns fastest, not how well temperatures can "
-        "be forecast. At 26 weeks the previous chunk is the other half of the year.",
+        "Crosses: the longest series that a method could handle. The error after little "
+        "training shows which method learns fastest, not how well temperatures can be forecast. At "
+        "26 weeks the previous chunk is the other half of the year.",
     )  # fmt: skip
     return views.report(
         "Scaling",

@@ -83,10 +83,14 @@ class Curve(NamedTuple):
     width: float = 1.4
 
 
-def curves(panels: Sequence[tuple[str, str, Sequence[Curve]]]) -> bytes:
+def curves(
+    panels: Sequence[tuple[str, str, Sequence[Curve]]], unit: str = "month", year: int = 12
+) -> bytes:
     """Panels of curves by lead time, with one legend.
 
     Args:
+        unit: Name of a step.
+        year: Steps between the ticks.
         panels: Title, label of the vertical axis, and curves.
     """
 
@@ -98,31 +102,12 @@ def curves(panels: Sequence[tuple[str, str, Sequence[Curve]]]) -> bytes:
                 one.plot(lead, line.values, line.style, color=line.colour, lw=line.width,
                          label=line.name)  # fmt: skip
             one.set_title(title, loc="left")
-            one.set_xlabel("lead time, months")
+            one.set_xlabel(f"lead time, {unit}s")
             one.set_ylabel(label)
             one.grid(axis="y", lw=0.4, color="0.88")
             one.set_xlim(0.5, None)
-            one.set_xticks(range(12, len(lines[0].values) + 1, 12))
+            one.set_xticks(range(year, len(lines[0].values) + 1, year))
         handles, names = axes[0].get_legend_handles_labels()
         canvas.legend(handles, names, loc="outside lower center", ncols=3, fontsize=9)
 
     return views.png((5.0 * len(panels), 3.9), draw)
-
-
-def overlap(effects: dict[str, dict[str, Any]]) -> bytes:
-    """Histograms of the propensities of both groups, for each effect."""
-
-    def draw(canvas: Any) -> None:
-        axes = canvas.subplots(1, len(effects), squeeze=False)[0]
-        for one, (name, found) in zip(axes, effects.items()):
-            histogram = found["propensity_histogram"]
-            edges = np.array(histogram["edges"])
-            for side, colour in (("control", views.AMBER), ("treated", views.BLUE)):
-                one.stairs(histogram[side], edges, fill=True, color=colour, alpha=0.55, label=side)
-            state = "comparable" if found["believable"] else "not comparable"
-            one.set_title(f"{name}: {state}", loc="left")
-            one.set_xlabel("propensity, given the parameters")
-            one.set_ylabel("units")
-            one.legend(fontsize=9)
-
-    return views.png((4.6 * len(effects), 2.7), draw)

@@ -7,7 +7,9 @@ $$ y'' + c_1(t)\, y' + c_0(t)\, y = d(t) $$
 
 in the unit of time in which a year is $2\pi$, by which the solver continues the given values. Part
 of the code is shared between neighbours on a circle of latitude, the rest is specific to the place.
-The leading coefficient is one, because $(c, d)$ is determined only up to a factor.
+The leading coefficient is one, because $(c, d)$ is determined only up to a factor. The variant as
+published has free coefficients $c_0(t), c_1(t), c_2(t)$ and free steps, and encodes a quarter of
+the frequencies.
 
 `AdaGVAE` (Locatello et al., ICML 2020), adapted to series, is the comparison without an equation.
 Two neighbours are encoded as normal distributions. Features whose two distributions are closer (KL)
@@ -31,6 +33,7 @@ from torch import Tensor, nn
 from smnn.baselines import mnn_dense, mnn_sparse
 from smnn.nn import (
     MLP,
+    Between,
     Coefficients,
     Free,
     LinearODE,
@@ -38,6 +41,7 @@ from smnn.nn import (
     Positive,
     RightHandSide,
     SpectralInput,
+    Steps,
 )
 
 SMNN, DENSE, SPARSE = "S-MNN", "MNN dense", "MNN sparse"
@@ -166,6 +170,8 @@ class MechanisticIdentifier(nn.Module):
             forcing by a constant and harmonics of the year, and nothing shared.
         order: Highest derivative that the solver carries, at least 2.
         solver: Name in `SOLVERS`.
+        published: Use the published form: all coefficients free, learned steps between 0.001 and
+            0.999 that start at 0.1, a quarter of the frequencies, and no removal of the mean.
     """
 
     step: Tensor
@@ -182,6 +188,7 @@ class MechanisticIdentifier(nn.Module):
         invariant: bool = False,
         order: int = 2,
         solver: str = SMNN,
+        published: bool = False,
     ) -> None:
         super().__init__()
         if solver not in SOLVERS:
@@ -189,7 +196,8 @@ class MechanisticIdentifier(nn.Module):
         if solver != SMNN and order != 2:
             raise ValueError(f"order: got {order} with {solver}; expected 2, as published.")
         self.window, self.invariant, self.solver = window, invariant, solver
-        self.spectrum = SpectralInput(window.length, keep or max(2, window.length // 2))
+        keep = keep or max(2, window.length // (4 if published else 2))
+        self.spectrum = SpectralInput(window.length, keep)
         kept = len(self.spectrum.matrix)
         self.split = LatentSplit(0, kept) if invariant else split
         self.encoder: nn.Module = (
@@ -197,10 +205,10 @@ class MechanisticIdentifier(nn.Module):
         )
         layers, F = [hidden] * head_depth, self.split.size
         # Positive coefficients: a stable oscillator, initially with a period of one year.
-        pattern = [[[Positive(1.0), Positive(0.5), 1.0]]]
+        pattern = [[[Free()] * 3 if published else [Positive(1.0), Positive(0.5), 1.0]]]
         self.coefficients = Coefficients(
             F, pattern, times=None if invariant else window.times, hidden=layers,
-            activation=LeakyReLU, gain=0.1,
+            activation=LeakyReLU, gain=1.0 if published else 0.1,
         )  # fmt: skip
         self.forcing: nn.Module = (
             SeasonalForcing(F, window, hidden=layers)
@@ -209,6 +217,11 @@ class MechanisticIdentifier(nn.Module):
         )
         step = torch.full((1, 1), 2 * math.pi / window.period, dtype=torch.float64)
         self.register_buffer("step", step, persistent=False)
+        self.steps = (
+            Steps(F, Between(0.001, 0.999, 0.1), times=window.times - 1, hidden=[hidden] * 2,
+                  activation=LeakyReLU)
+            if published else None
+        )  # fmt: skip
         self.layer = MechanisticLayer(None if order == 2 else order, check=False)
 
     def encode(self, history: Tensor) -> Tensor:
@@ -219,7 +232,8 @@ class MechanisticIdentifier(nn.Module):
     def ode(self, code: Tensor, start: Tensor) -> LinearODE:
         """Equations for codes `(N, F)`, with initial values `(N, given)`."""
         c, d = self.coefficients(code), self.forcing(code)
-        return LinearODE(c, d, start[..., None, None], self.step)
+        s = self.step if self.steps is None else self.steps(code)
+        return LinearODE(c, d, start[..., None, None], s)
 
     def forward(self, history: Tensor, start: Tensor, *, pairs: bool = False) -> Output:
         """Predict.
@@ -230,7 +244,7 @@ class MechanisticIdentifier(nn.Module):
             pairs: Whether the last batch axis holds neighbours that share part of the code.
         """
         # The network sees deviations from the mean of the history, which is known.
-        centre = history.mean(-1, keepdim=True)
+        centre = history.mean(-1, keepdim=True) if self.steps is None else history.new_zeros(())
         code = self.encode(history)
         used = self.split.average(code) if pairs else code
         ode = self.ode(used.flatten(0, -2), (start - centre).flatten(0, -2))

@@ -12,6 +12,7 @@ from smnn.forecasting import Forecaster
 
 DAMPING = 0.8
 """Factor of an anomaly over a month."""
+MONTHS = 12
 HARMONICS = 3
 CLIMATOLOGY = "climatology"
 TREND = "trend + season"
@@ -65,7 +66,7 @@ def fit_cycle(series: np.ndarray, time: np.ndarray, until: int, *, trend: bool) 
 
 
 def references(
-    series: np.ndarray, time: np.ndarray, until: int, horizon: int, year: int = 12
+    series: np.ndarray, time: np.ndarray, until: int, horizon: int, year: float = MONTHS
 ) -> dict[str, np.ndarray]:
     """Forecasts `(horizon, N)` from the first `until` times; later values are not used.
 
@@ -77,11 +78,12 @@ def references(
         year: Steps in a year.
     """
     ahead = slice(until, until + horizon)
-    fading = DAMPING ** np.arange(1, horizon + 1)[:, None]
+    fading = DAMPING ** (MONTHS / year * np.arange(1, horizon + 1)[:, None])
     plain = fit_cycle(series, time, until, trend=False)
     line = fit_cycle(series, time, until, trend=True)
     last = slice(until - 1, until)
-    again = np.tile(series[until - year : until], (-(-horizon // year), 1))[:horizon]
+    whole = round(year)
+    again = np.tile(series[until - whole : until], (-(-horizon // whole), 1))[:horizon]
     return {
         "previous chunk": series[until - horizon : until].copy(),
         "last year": again,
@@ -93,7 +95,7 @@ def references(
 
 
 def coupled(
-    series: np.ndarray, time: np.ndarray, until: int, horizon: int
+    series: np.ndarray, time: np.ndarray, until: int, horizon: int, year: float = MONTHS
 ) -> dict[str, np.ndarray]:
     """Forecasts `(horizon, N)` with a shared trend and coupled anomalies.
 
@@ -102,7 +104,8 @@ def coupled(
     the leading modes follow a system of ODEs ("modes"); "coupled" is the mean of both.
 
     `HALF_LIFE`, `OWN` and `SHARE` are the setting that is better than the best reference from each
-    of 13 origins whose targets end before the last 48 months, over one year and over four.
+    of 13 origins whose targets end before the last 48 months, over one year and over four; for
+    weekly data they are converted and were not chosen again.
     """
     decades = _decades(time)
     line = fit_cycle(series, time, until, trend=True)
@@ -112,12 +115,13 @@ def coupled(
     slope = slope + (1 - OWN) * np.minimum(1.0, spread / usual) ** 2 * (slope.mean() - slope)
     level = series[:until] - decades[:until, None] * slope
     waves = seasonal_waves(time, HARMONICS)
-    root = 0.5 ** (np.arange(until)[::-1, None] / (2 * HALF_LIFE))
+    root = 0.5 ** (np.arange(until)[::-1, None] / (2 * HALF_LIFE * year / MONTHS))
     weights = np.linalg.lstsq(root * waves[:until], root * level, rcond=None)[0]
     ahead = slice(until, until + horizon)
     base = waves[ahead] @ weights + decades[ahead, None] * slope
     anomalies = level - waves[:until] @ weights
-    still = base + DAMPING ** np.arange(1, horizon + 1)[:, None] * anomalies[-1]
+    fading = DAMPING ** (MONTHS / year * np.arange(1, horizon + 1)[:, None])
+    still = base + fading * anomalies[-1]
     moving = base + fit_modes(anomalies).forecast(horizon)
     return {CELLS: still, MODES: moving, COUPLED: (1 - SHARE) * still + SHARE * moving}
 

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 
 from smnn._util.machine import describe_machine
-from smnn._util.optional import MissingPackageError
 from smnn.data import DataFormatError
 from smnn.datasets.sst import (
     Grid,
@@ -43,6 +42,7 @@ from smnn.experiments.sst.train import (
     GVAE,
     IDENTIFIER,
     INVARIANT,
+    PUBLISHED,
     SMALL,
     Pairs,
     SSTTask,
@@ -77,11 +77,14 @@ class Network:
         return PEEK if self.peek else HISTORY
 
 
+MONTHS, WEEKS = 12.0, 365.2425 / 7
+"""Steps in a year."""
 RUNS = (
     Network(INVARIANT, "global", False),
     Network(IDENTIFIER, "anomaly", False),
     Network(GVAE, "anomaly", False),
     Network(IDENTIFIER, "global", True),
+    Network(PUBLISHED, "global", True),
     Network(GVAE, "global", True),
 )
 """All networks; the first provides the maps of parameters."""
@@ -91,14 +94,16 @@ RUNS = (
 class Config:
     """Settings that determine the results."""
 
-    horizon: int = 48
+    horizon: int | None = option(
+        None, "Steps of a chunk and of the forecast (default: 48 months or 208 weeks).", minimum=12
+    )
     given: int = 10
     data: str | None = option(
-        None, "Monthly grid in NetCDF (default: the packaged one).", file=True
+        None, "Monthly or weekly grid in NetCDF (default: the packaged monthly one).", file=True
     )
     mask: str | None = option(None, "Land mask of the grid, such as NOAA's lsmask.nc.", file=True)
     scale: str = option("small", "Size of the networks: small (CPU, minutes) or full (GPU).")
-    holdouts: int = option(4, "Consecutive hold-out periods of 48 months.", minimum=1)
+    holdouts: int = option(4, "Consecutive hold-out periods.", minimum=1)
     seeds: int = option(3, "Trainings of each network, with different seeds.", minimum=1)
     steps: int | None = option(
         None, "Training steps (default: 600 at small scale, 10,000 at full).", minimum=1
@@ -110,7 +115,8 @@ class Config:
     def __post_init__(self) -> None:
         if self.scale not in ("small", "full"):
             raise ValueError(f"scale: got {self.scale!r}; expected 'small' or 'full'.")
-        if min(self.seeds, self.holdouts, self.horizon - self.given) < 1:
+        ahead = 1 if self.horizon is None else self.horizon - self.given
+        if min(self.seeds, self.holdouts, ahead) < 1:
             raise ValueError(
                 f"got {self.seeds} seeds, {self.holdouts} hold-outs, horizon {self.horizon} with "
                 f"{self.given} given; expected at least one of each, and a longer horizon."
@@ -146,10 +152,19 @@ class Result:
     """Scores and training records of the networks by seed."""
     parameters: parameters.Parameters | None = None
     """Parameters of the time-invariant network, first seed."""
-    probes: dict[str, Any] = field(default_factory=dict)
-    no_probes: str | None = None
-    """Reason why there are no probes, if there are none."""
+    year: float = 12.0
+    """Steps in a year."""
     seconds: float = 0.0
+
+    @property
+    def unit(self) -> str:
+        """Name of a step of the data."""
+        return "month" if self.year == MONTHS else "week"
+
+    @property
+    def horizon(self) -> int:
+        """Steps of the forecast."""
+        return len(self.scorer.truth)
 
     def record(self) -> dict[str, Any]:
         """JSON-serializable record."""
@@ -161,6 +176,7 @@ class Result:
                 "source": self.grid.source,
                 "cells": int(self.grid.ocean.sum()),
                 "times": len(self.grid.time),
+                "steps_in_a_year": self.year,
                 "first": str(self.grid.time[0])[:10],
                 "last": str(self.grid.time[-1])[:10],
                 "spread": self.scorer.spread,
@@ -168,8 +184,6 @@ class Result:
             "holdouts": self.holdouts,
             "networks": self.networks,
             "parameters": None if self.parameters is None else self.parameters.summary(),
-            "probes": self.probes,
-            "no_probes": self.no_probes,
             "seconds": self.seconds,
         }
 
@@ -197,7 +211,7 @@ def run(config: Config, tick: Tick = no_progress, *, grid: Grid | None = None) -
     Args:
         config: Settings.
         tick: Called with a name after every stage.
-        grid: Monthly temperatures; by default those of `config.data`.
+        grid: Monthly or weekly temperatures; by default those of `config.data`.
 
     Raises:
         DataFormatError: The grid cannot be used.
@@ -206,19 +220,20 @@ def run(config: Config, tick: Tick = no_progress, *, grid: Grid | None = None) -
     config = config.resolved()
     if grid is None:
         grid = monthly() if config.data is None else read_grid(config.data, config.mask)
-    _check_months(grid)
+    year = _steps_in_a_year(grid)
+    H = config.horizon or (48 if year == MONTHS else 208)
     series = grid.series
-    until = len(series) - config.horizon
-    first = len(series) - config.holdouts * config.horizon
-    if first < 3 * config.horizon:
+    until = len(series) - H
+    least = max((config.holdouts + 3) * H, config.holdouts * H + round(year))
+    if len(series) < least:
         raise DataFormatError(
-            f"grid: got {len(series)} times; expected at least "
-            f"{(config.holdouts + 3) * config.horizon} for {config.holdouts} hold-outs of "
-            f"{config.horizon}. Use fewer hold-outs or a shorter horizon."
+            f"grid: got {len(series)} times; expected at least {least} for {config.holdouts} "
+            f"hold-outs of {H}. Use fewer hold-outs or a shorter horizon."
         )
-    result = Result(config, describe_machine(), grid, _scorer(grid, until, config.horizon))
+    scorer = _scorer(grid, until, H, year)
+    result = Result(config, describe_machine(), grid, scorer, year=year)
     for k in range(config.holdouts):
-        _hold_out(result, len(series) - (k + 1) * config.horizon, keep=k == 0)
+        _hold_out(result, len(series) - (k + 1) * H, keep=k == 0)
         tick(f"hold-out {k + 1}")
     near = neighbours(grid.ocean, min(5, grid.ocean.shape[1] - 1))
     seeds = range(config.seed, config.seed + config.seeds)
@@ -226,7 +241,7 @@ def run(config: Config, tick: Tick = no_progress, *, grid: Grid | None = None) -
         for seed in seeds:
             task = _network(result, network, seed, near, until)
             if network == RUNS[0] and seed == config.seed:
-                _read(result, task, until, seed)
+                _read(result, task, until)
             tick(f"{network.name}, seed {seed}")
     result.seconds = clock.perf_counter() - began
     return result
@@ -237,35 +252,43 @@ def ticks(config: Config) -> int:
     return config.holdouts + len(RUNS) * config.seeds
 
 
-def _check_months(grid: Grid) -> None:
+def _steps_in_a_year(grid: Grid) -> float:
+    """12 for monthly data, 52.2 for weekly data."""
     days = np.diff(grid.time) / np.timedelta64(1, "D")
-    if len(days) == 0 or days.min() < 27 or days.max() > 32:
-        got = f"{days.min():.0f} to {days.max():.0f} days apart" if len(days) else "one time"
-        raise DataFormatError(f"grid: got {got}; expected one value for each month, without gaps.")
     if not grid.ocean.any():
         raise DataFormatError("grid: no cell has a value at every time; nothing to forecast.")
+    if len(days) and days.min() >= 27 and days.max() <= 32:
+        return MONTHS
+    if len(days) and days.min() > 6.5 and days.max() < 7.5:
+        return WEEKS
+    got = f"{days.min():.3g} to {days.max():.3g} days apart" if len(days) else "one time"
+    raise DataFormatError(
+        f"grid: got {got}; expected one value for each month or week, without gaps."
+    )
 
 
-def _scorer(grid: Grid, until: int, horizon: int) -> Scorer:
+def _scorer(grid: Grid, until: int, horizon: int, year: float) -> Scorer:
     series = grid.series
-    simple = references(series, grid.time, until, horizon)
+    simple = references(series, grid.time, until, horizon, year)
     return Scorer(
         series[until : until + horizon],
         simple[CLIMATOLOGY],
         float(series[:until].std()),
         np.cos(np.deg2rad(grid.cells[:, 0])),
+        round(year),
     )
 
 
 def _hold_out(result: Result, until: int, keep: bool) -> None:
     """Compute and score the forecasts without networks of one hold-out."""
-    grid, horizon = result.grid, result.config.horizon
+    grid, horizon, year = result.grid, result.horizon, result.year
     series, times = grid.series[: until + horizon], grid.time[: until + horizon]
     past = replace(grid, values=grid.values[: until + horizon], time=times)
-    scorer = result.scorer if keep else _scorer(past, until, horizon)
-    found = {**references(series, times, until, horizon), **coupled(series, times, until, horizon)}
+    scorer = result.scorer if keep else _scorer(past, until, horizon, year)
+    span = (series, times, until, horizon)
+    found = {**references(*span, year), **coupled(*span, year)}
     if result.config.forecaster:
-        found[FORECASTER] = by_forecaster(series, times, until, horizon)
+        found[FORECASTER] = by_forecaster(*span)
     result.holdouts.append(
         {
             "history_ends": str(times[until - 1])[:7],
@@ -282,10 +305,10 @@ def _network(result: Result, network: Network, seed: int, near: Neighbours, unti
     """Train a network and score its forecast."""
     config, grid = result.config, result.grid
     assert config.steps is not None
-    series, H = grid.series, config.horizon
+    series, H = grid.series, result.horizon
     known = standard(series, grid.time, until, network.how)
     x = known.apply(series)
-    window = Window(H, config.given, 12.0, network.peek)
+    window = Window(H, config.given, result.year, network.peek)
     large = config.scale == "full"
     task, log = train(
         network.kind, Pairs(x[:until], near, window, seed), FULL if large else SMALL,
@@ -309,16 +332,8 @@ def in_degrees(known: Standard, x: np.ndarray, part: slice) -> np.ndarray:
     return Standard(offset, known.scale).undo(x)
 
 
-def _read(result: Result, task: SSTTask, until: int, seed: int) -> None:
-    """Read the parameters of the network, and probe them."""
-    series, H = result.grid.series, result.config.horizon
+def _read(result: Result, task: SSTTask, until: int) -> None:
+    """Read the parameters of the network."""
+    series, H = result.grid.series, result.horizon
     known = standard(series, result.grid.time, until, "global")
     result.parameters = parameters.read(task, known.apply(series)[:until], H, float(known.scale))
-    result.no_probes = parameters.cannot_probe(result.grid, len(result.parameters.values))
-    if result.no_probes is None:
-        try:
-            result.probes = parameters.probe(
-                result.parameters, result.grid, series[:until], H, seed
-            )
-        except MissingPackageError as error:  # scikit-learn is not needed for the other results
-            result.no_probes = str(error)

@@ -62,12 +62,13 @@ def _main(result: Result) -> Table:
     last = result.holdouts[0]
     seeds = result.config.seeds
     table = Table(
-        title=f"{result.config.horizon} months to {last['target_ends']}, from the history only",
+        title=f"{result.horizon} {result.unit}s to {last['target_ends']}, from the history only",
         columns=COLUMNS,
         caption="MSE: thousandths of the variance of the history, most of which is spatial. "
         "/clim.: squared error over that of climatology; values below 1 indicate skill. RMSE (°C) "
-        "and anomaly correlation are weighted by area. year 1: the first 12 months. Networks: mean "
-        f"over {seeds} seed{'s' if seeds > 1 else ''}.",
+        "and anomaly correlation are weighted by area. year 1: the first 12 months. Rows 'smnn' "
+        "use no network; 'coupled' assumes linear trends, fixed seasons and linear dynamics of "
+        f"anomalies. Networks: mean over {seeds} seed{'s' if seeds > 1 else ''}.",
     )
     present = tuple(n for n in (*REFERENCES, *OURS) if n in last["scores"])
     best = _best(result, present)
@@ -82,10 +83,11 @@ def _main(result: Result) -> Table:
 def _peeking(result: Result) -> Table:
     given = result.config.given
     table = Table(
-        title=f"The same, first {given} months of the target given (the paper's protocol)",
+        title=f"The same, first {given} {result.unit}s of the target given (the paper's protocol)",
         columns=COLUMNS,
-        caption="The rows 'all' also score the given months, as in the paper; 'after': only the "
-        f"months from {given + 1} on. Mean over seeds.",
+        caption="The rows 'all' also score the given steps, as in the paper; 'after': only "
+        f"those from {given + 1} on. 'as published': a quarter of the cosine transform, alignment "
+        "weight 10, order 2, free coefficients and steps; trained as the others. Mean over seeds.",
     )
     for name, entries in result.of_networks(PEEK).items():
         table.rows.append(Row(name, "all", _cells([e["scores"] for e in entries], {})))
@@ -124,7 +126,10 @@ def summary(result: Result) -> list[tuple[str, str]]:
     """Key figures and their meaning."""
     ours, best = result.scores(COUPLED), result.best_reference()
     found = [
-        (f"{ours['relative_mse']:.5f}", "relative MSE of the coupled forecast, history only"),
+        (
+            f"{ours['relative_mse']:.5f}",
+            "relative MSE of the coupled forecast (no network), history only",
+        ),
         (f"{result.scores(best)['relative_mse']:.5f}", f"the best reference ({best})"),
         (
             f"{ours['of_climatology_first_year']:.2f}",
@@ -133,22 +138,19 @@ def summary(result: Result) -> list[tuple[str, str]]:
         ),
     ]
     for name, entries in result.of_networks(HISTORY).items():
-        if "gvae" in name:
-            values = [e["scores"]["relative_mse"] for e in entries]
-            found.append((f"{np.mean(values):.5f}", "Ada-GVAE, mean over the seeds"))
+        values = [e["scores"]["relative_mse"] for e in entries]
+        found.append((f"{np.mean(values):.5f}", f"network: {name}, mean over the seeds"))
     return found
 
 
 def figures(result: Result) -> dict[str, bytes]:
-    """Maps of the forecast, its skill and the parameters; scores by lead time; propensities."""
+    """Maps of the forecast, its skill and the parameters; scores by lead time."""
     out = {
         "sst.png": _forecast(result), "sst-skill.png": _skill(result),
         "sst-leads.png": _leads(result),
     }  # fmt: skip
     if result.parameters is not None:
         out["sst-parameters.png"] = _parameters(result)
-    if result.probes:
-        out["sst-overlap.png"] = draw.overlap(result.probes["effects"])
     return out
 
 
@@ -156,16 +158,16 @@ def _forecast(result: Result) -> bytes:
     truth, ours = result.scorer.truth[-1], result.forecasts[COUPLED][-1]
     month = str(result.grid.time[-1])[:7]
     error = ours - truth
-    H = result.config.horizon
+    H, unit = result.horizon, result.unit
     return draw.maps(
         result.grid,
         [
-            draw.Map(ours, f"Coupled forecast of {month}, {H} months ahead", "°C", "turbo", -2, 32),
+            draw.Map(ours, f"coupled, {month}, {H} {unit}s ahead", "°C", "turbo", -2, 32),
             draw.Map(truth, f"Observed, {month}", "°C", "turbo", -2, 32),
             draw.Map(error, "Forecast minus observed, that month", "°C", "RdBu_r", -3, 3),
             draw.Map(
                 result.scorer.rmse_map(result.forecasts[COUPLED]),
-                f"Root mean square error, all {H} months", "°C", "magma_r", 0, 1.5,
+                f"Root mean square error, all {H} {unit}s", "°C", "magma_r", 0, 1.5,
             ),
         ],
     )  # fmt: skip
@@ -199,13 +201,13 @@ def _leads(result: Result) -> bytes:
                 colour = views.PINK if "gvae" in name else views.GREEN
                 own.append(draw.Curve(name, mean, colour, "--", 1.2))
         lines.append((title, label, own))
-    return draw.curves(lines)
+    return draw.curves(lines, result.unit, result.scorer.year)
 
 
 def _parameters(result: Result) -> bytes:
     assert result.parameters is not None
     p = result.parameters
-    span = (result.holdouts[0]["history_ends"], result.config.horizon)
+    span = (result.holdouts[0]["history_ends"], f"{result.horizon} {result.unit}s")
 
     def limits(x: np.ndarray) -> tuple[float, float]:
         finite = x[np.isfinite(x)]
@@ -217,7 +219,7 @@ def _parameters(result: Result) -> bytes:
         draw.Map(period, "Period of the free oscillation", "months", "viridis", *limits(period)),
         draw.Map(p.damping, "Damping time of free motion", "months", "cividis", *limits(p.damping)),
         draw.Map(
-            p.forcing, f"Yearly forcing, {span[1]} months to {span[0]}",
+            p.forcing, f"Yearly forcing, {span[1]} to {span[0]}",
             "°C per (year/2π)²", "inferno", *limits(p.forcing),
         ),
         draw.Map(
@@ -240,7 +242,7 @@ def report(result: Result, figures: dict[str, bytes], command: str) -> str:
         ),
         page.picture(
             figures["sst-skill.png"], "Maps of skill against climatology",
-            "Blue: better than climatology over all months; red: worse.",
+            "Blue: better than climatology over all steps; red: worse.",
         ),
         page.picture(
             figures["sst-leads.png"], "Error, skill and correlation by lead time",
@@ -256,51 +258,23 @@ def report(result: Result, figures: dict[str, bytes], command: str) -> str:
             "curve as weak forcing with a weak one, so the maps must be read together.",
         )  # fmt: skip
         sections.append(page.section("Learned equations", maps))
-    if result.probes:
-        sections.append(_probes(result, figures["sst-overlap.png"]))
     config, grid = result.config, result.grid
     seeds = range(config.seed, config.seed + config.seeds)
     return views.report(
         "Sea surface temperature",
-        f"Forecasts of {config.horizon} months from past data, compared with simple reference "
-        "forecasts and with the networks of the paper under both protocols.",
+        f"Forecasts of {result.horizon} {result.unit}s from past data, compared with simple "
+        "reference forecasts and with the networks of the paper under both protocols.",
         summary(result),
         sections,
         command=command,
         setup={
             "Data": f"{grid.source or 'custom grid'}; {int(grid.ocean.sum())} cells without "
             f"missing values, {str(grid.time[0])[:7]} to {str(grid.time[-1])[:7]}",
+            "Mask": config.mask or "none: cells with a value at every time, which may include land",
             "Standardization": "by the history before each hold-out",
             "Networks": f"{config.scale} scale, {config.steps} steps, seeds "
             f"{', '.join(map(str, seeds))}, {config.device}",
-            "Parameters not probed": result.no_probes,
             "Time": f"{result.seconds:.0f} s",
         },
         machine=result.machine,
     )
-
-
-def _probes(result: Result, image: bytes) -> str:
-    zones, alone = result.probes["zones"], result.probes["zones_by_mean_temperature"]
-    facts = {
-        "Climate zone, longitudes not seen": f"{zones['held_out_longitudes']:.2f}",
-        "Climate zone, chunk not seen": f"{zones['held_out_decade']:.2f}",
-        "Neither seen": f"{zones['held_out_both']:.2f} (mean temperature alone: "
-        f"{alone['held_out_both']:.2f}; shuffled labels: {zones['shuffled_labels']:.2f}; chance: "
-        f"{zones['chance']:.2f})",
-    }
-    for name, found in result.probes["effects"].items():
-        text = (
-            f"{found['effect']:.2f} ± {found['standard_error']:.2f} °C, difference of means "
-            f"{found['naive_difference']:.2f} °C; {100 * found['overlap']:.0f} % of the units are "
-            "comparable"
-        )
-        if not found["believable"]:
-            text += ": too few; the estimate is an extrapolation and not reliable"
-        facts[f"Effect, {name}"] = text
-    histograms = page.picture(
-        image, "Histograms of propensities",
-        "Above: balanced accuracy of linear probes. Groups whose histograms do not overlap cannot "
-        "be compared: the zone is a function of latitude, and so are the parameters.",
-    )  # fmt: skip
-    return page.section("Information in the parameters", page.facts(facts), histograms)
