@@ -20,7 +20,8 @@ FAINTEST = 1e-6  # Lower bound of the weight of a step, relative to the typical 
 HARM = 2.0
 """Maximum factor by which reweighting may raise the mean model error. A larger increase means that
 the model is wrong in places, which must not be hidden by small weights there."""
-SEGMENTS = 40  # Number of time segments used to detect correlated errors
+SEGMENTS = 40  # Maximum number of time segments used to detect correlated errors
+FEWEST = 8  # Minimum number of time segments
 SHORTEST = 10  # Minimum number of nodes per segment
 NUMERICAL_ERROR = 0.02
 """Unexplained fraction of the change in a step that numerical errors can account for."""
@@ -91,12 +92,13 @@ def inflation(refiner: Refiner, fit: JointFit) -> float:
     scores divided by their expected curvature. It is one for uncorrelated errors.
     """
     N = len(fit.Z)
-    found = refiner.triangle(fit, refiner.rules.allowed)
-    if found is None or N < SEGMENTS * SHORTEST:
+    count = min(SEGMENTS, N // SHORTEST)
+    found = refiner.triangle(fit, refiner.rules.allowed) if count >= FEWEST else None
+    if found is None:
         return 1.0
     left = found[2][1].left
     m = left.shape[2] - 1
-    edges = np.linspace(0, N, SEGMENTS + 1).astype(int)
+    edges = np.linspace(0, N, count + 1).astype(int)
     scores = np.stack(
         [(left[a:b, :, :m] * left[a:b, :, m:]).sum((0, 1)) for a, b in itertools.pairwise(edges)]
     )
