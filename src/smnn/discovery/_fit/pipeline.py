@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from smnn.discovery._fit.bootstrap import resample
 from smnn.discovery._fit.corrections import (
     allow_integration_errors,
     missed,
+    outlier_warnings,
     outliers_of,
     without,
     without_identities,
@@ -95,11 +96,12 @@ def discover(
         progress: Called with progress messages.
         thorough: Search over supports by complete fits if the selection does not converge.
     """
-    warnings: list[str] = []
-    for repetition in range(OUTLIER_ROUNDS + 1):
+    attempts: list[_Attempt] = []
+    outliers = np.zeros(data.nodes.Y.shape, dtype=bool)
+    while True:
         timer = StageTimer()
-        initial = _initial(data, rng, progress, timer)
-        warnings += initial.warnings
+        cleaned = replace(data, nodes=without(data.nodes, outliers))
+        initial = _initial(cleaned, rng, progress, timer)
         if method == "regression":
             return _regression_result(initial, ensemble, rng, timer, progress)
         every, chosen, rules = _coefficients(initial, timer, progress)
@@ -108,15 +110,36 @@ def discover(
         fit = allow_integration_errors(refiner, fit)
         timer.lap("refinement")
         progress(f"joint fit: {int((fit.Xi != 0).sum())} terms at rho {fit.rho:.1e}")
-        if repetition == OUTLIER_ROUNDS:
+        attempts.append(_Attempt(initial, refiner, fit, diagnostics, timer, outliers))
+        found = np.zeros_like(outliers)
+        found[initial.used] = outliers_of(refiner, fit, data.nodes.Y[initial.used], STRICT)
+        if len(attempts) > OUTLIER_ROUNDS or (found == outliers).all():
             break
-        outliers = outliers_of(refiner, fit, STRICT)
-        if not outliers.any():
-            break
-        nodes, text = without(data.nodes, outliers, initial.used)
-        data = replace(data, nodes=nodes)
-        warnings.append(text)
-    warnings += _contradicted_coefficients(refiner, fit, initial.data)
+        outliers = found
+    # Values are outliers only if the equations hold without them; otherwise the model is wrong.
+    best = attempts[-1] if attempts[-1].diagnostics["holds"] else attempts[0]
+    return _result(best, data, ensemble, rng)
+
+
+class _Attempt(NamedTuple):
+    """A joint fit without some outliers."""
+
+    initial: Initial
+    refiner: Refiner
+    fit: JointFit
+    diagnostics: dict[str, Any]
+    timer: StageTimer
+    outliers: Flags  # (all nodes, V)
+
+
+def _result(best: _Attempt, data: FitInput, ensemble: int, rng: np.random.Generator) -> FitResult:
+    """Intervals, inclusion and warnings of a joint fit."""
+    initial, refiner, fit, diagnostics, timer, outliers = best
+    warnings = [
+        *initial.warnings,
+        *outlier_warnings(data.nodes, outliers),
+        *_contradicted_coefficients(refiner, fit, initial.data),
+    ]
     deviation = np.zeros_like(fit.Xi) if fit.deviation is None else fit.deviation
     inclusion = None
     if ensemble:
@@ -126,7 +149,7 @@ def discover(
     initial.smoothed[initial.used] = fit.Z
     return FitResult(
         fit.Xi, deviation, inclusion, initial.smoothed, _noise(refiner, fit),
-        {"seconds": timer.seconds, **diagnostics}, list(dict.fromkeys(warnings)),
+        {"seconds": timer.seconds, **diagnostics}, warnings,
     ).among(initial.kept)  # fmt: skip
 
 

@@ -374,7 +374,12 @@ def continuation(
     best = _descend(refiner, JointFit(Z, Xi, rho, sigma), [], keep)
     for _ in range(PASSES):
         noise = refiner.noise_of(best)
-        if best.rho > STRICT or not (noise < 0.2 * sigma).all():
+        if best.rho > STRICT:  # divide sigma and rho by the same factor, for a misfit of one
+            factor = np.sqrt(best.cost / refiner.freedom(0))
+            if best.rho * factor > STRICT:
+                break
+            noise = factor * sigma
+        if not (noise < 0.2 * sigma).all():
             break
         sigma = noise
         # The data are cleaner than estimated: integrate with a matching accuracy.
@@ -426,5 +431,8 @@ def _first_rho(refiner: Refiner, Z: Array, Xi: Array) -> float:
     with np.errstate(all="ignore"):
         defect = (Z[1:] - refiner.ends(model, Z)[:-1])[follows]
         relative = defect / (refiner.rates * np.sqrt(refiner.h * refiner.unit)[:-1][follows, None])
-        typical = float(np.sqrt(np.nanmean(np.minimum(relative**2, 1e6))))
-    return float(np.clip(typical, 1e-6, 0.5)) if np.isfinite(typical) else 0.5
+    finite = np.isfinite(relative)
+    if not finite.any():
+        return 0.5
+    typical = np.sqrt(np.minimum(relative[finite] ** 2, 1e6).mean())
+    return float(np.clip(typical, 1e-6, 0.5))
