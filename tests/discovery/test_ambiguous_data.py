@@ -155,6 +155,20 @@ class TestOutliers:
         np.testing.assert_array_equal(found.table_.values[0], X)
 
 
+def test_weak_terms_are_reported() -> None:
+    """A term of 0.05 % of the right-hand side, below the threshold of 0.1 %."""
+    t = np.linspace(0, 5, 200)
+    X = integrate(lambda t, x: [-x[0] + 0.0007 * x[0] ** 2], [1.0], t)
+    found = Discovery(library="poly:2", ensemble=0).fit(X, t=t)
+    assert terms_of(found) == [{"x"}]
+    (weak,) = found.report_["weak_terms"]
+    assert (weak["equation"], weak["term"]) == ("x", "x^2")
+    assert 0.0 < weak["share"] < 1e-3
+    kept = Discovery(library="poly:2", threshold=0.0, ensemble=0).fit(X, t=t)
+    assert terms_of(kept) == [{"x", "x^2"}]
+    assert kept.report_["weak_terms"] == []
+
+
 class TestFixedCoefficients:
     @pytest.mark.parametrize("value", [1.12, -1.0])
     def test_wrong_values_are_reported(self, value: float) -> None:

@@ -140,6 +140,7 @@ def _result(best: _Attempt, data: FitInput, ensemble: int, rng: np.random.Genera
         *outlier_warnings(data.nodes, outliers),
         *_contradicted_coefficients(refiner, fit, initial.data),
     ]
+    diagnostics["weak_terms"] = _weak_terms(refiner, fit, initial.data)
     deviation = np.zeros_like(fit.Xi) if fit.deviation is None else fit.deviation
     inclusion = None
     if ensemble:
@@ -295,6 +296,31 @@ def _diagnostics(refiner: Refiner, fit: JointFit) -> dict[str, Any]:
         "missed": share.tolist(),
         "holds": float(share.max()) <= max(refiner.rules.threshold, 1e-3),
     }
+
+
+def _weak_terms(refiner: Refiner, fit: JointFit, data: FitInput) -> list[dict[str, Any]]:
+    """Significant terms that were left out because their share is below the threshold."""
+    rules, free = refiner.rules, refiner.rules.allowed
+    found = refiner.triangle(fit, free)
+    if found is None:
+        return []
+    present = (fit.Xi != 0)[free]
+    penalty = refiner.spread(fit) * penalty_for(
+        int(refiner.seen.sum()), len(present), rules.strength
+    )
+    R, b = refiner.tied(*found[:2], fit.Xi, free)
+    chosen = select(R, b, penalty, start=present, required=present)
+    share = np.abs(chosen.p) * refiner.sizes(fit)[free]
+    weak = np.flatnonzero(chosen.support & ~present & (share < rules.threshold))
+    rows, columns = np.nonzero(free)
+    return [
+        {
+            "equation": data.nodes.names[rows[i]],
+            "term": data.names[columns[i]],
+            "share": float(share[i]),
+        }
+        for i in weak
+    ]
 
 
 def _contradicted_coefficients(refiner: Refiner, fit: JointFit, data: FitInput) -> list[str]:
