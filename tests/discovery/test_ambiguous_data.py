@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from scipy.integrate import solve_ivp
 
 from discovery.systems import integrate, noisy, terms_of
 from smnn.discovery import Discovery, DiscoveryWarning
@@ -119,7 +120,31 @@ class TestOutliers:
             warnings.simplefilter("error")
             Discovery(ensemble=0).fit(noisy(PREY, 0.05), t=T, feature_names=["a", "b"])
 
-    def test_several_rounds_warn_once_each(self) -> None:
+    def test_wrong_equations_have_none(self) -> None:
+        """x = sin t alone has no first-order equation, so its clean values are not outliers."""
+        t = np.arange(0, 20, 0.1)
+        with pytest.warns(DiscoveryWarning):
+            found = Discovery(ensemble=0).fit(np.sin(t), t=t)
+        assert not any("outlier" in text for text in found.warnings_)
+
+    def test_clean_peaks_are_kept(self) -> None:
+        """Half of the rows of a Chen-Lee attractor, where some peaks have no close neighbour."""
+
+        def rate(t: float, u: np.ndarray) -> list[float]:
+            x, y, z = u
+            return [5 * x - y * z, x * z - 10 * y, x * y / 3 - 3.8 * z]
+
+        t = np.linspace(0, 10, 512)
+        tolerances = {"rtol": 1e-5, "atol": 1e-7}
+        start = [15.0, -15.0, -15.0]
+        X = solve_ivp(rate, (0, 10), start, method="LSODA", t_eval=t, **tolerances).y.T
+        kept = np.sort(np.random.default_rng(0).choice(512, 256, replace=False))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            found = Discovery(library="poly:2", ensemble=0).fit(X[kept], t=t[kept])
+        assert terms_of(found) == [{"x", "y z"}, {"y", "x z"}, {"z", "x y"}]
+
+    def test_several_rounds_warn_once(self) -> None:
         X = noisy(PREY, 0.01)
         X[20, 0] += 8.0
         found = Discovery(ensemble=0)
@@ -128,6 +153,20 @@ class TestOutliers:
         assert len(found.warnings_) == 1
         assert found.table_ is not None
         np.testing.assert_array_equal(found.table_.values[0], X)
+
+
+def test_weak_terms_are_reported() -> None:
+    """A term of 0.05 % of the right-hand side, below the threshold of 0.1 %."""
+    t = np.linspace(0, 5, 200)
+    X = integrate(lambda t, x: [-x[0] + 0.0007 * x[0] ** 2], [1.0], t)
+    found = Discovery(library="poly:2", ensemble=0).fit(X, t=t)
+    assert terms_of(found) == [{"x"}]
+    (weak,) = found.report_["weak_terms"]
+    assert (weak["equation"], weak["term"]) == ("x", "x^2")
+    assert 0.0 < weak["share"] < 1e-3
+    kept = Discovery(library="poly:2", threshold=0.0, ensemble=0).fit(X, t=t)
+    assert terms_of(kept) == [{"x", "x^2"}]
+    assert kept.report_["weak_terms"] == []
 
 
 class TestFixedCoefficients:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from discovery.systems import integrate, terms_of
+from discovery.systems import integrate, noisy, terms_of
 from smnn.discovery import (
     DataError,
     Discovery,
@@ -49,6 +49,12 @@ class TestFits:
         again = Discovery.load(found.save(tmp_path / "model.json"))
         assert again.library_ == SINES
         assert again.equations() == found.equations()
+
+    def test_sines_where_a_cubic_holds_as_well(self) -> None:
+        t = np.linspace(0, 10, 200)
+        X = integrate(lambda t, u: [u[1], -0.9 * np.sin(u[0])], [-1.9, 0.0], t)
+        found = Discovery(ensemble=0).fit(noisy(X, 0.01), t=t)
+        assert terms_of(found) == [{"y"}, {"sin(x)"}]
 
     def test_constraints_refer_to_degree_two(self) -> None:
         found = Discovery(ensemble=0, fixed={"x'": {"y": 1.0}})
@@ -101,13 +107,14 @@ class TestBestLibrary:
         assert chosen is results[library]
         return library, fits
 
-    def test_first_library_that_holds(self) -> None:
+    def test_smallest_library_if_it_holds(self) -> None:
         library, fits = self.best(result(1, True), result(9, True), result(9, True))
         assert library == Polynomial(2)
         assert fits == [(Polynomial(2), False)]
-        library, fits = self.best(result(1), result(2, True), result(9, True))
-        assert library == Polynomial(3)
-        assert (SINES, False) not in fits
+
+    def test_more_likely_of_the_larger_libraries_that_hold(self) -> None:
+        assert self.best(result(1), result(2, True), result(9, True))[0] == SINES
+        assert self.best(result(1), result(3, True), result(2.9, True))[0] == Polynomial(3)
 
     def test_larger_library_that_holds_must_be_more_likely(self) -> None:
         assert self.best(result(1), result(0.9, True), result(0))[0] == Polynomial(2)

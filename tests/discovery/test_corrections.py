@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.integrate import odeint, solve_ivp
 
-from discovery.systems import lorenz
+from discovery.systems import lorenz, terms_of
 from smnn.discovery import Discovery
 from smnn.discovery._fit import pipeline
 from smnn.discovery._fit.corrections import allow_integration_errors, inflation, missed
@@ -38,6 +38,20 @@ def test_default_tolerances_of_solve_ivp(method: str) -> None:
     found = Discovery(library="poly:2", ensemble=0).fit(X, t=t)
     np.testing.assert_array_equal(found.coefficients_ != 0, LORENZ != 0)
     assert error_of(found) < 0.1
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_few_rows_with_integration_errors(seed: int) -> None:
+    """Correlated errors near 1e-6 in half of 512 rows of x' = 0.32 - 0.6 x."""
+    t = np.linspace(0, 10, 512)
+    X = solve_ivp(
+        lambda t, x: 0.32 - 0.6 * x, (0, 10), [0.14], t_eval=t, method="LSODA", rtol=1e-5,
+        atol=1e-7, first_step=1e-6, min_step=1e-10,
+    ).y.T  # fmt: skip
+    kept = np.sort(np.random.default_rng(seed).choice(512, 256, replace=False))
+    found = Discovery(ensemble=0).fit(X[kept], t=t[kept])
+    assert terms_of(found) == [{"1", "x"}]
+    np.testing.assert_allclose(found.coefficients_[0, :2], [0.32, -0.6], rtol=1e-4)
 
 
 def fits(monkeypatch: pytest.MonkeyPatch, X: np.ndarray, t: np.ndarray) -> tuple[Refiner, JointFit]:

@@ -38,6 +38,13 @@ HOLES = np.array([[1.0, np.nan], [np.nan, 2.0], [3.0, 4.0], [5.0, 6.0]])
         (X, {"t": -1.0}, r"t = -1.0; a step must be positive"),
         (X, {"t": np.r_[np.arange(29), np.nan]}, "t has times that are not finite"),
         ([X, X], {"t": [np.arange(30)] * 3}, "t has 3 entries for 2 series; give one for each"),
+        (X * 1e300, {"t": 0.3}, r"x is about 1e\+300; expected a magnitude .* Choose other units"),
+        (X * [1, 1e-200], {"t": 0.3}, "y is about 1e-200; expected a magnitude between 1e-50 and"),
+        (
+            X,
+            {"t": 0.3e300},
+            r"the time step is about 3e\+299; expected a magnitude .* dividing by 3e",
+        ),
         (X, {"inputs": np.zeros(3)}, "inputs has 3 rows for 30 rows of X"),
         (X, {"inputs": np.full(30, np.nan)}, "inputs has missing values; fill them in"),
         (X, {"feature_names": ["a"]}, "feature_names has 1 names for 2 columns"),

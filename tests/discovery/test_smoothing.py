@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from discovery.systems import integrate, terms_of
+from smnn.discovery import Discovery
 from smnn.discovery._fit.data import gather
 from smnn.discovery._fit.regression import regress
 from smnn.discovery._fit.selection import select
@@ -65,6 +67,23 @@ def test_regression_recovers_coefficients(order: int) -> None:
     found = regress(gather(x, t), phi, order)
     p = select(found.R[0], found.b[0], 0.0, required=np.ones(phi.shape[1], bool)).p
     np.testing.assert_allclose(p, truth, atol=1e-6)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.01])
+def test_clinical_sampling(noise: float) -> None:
+    """Absorption and elimination in three patients at fourteen uneven times."""
+    t = np.array([0, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8, 12, 18, 24])
+    doses = ([10.0, 0.0], [7.0, 0.0], [5.0, 1.0])
+    rng = np.random.default_rng(1)
+    X = [integrate(lambda t, u: [-1.2 * u[0], 1.2 * u[0] - 0.25 * u[1]], x, t) for x in doses]
+    X = [x + noise * x.std(0) * rng.standard_normal(x.shape) for x in X]
+    _, missed = smooth(gather(X, [t] * 3), 1, rng)
+    assert (missed < np.concatenate(X).std(0)).all()
+    found = Discovery(library="poly:2", ensemble=0).fit(X, t=t, feature_names=["gut", "blood"])
+    assert terms_of(found) == [{"gut"}, {"gut", "blood"}]
+    np.testing.assert_allclose(
+        found.coefficients_[found.coefficients_ != 0], [-1.2, 1.2, -0.25], rtol=0.01
+    )
 
 
 def test_merged_nodes() -> None:

@@ -1,8 +1,9 @@
 """Choice of the library and of the order of the equations by comparing fits.
 
-Without a given library, polynomials of degree 2 are tried first, then degree 3, and then sines and
-cosines. The first library whose equations hold is taken. If none do, a larger library must explain
-the data far better to be preferred.
+Without a given library, polynomials of degree 2 are tried first. If their equations do not hold,
+degree 3 and sines and cosines are tried, and the evidence decides: a cubic may hold on the swings
+of a pendulum, but less likely than a sine. If the equations of a larger library do not hold either,
+it must explain the data far better to be preferred.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ def evidence(fit: FitResult) -> float:
 def best_library(
     libraries: Sequence[Library], nodes: Nodes, fit: FitLibrary
 ) -> tuple[Library, FitResult]:
-    """Fit with the first library whose equations hold, or with the best one.
+    """Fit with the smallest library if its equations hold, or with the best one.
 
     If the data are long, libraries are compared on a part of them.
 
@@ -128,10 +129,8 @@ def best_library(
         return smallest.result()
     part, _ = nodes.segments(PART, PART // 3)
     tried = [fitted(part, first, True)]
-    for library in libraries[1:] if not tried[0].holds else ():
-        tried.append(fitted(part, library, False))
-        if tried[-1].holds:
-            break
+    if not tried[0].holds:
+        tried += [fitted(part, library, False) for library in libraries[1:]]
     best = max(tried, key=lambda c: c.merit - _required_gain(c, tried[0]))
     if part is nodes and (best is tried[0] or best.converged):
         return best.result()

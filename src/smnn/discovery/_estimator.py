@@ -89,7 +89,8 @@ class Discovery(Displayable, BaseEstimator):
         states_: Fitted states (T, V order) of every series.
         times_: Times of every series.
         table_: The data that were fitted, as a `Table`; `None` for a loaded model.
-        report_: Diagnostics: seconds per stage, levels of the joint fit, whether equations hold.
+        report_: Diagnostics: seconds per stage, levels of the joint fit, whether equations hold,
+            and significant terms whose share is below `threshold` (`"weak_terms"`).
         warnings_: Text of the warnings that `fit` issued.
     """
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from scipy.ndimage import uniform_filter1d
 
-from smnn.discovery._arrays import Array, Flags, Indices
+from smnn.discovery._arrays import Array, Flags
 from smnn.discovery._constraints import Rules
 from smnn.discovery._fit.data import Nodes
 from smnn.discovery._fit.refine import JointFit, Refiner
@@ -20,7 +20,8 @@ FAINTEST = 1e-6  # Lower bound of the weight of a step, relative to the typical 
 HARM = 2.0
 """Maximum factor by which reweighting may raise the mean model error. A larger increase means that
 the model is wrong in places, which must not be hidden by small weights there."""
-SEGMENTS = 40  # Number of time segments used to detect correlated errors
+SEGMENTS = 40  # Maximum number of time segments used to detect correlated errors
+FEWEST = 8  # Minimum number of time segments
 SHORTEST = 10  # Minimum number of nodes per segment
 NUMERICAL_ERROR = 0.02
 """Unexplained fraction of the change in a step that numerical errors can account for."""
@@ -91,12 +92,13 @@ def inflation(refiner: Refiner, fit: JointFit) -> float:
     scores divided by their expected curvature. It is one for uncorrelated errors.
     """
     N = len(fit.Z)
-    found = refiner.triangle(fit, refiner.rules.allowed)
-    if found is None or N < SEGMENTS * SHORTEST:
+    count = min(SEGMENTS, N // SHORTEST)
+    found = refiner.triangle(fit, refiner.rules.allowed) if count >= FEWEST else None
+    if found is None:
         return 1.0
     left = found[2][1].left
     m = left.shape[2] - 1
-    edges = np.linspace(0, N, SEGMENTS + 1).astype(int)
+    edges = np.linspace(0, N, count + 1).astype(int)
     scores = np.stack(
         [(left[a:b, :, :m] * left[a:b, :, m:]).sum((0, 1)) for a, b in itertools.pairwise(edges)]
     )
@@ -146,27 +148,32 @@ def _looseness(refiner: Refiner, fit: JointFit) -> Array:
     return np.sqrt(out + FAINTEST**2)
 
 
-def outliers_of(refiner: Refiner, fit: JointFit, strict: float) -> Flags:
+def outliers_of(refiner: Refiner, fit: JointFit, measured: Array, strict: float) -> Flags:
     """(N, V) mask of the measured values that are outliers.
 
     Outliers are detected by the residuals of the joint fit and not from the data alone, which may
-    be steep.
+    be steep. The first and last values of a series have a neighbour on one side only and are never
+    outliers.
 
     Args:
-        refiner: The data.
+        refiner: The data that were fitted, without earlier outliers.
         fit: The best fit; it is repeated with a stronger constraint where outliers kept it weak.
+        measured: (N, V) all values, including earlier outliers.
         strict: `rho` below which states do not follow every data point.
     """
     if fit.rho > strict:
         fit = refiner.improve(replace(fit, rho=0.2 * strict))
-    V, seen = refiner.V, refiner.seen[:, : refiner.V]
-    residual = np.abs(np.where(seen, (refiner.data - fit.Z)[:, :V], 0.0))
+    seen = np.isfinite(measured)
+    residual = np.abs(np.where(seen, measured - fit.Z[:, : refiner.V], 0.0))
     out = np.zeros_like(seen)
-    for v in range(V):
-        mine = residual[seen[:, v], v]
-        limit = max(FAR * 1.4826 * float(np.median(mine)), SMALLEST * refiner.nodes.scale[v])
+    for v in range(refiner.V):
+        fitted = residual[refiner.seen[:, v], v]
+        limit = max(FAR * 1.4826 * float(np.median(fitted)), SMALLEST * refiner.nodes.scale[v])
         outliers = residual[:, v] > limit
-        if 0 < outliers.sum() <= MOST * len(mine) and _longest(outliers[seen[:, v]]) <= TOGETHER:
+        for a, b in refiner.nodes.bounds:
+            outliers[a + np.flatnonzero(seen[a:b, v])[[0, -1] if seen[a:b, v].any() else []]] = 0
+        mine = outliers[seen[:, v]]
+        if mine.sum() <= MOST * len(mine) and _longest(mine) <= TOGETHER:
             out[:, v] = outliers
     return out
 
@@ -177,25 +184,22 @@ def _longest(flags: Flags) -> int:
     return int((edges[1::2] - edges[::2]).max(initial=0))
 
 
-def without(nodes: Nodes, outliers: Flags, used: Indices) -> tuple[Nodes, str]:
-    """Mark outliers as missing; returns the nodes and a warning.
+def without(nodes: Nodes, outliers: Flags) -> Nodes:
+    """The nodes with outliers (N, V) marked as missing."""
+    return replace(nodes, Y=np.where(outliers, np.nan, nodes.Y))
 
-    Args:
-        nodes: The data.
-        outliers: (n, V) mask at some of the nodes.
-        used: (n,) indices of these nodes.
-    """
-    Y = nodes.Y.copy()
+
+def outlier_warnings(nodes: Nodes, outliers: Flags) -> list[str]:
+    """Warning about outliers (N, V) that were treated as missing, if there are any."""
     rows, columns = np.nonzero(outliers)
-    Y[used[rows], columns] = np.nan
-    row, column = int(used[rows[0]]), int(columns[0])
-    many = len(rows) > 1
-    count = f"{len(rows)} outliers were" if many else "one outlier was"
-    text = (
+    if len(rows) == 0:
+        return []
+    count = f"{len(rows)} outliers were" if len(rows) > 1 else "one outlier was"
+    row, column = int(rows[0]), int(columns[0])
+    return [
         f"{count} treated as missing; the first is {nodes.names[column]} = "
         f"{nodes.Y[row, column]:.4g} at time {nodes.t[row]:.4g}"
-    )
-    return Nodes(nodes.t, Y, nodes.U, nodes.starts, nodes.names, nodes.inputs), text
+    ]
 
 
 def without_identities(refiner: Refiner, fit: JointFit) -> Rules | None:

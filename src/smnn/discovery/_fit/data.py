@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 FEWEST = 3  # Fewest values of a variable, over all series
 SHORTEST = 3  # Fewest times of a series
 GAP = 50.0  # A step longer than this multiple of the median step is a gap that splits the series
+RANGE = 1e50
+"""Largest magnitude of values and steps, and inverse of the smallest; powers of them must not
+overflow."""
 CLOSE = 0.1  # Nodes closer than this fraction of the median step are merged before smoothing
 
 
@@ -141,8 +144,16 @@ class Nodes:
         """The nodes themselves.
 
         Raises:
-            DataError: If a variable has too few values.
+            DataError: If a variable has too few values, or numbers are too large or too small.
         """
+        steps = self.t[1:][self.follows[:-1]] - self.t[:-1][self.follows[:-1]]
+        largest = np.nanmax(np.abs(self.Y), axis=0, initial=0.0).tolist()
+        for name, size in [*zip(self.names, largest), ("the time step", float(np.median(steps)))]:
+            if size > 0 and not 1.0 / RANGE <= size <= RANGE:
+                raise DataError(
+                    f"{name} is about {size:.0e}; expected a magnitude between {1 / RANGE:.0e} and "
+                    f"{RANGE:.0e}. Choose other units, for example by dividing by {size:.0e}."
+                )
         for name, count in zip(self.names, np.isfinite(self.Y).sum(0).tolist()):
             if not count:
                 raise DataError(f"{name} has no values; leave the column out.")

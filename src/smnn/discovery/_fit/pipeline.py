@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from smnn.discovery._fit.bootstrap import resample
 from smnn.discovery._fit.corrections import (
     allow_integration_errors,
     missed,
+    outlier_warnings,
     outliers_of,
     without,
     without_identities,
@@ -94,11 +95,12 @@ def discover(
         progress: Called with progress messages.
         thorough: Search over supports by complete fits if the selection does not converge.
     """
-    warnings: list[str] = []
-    for repetition in range(OUTLIER_ROUNDS + 1):
+    attempts: list[_Attempt] = []
+    outliers = np.zeros(data.nodes.Y.shape, dtype=bool)
+    while True:
         timer = StageTimer()
-        initial = _initial(data, rng, progress, timer)
-        warnings += initial.warnings
+        cleaned = replace(data, nodes=without(data.nodes, outliers))
+        initial = _initial(cleaned, rng, progress, timer)
         if method == "regression":
             return _regression_result(initial, ensemble, rng, timer, progress)
         every, chosen, rules = _coefficients(initial, timer, progress)
@@ -107,15 +109,37 @@ def discover(
         fit = allow_integration_errors(refiner, fit)
         timer.lap("refinement")
         progress(f"joint fit: {int((fit.Xi != 0).sum())} terms at rho {fit.rho:.1e}")
-        if repetition == OUTLIER_ROUNDS:
+        attempts.append(_Attempt(initial, refiner, fit, diagnostics, timer, outliers))
+        found = np.zeros_like(outliers)
+        found[initial.used] = outliers_of(refiner, fit, data.nodes.Y[initial.used], STRICT)
+        if len(attempts) > OUTLIER_ROUNDS or (found == outliers).all():
             break
-        outliers = outliers_of(refiner, fit, STRICT)
-        if not outliers.any():
-            break
-        nodes, text = without(data.nodes, outliers, initial.used)
-        data = replace(data, nodes=nodes)
-        warnings.append(text)
-    warnings += _contradicted_coefficients(refiner, fit, initial.data)
+        outliers = found
+    # Values are outliers only if the equations hold without them; otherwise the model is wrong.
+    best = attempts[-1] if attempts[-1].diagnostics["holds"] else attempts[0]
+    return _result(best, data, ensemble, rng)
+
+
+class _Attempt(NamedTuple):
+    """A joint fit without some outliers."""
+
+    initial: Initial
+    refiner: Refiner
+    fit: JointFit
+    diagnostics: dict[str, Any]
+    timer: StageTimer
+    outliers: Flags  # (all nodes, V)
+
+
+def _result(best: _Attempt, data: FitInput, ensemble: int, rng: np.random.Generator) -> FitResult:
+    """Intervals, inclusion and warnings of a joint fit."""
+    initial, refiner, fit, diagnostics, timer, outliers = best
+    warnings = [
+        *initial.warnings,
+        *outlier_warnings(data.nodes, outliers),
+        *_contradicted_coefficients(refiner, fit, initial.data),
+    ]
+    diagnostics["weak_terms"] = _weak_terms(refiner, fit, initial.data)
     deviation = np.zeros_like(fit.Xi) if fit.deviation is None else fit.deviation
     inclusion = None
     if ensemble:
@@ -125,7 +149,7 @@ def discover(
     initial.smoothed[initial.used] = fit.Z
     return FitResult(
         fit.Xi, deviation, inclusion, initial.smoothed, _noise(refiner, fit),
-        {"seconds": timer.seconds, **diagnostics}, list(dict.fromkeys(warnings)), (refiner, fit),
+        {"seconds": timer.seconds, **diagnostics}, warnings, (refiner, fit),
     ).among(initial.kept)  # fmt: skip
 
 
@@ -271,6 +295,31 @@ def _diagnostics(refiner: Refiner, fit: JointFit) -> dict[str, Any]:
         "missed": share.tolist(),
         "holds": float(share.max()) <= max(refiner.rules.threshold, 1e-3),
     }
+
+
+def _weak_terms(refiner: Refiner, fit: JointFit, data: FitInput) -> list[dict[str, Any]]:
+    """Significant terms that were left out because their share is below the threshold."""
+    rules, free = refiner.rules, refiner.rules.allowed
+    found = refiner.triangle(fit, free)
+    if found is None:
+        return []
+    present = (fit.Xi != 0)[free]
+    penalty = refiner.spread(fit) * penalty_for(
+        int(refiner.seen.sum()), len(present), rules.strength
+    )
+    R, b = refiner.tied(*found[:2], fit.Xi, free)
+    chosen = select(R, b, penalty, start=present, required=present)
+    share = np.abs(chosen.p) * refiner.sizes(fit)[free]
+    weak = np.flatnonzero(chosen.support & ~present & (share < rules.threshold))
+    rows, columns = np.nonzero(free)
+    return [
+        {
+            "equation": data.nodes.names[rows[i]],
+            "term": data.names[columns[i]],
+            "share": float(share[i]),
+        }
+        for i in weak
+    ]
 
 
 def _contradicted_coefficients(refiner: Refiner, fit: JointFit, data: FitInput) -> list[str]:

@@ -385,7 +385,12 @@ def continuation(
     best = _descend(refiner, JointFit(Z, Xi, rho, sigma), [], keep)
     for _ in range(PASSES):
         noise = refiner.noise_of(best)
-        if best.rho > STRICT or not (noise < 0.2 * sigma).all():
+        if best.rho > STRICT:  # divide sigma and rho by the same factor, for a misfit of one
+            factor = np.sqrt(best.cost / refiner.freedom(0))
+            if best.rho * factor > STRICT:
+                break
+            noise = factor * sigma
+        if not (noise < 0.2 * sigma).all():
             break
         sigma = noise
         # The data are cleaner than estimated: integrate with a matching accuracy.

@@ -19,10 +19,14 @@ from smnn.discovery._arrays import Array, Flags
 from smnn.discovery._fit.data import Nodes
 
 ORDER = 5  # Highest derivative of the spline
+SMOOTH = 0.05
+"""Error on left-out points, relative to the standard deviation of a variable, up to which the order
+of its spline is not questioned."""
 WEIGHTS = 10.0 ** np.arange(-3.0, 7.0, 0.5)
 """Candidate weights of the smoothness rows; data rows have weight one."""
 MAX_NODES = 4000  # Maximum number of nodes used to choose the weight
-LEFT_OUT = 0.2  # Fraction of the points left out to choose the weight
+PARTS = 5  # The points are divided into so many parts, of which one is left out
+ENOUGH = 30  # Number of left-out values that suffice; with fewer, every part is left out in turn
 NOISE_FLOOR = 1e-10
 """Lower bound of the noise estimate, relative to the standard deviation of a variable."""
 FAINT = 1e-8
@@ -42,63 +46,89 @@ def smooth(nodes: Nodes, order: int, rng: np.random.Generator) -> tuple[Array, A
         (V,): an upper bound of the noise, close to it where points are dense.
     """
     few, into = nodes.merged()
-    weights, missed = _choose(few, rng)
     scale = nodes.scale
     y = np.empty((len(nodes.t), len(scale), order + 1))
+    missed = np.empty(len(scale))
     shift = nodes.t - few.t[into]
-    for v, weight in enumerate(weights):
-        one = _solve(few, few.Y[:, v] / scale[v], few.seen[:, v], np.array([weight]))
+    for v in range(len(scale)):
+        highest, weight, missed[v] = _choose(few, v, order, rng)
+        one = _solve(few, few.Y[:, v] / scale[v], few.seen[:, v], np.array([weight]), highest)
         y[:, v] = _shifted(one[0, into], shift, order) * scale[v]
-    return y, np.maximum(missed, NOISE_FLOOR * scale)
+    return y, np.clip(missed, NOISE_FLOOR, 1.0) * scale
 
 
 def _shifted(jet: Array, shift: Array, order: int) -> Array:
-    """Taylor expansion of jets (N, ORDER + 1) by a shift (N,): (N, order + 1)."""
+    """Taylor expansion of jets (N, R + 1) by a shift (N,): (N, order + 1)."""
     out = np.zeros((len(jet), order + 1))
     for r in range(order + 1):
-        for j in range(r, ORDER + 1):
+        for j in range(r, jet.shape[1]):
             out[:, r] += jet[:, j] * shift ** (j - r) / math.factorial(j - r)
     return out
 
 
-def _choose(nodes: Nodes, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Smoothing weight of every variable that predicts left-out points best, and its error."""
+def _choose(nodes: Nodes, v: int, order: int, rng: np.random.Generator) -> tuple[int, float, float]:
+    """Order and weight of the spline that predicts left-out points of a variable best, its error.
+
+    A spline of order 5 overshoots between few, unevenly spaced points.
+    """
     part = nodes
     if len(nodes.t) > MAX_NODES:  # as many whole series as fit, else the first part of the first
         last = max(int(np.searchsorted(nodes.starts, MAX_NODES, side="right")) - 1, 0)
         part, _ = nodes.take(nodes.bounds[:last] or [(0, MAX_NODES)])
-    scale = nodes.scale
-    chosen, missed = np.empty(len(scale)), np.empty(len(scale))
-    for v in range(len(scale)):
-        seen = part.seen[:, v]
-        hidden = seen & (rng.random(len(seen)) < LEFT_OUT)
-        if hidden.sum() < 2 or (seen & ~hidden).sum() < 4:
-            hidden = np.zeros_like(seen)
-            hidden[np.flatnonzero(seen)[1:-1:2]] = True
-        target = np.where(seen, part.Y[:, v], 0.0) / scale[v]
-        y = _solve(part, target, seen & ~hidden, WEIGHTS)[..., 0]
-        errors = ((y - target)[:, hidden] ** 2).mean(1) if hidden.any() else np.zeros(len(WEIGHTS))
-        errors = np.where(np.isfinite(errors), errors, np.inf)  # the solve failed: too stiff
-        best = errors.min()
-        missed[v] = np.sqrt(best) * scale[v]
-        # The middle one of the weights that do about equally well.
-        close = np.flatnonzero(errors <= 1.02 * best)
-        chosen[v] = WEIGHTS[close[len(close) // 2]] if best > 1e-12 else WEIGHTS[np.argmin(errors)]
-    return chosen, missed
+    hidden = _left_out(part, v, rng)
+    target = np.where(part.seen[:, v], part.Y[:, v], 0.0) / nodes.scale[v]
+    weight, error = _best_weight(part, target, hidden, part.seen[:, v], ORDER)
+    if error > SMOOTH:
+        other, less = _best_weight(part, target, hidden, part.seen[:, v], order)
+        if less < 0.5 * error:
+            return order, other, less
+    return ORDER, weight, error
 
 
-def _solve(nodes: Nodes, target: Array, seen: Flags, weights: Array) -> Array:
-    """Splines for several smoothing weights: (weights, N, ORDER + 1)."""
+def _left_out(nodes: Nodes, v: int, rng: np.random.Generator) -> list[Flags]:
+    """Masks of values to leave out; a spline is not extrapolated beyond the ends of a series."""
+    seen = nodes.seen[:, v]
+    inside = seen.copy()
+    for a, b in nodes.bounds:
+        inside[a + np.flatnonzero(seen[a:b])[[0, -1]] if seen[a:b].any() else []] = False
+    part = (PARTS * rng.random(len(seen))).astype(int)
+    parts = [inside & (part == k) for k in range(PARTS)]
+    parts = parts[: 1 if parts[0].sum() >= ENOUGH else PARTS]
+    parts = [hidden for hidden in parts if hidden.any() and (seen & ~hidden).sum() >= 4]
+    return parts or [inside & (np.cumsum(seen) % 2 == 0)]
+
+
+def _best_weight(
+    nodes: Nodes, target: Array, parts: list[Flags], seen: Flags, order: int
+) -> tuple[float, float]:
+    """Weight with the smallest error on the parts that are left out, and this error."""
+    squares = np.zeros(len(WEIGHTS))
+    count = 0
+    for hidden in parts:
+        y = _solve(nodes, target, seen & ~hidden, WEIGHTS, order)[..., 0]
+        squares += ((y - target)[:, hidden] ** 2).sum(1)
+        count += int(hidden.sum())
+    # Not finite if the solve failed because it was too stiff.
+    errors = np.where(np.isfinite(squares), squares, np.inf) / max(count, 1)
+    best = errors.min()
+    # The middle one of the weights that do about equally well.
+    close = np.flatnonzero(errors <= 1.02 * best)
+    middle = close[len(close) // 2] if best > 1e-12 else np.argmin(errors)
+    return float(WEIGHTS[middle]), float(np.sqrt(best))
+
+
+def _solve(nodes: Nodes, target: Array, seen: Flags, weights: Array, order: int) -> Array:
+    """Splines of an order for several smoothing weights: (weights, N, order + 1)."""
     N, B = len(target), len(weights)
-    c = torch.eye(ORDER + 1, dtype=torch.float64)[None, None, :, None].expand(B, 1, -1, 1, -1)
-    d = torch.zeros(B, 1, ORDER + 1, dtype=torch.float64)
+    c = torch.eye(order + 1, dtype=torch.float64)[None, None, :, None].expand(B, 1, -1, 1, -1)
+    d = torch.zeros(B, 1, order + 1, dtype=torch.float64)
     u = torch.as_tensor(np.where(seen, target, 0.0))[None, :, None, None].expand(B, N, 1, 1)
     w_init = torch.as_tensor(seen.astype(float))[None, :, None, None]
     unit = float(np.median(nodes.h[nodes.follows]))
     # The variation of a spline over a step grows with its length, so long steps weigh less.
-    scaling = (nodes.h[:-1] / unit) ** -(ORDER + 0.5) * nodes.follows[:-1]
+    scaling = (nodes.h[:-1] / unit) ** -(order + 0.5) * nodes.follows[:-1]
     w_smooth = torch.as_tensor(weights[:, None] * scaling)[:, :, None, None]
     s = torch.as_tensor(nodes.h[:-1] / unit)[None, :].expand(B, N - 1)
     y: Any
     y, _ = solve_ex(c, d, u, s, w_gov=FAINT, w_init=w_init, w_smooth=w_smooth, n_steps=N)
-    return y[:, :, 0].numpy() / unit ** np.arange(ORDER + 1)
+    return y[:, :, 0].numpy() / unit ** np.arange(order + 1)
