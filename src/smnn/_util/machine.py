@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("smnn", "torch", "numpy", "numba", "scipy")
+PACKAGES = ("smnn", "torch", "numpy", "llvmlite", "scipy")
 
 
 def describe_machine() -> dict[str, Any]:

@@ -17,7 +17,7 @@ from smnn._solver.cpu import layout
 from smnn._solver.cpu.chain import eliminate_chain, solve_chain
 from smnn._solver.cpu.eliminate import eliminate
 from smnn._solver.cpu.emit import Code, compiled, moving_functions
-from smnn._solver.cpu.frame import rotating_function
+from smnn._solver.cpu.frame import rotating_functions
 from smnn._solver.cpu.layout import PLACES, Sizes, W
 from smnn._solver.cpu.row_gradients import row_gradients
 from smnn._solver.cpu.substitute import substitute_back, substitute_forward
@@ -36,7 +36,8 @@ from smnn._solver.rows import central_gradients, link_rows, smoothness_top, tayl
 from smnn._solver.tracing import constant
 
 SHORTEST_PIECE = 24  # Minimum number of times per piece; below, the overhead exceeds the gain
-HUGE = 2**22  # Bytes from which NumPy requests huge pages and PyTorch does not
+TIMES_PER_GROUP = 2048  # Times of all sequences for which another group of pieces is worth it
+MOST_GROUPS = 16
 LEAST_WORK = 4e4  # Operations below which threading does not pay off
 LARGEST_STRAIGHT = 6
 """Block size up to which the kernels are written for one size, without loops over its unknowns."""
@@ -88,7 +89,7 @@ class CpuPlan(Plan):
         self, backend: CpuBackend, problem: Problem, pieces: int, rows_only: bool = False
     ) -> None:
         super().__init__(backend, problem, pieces)
-        self._programs = backend.programs
+        self._kernels = backend.kernels
         B, T, Q, V, m = problem.c.shape
         sizes = self._sizes = Sizes((B, T, Q, V, m), problem.reach, pieces)
         self._weights = [x.detach() for x in problem.tensors[4:]]
@@ -106,44 +107,41 @@ class CpuPlan(Plan):
             "given": int(rows_only or pieces > 1),
         }  # fmt: skip
         self._notes: np.ndarray = np.zeros(len(PLACES), np.int64)
-        self._grad_shapes = [self._grad_shape(x, rows_only) for x in problem.tensors]
-        for name, number in (counts | self._strides() | self._addresses()).items():
-            self._notes[PLACES[name]] = number
-        self._known: Mapping[str, int] = {}
-        if sizes.n <= LARGEST_STRAIGHT and sizes.work >= LEAST_STRAIGHT:
-            names = [x for x in counts if x not in ("T", "P", "L", "T_init")]
-            names += ["P"] if not counts["given"] else []
-            names += [x for x in PLACES if x.endswith(".1") and x not in ("g.1", "u.1", "w_init.1")]
-            self._known = {x: int(self._notes[PLACES[x]]) for x in names}
-        self.recomputes = pieces == 1 and bool(self._known)
-
-    def _grad_shape(self, x: Tensor, rows_only: bool) -> tuple[int, ...]:
-        """Shape of the gradient by a tensor: over pieces in place of times if it is constant."""
-        if (
-            rows_only
-            or x.ndim < 2
-            or x.shape[1] < 2
-            or x.stride(1)
-            or x.shape == self.problem.u.shape
-        ):
-            return tuple(x.shape)
-        return (x.shape[0], self.pieces, *x.shape[2:])
-
-    def _strides(self) -> dict[str, int]:
-        tensors = dict(zip(NAMES, self.problem.tensors))
+        tensors = dict(zip(NAMES, problem.tensors))
         tensors |= dict(zip(("scale", "K", "KF", "w_top"), self._links))
-        tensors["y"] = torch.empty(self.problem.y_shape, device="meta")
-        for name, shape in zip(NAMES, self._grad_shapes):
-            tensors[f"g{name}"] = torch.empty(shape, device="meta")
-        out = {
-            f"{name}.{axis}": 8 * stride
-            for name, x in tensors.items()
-            for axis, stride in enumerate(x.stride())
-        }
-        for name, x, shape in zip(NAMES, self.problem.tensors, self._grad_shapes):
-            if tuple(x.shape) != shape:
-                out[f"g{name}.1"] = 0
-        return out
+        tensors["y"] = torch.empty(problem.y_shape, device="meta")
+        self._note(counts | _strides(tensors) | self._addresses())
+        self._straight = sizes.n <= LARGEST_STRAIGHT and sizes.work >= LEAST_STRAIGHT
+        self.recomputes = pieces == 1 and self._straight
+        self._grad_shapes: list[tuple[int, ...]] = []
+
+    def _note(self, numbers: Mapping[str, int]) -> None:
+        for name, number in numbers.items():
+            self._notes[PLACES[name]] = number
+
+    def _known(self) -> dict[str, int]:
+        """What the kernels of this plan are written for; nothing if they are those for all."""
+        if not self._straight:
+            return {}
+        names = ["V", "m", "Q", "reach", "k", "m_init", "top", "high", "unit", "given"]
+        names += [x for x in PLACES if x.endswith(".1") and x not in ("g.1", "u.1", "w_init.1")]
+        given = self._notes[PLACES["given"]]
+        return {x: int(self._notes[PLACES[x]]) for x in (names if given else [*names, "P"])}
+
+    def _prepare_gradients(self, tensors: Sequence[Tensor]) -> None:
+        """Determine the shapes of gradients; those constant in time are summed over each piece."""
+        time, shapes = len(self.batch), []
+        every = [*tensors[:4], *self._weights]
+        for name, x, like in zip(NAMES, every, self.problem.tensors):
+            shape = tuple(like.shape)
+            steady = name != "u" and name != "w_init" and shape[1] > 1
+            if steady and x.ndim > time and x.shape[time] == 1 and x.shape != like.shape:
+                shape = (shape[0], self.pieces, *shape[2:])
+            shapes.append(shape)
+            self._note(_strides({f"g{name}": torch.empty(shape, device="meta")}))
+            if shape != tuple(like.shape):
+                self._note({f"g{name}.1": 0})
+        self._grad_shapes = shapes
 
     def _addresses(self) -> dict[str, int]:
         known = zip(layout.FIXED, [*self._weights, *self._links])
@@ -154,7 +152,7 @@ class CpuPlan(Plan):
         self, parts: int, count: int, work: float, addresses: Mapping[str, int], own: int = 0
     ) -> None:
         """Execute some parts of the program; `own` is how much each thread needs of its own."""
-        run = self._programs(self._known)
+        run, table = self._kernels(self._known(), parts)
         notes = self._notes.copy()
         for name, address in addresses.items():
             notes[PLACES[name]] = address
@@ -163,7 +161,7 @@ class CpuPlan(Plan):
 
         def work_on(first: int, last: int) -> None:
             room = torch.empty(size, dtype=torch.float64)
-            run(at, room.data_ptr(), parts, first, last)
+            run(at, room.data_ptr(), table.ctypes.data, len(table), first, last)
 
         _in_threads(work_on, count, work)
 
@@ -299,7 +297,11 @@ class CpuPlan(Plan):
         self, parts: int, own: int, work: float, call: dict[str, int], tensors: Sequence[Tensor],
         y: Tensor, lam: Tensor | None, wanted: Sequence[bool],
     ) -> list[Tensor | None]:  # fmt: skip
+        if not self._grad_shapes:
+            self._prepare_gradients(tensors)
         grads = [_allocate(shape) if w else None for w, shape in zip(wanted, self._grad_shapes)]
+        if len(grads) > 6 and grads[6] is not None:  # not all orders of central rows have weights
+            grads[6].zero_()
         call |= self._inputs(tensors[:4])
         call["@y"] = y.data_ptr()
         call |= {f"@g{x}": g.data_ptr() for x, g in zip(NAMES, grads) if g is not None}
@@ -318,6 +320,10 @@ class CpuPlan(Plan):
         return grads
 
 
+def _lanes_for(B: int, T: int) -> int:
+    return W * min(MOST_GROUPS, max(1, B * T // TIMES_PER_GROUP))
+
+
 def _lanes(sizes: Sizes) -> np.ndarray:
     """For every group and lane: sequence, number of the piece, its first time, and its end."""
     B, T, P = sizes.B, sizes.T, sizes.P
@@ -325,6 +331,12 @@ def _lanes(sizes: Sizes) -> np.ndarray:
     first, end = (x * (T // P) + np.minimum(x, T % P) for x in (p, p + 1))
     table = np.stack([b, p, first, end]).reshape(4, sizes.groups, W).transpose(1, 0, 2)
     return np.ascontiguousarray(table, np.int64)
+
+
+def _strides(tensors: Mapping[str, Tensor]) -> dict[str, int]:
+    """Strides of tensors in bytes."""
+    pairs = [(name, axis, x.stride(axis)) for name, x in tensors.items() for axis in range(x.ndim)]
+    return {f"{name}.{axis}": 8 * stride for name, axis, stride in pairs}
 
 
 def _load(g: Tensor) -> dict[str, int]:
@@ -341,29 +353,21 @@ def _readable(g: Tensor) -> Tensor:
     return g
 
 
-_PARTS = (
-    (layout.ELIMINATE, eliminate), (layout.CHAIN, eliminate_chain),
-    (layout.LOAD, substitute_forward), (layout.CHAIN_AGAIN, solve_chain),
-    (layout.SUBSTITUTE, substitute_back), (layout.ROWS, row_gradients),
-)  # fmt: skip
+_KERNELS = {
+    layout.ELIMINATE: eliminate, layout.CHAIN: eliminate_chain, layout.LOAD: substitute_forward,
+    layout.CHAIN_AGAIN: solve_chain, layout.SUBSTITUTE: substitute_back, layout.ROWS: row_gradients,
+}  # fmt: skip
 
 
-def _program(known: Mapping[str, int]) -> tuple[Any, Any]:
-    """Compile `run(notes, room, parts, first, last)`: some parts for each of some groups.
-
-    Returns the owner of the code's memory, and the function.
-    """
-    run = Code("run", 1, 5, False)
-    notes, room, parts, first, last = run.arguments
-    codes = moving_functions(layout.W)
-    codes += [rotating_function("rotate", layout.W), rotating_function("rotate_one", 1)]
-    for group in run.range(first, last):
-        for which, write in _PARTS:
-            code = write(known)
-            codes.append(code)
-            for _ in run.when((parts & which).differs(0)):
-                run.run(code.title, notes, room, group)
-    return compiled([*codes, run])
+def _loop() -> Code:
+    """`run(notes, room, table, count, first, last)`: kernels one after the other for each group."""
+    e = Code("run", 1, 6, False)
+    notes, room, table, count, first, last = e.arguments
+    for group in e.range(first, last):
+        for i in e.range(0, count):
+            kernel = e.memory(e.memory(table, "i64")[i]).pointer
+            e.line(f"call void {kernel}(i64 {notes.name}, i64 {room.name}, i64 {group.name})")
+    return e
 
 
 def _check_memory(*tensors: Tensor) -> None:
@@ -382,14 +386,20 @@ class CpuBackend(Backend):
     name = "cpu"
 
     def __init__(self) -> None:
-        self._compiled: dict[tuple[tuple[str, int], ...], tuple[Any, Any]] = {}
+        self._compiled: dict[Any, tuple[Any, Any, int]] = {}
 
-    def programs(self, known: Mapping[str, int]) -> Any:
-        """The compiled kernels for what is known of a problem."""
-        key = tuple(known.items())
-        if key not in self._compiled:
-            self._compiled[key] = _program(known)
-        return self._compiled[key][1]
+    def kernels(self, known: Mapping[str, int], parts: int) -> tuple[Any, np.ndarray]:
+        """The function that runs kernels, and the addresses of those of some parts."""
+        if not self._compiled:
+            self._compiled[()] = compiled([_loop()])
+        key, table = tuple(known.items()), []
+        for which, write in _KERNELS.items():
+            if parts & which:
+                if (key, which) not in self._compiled:
+                    helpers = [*moving_functions(W), *rotating_functions()]
+                    self._compiled[key, which] = compiled([*helpers, write(known)])
+                table.append(self._compiled[key, which][2])
+        return self._compiled[()][1], np.array(table, np.int64)
 
     def unavailable(self, device: torch.device | None = None, n: int = 1) -> str | None:
         """Requires llvmlite, and tensors on the CPU."""
@@ -402,16 +412,19 @@ class CpuBackend(Backend):
         return None
 
     def pieces(self, B: int, T: int, n: int, reach: int) -> int:
-        """Fill the lanes of all threads, as long as the pieces are long enough."""
-        lanes = W * _threads()
+        """Fill the lanes, of more groups for longer sequences; regardless of the threads.
+
+        The result must not depend on the number of threads.
+        """
+        del n
         shortest = max(SHORTEST_PIECE, 4 * reach)
         if B >= W or 2 * shortest > T:
             return 1
-        return max(1, min(lanes // max(B, 1), T // shortest))
+        return max(1, min(_lanes_for(B, T) // max(B, 1), T // shortest))
 
     def full_load(self, n: int) -> int:
         del n
-        return W * _threads()
+        return 4 * W
 
     def factor_size(self, problem: Problem, pieces: int) -> int:
         """Factors of the lanes, then of the chain of separators."""
@@ -428,6 +441,6 @@ class CpuBackend(Backend):
         """Row gradients, in as many pieces as fill the lanes."""
         _check_memory(y, lam)
         B, T = problem.y_shape[:2]
-        pieces = max(1, min(W * _threads() // max(B, 1), T))
+        pieces = max(1, min(_lanes_for(B, T) // max(B, 1), T))
         plan = CpuPlan(self, problem, pieces, rows_only=True)
         return plan.row_gradients(problem.tensors, y.contiguous(), lam.contiguous(), wanted)

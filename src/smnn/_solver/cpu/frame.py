@@ -140,14 +140,17 @@ def rotate(f: Frame, top: Cells, row: Cells, *runs: tuple[Number, Number, Number
     f.code.run("rotate" if f.code.lanes > 1 else "rotate_one", top, row, first[2], *second)
 
 
-def rotating_function(name: str, lanes: int) -> Code:
-    """`rotate` as a function; a cell that is zero in every lane costs one comparison."""
-    e = Code(name, lanes, 6, has_estimates())
-    top, row, count, above, below, more = e.arguments
-    cells = e.memory(top), e.memory(row)
-    for _ in e.when(e.any(cells[1][0].differs(0.0))):
-        _rotate(e, *cells, ((0, 0, count), (above, below, more)))
-    return e
+def rotating_functions() -> list[Code]:
+    """`rotate` as functions; a cell that is zero in every lane costs one comparison."""
+    codes = []
+    for name, lanes in (("rotate", W), ("rotate_one", 1)):
+        e = Code(name, lanes, 6, has_estimates())
+        top, row, count, above, below, more = e.arguments
+        cells = e.memory(top), e.memory(row)
+        for _ in e.when(e.any(cells[1][0].differs(0.0))):
+            _rotate(e, *cells, ((0, 0, count), (above, below, more)))
+        codes.append(e)
+    return codes
 
 
 def _rotate(e: Code, top: Cells, row: Cells, runs: Sequence[tuple[Number, Number, Number]]) -> None:

@@ -40,7 +40,7 @@ CONSTANTS = G_STRIDES + 4
 """The first note that is the same in all calls of a plan."""
 
 ELIMINATE, SUBSTITUTE, LOAD, ROWS, CHAIN, CHAIN_AGAIN = 1, 2, 4, 8, 16, 32
-"""Parts of a solve or derivative that one call of a program executes."""
+"""Kernels: parts of a solve or derivative."""
 
 
 class Sizes:
