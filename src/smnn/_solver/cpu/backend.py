@@ -41,7 +41,7 @@ MOST_GROUPS = 16
 LEAST_WORK = 4e4  # Operations below which threading does not pay off
 LARGEST_STRAIGHT = 6
 """Block size up to which the kernels are written for one size, without loops over its unknowns."""
-LEAST_STRAIGHT = 2e5
+LEAST_STRAIGHT = 1e5
 """Operations from which that pays off, as it has to be compiled for every size."""
 NAMES = ("c", "d", "u", "s", "w_gov", "w_init", "w_smooth")
 
@@ -215,15 +215,14 @@ class CpuPlan(Plan):
         sizes = self._sizes
         B, P, n = sizes.B, sizes.P, sizes.n
         ratio, where, bad_step, high = found.transpose(1, 0, 2).reshape(4, -1)[:, : B * P]
-        with np.errstate(invalid="ignore"):
-            if P > 1:
-                first, end = self._lanes.transpose(1, 0, 2).reshape(4, -1)[2:, : B * P]
-                where = np.maximum(where + (end - sizes.L) * n, first * n)
-                worst = ratio.reshape(B, P).argmin(1) + np.arange(B) * P
-                ratio, where = ratio[worst], where[worst]
-            rcond, weakest = np.sqrt(ratio), where.astype(np.int64)
+        if P > 1:
+            first, end = self._lanes.transpose(1, 0, 2).reshape(4, -1)[2:, : B * P]
+            where = np.maximum(where + (end - sizes.L) * n, first * n)
+            worst = ratio.reshape(B, P).argmin(1) + np.arange(0, B * P, P)
+            ratio, where = ratio[worst], where[worst]
+        rcond, weakest = np.sqrt(ratio), where.astype(np.int64)
         fine = bool((rcond > DOUBTFUL_PIVOT).all()) and not bad_step.any()
-        fine = fine and bool(np.isfinite(y[:, 0].numpy()).all())
+        fine = fine and bool(np.isfinite(y.numpy()[:, 0]).all())
         started = not high.any()
         if fine:
             return Solved(y, factor, Diagnostics(None, rcond, weakest, True, started))

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from smnn._solver.cpu.emit import Cells, Code, Number
 from smnn._solver.cpu.frame import Frame, clear, copy, rotate
-from smnn._solver.cpu.layout import chain_cells, coupling_cells
+from smnn._solver.cpu.layout import W, chain_cells, coupling_cells
 
 
 class Chain(Frame):
@@ -97,11 +97,11 @@ def _keep(f: Chain, current: Cells, p: Number, found: Cells) -> None:
         norm = norms[j]
         ratio = e.select(norm.equals(0.0), 0.0, pivot * pivot / norm)
         lane = f.first + p
-        cell = lane // 16 * 64 + lane % 16  # of 4 vectors for each group of lanes
+        cell = lane // W * (4 * W) + lane % W  # of 4 vectors for each group of lanes
         for _ in e.when(e.less_or_nan(ratio, found[cell])):
             found[cell] = ratio
             steps = f["L"] - f.reach
-            found[cell + 16] = e.as_float(steps * f.n + j)
+            found[cell + W] = e.as_float(steps * f.n + j)
         out[0] = 1.0 / pivot
         for x in e.range(j + 1, k * 2):
             out[x - j] = row[x]
