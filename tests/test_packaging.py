@@ -33,7 +33,7 @@ DISTRIBUTION = {
     "PIL": "pillow", "sklearn": "scikit-learn", "lightning_fabric": "pytorch-lightning",
     "pytorch_lightning": "pytorch-lightning",
 }  # fmt: skip
-BROUGHT_BY = {"pillow": "matplotlib", "threadpoolctl": "scikit-learn", "llvmlite": "numba"}
+BROUGHT_BY = {"pillow": "matplotlib", "threadpoolctl": "scikit-learn"}
 """Packages that are always installed with another dependency."""
 AT_HOME = {
     "_solver": {"triton"},

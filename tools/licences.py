@@ -52,7 +52,7 @@ KNOWN = {
 """Packages with unclear metadata; determined from their licence files."""
 WHY = {
     "torch": "tensors, automatic differentiation, training",
-    "numpy": "arrays", "numba": "compiles the CPU solver", "scipy": "reference integrators",
+    "numpy": "arrays", "llvmlite": "compiles the CPU solver", "scipy": "reference integrators",
     "matplotlib": "figures of reports", "rich": "tables and progress on the terminal",
     "typer": "the command line", "pandas": "reading tables",
     "narwhals": "reading polars and Arrow tables", "openpyxl": "reading spreadsheets",

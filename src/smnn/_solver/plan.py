@@ -67,6 +67,10 @@ class Plan(ABC):
             tensors: `c, d, u, s` of the layout of the plan; those of its problem by default.
         """
 
+    def forward(self, tensors: Sequence[Tensor]) -> Solved:
+        """As `solve`; the factor is empty if `gradients` would rather compute it again."""
+        return self.solve(tensors)
+
     @abstractmethod
     def adjoint(self, factor: Tensor, g: Tensor) -> Tensor:
         """Solve `M x = g` with a factor, where `M` is the normal matrix."""
@@ -80,7 +84,7 @@ class Plan(ABC):
         Args:
             tensors: `c, d, u, s` of the layout of the plan.
             y: The solution.
-            factor: As returned by `solve`.
+            factor: As returned by `solve` or `forward`.
             gy: Gradient by the solution.
             wanted: Which gradients to compute.
             into: Contiguous memory that may be used for them.

@@ -192,7 +192,7 @@ def row_gradients(problem: Problem, lam: Tensor, y: Tensor) -> tuple[Tensor, ...
     """`-dJ` by `c, d, u, s, w_gov, w_init, w_smooth`."""
     c, d, u, s, w_gov, w_init, w_smooth, scheme = problem
     T, V, m = y.shape[1:]
-    R, top = m - 1, smoothness_top(m - 1, scheme)
+    top = smoothness_top(m - 1, scheme)
     a, rho = governing(c, lam), governing(c, y) - d
     gd, force = w_gov * (w_gov * a), w_gov * (w_gov * rho)
     gc = -(gd[..., None, None] * y.unsqueeze(2) + force[..., None, None] * lam.unsqueeze(2))
@@ -212,15 +212,22 @@ def row_gradients(problem: Problem, lam: Tensor, y: Tensor) -> tuple[Tensor, ...
         gs = gs - (w**2 * change).sum(-1)
         gw_smooth = gw_smooth - pad(2 * w * both, (0, m - top))
     if scheme == "central" and T > 2:
-        w = w_smooth[:, :-1, :, R]
-        H, scale = central_steps(s, R)
-        a, rho = central_rows(lam, s), central_rows(y, s)
-        slope_a = (R - 2) * a / H - scale * lam[:, 1:-1, :, R]
-        slope_rho = (R - 2) * rho / H - scale * y[:, 1:-1, :, R]
-        change = w**2 * (slope_a * rho + a * slope_rho)
-        gs = gs - pad(change, (0, 0, 0, 1)) - pad(change, (0, 0, 1, 0))
-        gw_smooth = gw_smooth - pad(pad(2 * w * a * rho, (0, 0, 0, 1)).unsqueeze(-1), (R, 0))
+        by_step, by_weight = central_gradients(problem, lam, y)
+        gs, gw_smooth = gs + by_step, gw_smooth + by_weight
     return gc, gd, gu, gs, gw_gov, gw_init, gw_smooth
+
+
+def central_gradients(problem: Problem, lam: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """What the central rows contribute to `-dJ` by `s` and `w_smooth`."""
+    s, R = problem.s, y.shape[3] - 1
+    w = problem.w_smooth[:, :-1, :, R]
+    H, scale = central_steps(s, R)
+    a, rho = central_rows(lam, s), central_rows(y, s)
+    slope_a = (R - 2) * a / H - scale * lam[:, 1:-1, :, R]
+    slope_rho = (R - 2) * rho / H - scale * y[:, 1:-1, :, R]
+    change = w**2 * (slope_a * rho + a * slope_rho)
+    by_step = -pad(change, (0, 0, 0, 1)) - pad(change, (0, 0, 1, 0))
+    return by_step, -pad(pad(2 * w * a * rho, (0, 0, 0, 1)).unsqueeze(-1), (R, 0))
 
 
 # ---------------------------------------------------------------- along tangents

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-PACKAGES = ("smnn", "torch", "numpy", "numba", "scipy")
+PACKAGES = ("smnn", "torch", "numpy", "llvmlite", "scipy")
 
 
 def describe_machine() -> dict[str, Any]:

@@ -63,8 +63,8 @@ def _requirements(name: str, machine: dict[str, Any], devices: list[str]) -> str
 
     versions, threads = machine["versions"], machine["threads"]
     texts = {
-        "cpu": f"Numba {versions['numba']} compiles its kernels for this processor; {threads} "
-        f"thread{'s' * (threads != 1)}",
+        "cpu": f"llvmlite {versions['llvmlite']} compiles its kernels for this processor; "
+        f"{threads} thread{'s' * (threads != 1)}",
         "gpu": f"Triton {versions['triton']} on {', '.join(devices) or 'its interpreter'}"
         + (f"; kernels {described()}" if devices else ""),
         "torch": "tensor operations only; any device with float64",

@@ -19,7 +19,7 @@ SOFT = ("discovery", "forecast", "training")
 
 def run(threads: int, out: Path, *only: str) -> dict[str, np.ndarray]:
     count = str(threads)
-    names = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     environment = {**os.environ, **dict.fromkeys(names, count)}
     environment["PYTHONPATH"] = os.pathsep.join(
         [str(SCRIPT.parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]

@@ -63,7 +63,7 @@ def solve(plan: Plan, tensors: Sequence[Tensor], *, keep_factor: bool, check: bo
         out: list[Any] = []
         y = _Solve.apply(plan, keep_factor, check, out, *tensors)
         return Solved(y, *out)
-    return plan.solve(tensors) if keep_factor else _solve_in_parts(plan, tensors, check)
+    return plan.forward(tensors) if keep_factor else _solve_in_parts(plan, tensors, check)
 
 
 class _Solve(torch.autograd.Function):
@@ -75,7 +75,7 @@ class _Solve(torch.autograd.Function):
     ) -> Tensor:
         """Solve, and save what the derivative needs."""
         y, factor, diagnostics = (
-            plan.solve(tensors) if keep_factor else _solve_in_parts(plan, tensors, check)
+            plan.forward(tensors) if keep_factor else _solve_in_parts(plan, tensors, check)
         )
         ctx.save_for_backward(*tensors, *((y, factor) if keep_factor else ()))
         ctx.plan = plan

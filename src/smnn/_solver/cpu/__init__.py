@@ -1,1 +1,1 @@
-"""The `cpu` backend: Numba kernels that process 16 sequences per SIMD group."""
+"""The `cpu` backend: kernels in LLVM code that process 16 sequences per SIMD group."""

@@ -1,351 +1,325 @@
-"""CPU kernels: orthogonal elimination of many sequences, or pieces of one, in SIMD lanes.
+"""CPU kernel: orthogonal elimination of many sequences, or pieces of one, in SIMD lanes.
 
-The unknowns of a piece (`pieces.py`) are eliminated in time order by Givens rotations. If a
+The unknowns of a piece (`frame.py`) are eliminated in time order by Givens rotations. If a
 sequence is cut into several pieces, the last `reach` times of a piece (its separator) are not
 eliminated, and the separator of the previous piece adds `k` extra columns on the right; the
-remainder of each piece is a small triangle that couples two separators (`separators.py`).
+remainder of each piece is a small triangle that couples two separators (`chain.py`).
 
 A row of a block is laid out as `[own n | next n (| after-next n) | left k | rhs 1]`, so that every
 rotation and every substitution accesses contiguous cells. `reach` is 1 for the `smnn` scheme
 and 2 for `central`, whose top rows couple three times.
 """
 
-# mypy: ignore-errors
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Mapping
 
-from smnn._solver.cpu.lanes import (
-    W,
-    add,
-    add_squares,
-    clear,
-    copy,
-    differs,
-    gather,
-    givens,
-    givens_from,
-    keep_weakest,
-    product,
-    quotient,
-)
-from smnn._solver.cpu.pieces import (
-    AHEAD,
-    cells,
-    constant,
-    find,
-    find_pieces,
-    inner,
-    lane_integers,
-    longest_piece,
-    prefetch_steps,
-    release,
-    row_cells,
-    set_times,
-    small,
-    split,
-    unowned,
-)
+from smnn._solver.cpu.emit import Cells, Code, Number, Value
+from smnn._solver.cpu.frame import Frame, clear, copy, rotate
+from smnn._solver.cpu.layout import coupling_cells, row_cells
+from smnn._solver.rows import unit_link
 
 
-@small
-def build_link(link, squares, K_cells, powers, V, m, width):
-    """Link rows of a step: `-K F D` on the old block, `K D` on the new. `powers` holds `w s^j`."""
-    n = V * m
-    clear(squares, 0, 2 * n)
-    for i in range(n):
-        for j in range(i, i // m * m + m):
-            for side in range(2):
-                cell = i * width + side * n + j
-                product(link, cell, K_cells, (i * m + j % m) * 2 + side, powers, j)
-                add_squares(squares, side * n + j, link, cell, 1)
+class Elimination(Frame):
+    """The state of the elimination: the blocks of the last times, and norms of their columns."""
+
+    def __init__(self, known: Mapping[str, int]) -> None:
+        super().__init__("eliminate", known)
+        self.find_lanes()
+        self.factors, self.z = self.factor()
+        names = ("oldest", "old", "new")
+        self.oldest, self.old, self.new = (self.array(x) for x in names)
+        norms = (self.array(f"{x}_norms") for x in names)
+        self.oldest_norms, self.old_norms, self.new_norms = norms
+        self.row, self.left = self.array("row"), self.array("left")
+        self.left_norms = self.array("left_norms")
+        self.equations, self.links = self.array("equations"), self.array("links")
+        self.powers = self.array("powers")
+        if self.straight:
+            found = [self.code.local(1) for _ in range(4)]
+        else:
+            cells = self.array("near")  # unused by this kernel otherwise; at least two cells
+            found = [cells.at(0), cells.at(1), self.array("far"), self.array("changes")]
+        self.rcond, self.weakest, self.bad_step, self.high_order = found
+        self.rcond[0] = float("inf")
 
 
-@small
-def insert_left(left, k, row, tail):
-    """Rotate the remainder of a row over the left separator into the left triangle."""
-    for j in range(k):
-        givens(left, j * (k + 1) + j, row, tail + j, k + 1 - j, 0, 0, 0)
+def eliminate(known: Mapping[str, int]) -> Code:
+    """Eliminate one group of lanes (layout in the module docstring)."""
+    f = Elimination(known)
+    e, L = f.code, f["L"]
+    places = {x: f.word() for x in ("c", "d", "w_gov", "s", "scale", "K", "KF", "u", "w_init")}
+    for step in e.range(0, L):
+        t = f.start + step
+        clear(f, f.new, f.n * f.width)
+        clear(f, f.new_norms, f.n)
+        for _ in e.when(f["T"] > 1 if f.cut() else step > 0):
+            _read_link(f, places, t, step)
+            _link_rows(f, t, step)
+        for _ in e.when(e.both(e.same(f.reach, 1), step > 0)):
+            _finish(f, f.old, f.old_norms, step - 1)
+        _governing_rows(f, places, t, step)
+        _initial_rows(f, places, t)
+        for _ in e.when(e.same(f.reach, 2)):
+            _central_rows(f, t, step)
+            for _ in e.when(step > 1):
+                _finish(f, f.oldest, f.oldest_norms, step - 2)
+            copy(f, f.oldest, f.old, f.n * f.width)
+            copy(f, f.oldest_norms, f.old_norms, f.n)
+        copy(f, f.old, f.new, f.n * f.width)
+        copy(f, f.old_norms, f.new_norms, f.n)
+    for _ in e.when(e.same(f.k, 0)):  # the last blocks of pieces go to the chain of separators
+        for _ in e.when(e.same(f.reach, 2)):
+            for _ in e.when(L > 1):
+                _finish(f, f.oldest, f.oldest_norms, L - 2)
+        _finish(f, f.old, f.old_norms, L - 1)
+    for _ in e.when(f.k > 0):
+        _store_coupling(f)
+    found = e.memory(f["@found"])
+    for i, x in enumerate((f.rcond, f.weakest, f.bad_step, f.high_order)):
+        found[f.group * 4 + i] = x[0]
+    return e
 
 
-@small
-def insert_local(blocks, new, n, tail, k, width, row, start, left, squares, at):
-    """Rotate a row over one time into the triangle of that time."""
-    add_squares(squares, at + start, row, start, n - start)
-    for j in range(start, n):
-        givens(blocks, new + j * width + j, row, j, n - j, tail - j, tail - j, k + 1)
-    insert_left(left, k, row, tail)
+def _insert(f: Elimination, start: Number) -> None:
+    """Rotate the row, which is over one time, into the triangle of that time."""
+    e, n, span, k = f.code, f.n, f.span, f.k
+    for j in e.range(start, n):
+        x = f.row[j]
+        f.new_norms[j] = f.new_norms[j] + x * x
+    for j in e.range(start, n):
+        tail = span - j
+        rotate(f, f.new.at(j * f.width + j), f.row.at(j), (0, 0, n - j), (tail, tail, k + 1))
+    _insert_left(f)
 
 
-@small
-def finish(
-    blocks, base, n, span, k, width, ones, factor, at, z, z_at, squares, norms, rcond, weakest
-):  # fmt: skip
+def _insert_left(f: Elimination) -> None:
+    """Rotate the remainder of the row over the left separator into the left triangle."""
+    for j in f.code.range(0, f.k):
+        rotate(f, f.left.at(j * (f.k + 1) + j), f.row.at(f.span + j), (0, 0, f.k + 1 - j))
+
+
+def _finish(f: Elimination, block: Cells, norms: Cells, step: Number) -> None:
     """Store a finished block; update the smallest pivot relative to its column.
 
     Padding times have pivots of 1 in columns of norm 1, and are never the weakest.
     """
-    for j in range(n):
-        start = base + j * width
-        keep_weakest(rcond, weakest, blocks, start + j, squares, norms + j, z_at + j)
-        quotient(factor, at, ones, 0, blocks, start + j)
-        copy(factor, at + 1, blocks, start + j + 1, span - j - 1 + k)
-        at += span - j + k
-        copy(z, z_at + j, blocks, start + width - 1, 1)
+    e, n, kept = f.code, f.n, f.span + f.k
+    at = step * row_cells(n, f.reach, f.k)
+    for j in e.range(0, n):
+        row = block.at(j * f.width)
+        pivot, norm, worst = row[j], norms[j], f.rcond[0]
+        square = pivot * pivot
+        empty = norm.equals(0.0)
+        for _ in e.when(e.any(e.less_or_nan(square, worst * norm) | empty)):
+            ratio = e.select(empty, 0.0, square / norm)
+            less = e.less_or_nan(ratio, f.rcond[0])
+            f.weakest[0] = e.select(less, e.as_float(step * n + j), f.weakest[0])
+            f.rcond[0] = e.select(less, ratio, f.rcond[0])
+        start = j * kept - (j * (j - 1)) // 2 + at
+        f.factors[start] = 1.0 / pivot
+        for i in e.range(1, kept - j):
+            f.factors[start + i] = row[j + i]
+        f.z[step * n + j] = row[f.width - 1]
 
 
-@small
-def first_link(row, link, i, n, m, span, k, width, lane_t, lane_t0):
-    """Link row `i` of the first two steps, where the previous time may be in another piece."""
-    clear(row, 0, width)
-    for column in range(i, i // m * m + m):
-        for l in range(W):
-            t, t0 = lane_t[l], lane_t0[l]
-            if t < t0:
-                if column == i:  # padding time: y = 0
-                    row[(n + column) * W + l] = 1.0
-            elif t > 0:
-                before = column if t > t0 else span + k - n + column
-                row[before * W + l] = link[(i * width + column) * W + l]
-                row[(n + column) * W + l] = link[(i * width + n + column) * W + l]
+# ---------------------------------------------------------------- rows
 
 
-@small
-def central_row(row, s, w_top, v, n, m, span, width, lane_b, lane_t, lane_t0):
-    """Row of variable `v` that couples the top derivative at `t - 1` with its neighbours."""
-    clear(row, 0, width)
-    for l in range(W):
-        b, t, t0 = lane_b[l], lane_t[l], lane_t0[l]
-        if t >= max(t0, 2):
-            H = s[b, t - 2, v] + s[b, t - 1, v]
-            w = w_top[b, t - 2, v] * H ** (m - 3)
+def _read_link(f: Elimination, places: dict[str, Cells], t: Number, step: Number) -> None:
+    """Powers `scale s^j` of the step before time `t`, and `-K F` and `K` of its rows."""
+    e, V, m = f.code, f.V, f.m
+    before = e.most(t - 1, 0)
+    for _ in e.when(e.either(f.moves("s", step, 1), f.moves("scale", step, 1))):
+        for name in ("s", "scale"):
+            places[name][0] = f.bases(name) + before * f[f"{name}.1"]
+        for v in e.range(0, V):
+            h = f.number(places["s"], "s", v)
+            right = (h > 0.0) & (h < float("inf"))
+            f.bad_step[0] = e.select(right, f.bad_step[0], 1.0)
+            f.powers[v * m] = f.number(places["scale"], "scale", v)
+            for j in e.range(1, m):
+                f.powers[v * m + j] = f.powers[v * m + (j - 1)] * h
+    if f.straight and f["unit"]:
+        K, KF = unit_link(m - 1, "central" if f.reach == 2 else "smnn")
+        for i in range(f.n):
+            for j in range(m):
+                f.links[(i * m + j) * 2] = -float(KF[i % m, j])
+                f.links[(i * m + j) * 2 + 1] = float(K[i % m, j])
+        return
+    for _ in e.when(f.moves("K", step, 1)):
+        for name in ("K", "KF"):
+            places[name][0] = f.bases(name) + before * f[f"{name}.1"]
+        for i in e.range(0, f.n):
+            for j in e.range(0, m):
+                cell, index = (i * m + j) * 2, (i // m, i % m, j)
+                f.links[cell] = -f.number(places["KF"], "KF", *index)
+                f.links[cell + 1] = f.number(places["K"], "K", *index)
+
+
+def _link_rows(f: Elimination, t: Number, step: Number) -> None:
+    """Rotate in the rows of the step before time `t`.
+
+    From the highest order on: the remainder of row i then starts at column i of the new block, so
+    the new triangle needs no elimination of its own.
+    """
+    e, n, m, span, width = f.code, f.n, f.m, f.span, f.width
+    for i in e.range(n - 1, -1, -1):
+        clear(f, f.row, width)
+        for column in e.range(i, i // m * m + m):
+            cell = (i * m + column % m) * 2
+            before = f.links[cell] * f.powers[column]
+            after = f.links[cell + 1] * f.powers[column]
+            if f.cut():  # the previous time may be in another piece, or the time be padding: y = 0
+                edge = e.select((t > 0) & t.equals(f.t0), before, 0.0)
+                for _ in e.when(f.k > 0):
+                    f.row[span + f.k - n + column] = edge
+                    left = f.k - n + column
+                    f.left_norms[left] = f.left_norms[left] + edge * edge
+                own = e.select(e.same(column, i), 1.0, 0.0)
+                before = e.select(t > f.t0, before, 0.0)
+                after = e.select(t > 0, after, 0.0)
+                after = e.select(t < f.t0, own, after)
+            f.row[column], f.row[n + column] = before, after
+            f.old_norms[column] = f.old_norms[column] + before * before
+            f.new_norms[column] = f.new_norms[column] + after * after
+        for j in e.range(i, n):
+            gap = n + i - j
+            rotate(
+                f, f.old.at(j * width + j), f.row.at(j), (0, 0, n - j), (gap, gap, width - n - i)
+            )
+        start = f.new.at(i * width)
+        for j in e.range(i, n):
+            start[j] = f.row[n + j]
+        for j in e.range(span, width):
+            start[j] = f.row[j]
+
+
+def _governing_rows(f: Elimination, places: dict[str, Cells], t: Number, step: Number) -> None:
+    """Weighted rows `c . y = d`; `places` tells where the lanes read."""
+    e, n, m, Q = f.code, f.n, f.m, f.Q
+    moving = e.either(f.moves("c", step), e.either(f.moves("d", step), f.moves("w_gov", step)))
+    for _ in e.when(moving):
+        for name in ("c", "d", "w_gov"):
+            places[name][0] = f.bases(name) + t * f[f"{name}.1"]
+        for q in e.range(0, Q):
+            w, start = f.number(places["w_gov"], "w_gov", q), q * (n + 1)
+            for j in e.range(0, n):
+                x = f.number(places["c"], "c", q, j // m, j % m)
+                for _ in e.when(j % m >= f["high"]):
+                    f.high_order[0] = e.select(x.differs(0.0), 1.0, f.high_order[0])
+                f.equations[start + j] = x * w
+            f.equations[start + n] = f.number(places["d"], "d", q) * w
+    for q in e.range(0, Q):
+        clear(f, f.row, f.width)
+        for j in e.range(0, n + 1):
+            x = f.equations[q * (n + 1) + j]
+            column = e.select(e.same(j, n), f.width - 1, j)
+            f.row[column] = e.select(t >= f.t0, x, 0.0) if f.cut() else x
+        _insert(f, 0)
+
+
+def _initial_rows(f: Elimination, places: dict[str, Cells], t: Number) -> None:
+    """Rows `w y = w u` at the times that have initial values."""
+    e, T_init = f.code, f["T_init"]
+    inside = t < T_init
+    if f.cut():
+        inside = inside & (t >= f.t0)
+    for _ in e.when(e.any(inside) if f.cut() else inside):
+        for name in ("u", "w_init"):
+            places[name][0] = f.bases(name) + e.most(e.least(t, T_init - 1), 0) * f[f"{name}.1"]
+        for v in e.range(0, f.V):
+            for r in e.range(0, f["m_init"]):
+                clear(f, f.row, f.width)
+                w, u = f.number(places["w_init"], "w_init", v, r), f.number(places["u"], "u", v, r)
+                f.row[v * f.m + r] = e.select(inside, w, 0.0) if f.cut() else w
+                f.row[f.width - 1] = e.select(inside, w * u, 0.0) if f.cut() else w * u
+                _insert(f, v * f.m + r)
+
+
+def _central_rows(f: Elimination, t: Number, step: Number) -> None:
+    """Rows that couple the top derivative at `t - 1` with its neighbours."""
+    e, n, m = f.code, f.n, f.m
+    inside = t >= e.most(f.t0, 2)
+    for _ in e.when(e.any(inside) if f.cut() else inside):
+        at_s, at_w = [f.word(), f.word()], f.word()
+        for back, where in ((2, at_s[0]), (1, at_s[1])):
+            where[0] = f.bases("s") + e.most(t - back, 0) * f["s.1"]
+        at_w[0] = f.bases("w_top") + e.most(t - 2, 0) * f["w_top.1"]
+        for v in e.range(0, f.V):
+            clear(f, f.row, f.width)
+            H = f.number(at_s[0], "s", v) + f.number(at_s[1], "s", v)
+            f.row[0] = f.number(at_w, "w_top", v) / H
+            for _ in e.range(1, m - 1):
+                f.row[0] = f.row[0] * H
+            w = e.select(inside, f.row[0], 0.0) if f.cut() else f.row[0]
+            f.row[0] = 0.0
             column = v * m + m - 2
-            early = column if t - 2 >= t0 else span + (t - t0) * n + column
-            middle = n + column if t - 1 >= t0 else span + n + column
-            row[early * W + l] = -w
-            row[(middle + 1) * W + l] = -w * H
-            row[(2 * n + column) * W + l] = w
-
-
-@small
-def store_coupling(blocks, L, n, reach, k, width, left, squares, left_squares, l, coupling, at):
-    """Store the coupling rows of a piece's own and left separators, and norms."""
-    size = 2 * k + 1
-    norms = at + 2 * k * size
-    for i in range(2 * k * size):
-        coupling[at + i] = 0.0
-    for block in range(reach):
-        slot = (L - reach + block) % (reach + 1) * n
-        base = slot * width
-        for j in range(n):
-            coupling[norms + block * n + j] = squares[(slot + j) * W + l]
-            target = at + (block * n + j) * size
-            for x in range((reach - block) * n):
-                coupling[target + block * n + x] = blocks[(base + j * width + x) * W + l]
-            for x in range(k + 1):
-                coupling[target + k + x] = blocks[(base + (j + 1) * width - k - 1 + x) * W + l]
-    for j in range(k):
-        for x in range(j, k + 1):
-            coupling[at + (k + j) * size + k + x] = left[(j * (k + 1) + x) * W + l]
-    for j in range(k):
-        coupling[norms + k + j] = left_squares[j * W + l]
-
-
-@inner
-def eliminate(
-    c, d, u, s, w_gov, w_init, scale, K, KF, w_top, reach, P, first, last,
-    factor, z, coupling, rcond_out, weakest_out,
-):  # fmt: skip
-    """Eliminate groups `first..last` of `W` lanes (layout in the module docstring)."""
-    B, T, Q, V, m = c.shape
-    T_init, m_init = u.shape[1], u.shape[3]
-    n = V * m
-    k = reach * n if P > 1 else 0
-    span = (1 + reach) * n
-    width, L, size = span + k + 1, longest_piece(T, P), row_cells(n, reach, k)
-    steady_K, steady_scale, steady_w = constant(K), constant(scale), constant(w_gov)
-
-    c, d, u, s, w_gov, w_init = unowned((c, d, u, s, w_gov, w_init))
-    scale, K, KF, w_top = unowned((scale, K, KF, w_top))
-    factor, z, coupling = unowned((factor, z, coupling))
-    sizes = (
-        (reach + 1) * n * width, width, Q, n * width, n * m * 2, n, 2 * V, 2 * V, k * (k + 1),
-        span, 2 * n, k, 1, 1, 1,
-    )  # fmt: skip
-    numbers, offsets = cells(sizes), lane_integers(12)
-    (
-        blocks, row, weights, link, K_cells, powers, step_size, old_size, left, squares,
-        link_squares, left_squares, rcond, weakest, ones,
-    ) = split(numbers, sizes)  # fmt: skip
-    (
-        lane_b, lane_p, lane_t0, lane_end, lane_t, at_c, at_d, at_w, at_s, at_scale, at_K, at_KF,
-    ) = split(offsets, (1,) * 12)  # fmt: skip
-
-    for group in range(first, last):
-        find_pieces(group, B, T, P, lane_b, lane_p, lane_t0, lane_end)
-        for buffer in (blocks, left, squares, left_squares, weakest):
-            buffer[:] = 0.0
-        rcond[:], ones[:] = np.inf, 1.0
-
-        for step in range(L):
-            new = (step % (reach + 1)) * n
-            old = ((step + reach) % (reach + 1)) * n
-            oldest = ((step + 1) % (reach + 1)) * n
-            set_times(lane_t, lane_end, L, step)
-            if step <= 2:  # later, every lane advances by one time per step
-                find(at_c, c, lane_b, lane_t)
-                find(at_d, d, lane_b, lane_t)
-                find(at_w, w_gov, lane_b, lane_t)
-                lane_t -= 1
-                find(at_s, s, lane_b, lane_t)
-                find(at_scale, scale, lane_b, lane_t)
-                find(at_K, K, lane_b, lane_t)
-                find(at_KF, KF, lane_b, lane_t)
-                lane_t += 1
-            on = max(step - 2, 0)
-            prefetch_steps(c, at_c, on, AHEAD)
-            prefetch_steps(d, at_d, on, AHEAD)
-            prefetch_steps(s, at_s, on, AHEAD)
-
-            if T > 1:
-                fresh = step <= 2 or not steady_K
-                for v in range(V):
-                    gather(step_size, 2 * v, s, at_s, on * s.strides[1] + v * s.strides[2])
-                    fresh = fresh or differs(step_size, 2 * v, old_size, 2 * v)
-                    if step <= 2 or not steady_scale:
-                        gather(
-                            step_size, 2 * v + 1, scale, at_scale,
-                            on * scale.strides[1] + v * scale.strides[2],
-                        )  # fmt: skip
-                        fresh = fresh or differs(step_size, 2 * v + 1, old_size, 2 * v + 1)
-                if fresh:
-                    copy(old_size, 0, step_size, 0, 2 * V)
-                    for v in range(V):
-                        copy(powers, v * m, step_size, 2 * v + 1, 1)
-                        for j in range(1, m):
-                            product(powers, v * m + j, powers, v * m + j - 1, step_size, 2 * v)
-                    if step <= 2 or not steady_K:
-                        for i in range(n):
-                            for j in range(i % m, m):
-                                cell = (i * m + j) * 2
-                                extra = i // m * KF.strides[2] + on * KF.strides[1]
-                                extra += i % m * KF.strides[3] + j * KF.strides[4]
-                                gather(K_cells, cell, KF, at_KF, extra)
-                                for l in range(W):
-                                    K_cells[cell * W + l] *= -1.0
-                                extra = i // m * K.strides[2] + on * K.strides[1]
-                                extra += i % m * K.strides[3] + j * K.strides[4]
-                                gather(K_cells, cell + 1, K, at_K, extra)
-                    build_link(link, link_squares, K_cells, powers, V, m, width)
-
-            # Link rows, highest order first: the remainder of row i starts at column i of the new
-            # block, so the new triangle needs no elimination of its own.
-            if step >= 2:
-                add(squares, old, link_squares, 0, n)
-                copy(squares, new, link_squares, n, n)
-            for i in range(n - 1, -1, -1):
-                if step >= 2:
-                    givens_from(
-                        blocks, (old + i) * width + i, link, i * width + i, row, i, n - i,
-                        n, n, width - n - i,
-                    )  # fmt: skip
+            for block, value in enumerate((-w, -w * H, w)):
+                cell = n * block + (column + 1 if block == 1 else column)
+                if f.cut():  # times before the piece belong to the left separator
+                    _place(f, t, block, cell, value)
                 else:
-                    first_link(row, link, i, n, m, span, k, width, lane_t, lane_t0)
-                    add_squares(squares, old, row, 0, n)
-                    add_squares(squares, new, row, n, n)
-                    add_squares(left_squares, 0, row, span, k)
-                if step > 0:
-                    for j in range(i + (step >= 2), n):
-                        gap = n + i - j
-                        givens(
-                            blocks, (old + j) * width + j, row, j, n - j, gap, gap, width - n - i
-                        )  # fmt: skip
-                start = (new + i) * width
-                copy(blocks, start + i, row, n + i, n - i)
-                clear(blocks, start + n, span - n)
-                copy(blocks, start + span, row, span, k + 1)
+                    f.row[cell] = value
+            _insert_central(f, step)
 
-            if reach == 1 and step > 0:
-                z_at = group * L + step - 1
-                finish(
-                    blocks, old * width, n, span, k, width, ones, factor, z_at * size, z, z_at * n,
-                    squares, old, rcond, weakest,
+
+def _place(f: Elimination, t: Number, block: int, cell: Number, value: Value) -> None:
+    """Put an entry of a central row into its own column, or that of the left separator."""
+    e, time = f.code, t - (2 - block)
+    f.row[cell] = e.select(time >= f.t0, value, 0.0)
+    column = cell - f.n * block
+    for _ in e.when(f.k > 0):
+        for back in (1, 2):
+            left = f.span + (f.k - f.n * back) + column
+            here = e.select(time.equals(f.t0 - back), value, 0.0)
+            f.row[left] = f.row[left] + here
+
+
+def _insert_central(f: Elimination, step: Number) -> None:
+    e, n, span = f.code, f.n, f.span
+    blocks = ((f.oldest, f.oldest_norms), (f.old, f.old_norms), (f.new, f.new_norms))
+    for block, (_, norms) in enumerate(blocks):
+        for j in e.range(0, n):
+            x = f.row[n * block + j]
+            norms[j] = norms[j] + x * x
+    for j in e.range(0, f.k):
+        x = f.row[span + j]
+        f.left_norms[j] = f.left_norms[j] + x * x
+    for block, (cells, _) in enumerate(blocks):
+        for _ in e.when(step >= 2 - block):
+            for j in e.range(0, n):
+                column = n * block + j
+                rotate(
+                    f, cells.at(j * f.width + j), f.row.at(column), (0, 0, span - column),
+                    (span - j, span - column, f.k + 1),
                 )  # fmt: skip
+    _insert_left(f)
 
-            for q in range(Q):
-                if step <= 1 or not steady_w:
-                    gather(weights, q, w_gov, at_w, on * w_gov.strides[1] + q * w_gov.strides[2])
-                if step == 0:
-                    for l in range(W):
-                        if lane_t[l] < lane_t0[l]:
-                            weights[q * W + l] = 0.0
-                clear(row, n, width - n)
-                for j in range(n):
-                    extra = on * c.strides[1] + q * c.strides[2]
-                    gather(row, j, c, at_c, extra + j // m * c.strides[3] + j % m * c.strides[4])
-                    product(row, j, row, j, weights, q)
-                gather(row, width - 1, d, at_d, on * d.strides[1] + q * d.strides[2])
-                product(row, width - 1, row, width - 1, weights, q)
-                insert_local(blocks, new * width, n, span, k, width, row, 0, left, squares, new)
 
-            inside = False
-            if step <= T_init:  # no piece extends further back
-                for l in range(W):
-                    inside = inside or lane_t0[l] <= lane_t[l] < T_init
-            if inside:
-                for v in range(V):
-                    for r in range(m_init):
-                        clear(row, 0, width)
-                        for l in range(W):
-                            b, t = lane_b[l], lane_t[l]
-                            if lane_t0[l] <= t < T_init:
-                                row[(v * m + r) * W + l] = w_init[b, t, v, r]
-                                row[(width - 1) * W + l] = w_init[b, t, v, r] * u[b, t, v, r]
-                        insert_local(
-                            blocks, new * width, n, span, k, width, row, v * m + r, left,
-                            squares, new,
-                        )  # fmt: skip
+def _store_coupling(f: Elimination) -> None:
+    """Store the coupling rows of the pieces' own and left separators, and norms."""
+    e, n, k, span = f.code, f.n, f.k, f.span
+    size, where = k * 2 + 1, f.word()
+    where[0] = (f.b * f["P"] + f.p) * (coupling_cells(k) * 8) + f["@coupling"]
+    norms = k * 2 * size
 
-            if reach == 2:  # central row over t - 2, t - 1 and t
-                for v in range(V):
-                    central_row(row, s, w_top, v, n, m, span, width, lane_b, lane_t, lane_t0)
-                    for block, slot in enumerate((oldest, old, new)):
-                        add_squares(squares, slot, row, block * n, n)
-                    add_squares(left_squares, 0, row, span, k)
-                    for block, slot in enumerate((oldest, old, new)):
-                        if step + block >= 2:
-                            for j in range(n):
-                                column = block * n + j
-                                givens(
-                                    blocks, (slot + j) * width + j, row, column, span - column,
-                                    span - j, span - column, k + 1,
-                                )  # fmt: skip
-                    insert_left(left, k, row, span)
-                if step > 1:
-                    z_at = group * L + step - 2
-                    finish(
-                        blocks, oldest * width, n, span, k, width, ones, factor, z_at * size, z,
-                        z_at * n, squares, oldest, rcond, weakest,
-                    )  # fmt: skip
+    def put(cell: Number, x: Value) -> None:
+        e.scatter(where, cell * 8, x)
 
-        # Whole sequences end here; the last blocks of pieces go to the chain of separators.
-        if P == 1:
-            for step in range(max(L - reach, 0), L):
-                slot, z_at = (step % (reach + 1)) * n, group * L + step
-                finish(
-                    blocks, slot * width, n, span, k, width, ones, factor, z_at * size, z, z_at * n,
-                    squares, slot, rcond, weakest,
-                )  # fmt: skip
-        for l in range(W):
-            lane = group * W + l
-            if lane < B * P:
-                if P > 1:
-                    room = 2 * k * (2 * k + 1) + 2 * k
-                    store_coupling(
-                        blocks, L, n, reach, k, width, left, squares, left_squares, l,
-                        coupling, lane * room,
-                    )  # fmt: skip
-                rcond_out[lane] = rcond[l]
-                since = weakest[l] - group * L * n  # in steps of the group
-                weakest_out[lane] = max(since + (lane_end[l] - L) * n, lane_t0[l] * n)
-    release((numbers, offsets))
+    def put_block(block: Cells, squares: Cells, number: Number, later: Number) -> None:
+        for j in e.range(0, n):
+            put(norms + number * n + j, squares[j])
+            row, target = block.at(j * f.width), (number * n + j) * size
+            for x in e.range(j, later * n + n):
+                put(target + number * n + x, row[x])
+            for x in e.range(0, k + 1):
+                put(target + k + x, row[span + x])
+
+    for _ in e.when(e.same(f.reach, 2)):
+        put_block(f.oldest, f.oldest_norms, 0, 1)
+    put_block(f.old, f.old_norms, f.reach - 1, 0)
+    for j in e.range(0, k):
+        put(norms + k + j, f.left_norms[j])
+        for x in e.range(j, k + 1):
+            put((k + j) * size + k + x, f.left[j * (k + 1) + x])

@@ -1,67 +1,93 @@
-"""Sizes and argument layout shared by the CPU kernels and their caller."""
+"""Sizes of a call, and the list of integers ("notes") that tells the kernels about it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 W = 16  # Lanes per group: two AVX-512 registers, enough independent work to hide most latencies
+
+WORDS = 24
+"""Cells in front of the working memory, for addresses of lanes."""
+
+ADDRESSES = (
+    "c", "d", "u", "s", "y", "factor", "z", "coupling", "chain", "separators", "found",
+    "g", "lam", "gc", "gd", "gu", "gs", "gw_gov", "gw_init", "gw_smooth",
+)  # fmt: skip
+"""What differs from call to call: addresses, 0 where there is no such array."""
+G_STRIDES = len(ADDRESSES)
+SIZES = (
+    "T", "P", "L", "V", "m", "Q", "reach", "k", "T_init", "m_init", "top", "high",
+    "unit", "given",
+)  # fmt: skip
+TENSORS = {
+    "c": 5, "d": 3, "u": 4, "s": 3, "w_gov": 3, "w_init": 4, "w_smooth": 4, "scale": 3, "K": 5,
+    "KF": 5, "w_top": 3, "y": 4, "gc": 5, "gd": 3, "gu": 4, "gs": 3, "gw_gov": 3, "gw_init": 4,
+    "gw_smooth": 4,
+}  # fmt: skip
+"""Tensors and their numbers of axes; their strides are in the notes."""
+FIXED = ("w_gov", "w_init", "w_smooth", "scale", "K", "KF", "w_top", "taylor", "lanes")
+
+
+def _places() -> dict[str, int]:
+    out = {f"@{name}": i for i, name in enumerate(ADDRESSES)}
+    out |= {f"g.{axis}": G_STRIDES + axis for axis in range(4)}
+    names = [*SIZES, *(f"@{name}" for name in FIXED)]
+    names += [f"{name}.{axis}" for name, axes in TENSORS.items() for axis in range(axes)]
+    return out | {name: len(out) + i for i, name in enumerate(names)}
+
+
+PLACES = _places()
+"""Where each number is: `@c` the address of `c`, `c.1` its stride over time in bytes."""
+CONSTANTS = G_STRIDES + 4
+"""The first note that is the same in all calls of a plan."""
+
+ELIMINATE, SUBSTITUTE, LOAD, ROWS, CHAIN, CHAIN_AGAIN = 1, 2, 4, 8, 16, 32
+"""Kernels: parts of a solve or derivative."""
 
 
 class Sizes:
     """Sizes of one call, derived from the problem and the number of pieces."""
 
-    def __init__(self, y_shape: tuple[int, int, int, int], reach: int, pieces: int) -> None:
-        B, T, V, m = y_shape
+    def __init__(self, shape: tuple[int, int, int, int, int], reach: int, pieces: int) -> None:
+        B, T, Q, V, m = shape
         n = V * m
         self.B, self.T, self.P, self.n = B, T, pieces, n
-        self.reach = reach  # Later times coupled by a row of the factor
-        self.k = self.reach * n if pieces > 1 else 0  # Unknowns of a separator
+        self.k = reach * n if pieces > 1 else 0  # Unknowns of a separator
         self.L = -(-T // pieces)  # Times of the longest piece
         self.groups = -(-B * pieces // W)
-        self.z_size = self.groups * self.L * n * W
-        cells = n * (n + 1) // 2 + n * (self.reach * n + self.k)
-        self.lane_factor = self.groups * self.L * cells * W
-        self.chain_factor = B * pieces * (self.k * (self.k + 1) // 2 + self.k**2)
-        self.coupling = B * pieces * (2 * self.k * (2 * self.k + 1) + 2 * self.k)
+        self.group_factor = self.L * row_cells(n, reach, self.k) * W
+        self.z = self.L * n * W
+        """Numbers of a right-hand side of one group."""
+        self.coupling = B * pieces * coupling_cells(self.k)
         self.work = self.groups * self.L * W * n**3
         """Floating-point operations of the elimination, up to a constant."""
-        self.factor = self.lane_factor + self.chain_factor
+        self.factor = self.groups * self.group_factor + B * pieces * chain_cells(self.k)
         """Length of the factor: of the lanes, then of the chain of separators."""
-        couplings = self.coupling + B * pieces * (2 + self.k)
-        self.scratch = self.z_size + max(couplings, B * pieces * 3 * self.k)
-        """Length of the scratch memory of a solve or its derivative: right-hand sides; then
-        couplings, pivots and separators, or loads and separators."""
-
-    def notes(self) -> list[int]:
-        """Sizes in the order expected by the kernels."""
-        return [
-            self.B, self.T, self.P, self.n, self.reach, self.k, self.groups, self.z_size,
-            self.lane_factor, self.chain_factor, self.coupling,
-        ]  # fmt: skip
+        self.room = (WORDS + sum(room_cells(V, m, Q, reach, self.k).values())) * W
 
 
-# Besides addresses, the kernels read an array of integers prepared by the plan: its sizes, then a
-# record for each tensor.
-
-SIZES = 11
-AXES = 5
-RECORD = 1 + 2 * AXES
-"""Integers per record: address, or 0 if passed with the call; sizes; strides in bytes."""
-
-C, D, U, S, W_GOV, W_INIT, W_SMOOTH, Y, SCALE, K, KF, W_TOP = range(
-    SIZES, SIZES + 12 * RECORD, RECORD
-)
-"""Offset of the record of each tensor; the last four are not used by derivatives."""
-NOTES = SIZES + 12 * RECORD
-
-ELIMINATE, CHAIN, SUBSTITUTE, CHECK, CHECK_INITIAL = 1, 2, 4, 8, 16
-"""Phases of a solve; the last one checks for missing initial values."""
-SOLVE = ELIMINATE | CHAIN | SUBSTITUTE | CHECK | CHECK_INITIAL
-FINE, STARTED = 1, 2  # Results of a solve: surely no failure; no missing initial values
-LOAD, SEPARATE, ADJOINT, ROWS, CENTRAL = 1, 2, 4, 8, 16  # Phases of the derivative
+def row_cells(n: int, reach: int, k: int) -> int:
+    """Cells of a stored factor block: triangle, coupling to later blocks, left columns."""
+    return n * (n + 1) // 2 + n * (n * reach + k)
 
 
-def record(shape: Sequence[int], strides: Sequence[int], address: int = 0) -> list[int]:
-    """Record of a float64 tensor; strides count elements."""
-    rest = [0] * (AXES - len(shape))
-    return [address, *shape, *rest, *(8 * i for i in strides), *rest]
+def chain_cells(k: int) -> int:
+    """Numbers of the factor of one separator."""
+    return k * (k + 1) // 2 + k * k
+
+
+def coupling_cells(k: int) -> int:
+    """Numbers that a piece contributes to the chain: rows of its two separators, and norms."""
+    return (k * 2) * (k * 2 + 1) + k * 2
+
+
+def room_cells(V: int, m: int, Q: int, reach: int, k: int) -> dict[str, int]:
+    """Cells of working memory of the kernels, for known sizes and for `Value`s alike."""
+    n = V * m
+    width = n * (reach + 1) + k + 1
+    return {
+        "oldest": n * width, "old": n * width, "new": n * width, "row": width,
+        "left": k * (k + 1), "oldest_norms": n, "old_norms": n, "new_norms": n, "left_norms": k,
+        "equations": Q * (n + 1), "links": n * m * 2, "powers": n, "window": width,
+        "x": n * 2, "mu": n * 2, "near": m * 2, "far": m * 2, "changes": 8,
+        "step_powers": m, "gc_sum": Q * n, "gd_sum": Q, "gw_gov_sum": Q, "gs_sum": V,
+        "gw_smooth_sum": n, "dummy": Q * n + n,
+    }  # fmt: skip

@@ -1,287 +1,241 @@
-"""CPU kernels: row gradients of a loss.
+"""CPU kernel: row gradients of a loss.
 
 With `lam = M^-1 dl/dy`, each row `a . y = b` of weight `w` contributes to
 `J = sum w^2 (a . lam)(a . y - b)`, and `dl/dtheta = -dJ/dtheta` with `lam` and `y` held fixed.
-Lanes are pieces of sequences, as in `eliminate.py`, traversed from the last time to the first, so
-that the back substitution for `lam` can be fused.
+Whole sequences are traversed from the last time to the first together with the back substitution
+for `lam`; for pieces of sequences, `lam` is given.
+
+Gradients by tensors that are constant in time are summed over each piece.
 """
 
-# mypy: ignore-errors
 from __future__ import annotations
 
-from smnn._solver.cpu.lanes import (
-    W,
-    add_product,
-    clear,
-    copy,
-    dot,
-    gather,
-    product,
-    quotient,
-    scatter,
-    subtract_dot,
-    taylor_change,
-)
-from smnn._solver.cpu.pieces import (
-    AHEAD,
-    back_step,
-    cells,
-    constant,
-    find,
-    find_pieces,
-    find_present,
-    inner,
-    lane_integers,
-    longest_piece,
-    prefetch_steps,
-    put_left,
-    release,
-    row_cells,
-    set_times,
-    small,
-    split,
-    unowned,
-)
+import math
+from collections.abc import Mapping
+
+from smnn._solver.cpu.emit import Cells, Code, Number, Value
+from smnn._solver.cpu.frame import copy
+from smnn._solver.cpu.layout import room_cells
+from smnn._solver.cpu.substitute import Substitution
+
+SUMMED = ("gc", "gd", "gw_gov", "gs", "gw_smooth")
 
 
-@small
-def governing(q, row, x, mu, w, a, rho, signs, to_c, to_d, to_w, gc, gd, gw, on, n, m, partly):
-    """Gradients of equation `q` at one time: `row` holds `c`, and `rho` holds `d`."""
-    dot(a, 0, row, 0, mu, 0, n)
-    subtract_dot(rho, 0, row, 0, x, 0, n)
-    product(a, 0, a, 0, w, q)
-    if gw.shape[0] > 0:
-        product(a, 1, a, 0, rho, 0)
-        product(a, 1, a, 1, signs, 1)
-        scatter(gw, to_w, on * gw.strides[1] + q * gw.strides[2], a, 1, partly)
-    product(a, 0, a, 0, w, q)
-    if gd.shape[0] > 0:
-        scatter(gd, to_d, on * gd.strides[1] + q * gd.strides[2], a, 0, partly)
-    if gc.shape[0] > 0:
-        product(rho, 0, rho, 0, w, q)
-        product(rho, 0, rho, 0, w, q)
-        product(a, 0, a, 0, signs, 0)
-        for j in range(n):
-            product(row, j, a, 0, x, j)
-            add_product(row, j, rho, 0, mu, j)
-            extra = q * gc.strides[2] + j // m * gc.strides[3] + j % m * gc.strides[4]
-            scatter(gc, to_c, on * gc.strides[1] + extra, row, j, partly)
+class Gradients(Substitution):
+    """Solution `x` and adjoint `mu` at a time and the next, and sums over time."""
+
+    def __init__(self, known: Mapping[str, int]) -> None:
+        super().__init__("row_gradients", known)
+        self.x, self.mu = self.array("x"), self.array("mu")
+        self.near, self.far = self.array("near"), self.array("far")
+        self.changes, self.step_powers = self.array("changes"), self.array("step_powers")
+        self.sums = {name: self.array(f"{name}_sum") for name in SUMMED}
+        names = ("y", "lam", "c", "d", "w_gov", "s", "w_smooth", "u", "w_init", "gu", "gw_init")
+        self.at = {name: self.word() for name in (*names, *SUMMED)}
+
+    def steady(self, name: str) -> Number:
+        """Whether a gradient is summed over time: its stride over time is given as 0."""
+        return self.code.same(self[f"{name}.1"], 0)
+
+    def look(self, name: str, t: Number, source: str = "") -> None:
+        """Let the lanes access a tensor at time `t`."""
+        base = self.b * self[f"{source or name}.0"] + self[f"@{name}"]
+        self.at[name][0] = base + t * self[f"{source or name}.1"]
+
+    def wanted(self, *names: str) -> Number:
+        found: Number = False
+        for name in names:
+            found = self.code.either(found, self[f"@{name}"].differs(0))
+        return found
+
+    def look_out(self, name: str, t: Number, valid: Number) -> None:
+        """Let the lanes write a gradient at time `t`, those that are not valid anywhere else."""
+        for _ in self.code.when(self.wanted(name)):
+            self.look(name, t)
+            if isinstance(valid, Value):
+                here = self.at[name][0]
+                self.at[name][0] = self.code.select(valid, here, self.place("dummy"))
+
+    def give(self, name: str, x: Value, valid: Number, *index: Number) -> None:
+        """Write a gradient, or add it to the sum over time."""
+        e, steady = self.code, self.steady(name)
+        sizes = {"gc": (self.V, self.m), "gw_smooth": (self.m,)}.get(name, ())
+        cell = index[0]
+        for size, i in zip(sizes, index[1:], strict=True):
+            cell = cell * size + i
+        for _ in e.when(steady):
+            total = self.sums[name]
+            part = e.select(valid, x, 0.0) if isinstance(valid, Value) else x
+            total[cell] = total[cell] + part
+        for _ in e.when(~steady if isinstance(steady, Value) else not steady):
+            self.put(self.at[name], name, x, *index)
 
 
-@small
-def smoothness(
-    v, x, mu, h, w, signs, taylor, near, far, powers, both, total, to_s, to_w, gs, gw,
-    on, n, m, partly,
-):  # fmt: skip
-    """Gradients of the step of variable `v` and its weights, from `x` and `mu` at both ends."""
-    for j in range(1, m):
-        product(powers, j, powers, j - 1, h, 0)
-    for j in range(m):
-        product(near, j, x, v * m + j, powers, j)
-        product(far, j, x, n + v * m + j, powers, j)
-        product(near, m + j, mu, v * m + j, powers, j)
-        product(far, m + j, mu, n + v * m + j, powers, j)
-    taylor_change(total, both, w, near, far, taylor, m)
-    if gs.shape[0] > 0:
-        product(h, 0, h, 0, signs, 0)
-        quotient(total, 0, total, 0, h, 0)
-        scatter(gs, to_s, on * gs.strides[1] + v * gs.strides[2], total, 0, partly)
-    if gw.shape[0] > 0:
-        for r in range(m):
-            product(both, r, both, r, w, r)
-            product(both, r, both, r, signs, 2)
-            extra = v * gw.strides[2] + r * gw.strides[3]
-            scatter(gw, to_w, on * gw.strides[1] + extra, both, r, partly)
+def row_gradients(known: Mapping[str, int]) -> Code:
+    """Gradients of one group of lanes; those with address 0 are not computed."""
+    f = Gradients(known)
+    e, n, T = f.code, f.n, f["T"]
+    given = f["given"].differs(0) if isinstance(f["given"], Value) else bool(f["given"])
+    for _ in e.when(~given if isinstance(given, Value) else not given):
+        f.put_left()
+    for step in e.range(f["L"] - 1, -1, -1):
+        t = f.start + step
+        valid = t >= f.t0 if f.cut() else True
+        copy(f, f.x.at(n), f.x, n)
+        copy(f, f.mu.at(n), f.mu, n)
+        for _ in e.when(~given if isinstance(given, Value) else not given):
+            f.back(step)
+            copy(f, f.mu, f.window, n)
+            for _ in e.when(f.wanted("lam")):
+                f.look("lam", t, "y")
+                for j in e.range(0, n):
+                    f.put(f.at["lam"], "y", f.mu[j], j // f.m, j % f.m)
+        _read(f, "y", f.x, t, True)
+        _read(f, "lam", f.mu, t, given)
+        if f.cut():  # the next time of the last step may belong to another piece
+            for _ in e.when(step.equals(f["L"] - 1)):
+                _read(f, "y", f.x.at(n), e.least(t + 1, T - 1), True)
+                _read(f, "lam", f.mu.at(n), e.least(t + 1, T - 1), given)
+        for _ in e.when(f.wanted("gc", "gd", "gw_gov")):
+            _governing(f, t, valid)
+        for _ in e.when(e.both(f.wanted("gs", "gw_smooth"), T > 1)):
+            inside = valid & (t + 1 < T) if isinstance(valid, Value) else True
+            for _ in e.when(True if f.cut() else step < f["L"] - 1):
+                _smoothness(f, t, inside)
+        _initial(f, t)
+    _write_sums(f)
+    return e
 
 
-@small
-def initial(b, t, x, mu, l, m, u, w_init, gu, gw):
-    for v in range(u.shape[2]):
-        for r in range(u.shape[3]):
-            w, a = w_init[b, t, v, r], mu[(v * m + r) * W + l]
-            if gu.shape[0] > 0:
-                gu[b, t, v, r] = w * w * a
-            if gw.shape[0] > 0:
-                gw[b, t, v, r] = 2.0 * w * a * (u[b, t, v, r] - x[(v * m + r) * W + l])
+def _read(f: Gradients, name: str, cells: Cells, t: Number, condition: Number) -> None:
+    for _ in f.code.when(condition):
+        f.look(name, t, "y")
+        for j in f.code.range(0, f.n):
+            cells[j] = f.number(f.at[name], "y", j // f.m, j % f.m)
 
 
-@small
-def previous_piece(x, mu, y, lam, given, window, b, t, l, n, m, first, left):
-    """Set up a lane for the step from the last time `t` before its piece to the first of its piece.
+def _governing(f: Gradients, t: Number, valid: Number) -> None:
+    e, n, m, x, mu = f.code, f.n, f.m, f.x, f.mu
+    for name in ("c", "d", "w_gov"):
+        f.look(name, t)
+    for name in ("gc", "gd", "gw_gov"):
+        f.look_out(name, t, valid)
+    a, rho = f.near, f.far
+    for q in e.range(0, f.Q):
+        a[0], rho[0] = 0.0, f.number(f.at["d"], "d", q)
+        for j in e.range(0, n):
+            c = f.number(f.at["c"], "c", q, j // m, j % m)
+            a[0], rho[0] = a[0] + c * mu[j], rho[0] - c * x[j]
+        w = f.number(f.at["w_gov"], "w_gov", q)
+        weighted = a[0] * w
+        for _ in e.when(f.wanted("gw_gov")):
+            f.give("gw_gov", weighted * rho[0] * 2.0, valid, q)
+        gd = weighted * w
+        for _ in e.when(f.wanted("gd")):
+            f.give("gd", gd, valid, q)
+        for _ in e.when(f.wanted("gc")):
+            residual = rho[0] * w * w
+            for j in e.range(0, n):
+                f.give("gc", residual * mu[j] - gd * x[j], valid, q, j // m, j % m)
 
-    The values at the latter are in the cells from `first` on. The adjoint at `t` is given, or in
-    `left`.
+
+def _smoothness(f: Gradients, t: Number, valid: Number) -> None:
+    """Gradients of the steps and their weights, from `x` and `mu` at both ends.
+
+    With the predictions `p = F near` and `q = F^-1 far`, the rows are `e = far - p` and
+    `f = near - q`, and their derivatives by `log s` are `r e_r - p_{r+1}` and `r f_r + q_{r+1}`.
     """
-    for j in range(n):
-        x[(n + j) * W + l] = x[(first + j) * W + l]
-        mu[(n + j) * W + l] = mu[(first + j) * W + l]
-        if t >= 0:
-            x[j * W + l] = y[b, t, j // m, j % m]
-            mu[j * W + l] = lam[b, t, j // m, j % m] if given else window[(left + j) * W + l]
+    e, n, m = f.code, f.n, f.m
+    here = e.most(e.least(t, f["T"] - 2), 0) if f.cut() else t
+    for name in ("s", "w_smooth"):
+        f.look(name, here)
+    for name in ("gs", "gw_smooth"):
+        f.look_out(name, t, valid)
+    near, far, powers, up = f.near, f.far, f.step_powers, f.changes
+    for v in e.range(0, f.V):
+        h = f.number(f.at["s"], "s", v)
+        powers[0] = 1.0
+        for j in e.range(1, m):
+            powers[j] = powers[j - 1] * h
+        for j in e.range(0, m):
+            cell = v * m + j
+            near[j], near[m + j] = f.x[cell] * powers[j], f.mu[cell] * powers[j]
+            far[j], far[m + j] = f.x[n + cell] * powers[j], f.mu[n + cell] * powers[j]
+        change = f.window.at(f.span + f.k)  # a cell that the substitution does not use
+        change[0] = 0.0
+        for i in e.range(0, 4):
+            up[i] = 0.0
+        for r in e.range(m - 1, -1, -1):
+            _taylor_row(f, v, r, change, valid)
+        for _ in e.when(f.wanted("gs")):
+            f.give("gs", -change[0] / h, valid, v)
 
 
-@inner
-def row_gradients(
-    factor, z, separators, lam, y, c, d, u, s, w_gov, w_init, w_smooth, taylor,
-    top, reach, P, first, last, gc, gd, gu, gs, gw_gov, gw_init, gw_smooth,
-):  # fmt: skip
-    """Gradients of groups `first..last` of `W` pieces; empty outputs are skipped.
-
-    Without a factor, `lam` is given. With one, it is the solution of `R lam = z`, as in
-    `substitute_back`, and is written unless its array is empty. The first `top` orders have Taylor
-    rows; `taylor` holds the negative Taylor matrix and its inverse.
-    """
-    B, T, Q, V, m = c.shape
-    n = V * m
-    given = factor.size == 0
-    k = reach * n if P > 1 and not given else 0
-    span, L, size = (1 + reach) * n, longest_piece(T, P), row_cells(n, reach, k)
-    tile = max(4, 128 // n)  # substitutions in a row: fewer concurrent memory streams
-    by_equations = gc.shape[0] > 0 or gd.shape[0] > 0 or gw_gov.shape[0] > 0
-    by_steps = T > 1 and (gs.shape[0] > 0 or gw_smooth.shape[0] > 0)
-    by_start = gu.shape[0] > 0 or gw_init.shape[0] > 0
-    steady_w, steady_smooth = constant(w_gov), constant(w_smooth) and V == 1
-
-    factor, z, taylor = unowned((factor, z, taylor))
-    separators, lam, y, c, d, u, s = unowned((separators, lam, y, c, d, u, s))
-    w_gov, w_init, w_smooth = unowned((w_gov, w_init, w_smooth))
-    gc, gd, gu, gs = unowned((gc, gd, gu, gs))
-    gw_gov, gw_init, gw_smooth = unowned((gw_gov, gw_init, gw_smooth))
-    sizes = (
-        span + k, tile * n, 2 * n, 2 * n, n, 2, 1, 1, 1, Q, m, 3, 2 * m, 2 * m, m, m,
-    )  # fmt: skip
-    numbers, lanes = cells(sizes), lane_integers(18)
-    (
-        window, solved, mu, x, row, a, rho, total, h, weights, smooth, signs, near, far, powers,
-        both,
-    ) = split(numbers, sizes)  # fmt: skip
-    powers[:W], signs[:W], signs[W : 2 * W], signs[2 * W :] = 1.0, -1.0, 2.0, -2.0
-    (
-        lane_b, lane_p, lane_t0, lane_end, lane_t, at_y, at_lam, at_c, at_d, at_w, at_s, at_smooth,
-        to_lam, to_c, to_d, to_w, to_s, to_smooth,
-    ) = split(lanes, (1,) * 18)  # fmt: skip
-
-    for group in range(first, last):
-        find_pieces(group, B, T, P, lane_b, lane_p, lane_t0, lane_end)
-        clear(window, 0, span)
-        put_left(window, separators, lane_b, lane_p, span, k)
-
-        # The last iteration, -1, handles the steps between pieces.
-        for step in range(L - 1, -1 if P == 1 else -2, -1):
-            if step >= L - 2 or step <= 0:  # in between, every lane advances by one time per step
-                set_times(lane_t, lane_end, L, step)
-                for l in range(W if step < 0 else 0):
-                    start = lane_t0[l] - lane_end[l] + L
-                    lane_t[l] = lane_t0[l] - 1
-                    lane_t0[l] = max(lane_t[l], 0)
-                    previous_piece(
-                        x, mu, y, lam, given, window, lane_b[l], lane_t[l], l, n, m,
-                        start * n, span + k - n,
-                    )  # fmt: skip
-                find(at_y, y, lane_b, lane_t)
-                find(at_lam, lam, lane_b, lane_t)
-                find(at_c, c, lane_b, lane_t)
-                find(at_d, d, lane_b, lane_t)
-                find(at_w, w_gov, lane_b, lane_t)
-                find(at_s, s, lane_b, lane_t)
-                find(at_smooth, w_smooth, lane_b, lane_t)
-                find_present(to_lam, lam, lane_b, lane_t, lane_t0)
-                find_present(to_c, gc, lane_b, lane_t, lane_t0)
-                find_present(to_d, gd, lane_b, lane_t, lane_t0)
-                find_present(to_w, gw_gov, lane_b, lane_t, lane_t0)
-                find_present(to_s, gs, lane_b, lane_t, lane_t0)
-                find_present(to_smooth, gw_smooth, lane_b, lane_t, lane_t0)
-                origin = step
-            on, partly = step - origin, step <= 0
-            for offsets, tensor in ((at_y, y), (at_lam, lam)):
-                prefetch_steps(tensor, offsets, on, -AHEAD)
-            for offsets, tensor in ((at_c, c), (to_c, gc)):
-                prefetch_steps(tensor, offsets, on, -AHEAD)
-            for offsets, tensor in ((at_d, d), (at_s, s), (to_d, gd), (to_s, gs)):
-                prefetch_steps(tensor, offsets, on, -AHEAD)
-
-            if step >= 0:
-                if not given and (L - 1 - step) % tile == 0:
-                    for back in range(step, max(step - tile, -1), -1):
-                        back_step(
-                            window, factor, z, separators, lane_b, lane_p, back, group * L,
-                            L - k // n, n, span, k, size,
-                        )  # fmt: skip
-                        copy(solved, (step - back) * n, window, 0, n)
-                copy(mu, n, mu, 0, n)
-                copy(x, n, x, 0, n)
-                if not given:
-                    copy(mu, 0, solved, (L - 1 - step) % tile * n, n)
-                for j in range(n):
-                    v, r = j // m, j % m
-                    extra = on * y.strides[1] + v * y.strides[2] + r * y.strides[3]
-                    gather(x, j, y, at_y, extra)
-                    extra = on * lam.strides[1] + v * lam.strides[2] + r * lam.strides[3]
-                    if given:
-                        gather(mu, j, lam, at_lam, extra)
-                    elif lam.shape[0] > 0:
-                        scatter(lam, to_lam, extra, mu, j, partly)
-
-            if step >= 0 and by_equations:
-                for q in range(Q):
-                    if step == L - 1 or partly or not steady_w:
-                        extra = on * w_gov.strides[1] + q * w_gov.strides[2]
-                        gather(weights, q, w_gov, at_w, extra)
-                    gather(rho, 0, d, at_d, on * d.strides[1] + q * d.strides[2])
-                    for j in range(n):
-                        extra = j // m * c.strides[3] + j % m * c.strides[4]
-                        extra += on * c.strides[1] + q * c.strides[2]
-                        gather(row, j, c, at_c, extra)
-                    governing(
-                        q, row, x, mu, weights, a, rho, signs, to_c, to_d, to_w, gc, gd, gw_gov,
-                        on, n, m, partly,
-                    )  # fmt: skip
-
-            if by_steps and step < L - 1:
-                for v in range(V):
-                    gather(h, 0, s, at_s, on * s.strides[1] + v * s.strides[2])
-                    if step == L - 2 or partly or not steady_smooth:
-                        for r in range(top):
-                            extra = v * w_smooth.strides[2] + r * w_smooth.strides[3]
-                            extra += on * w_smooth.strides[1]
-                            gather(smooth, r, w_smooth, at_smooth, extra)
-                    smoothness(
-                        v, x, mu, h, smooth, signs, taylor, near, far, powers, both, total, to_s,
-                        to_smooth, gs, gw_smooth, on, n, m, partly,
-                    )  # fmt: skip
-
-            if by_start and 0 <= step <= u.shape[1]:
-                for l in range(W):
-                    t = lane_end[l] - L + step
-                    if lane_t0[l] <= t < u.shape[1]:
-                        initial(lane_b[l], t, x, mu, l, m, u, w_init, gu, gw_init)
-    release((numbers, lanes))
+def _taylor_row(f: Gradients, v: Number, r: Number, change: Cells, valid: Number) -> None:
+    """Add order `r` to the derivative of J by `log s`."""
+    e, m, near, far, up = f.code, f.m, f.near, f.far, f.changes
+    p = [up.at(i + 4) for i in range(4)]  # F near of x and mu, then F^-1 far
+    for cell in p:
+        cell[0] = 0.0
+    for j in e.range(r, m):
+        for side, ends in enumerate((near, far)):
+            number = taylor_number(f, j - r, side)
+            for which in range(2):
+                cell = p[2 * side + which]
+                cell[0] = cell[0] + ends[m * which + j] * number
+    for _ in e.when(r < f["top"]):
+        row = [far[r] - p[0][0], far[m + r] - p[1][0], near[r] - p[2][0], near[m + r] - p[3][0]]
+        product = row[0] * row[1] + row[2] * row[3]
+        twice = product * e.as_float(r * 2)
+        twice = twice - up[0] * row[1] - up[1] * row[0] + up[2] * row[3] + up[3] * row[2]
+        w = f.number(f.at["w_smooth"], "w_smooth", v, r)
+        change[0] = change[0] + w * w * twice
+        for _ in e.when(f.wanted("gw_smooth")):
+            f.give("gw_smooth", product * w * -2.0, valid, v, r)
+    for i in range(4):
+        up[i] = p[i][0]
 
 
-@small
-def central_row(x, b, t, v, R, H):
-    """Central row around time `t + 1`, and its derivative with respect to `H`."""
-    rise = x[b, t + 2, v, R - 1] - x[b, t, v, R - 1]
-    top = x[b, t + 1, v, R]
-    value = H ** (R - 2) * (rise - H * top)
-    return value, (R - 2) * value / H - H ** (R - 2) * top
+def taylor_number(f: Gradients, order: Number, side: int) -> Number:
+    """`1 / order!`, with alternating sign for the inverse."""
+    if isinstance(order, Value):
+        table = f.code.memory(f["@taylor"], "double")
+        return table[order + f.m if side else order]
+    return (-1) ** (order * side) / math.factorial(order)
 
 
-@inner
-def central_gradients(lam, y, s, w_smooth, first, last, gs, gw):
-    """Add the contributions of the central rows of sequences `first..last`."""
-    B, T, V, m = y.shape
-    R = m - 1
-    for b in range(first, last):
-        for t in range(T - 2):
-            for v in range(V):
-                H = s[b, t, v] + s[b, t + 1, v]
-                w = w_smooth[b, t, v, R]
-                a, slope_a = central_row(lam, b, t, v, R, H)
-                rho, slope_rho = central_row(y, b, t, v, R, H)
-                if gs.shape[0] > 0:
-                    change = w * w * (slope_a * rho + a * slope_rho)
-                    gs[b, t, v] -= change
-                    gs[b, t + 1, v] -= change
-                if gw.shape[0] > 0:
-                    gw[b, t, v, R] = -2.0 * w * a * rho
+def _initial(f: Gradients, t: Number) -> None:
+    e, T_init = f.code, f["T_init"]
+    inside = t < T_init
+    if f.cut():
+        inside = inside & (t >= f.t0)
+    for _ in e.when(e.both(f.wanted("gu", "gw_init"), e.any(inside) if f.cut() else inside)):
+        here = e.most(e.least(t, T_init - 1), 0)
+        for name in ("u", "w_init"):
+            f.look(name, here)
+        for name in ("gu", "gw_init"):
+            f.look_out(name, t, inside if f.cut() else True)
+        for v in e.range(0, f.V):
+            for r in e.range(0, f["m_init"]):
+                w = f.number(f.at["w_init"], "w_init", v, r)
+                a = f.mu[v * f.m + r] * w
+                for _ in e.when(f.wanted("gu")):
+                    f.put(f.at["gu"], "gu", a * w, v, r)
+                for _ in e.when(f.wanted("gw_init")):
+                    rho = f.number(f.at["u"], "u", v, r) - f.x[v * f.m + r]
+                    f.put(f.at["gw_init"], "gw_init", a * rho * 2.0, v, r)
+
+
+def _write_sums(f: Gradients) -> None:
+    e = f.code
+    sizes = room_cells(f.V, f.m, f.Q, f.reach, f.k)
+    axes = {"gc": (f.V * f.m, f.m), "gw_smooth": (f.m,)}
+    for name in SUMMED:
+        for _ in e.when(e.both(f.steady(name), f.wanted(name))):
+            piece = f[f"{name}.0"] // f["P"]
+            f.at[name][0] = f.b * f[f"{name}.0"] + f[f"@{name}"] + f.p * piece
+            for cell in e.range(0, sizes[f"{name}_sum"]):
+                index: list[Number] = [cell]
+                for size in axes.get(name, ()):
+                    index[-1:] = [index[-1] // size, index[-1] % size]
+                f.put(f.at[name], name, f.sums[name][cell], *index)

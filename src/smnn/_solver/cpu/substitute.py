@@ -1,109 +1,123 @@
 """CPU kernels: substitution with a stored factor, lane by lane (layout in `eliminate.py`)."""
 
-# mypy: ignore-errors
 from __future__ import annotations
 
-from smnn._solver.cpu.lanes import W, add, clear, copy, gather, product, scatter, subtract_multiple
-from smnn._solver.cpu.pieces import (
-    AHEAD,
-    back_step,
-    cells,
-    find,
-    find_pieces,
-    find_present,
-    inner,
-    lane_integers,
-    longest_piece,
-    prefetch_steps,
-    put_left,
-    release,
-    row_cells,
-    set_times,
-    split,
-    unowned,
-)
+from collections.abc import Mapping
+
+from smnn._solver.cpu.emit import Cells, Code, Number
+from smnn._solver.cpu.frame import Frame, clear, copy
+from smnn._solver.cpu.layout import row_cells
 
 
-@inner
-def substitute_back(factor, z, separators, y, reach, P, first, last):
-    """Solve `R y = z`, from the last time to the first, with known separators."""
-    B, T, V, m = y.shape
-    n = V * m
-    k = reach * n if P > 1 else 0
-    span, L, size = (1 + reach) * n, longest_piece(T, P), row_cells(n, reach, k)
-    factor, z, separators, y = unowned((factor, z, separators, y))
-    scratch = cells((span + k,)), lane_integers(6)
-    (window,) = split(scratch[0], (span + k,))
-    out, lane_b, lane_p, lane_t0, lane_end, lane_t = split(scratch[1], (1,) * 6)
-    for group in range(first, last):
-        find_pieces(group, B, T, P, lane_b, lane_p, lane_t0, lane_end)
-        clear(window, 0, span)
-        put_left(window, separators, lane_b, lane_p, span, k)
-        for step in range(L - 1, -1, -1):
-            back_step(
-                window, factor, z, separators, lane_b, lane_p, step, group * L, L - k // n,
-                n, span, k, size,
-            )  # fmt: skip
-            if step == L - 1 or step == 0:
-                origin = step
-                set_times(lane_t, lane_end, L, step)
-                find_present(out, y, lane_b, lane_t, lane_t0)
-            for j in range(n):
-                extra = (step - origin) * y.strides[1]
-                extra += j // m * y.strides[2] + j % m * y.strides[3]
-                scatter(y, out, extra, window, j, step == 0)
-    release(scratch)
+class Substitution(Frame):
+    """`R x = z` from the last time to the first: a window of the times that a row refers to."""
+
+    def __init__(self, name: str, known: Mapping[str, int]) -> None:
+        super().__init__(name, known)
+        self.find_lanes()
+        self.factors, self.z = self.factor()
+        self.window = self.array("window")
+        self.at_separators = self.word()
+
+    def separator(self, piece: Number, which: Number = 0) -> None:
+        """Let the lanes read the separator of a piece."""
+        place = (self.b * self["P"] + piece) * (self.k * 8)
+        self.at_separators[0] = place + self["@separators"]
+
+    def put_left(self) -> None:
+        """Fill the last cells of the window with the left separators of the pieces."""
+        e = self.code
+        for _ in e.when(self.k > 0):
+            self.separator(e.most(self.p - 1, 0))
+            for j in e.range(0, self.k):
+                x = e.gather(self.at_separators, j * 8)
+                self.window[self.span + j] = e.select(self.p > 0, x, 0.0) if self.cut() else x
+            self.separator(self.p)
+
+    def back(self, step: Number) -> None:
+        """Shift the window back by one step: substitute, or in the separator read."""
+        e, n = self.code, self.n
+        for j in e.range(self.span - n - 1, -1, -1):
+            self.window[n + j] = self.window[j]
+        end = self["L"] - e.select(self.k > 0, self.reach, 0) if self.cut() else self["L"]
+        if self.cut():
+            for _ in e.when(step >= end):
+                for j in e.range(0, n):
+                    cell = (step - end) * n + j
+                    self.window[j] = e.gather(self.at_separators, cell * 8)
+        for _ in e.when(step < end if self.cut() else True):
+            self._substitute(step)
+
+    def _substitute(self, step: Number) -> None:
+        e, n, kept, x = self.code, self.n, self.span + self.k, self.window
+        at = step * row_cells(n, self.reach, self.k)
+        for j in e.range(n - 1, -1, -1):
+            start = j * kept - (j * (j - 1)) // 2 + at
+            x[j] = self.z[step * n + j]
+            for i in e.range(kept - j - 1, 0, -1):
+                x[j] = x[j] - self.factors[start + i] * x[j + i]
+            x[j] = x[j] * self.factors[start]
 
 
-@inner
-def substitute_forward(factor, g, z, separators, reach, P, first, last):
+def present(f: Frame, where: Cells, t: Number) -> None:
+    """Let lanes whose piece has not begun write to memory that nobody reads."""
+    e = f.code
+    if f.cut():
+        where[0] = e.select(t >= f.t0, where[0], f.place("dummy"))
+
+
+def substitute_back(known: Mapping[str, int]) -> Code:
+    """Solve `R y = z` with known separators; `y` goes to `@lam` if that is not 0."""
+    f = Substitution("substitute_back", known)
+    e = f.code
+    f.put_left()
+    out, target = f.word(), e.select(f["@lam"].equals(0), f["@y"], f["@lam"])
+    for step in e.range(f["L"] - 1, -1, -1):
+        f.back(step)
+        t = f.start + step
+        out[0] = f.b * f["y.0"] + target + t * f["y.1"]
+        present(f, out, t)
+        for j in e.range(0, f.n):
+            f.put(out, "y", f.window[j], j // f.m, j % f.m)
+    return e
+
+
+def substitute_forward(known: Mapping[str, int]) -> Code:
     """Solve `R^T z = g`, from the first time to the last.
 
-    The remainder goes to `separators[b, p, 0 | 1]`: own and left.
+    The remainder goes to `coupling[b, p, 0 | 1]`: own and left separator.
     """
-    B, T, V, m = g.shape
-    n = V * m
-    k = reach * n if P > 1 else 0
-    span, L, size = (1 + reach) * n, longest_piece(T, P), row_cells(n, reach, k)
-    factor, g, z, separators = unowned((factor, g, z, separators))
-    sizes = span + k, n, 1
-    scratch = cells(sizes), lane_integers(6)
-    window, load, present = split(scratch[0], sizes)
-    at_g, lane_b, lane_p, lane_t0, lane_end, lane_t = split(scratch[1], (1,) * 6)
-    for group in range(first, last):
-        find_pieces(group, B, T, P, lane_b, lane_p, lane_t0, lane_end)
-        clear(window, 0, span + k)
-        end = L - k // n
-        for step in range(L):
-            if step < 2:
-                origin = step
-                set_times(lane_t, lane_end, L, step)
-                find(at_g, g, lane_b, lane_t)
-            prefetch_steps(g, at_g, step - origin, AHEAD)
-            for j in range(n):
-                extra = (step - origin) * g.strides[1]
-                gather(load, j, g, at_g, extra + j // m * g.strides[2] + j % m * g.strides[3])
-            if step == 0:
-                for l in range(W):
-                    present[l] = 1.0 if lane_end[l] - L >= lane_t0[l] else 0.0
-                for j in range(n):
-                    product(load, j, load, j, present, 0)
-            place = max(step - end, 0) * n  # the separator's own cells stay in the window
-            add(window, place, load, 0, n)
-            if step < end:
-                at = (group * L + step) * size
-                for j in range(n):
-                    product(window, j, window, j, factor, at)
-                    subtract_multiple(
-                        window, j + 1, factor, at + 1, window, j, span - j - 1 + k
-                    )  # fmt: skip
-                    at += span - j + k
-                copy(z, (group * L + step) * n, window, 0, n)
-                copy(window, 0, window, n, span - n)
-                clear(window, span - n, n)
-        if P > 1:
-            for l in range(W):
-                for j in range(k):
-                    separators[lane_b[l], lane_p[l], 0, j] = window[j * W + l]
-                    separators[lane_b[l], lane_p[l], 1, j] = window[(span + j) * W + l]
-    release(scratch)
+    f = Substitution("substitute_forward", known)
+    e, n, k, span, x = f.code, f.n, f.k, f.span, f.window
+    at_g, L, kept = f.word(), f["L"], f.span + f.k
+    end = L - e.select(k > 0, f.reach, 0) if f.cut() else L
+    for step in e.range(0, L):
+        t = f.start + step
+        at_g[0] = f.bases("g") + t * f["g.1"]
+        place = e.most(step - end, 0) * n if f.cut() else 0  # a separator's cells stay in place
+        for j in e.range(0, n):
+            load = f.number(at_g, "g", j // f.m, j % f.m)
+            load = e.select(t >= f.t0, load, 0.0) if f.cut() else load
+            cell = place + j if f.cut() and not f.straight else j
+            if f.cut() and f.straight:  # known cells only
+                for block in range(f.reach):
+                    here = e.select(e.same(place, block * n), load, 0.0)
+                    x[block * n + j] = x[block * n + j] + here
+            else:
+                x[cell] = x[cell] + load
+        for _ in e.when(step < end if f.cut() else True):
+            for j in e.range(0, n):
+                start = j * kept - (j * (j - 1)) // 2 + step * row_cells(n, f.reach, k)
+                x[j] = x[j] * f.factors[start]
+                for i in e.range(1, kept - j):
+                    x[j + i] = x[j + i] - f.factors[start + i] * x[j]
+            copy(f, f.z.at(step * n), x, n)
+            copy(f, x, x.at(n), span - n)
+            clear(f, x.at(span - n), n)
+    for _ in e.when(k > 0):
+        where = f.word()
+        where[0] = (f.b * f["P"] + f.p) * (k * 16) + f["@coupling"]
+        for j in e.range(0, k):
+            e.scatter(where, j * 8, x[j])
+            e.scatter(where, (k + j) * 8, x[span + j])
+    return e

@@ -14,11 +14,13 @@ them first keeps Householder reflections row-wise accurate (Cox and Higham 1998)
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from smnn._util.jit import jit
+from smnn._solver.cpu.emit import I64, Cells, Code, Number, compiled
 from smnn.discovery._arrays import Array, Flags
 
 
@@ -48,106 +50,116 @@ class Eliminated(NamedTuple):
         return float(np.log(np.maximum(diagonal, np.finfo(float).tiny)).sum())
 
 
-@jit()
-def _reflect(W: Array, top: int, rows: int, column: int, end: int) -> None:
-    """Annihilate `W[top + 1:rows, column]`, updating the columns up to `end`."""
-    norm2 = 0.0
-    for i in range(top, rows):
-        norm2 += W[i, column] * W[i, column]
-    if norm2 == 0.0:
-        return
-    alpha = W[top, column]
-    beta = -np.sqrt(norm2) if alpha > 0.0 else np.sqrt(norm2)
-    head = alpha - beta
-    scale = -1.0 / (beta * head)  # 2 / |v|^2 with v = (head, tail)
-    for j in range(column + 1, end):
-        dot = head * W[top, j]
-        for i in range(top + 1, rows):
-            dot += W[i, column] * W[i, j]
-        dot *= scale
-        if dot != 0.0:
-            W[top, j] -= dot * head
-            for i in range(top + 1, rows):
-                W[i, j] -= dot * W[i, column]
-    W[top, column] = beta
-    for i in range(top + 1, rows):
-        W[i, column] = 0.0
+def _reflect(e: Code, W: Cells, width: Number, span: tuple[Number, Number, Number]) -> None:
+    """Annihilate a column of the rows after `top`; `span` is `(top, column, rows)`."""
+    top, column, rows = span
+    norm2, dot = e.local(1), e.local(1)
+    norm2[0] = 0.0
+    for i in e.range(top, rows):
+        norm2[0] = norm2[0] + W[i * width + column] * W[i * width + column]
+    for _ in e.when(norm2[0] > 0.0):
+        pivot = top * width + column
+        alpha, root = W[pivot], e.call("llvm.sqrt.f64", "double", ["double"], norm2[0])
+        beta = e.select(alpha > 0.0, -root, root)
+        head = alpha - beta
+        scale = -1.0 / (beta * head)  # 2 / |v|^2 with v = (head, tail)
+        for j in e.range(column + 1, width):
+            dot[0] = head * W[top * width + j]
+            for i in e.range(top + 1, rows):
+                dot[0] = dot[0] + W[i * width + column] * W[i * width + j]
+            dot[0] = dot[0] * scale
+            W[top * width + j] = W[top * width + j] - dot[0] * head
+            for i in e.range(top + 1, rows):
+                W[i * width + j] = W[i * width + j] - dot[0] * W[i * width + column]
+        W[pivot] = beta
+        for i in e.range(top + 1, rows):
+            W[i * width + column] = 0.0
 
 
-@jit()
-def _sweep(
-    A: Array,
-    B: Array,
-    r: Array,
-    wq: Array,
-    wd: Array,
-    e: Array,
-    follows: Flags,
-    anchor: Array,
-    kept: Array,
-    left: Array,
-) -> None:
-    N, D, m = B.shape
-    width = 2 * D + m + 1
-    W = np.zeros((3 * D, width))
-    fresh = True
-    for k in range(N):
-        if fresh:  # a weak anchor at the first node, so that no state is undetermined
-            W[:, :] = 0.0
-            for i in range(D):
-                W[D + i, i] = anchor[i]
-        for i in range(D):  # rows of the data
-            W[2 * D + i, :] = 0.0
-            W[2 * D + i, i] = wd[k, i]
-            W[2 * D + i, width - 1] = wd[k, i] * e[k, i]
-        if follows[k]:
-            for i in range(D):
-                w = wq[k, i]
-                for j in range(D):
-                    W[i, j] = -w * A[k, i, j]
-                    W[i, D + j] = 0.0
-                W[i, D + i] = w
-                for j in range(m):
-                    W[i, 2 * D + j] = -w * B[k, i, j]
-                W[i, width - 1] = -w * r[k, i]
-            for j in range(D):
-                _reflect(W, j, 3 * D, j, width)
-            for i in range(D):
-                kept[k, i, :] = W[i, :]
-            for j in range(D):
-                _reflect(W, D + j, 3 * D, D + j, width)
-            for i in range(D):
-                left[k, i, :] = W[2 * D + i, 2 * D :]
-            for i in range(D):  # move the rows of the next node into place
-                for j in range(D):
-                    W[D + i, j] = W[D + i, D + j]
-                    W[D + i, D + j] = 0.0
-            fresh = False
-        else:
-            for j in range(D):
-                _reflect(W, D + j, 3 * D, j, width)
-            for i in range(D):
-                kept[k, i, :] = W[D + i, :]
-                left[k, i, :] = W[2 * D + i, 2 * D :]
-            fresh = True
+def _sweep() -> Code:
+    e = Code("sweep", 1, 14, False)
+    N, D, m, *addresses, at_follows = e.arguments
+    A, B, r, wq, wd, data, anchor, kept, left, W = (e.memory(x) for x in addresses)
+    follows, fresh = e.memory(at_follows, I64), e.local(1, I64)
+    width, rows = D * 2 + m + 1, D * 3
+    fresh[0] = 1
+    for k in e.range(0, N):
+        for _ in e.when(fresh[0].equals(1)):  # a weak anchor, so that no state is undetermined
+            for i in e.range(0, rows * width):
+                W[i] = 0.0
+            for i in e.range(0, D):
+                W[(D + i) * width + i] = anchor[i]
+        for i in e.range(0, D):  # rows of the data
+            row = W.at((D * 2 + i) * width)
+            for j in e.range(0, width):
+                row[j] = 0.0
+            row[i], row[width - 1] = wd[k * D + i], wd[k * D + i] * data[k * D + i]
+        for _ in e.when(follows[k].differs(0)):
+            for i in e.range(0, D):  # rows of the step
+                row, w, cell = W.at(i * width), wq[k * D + i], k * D + i
+                for j in e.range(0, D):
+                    row[j], row[D + j] = -w * A[cell * D + j], 0.0
+                row[D + i], row[width - 1] = w, -w * r[cell]
+                for j in e.range(0, m):
+                    row[D * 2 + j] = -w * B[cell * m + j]
+            for j in e.range(0, D):
+                _reflect(e, W, width, (j, j, rows))
+            _keep(e, kept, W, k * D, D, width)
+            for j in e.range(0, D):
+                _reflect(e, W, width, (D + j, D + j, rows))
+            for i in e.range(0, D):
+                for j in e.range(0, m + 1):
+                    left[(k * D + i) * (m + 1) + j] = W[(D * 2 + i) * width + D * 2 + j]
+                for j in e.range(0, D):  # move the rows of the next node into place
+                    row = W.at((D + i) * width)
+                    row[j], row[D + j] = row[D + j], 0.0
+            fresh[0] = 0
+        for _ in e.when(follows[k].equals(0)):
+            for j in e.range(0, D):
+                _reflect(e, W, width, (D + j, j, rows))
+            _keep(e, kept, W.at(D * width), k * D, D, width)
+            for i in e.range(0, D):
+                for j in e.range(0, m + 1):
+                    left[(k * D + i) * (m + 1) + j] = W[(D * 2 + i) * width + D * 2 + j]
+            fresh[0] = 1
+    return e
 
 
-@jit()
-def _back(kept: Array, follows: Flags, dp: Array, dx: Array) -> None:
-    N, D, width = kept.shape
-    m = width - 2 * D - 1
-    for k in range(N - 1, -1, -1):
-        for i in range(D - 1, -1, -1):
-            value = kept[k, i, width - 1]
-            for j in range(m):
-                value -= kept[k, i, 2 * D + j] * dp[j]
-            if follows[k]:
-                for j in range(D):
-                    value -= kept[k, i, D + j] * dx[k + 1, j]
-            for j in range(i + 1, D):
-                value -= kept[k, i, j] * dx[k, j]
-            pivot = kept[k, i, i]
-            dx[k, i] = value / pivot if pivot != 0.0 else 0.0
+def _keep(e: Code, kept: Cells, rows: Cells, first: Number, D: Number, width: Number) -> None:
+    for i in e.range(0, D * width):
+        kept[first * width + i] = rows[i]
+
+
+def _back() -> Code:
+    e = Code("back", 1, 7, False)
+    N, D, m, *addresses, at_follows = e.arguments
+    kept, dp, dx = (e.memory(x) for x in addresses)
+    follows, value = e.memory(at_follows, I64), e.local(1)
+    width = D * 2 + m + 1
+    for k in e.range(N - 1, -1, -1):
+        for i in e.range(D - 1, -1, -1):
+            row = kept.at((k * D + i) * width)
+            value[0] = row[width - 1]
+            for j in e.range(0, m):
+                value[0] = value[0] - row[D * 2 + j] * dp[j]
+            for _ in e.when(follows[k].differs(0)):
+                for j in e.range(0, D):
+                    value[0] = value[0] - row[D + j] * dx[(k + 1) * D + j]
+            for j in e.range(i + 1, D):
+                value[0] = value[0] - row[j] * dx[k * D + j]
+            pivot = row[i]
+            dx[k * D + i] = e.select(pivot.equals(0.0), 0.0, value[0] / pivot)
+    return e
+
+
+@functools.cache
+def _functions() -> tuple[Any, Any]:
+    return compiled([_sweep()]), compiled([_back()])
+
+
+def _run(which: int, sizes: Sequence[int], arrays: Sequence[Any]) -> None:
+    """Call one of the functions; the arrays are contiguous."""
+    _functions()[which][1](*sizes, *(x.ctypes.data for x in arrays))
 
 
 def eliminate(chain: Chain, anchor: Array) -> Eliminated:
@@ -160,13 +172,17 @@ def eliminate(chain: Chain, anchor: Array) -> Eliminated:
     N, D, m = chain.B.shape
     kept = np.empty((N, D, 2 * D + m + 1))
     left = np.empty((N, D, m + 1))
-    rows: Any = [np.ascontiguousarray(x) for x in chain]
-    _sweep(*rows, np.asarray(anchor, float), kept, left)
+    rows = np.empty((3 * D, 2 * D + m + 1))
+    *given, follows = [*chain[:6], anchor, kept, left, rows, chain.follows]
+    arrays = [np.ascontiguousarray(x, float) for x in given]
+    _run(0, (N, D, m), [*arrays, np.ascontiguousarray(follows, np.int64)])
     return Eliminated(kept, left)
 
 
 def states_for(eliminated: Eliminated, chain: Chain, dp: Array) -> Array:
     """Back-substitute for the state updates (N, D), given the parameter updates."""
-    dx = np.empty(eliminated.kept.shape[:2])
-    _back(eliminated.kept, np.ascontiguousarray(chain.follows), np.ascontiguousarray(dp), dx)
+    N, D, m = chain.B.shape
+    dx = np.empty((N, D))
+    given = [np.ascontiguousarray(x, float) for x in (eliminated.kept, dp)]
+    _run(1, (N, D, m), [*given, dx, np.ascontiguousarray(chain.follows, np.int64)])
     return dx
