@@ -76,7 +76,7 @@ def test_series_of_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"t": "time", "time": "time"}, "got both t and time"),
+    ({"t": "time", "time": "time"}, "got both t and time|multiple values"),
     ({"serie": "id"}, "serie"),
     ({"series": "id"}, "no column 'id'"),
 ])  # fmt: skip
