@@ -19,7 +19,8 @@ from typer.testing import CliRunner
 
 import smnn
 from smnn.cli import app
-from smnn.cli._guard import as_options, complain, results_folder
+from smnn.cli._guard import complain, results_folder
+from smnn.cli._reading import as_options
 from smnn.experiments.standalone import run as experiment
 
 runner = CliRunner()

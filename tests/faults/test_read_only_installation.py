@@ -1,4 +1,4 @@
-"""Without any folder for compiled kernels, they are compiled again in every process."""
+"""Everything works in an installation that cannot be written to, without a home directory."""
 
 import os
 import shutil
@@ -32,10 +32,8 @@ def test_read_only_installation_without_a_home(tmp_path: Path) -> None:
     )
     for folder in [package, *(p for p in package.rglob("*") if p.is_dir())]:
         (folder / "__pycache__").touch()  # not even the superuser can create files below a file
-    removed = ("NUMBA_", "XDG_", "PYTHONPATH")
-    env = {k: x for k, x in os.environ.items() if not k.startswith(removed)}
+    env = {k: x for k, x in os.environ.items() if not k.startswith(("XDG_", "PYTHONPATH"))}
     env |= {"HOME": "/dev/null", "PYTHONPATH": str(tmp_path)}
-    env["NUMBA_OPT"] = "0"  # compiles in half the time
     command = [sys.executable, "-c", WORK]
     done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

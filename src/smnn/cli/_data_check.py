@@ -6,7 +6,8 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from smnn.cli._guard import WrongUseError, as_options, plain
+from smnn.cli._guard import WrongUseError, plain
+from smnn.cli._reading import as_options
 from smnn.report.numbers import significant
 
 GRIDS = (".nc", ".nc4", ".cdf", ".netcdf", ".zarr")

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from smnn.cli import _guard as shared
 from smnn.cli._guard import WrongUseError, guarded, notices, plain
+from smnn.cli._reading import reads_data
 from smnn.errors import DataError
 
 app = typer.Typer(help="Data sets to try, and a check of your own files.", no_args_is_help=True)
@@ -123,7 +124,7 @@ def _path(data: Any, form: str | None, out: Path) -> Path:
 
 
 @app.command("check")
-@shared.reads_data
+@reads_data
 def check(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A table, a grid, equations.")],
     reading: dict[str, Any],

@@ -12,7 +12,8 @@ import typer
 from rich.console import Console
 
 from smnn.cli import _guard as shared
-from smnn.cli._guard import names, notices, plain, remark, results_folder
+from smnn.cli._guard import notices, plain, remark, results_folder
+from smnn.cli._reading import names, reads_data
 
 if TYPE_CHECKING:
     from smnn.data import Table
@@ -24,7 +25,7 @@ MOST_VALUES = 600_000
 """Maximum number of values (rows times variables); of longer tables, the first rows are used."""
 
 
-@shared.reads_data
+@reads_data
 def discover(
     context: typer.Context,
     data: Annotated[Path, typer.Argument(metavar="DATA", help="A table (see `smnn data`).")],

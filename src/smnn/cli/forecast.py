@@ -13,6 +13,7 @@ from rich.console import Console
 
 from smnn.cli import _guard as shared
 from smnn.cli._guard import WrongUseError, notices, plain, remark, results_folder
+from smnn.cli._reading import reads_data
 
 if TYPE_CHECKING:
     from smnn.forecasting import ForecastReport
@@ -22,7 +23,7 @@ OPTIONS = {"season=None": "--season none"}
 """Arguments of the library in its error messages, and the options that set them."""
 
 
-@shared.reads_data
+@reads_data
 def forecast(
     context: typer.Context,
     data: Annotated[
