@@ -207,7 +207,8 @@ def grid(path: Path, count: int = 60) -> Path:
 
 def test_a_grid(tmp_path: Path) -> None:
     data = grid(tmp_path / "cells.nc")
-    result = invoke(data, "--horizon", 6, "--origins", 1, "--out", tmp_path / "out")
+    plain = "--season", "year", "--trend", "none"
+    result = invoke(data, "--horizon", 6, "--origins", 1, *plain, "--out", tmp_path / "out")
     assert result.exit_code == 0, result.output
     with xarray.open_dataset(tmp_path / "out" / "forecast.nc", engine="scipy") as found:
         assert found["mean"].dims == ("time", "lat", "lon")

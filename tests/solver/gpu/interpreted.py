@@ -65,14 +65,12 @@ CASES = [  # B, T, Q, V, R, T_init, orders given, pieces (0: a team per sequence
 LARGE = {  # more than 15 unknowns per time: tiles of rows, and more equations than fit at once
     "smnn, 27 unknowns": (1, 2, 34, 9, 2, 2, 1, 0, "orders"),
     "smnn, 32 unknowns": (1, 3, 8, 8, 3, 1, 2, 0, "rows"),
-    "smnn, 64 unknowns": (1, 2, 33, 16, 3, 1, 2, 0, "one"),
     "central, 27 unknowns": (1, 3, 9, 9, 2, 1, 1, 0, "rows"),
     "central, 33 unknowns": (1, 3, 11, 11, 2, 1, 1, 0, "orders"),
 }
 PANELS = {  # rows that lie in memory, here for smaller blocks too; more equations than unknowns
     "smnn, 34 unknowns": (1, 3, 70, 17, 1, 2, 1, 0, "rows"),
-    "smnn, 64 unknowns": (1, 2, 17, 16, 3, 1, 2, 0, "one"),
-    "central, 33 unknowns": (1, 3, 11, 11, 2, 1, 1, 0, "orders"),
+    "central, 18 unknowns": (1, 3, 6, 6, 2, 1, 1, 0, "orders"),
 }
 REDUCED = {  # odd-even reduction; lengths that leave one block over at several levels, or none
     "smnn, 1 time": (2, 1, 3, 1, 2, 1, 3, -1, "one"),
@@ -82,7 +80,6 @@ REDUCED = {  # odd-even reduction; lengths that leave one block over at several 
     "smnn, 12 unknowns": (1, 5, 4, 4, 2, 1, 2, -1, "rows"),
     "smnn, 18 unknowns": (1, 5, 20, 6, 2, 1, 2, -1, "one"),
     "smnn, 33 unknowns": (1, 3, 11, 11, 2, 1, 1, -1, "rows"),
-    "smnn, 70 unknowns": (1, 2, 35, 35, 1, 1, 1, -1, "orders"),
     "central, 2 times": (2, 2, 1, 2, 1, 2, 2, -1, "rows"),
     "central, 13 times": (2, 13, 2, 1, 1, 0, 1, -1, "orders"),
     "central, 18 times": (1, 18, 1, 1, 1, 3, 1, -1, "orders"),
