@@ -199,7 +199,7 @@ def _solve_in_parts(plan: Plan, tensors: Sequence[Tensor], check: bool) -> Solve
     whole: Tensor | None = None
     every = []
     for part, own, views in _parts(plan, tensors):
-        y, factor, diagnostics = own.solve(views)
+        y, factor, diagnostics = own.forward(views)
         if check and not diagnostics.fine:
             info = diagnostics.tensors()
             status = final_status(own, own.fit(views), factor, *info)

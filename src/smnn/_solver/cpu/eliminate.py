@@ -81,13 +81,13 @@ def eliminate(known: Mapping[str, int]) -> Code:
     return e
 
 
-def _insert(f: Elimination, start: Number) -> None:
+def _insert(f: Elimination) -> None:
     """Rotate the row, which is over one time, into the triangle of that time."""
     e, n, span, k = f.code, f.n, f.span, f.k
-    for j in e.range(start, n):
+    for j in e.range(0, n):
         x = f.row[j]
         f.new_norms[j] = f.new_norms[j] + x * x
-    for j in e.range(start, n):
+    for j in e.range(0, n):
         tail = span - j
         rotate(f, f.new.at(j * f.width + j), f.row.at(j), (0, 0, n - j), (tail, tail, k + 1))
     _insert_left(f)
@@ -216,7 +216,7 @@ def _governing_rows(f: Elimination, places: dict[str, Cells], t: Number, step: N
             x = f.equations[q * (n + 1) + j]
             column = e.select(e.same(j, n), f.width - 1, j)
             f.row[column] = e.select(t >= f.t0, x, 0.0) if f.cut() else x
-        _insert(f, 0)
+        _insert(f)
 
 
 def _initial_rows(f: Elimination, places: dict[str, Cells], t: Number) -> None:
@@ -228,13 +228,16 @@ def _initial_rows(f: Elimination, places: dict[str, Cells], t: Number) -> None:
     for _ in e.when(e.any(inside) if f.cut() else inside):
         for name in ("u", "w_init"):
             places[name][0] = f.bases(name) + e.most(e.least(t, T_init - 1), 0) * f[f"{name}.1"]
-        for v in e.range(0, f.V):
-            for r in e.range(0, f["m_init"]):
-                clear(f, f.row, f.width)
-                w, u = f.number(places["w_init"], "w_init", v, r), f.number(places["u"], "u", v, r)
-                f.row[v * f.m + r] = e.select(inside, w, 0.0) if f.cut() else w
-                f.row[f.width - 1] = e.select(inside, w * u, 0.0) if f.cut() else w * u
-                _insert(f, v * f.m + r)
+        m_init = f["m_init"]
+        for i in e.range(0, m_init * f.V, unrolled=False):  # rare: not worth more code
+            v, r = i // m_init, i % m_init
+            clear(f, f.row, f.width)
+            w, u = f.number(places["w_init"], "w_init", v, r), f.number(places["u"], "u", v, r)
+            for j in e.range(0, f.n):
+                here = e.select(e.same(j, v * f.m + r), w, 0.0)
+                f.row[j] = e.select(inside, here, 0.0) if f.cut() else here
+            f.row[f.width - 1] = e.select(inside, w * u, 0.0) if f.cut() else w * u
+            _insert(f)
 
 
 def _central_rows(f: Elimination, t: Number, step: Number) -> None:

@@ -365,9 +365,11 @@ class Code:
 
     # ------------------------------------------------------------ control
 
-    def range(self, start: Number, stop: Number, step: int = 1) -> Iterator[Number]:
+    def range(
+        self, start: Number, stop: Number, step: int = 1, unrolled: bool = True
+    ) -> Iterator[Number]:
         """The loop over `range(start, stop, step)`, unrolled if both bounds are known."""
-        if not isinstance(start, Value) and not isinstance(stop, Value):
+        if unrolled and not isinstance(start, Value) and not isinstance(stop, Value):
             yield from range(start, stop, step)
             return
         index = self.local(1, I64)
