@@ -263,6 +263,10 @@ def _best_start(
             "the joint fit of states and coefficients failed: the model is not finite near the "
             "data. Remove candidate terms that grow fast, or use method='regression'."
         )
+    if len(fits) > 1:  # integration steps are those of the last fit that was tried
+        refiner.prepare(best.Z, dZ, best.Xi, best.sigma)
+        again = refiner.improve(best)
+        best = again if np.isfinite(again.evidence) else best
     return best
 
 

@@ -394,10 +394,12 @@ def continuation(
             break
         sigma = noise
         # The data are cleaner than estimated: integrate with a matching accuracy.
+        groups, zone = refiner.groups, refiner.zone
         refiner.prepare(best.Z, dZ, best.Xi, sigma)
         rho = min(best.rho, _first_rho(refiner, best.Z, best.Xi))
         again = _descend(refiner, replace(best, rho=rho, sigma=sigma), best.history, keep)
         if again.evidence <= best.evidence:
+            refiner.groups, refiner.zone = groups, zone
             break
         best = again
     return best

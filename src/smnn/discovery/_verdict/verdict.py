@@ -26,8 +26,9 @@ NOT_DETERMINED, NOT_SUPPORTED, NOTHING = "not determined", "not supported", "not
 LEVELS = (ESTABLISHED, TENTATIVE, NOT_DETERMINED, NOT_SUPPORTED, NOTHING)
 
 # Thresholds, chosen on simulated data that are not used for the published figures.
-FIRM, SUPPORTED = 5.0, 1.0
-"""Evidence against a plain curve, in nats, above which an equation is established or supported."""
+SUPPORTED = 1.0  # Evidence against a plain curve, in nats, above which an equation is supported
+FIRM, FIRM_SHARE = 5.0, 0.1
+"""Evidence above which it is established: in nats, or per value if there are fewer than 50."""
 REJECTED = -6.0  # Evidence below which the curve is the better description
 EXACT = 4e-5
 """Error of a trajectory, relative to the spread, below which patterns are numerical errors."""
@@ -289,8 +290,12 @@ class _Facts:
             return NOT_SUPPORTED
         if not self.evidence > SUPPORTED:
             return NOT_DETERMINED
-        firm = self.evidence > FIRM and self._stable and self._unrivalled and not self._patterned
+        firm = self._firm and self._stable and self._unrivalled and not self._patterned
         return ESTABLISHED if firm else TENTATIVE
+
+    @property
+    def _firm(self) -> bool:
+        return self.evidence > max(min(FIRM, FIRM_SHARE * self.values), SUPPORTED)
 
     @property
     def _stable(self) -> bool:
@@ -320,7 +325,7 @@ class _Facts:
         elif level != TENTATIVE and self.jagged > JAGGED:
             causes.append("neighbouring rows differ almost as much as distant ones; the sampling "
                           "is too sparse or the noise too large")  # fmt: skip
-        if not self.evidence > FIRM:
+        if not self._firm:
             better = "better" if self.evidence <= REJECTED else "about as well"
             causes.append(f"a plain curve describes the data {better}{self._share}")
         foreign = self.against.outside > max(EQUAL, self.against.inside)
