@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from killing import kill_at_first_batch, killed_once
+from killed_workers import kill_at_first_batch, killed_once
 from smnn._util.groups import map_groups
 from smnn.discovery import DataError, Discovery, discover_groups
 from smnn.forecasting import Forecaster, forecast_groups
