@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from internals import STALE, UNFINISHED, prepare_output
-
 from killing import Trials, scenarios
 
 pytestmark = pytest.mark.slow

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from killing import scenarios
 from limits import limited
 from typer.testing import CliRunner
-
-from killing import scenarios
 
 EVERY = {s.name: s for s in scenarios()}
 OVERRIDE = 1
