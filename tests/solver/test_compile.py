@@ -115,3 +115,13 @@ def test_export(fast_backend: str, device: str) -> None:
     case = random_problem(1, R_init=1, device=device)
     program = torch.export.export(Solver(), case.args)
     assert relative(program.module()(*case.args), Solver()(*case.args)) < 1e-12
+
+
+def test_compiled_autograd() -> None:
+    """The backward pass of an eager solve, traced later: kernels see the memory of real tensors."""
+    x = [t.clone().requires_grad_() for t in random_problem(1, batch=(3,)).args]
+    expected = torch.autograd.grad(smnn.solve(*x).square().sum(), x)
+    with torch._dynamo.compiled_autograd._enable(torch.compile(backend="eager")):
+        for _ in range(2):
+            found = torch.autograd.grad(smnn.solve(*x).square().sum(), x)
+            assert max(relative(a, b) for a, b in zip(found, expected, strict=True)) < 1e-12

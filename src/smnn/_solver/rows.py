@@ -17,7 +17,9 @@ operations, so they can be differentiated any number of times.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
+from decimal import Context, Decimal, localcontext
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -64,13 +66,46 @@ def _triangle(weights: Tensor, scheme: str) -> Tensor:
     return torch.linalg.qr(rows, mode="r")[1]
 
 
+def _exact_triangle(rows: np.ndarray) -> np.ndarray:
+    """The triangle of a QR factorization, rounded from 60 digits.
+
+    The last bits of LAPACK differ between machines; these constants are part of kernel sources.
+    """
+    with localcontext(Context(prec=60)):
+        A = [[Decimal(float(x)) for x in column] for column in rows.T]
+        n = len(A)
+        K = [[Decimal(0)] * n for _ in A]
+        for i in range(n):
+            for j in range(i, n):
+                inner = sum(map(operator.mul, A[i], A[j]))
+                rest = inner - sum(K[k][i] * K[k][j] for k in range(i))
+                if j == i:
+                    K[i][i] = -rest.sqrt() if rest > Decimal("1e-40") else Decimal(0)
+                elif K[i][i]:
+                    K[i][j] = rest / K[i][i]
+        return np.array([[float(x) for x in row] for row in K])
+
+
 def unit_link(R: int, scheme: str) -> tuple[np.ndarray, np.ndarray]:
     """`K` and `K F` for weights of one."""
     top = smoothness_top(R, scheme)
     rows = np.concatenate([np.eye(R + 1)[:top], np.array(_entries(R, -1))[:top]])
     rows = np.pad(rows, ((0, max(0, R + 1 - len(rows))), (0, 0)))
-    K: np.ndarray = np.linalg.qr(rows)[1]
-    return K, K @ np.array(_entries(R, 1))
+    K = _exact_triangle(rows)
+    KF = [[math.fsum(x * y for x, y in zip(row, f)) for f in zip(*_entries(R, 1))] for row in K]
+    return K, np.array(KF)
+
+
+def on_device(x: np.ndarray, device: torch.device) -> Tensor:
+    """A small constant on a device.
+
+    Filled there while a CUDA graph is captured, which forbids copies from pageable memory.
+    """
+    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        return torch.stack(
+            [torch.full((), v, dtype=torch.float64, device=device) for v in x.flat]
+        ).view(x.shape)
+    return torch.from_numpy(x).to(device)
 
 
 def link_rows(w_smooth: Tensor, scheme: str) -> tuple[Tensor, Tensor, Tensor]:
@@ -86,7 +121,7 @@ def link_rows(w_smooth: Tensor, scheme: str) -> tuple[Tensor, Tensor, Tensor]:
     R = w_smooth.shape[-1] - 1
     shape = (*w_smooth.shape, R + 1)
     if w_smooth.stride(-1) == 0 or R == 0:
-        K, KF = (torch.from_numpy(x).to(w_smooth.device) for x in unit_link(R, scheme))
+        K, KF = (on_device(x, w_smooth.device) for x in unit_link(R, scheme))
         return w_smooth[..., 0], K.expand(shape), KF.expand(shape)
     sizes = [1 if w_smooth.stride(i) == 0 else w_smooth.shape[i] for i in range(3)]
     K = _triangle(w_smooth[: sizes[0], : sizes[1], : sizes[2]], scheme)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
+from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
 
-F = TypeVar("F", bound=Callable[..., object])
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def constant(function: F) -> F:
@@ -17,6 +18,19 @@ def constant(function: F) -> F:
     and would add a second to `import smnn`.
     """
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+def untraced(function: F) -> F:
+    """Make a function, and what it calls, opaque to `torch.compile` and compiled autograd.
+
+    Traced code sees stand-ins for arrays, whose addresses must not reach a kernel. Like
+    `torch.compiler.disable`, which imports the whole compiler.
+    """
+    set_code_exec_strategy(
+        function.__code__, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)
+    )
+    function._torchdynamo_disable = True  # type: ignore[attr-defined]
     return function
 
 

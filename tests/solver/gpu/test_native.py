@@ -169,6 +169,32 @@ def test_second_derivatives(driver: Driver) -> None:
     close(*found)
 
 
+@pytest.mark.parametrize("name", [*BACKWARDS, "reduction"])
+def test_failed_samples_leave_gradients_of_the_others(driver: Driver, name: str) -> None:
+    """Also of tensors that the samples share."""
+    scheme, sizes = CASES[name]
+    c, d, u, s = (x.detach() for x in tensors(**(sizes | {"batch": (3,)})))
+    d[1, 2] = torch.nan
+    x = [t.requires_grad_() for t in (c[:1].clone(), d, u, s)]
+    found = []
+    for backend in ("gpu", "cpu"):
+        y, info = smnn.solve_ex(*x, scheme=scheme, backend=backend)
+        assert info.status.tolist() == [0, 2, 0]
+        found.append(torch.autograd.grad(y[[0, 2]].square().sum(), x))
+    close(*found)
+    assert "clear_failed" in driver.launched
+    assert not any(g[1].any() for g in found[0][1:])
+
+
+def test_vectorized_jacobian(driver: Driver) -> None:
+    x = tensors()
+    y = solve(x)
+    many = torch.randn(3, *y.shape, dtype=y.dtype)
+    found = torch.autograd.grad(y, x, many, is_grads_batched=True)
+    one = [torch.autograd.grad(solve(x, backend="cpu"), x, g) for g in many]
+    close(found, [torch.stack(gs) for gs in zip(*one, strict=True)])
+
+
 def test_tensor_changed_in_place(driver: Driver) -> None:
     x = tensors()
     y = solve(x)
@@ -185,7 +211,7 @@ def test_hooks_that_repack_saved_tensors(driver: Driver) -> None:
     pack = (lambda t: seen.append(t) or t.contiguous() + 0), (lambda t: t)  # type: ignore[func-returns-value]
     with torch.autograd.graph.saved_tensors_hooks(*pack):
         y = solve(x)
-    assert len(seen) == 6
+    assert len(seen) == 7
     close(torch.autograd.grad(y.sum(), x), torch.autograd.grad(solve(x, backend="cpu").sum(), x))
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from smnn._solver.autograd import ops
 from smnn._solver.diagnostics import OK, Diagnostics, final_status
 from smnn._solver.plan import ORDINARY, Plan, Solved
-from smnn._solver.tracing import in_forward_mode, transforms_active
+from smnn._solver.tracing import in_forward_mode, transforms_active, untraced
 
 PART = 64 * 2**20
 """With `keep_factor=False`: bytes of factor in memory at a time, or half of those of the
@@ -85,6 +85,7 @@ class _Solve(torch.autograd.Function):
         return y
 
     @staticmethod
+    @untraced
     def backward(ctx: Any, gy: Tensor | None) -> tuple[Tensor | None, ...]:
         """Adjoint solve, then a gradient per row, summed where a tensor was broadcast."""
         wanted = ctx.needs_input_grad[4:]

@@ -19,7 +19,7 @@ from smnn._solver.gpu.native import launcher
 from smnn._solver.gpu.reduction.levels import shape_of, sizes_of, words
 from smnn._solver.plan import Backend, Plan, Solved, in_memory, refuse_zeros
 from smnn._solver.problem import Problem
-from smnn._solver.rows import link_rows, unit_link
+from smnn._solver.rows import link_rows, on_device, unit_link
 from smnn._solver.tracing import constant
 from smnn.errors import BackendError
 
@@ -212,20 +212,26 @@ class GpuPlan(Plan):
                 return numbers(adjoint, {"y": "lam"})
             wanted = *(bool(which >> i & 1) for i in range(4)), False, False, False
             program = self._row_program(wanted, lanes, alone=not fused)
-            unwanted = {g: 0 for g, w in zip(strategy.GRADIENTS, wanted) if not w}
-            return numbers(program.bound(fixed | unwanted))
+            names = [g for g, w in zip(strategy.GRADIENTS, wanted) if w]
+            unwanted = {g: 0 for g in strategy.GRADIENTS if g not in names}
+            B = self.problem.y_shape[0]
+            words = {g: math.prod(shapes[g]) // B for g in names}
+            clear = self._programs.clear_program(B, words)
+            return numbers(program.bound(fixed | unwanted)) + numbers(clear)
 
         def twice(tensors: list[Tensor], gy: Tensor, mask: int) -> list[Tensor | None]:
             wanted = [bool(mask >> i & 1) for i in range(4)]
             found: list[Tensor | None] = differentiable(self, tensors, gy, wanted, True)
             return found
 
-        shapes = zip(self.given, self.problem.tensors)
+        pairs = zip(self.given, self.problem.tensors)
+        own = (list(x.shape if x.numel() == n.numel() else n.shape) for x, n in pairs)
+        shapes = dict(zip(strategy.GRADIENTS, own))
         return {
             "solve": numbers(solve.bound(fixed)),
             "y_shape": list(self.problem.y_shape),
             "batch": list(self.batch),
-            "shapes": [list(x.shape if x.numel() == n.numel() else n.shape) for x, n in shapes],
+            "shapes": [*shapes.values()],
             "strides": [list(x.stride()) for x in self.given],
             "device": str(device),
             "functions": launcher.cuda_functions(),
@@ -380,7 +386,7 @@ def _inputs(
             K, KF = K.contiguous(), KF.contiguous()
     elif V * m > strategy.LARGEST_IN_A_WARP:
         unit = unit_link(m - 1, problem.scheme)
-        K, KF = (torch.from_numpy(x).to(scale.device).expand(*scale.shape, m, m) for x in unit)
+        K, KF = (on_device(x, scale.device).expand(*scale.shape, m, m) for x in unit)
     u = _packed(problem.u, 2)
     tensors = {
         "c": _packed(problem.c, 2), "d": _packed(problem.d, 2), "u": u, "s": problem.s,

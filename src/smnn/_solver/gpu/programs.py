@@ -198,6 +198,22 @@ def equations_kernel(V: int, m: int, Q: int, wanted: tuple[bool, ...]) -> Kernel
     return _rows_kernel("equation_gradients", equations_body, V, m, Q, wanted)
 
 
+@functools.cache
+def clear_kernel(names: tuple[str, ...]) -> Kernel:
+    """Zero the gradients of failed samples, which are NaN; one program per sample."""
+    out = Source()
+    out("b = tl.program_id(0).to(tl.int64)")
+    out("failed = tl.load(status_ptr + b) != 0")
+    out("lane = tl.arange(0, LANES)")
+    out("nothing = tl.zeros([LANES], dtype=tl.float64)")
+    for name in names:
+        with out.block(f"for start in range(0, tl.where(failed, {name}_words, 0), LANES):"):
+            out("i = start + lane")
+            out(f"tl.store({name}_ptr + b * {name}_words + i, nothing, mask=i < {name}_words)")
+    arguments = ["status_ptr", *(f"{name}_{x}" for name in names for x in ("ptr", "words"))]
+    return Kernel("clear_failed", out, arguments)
+
+
 # ---------------------------------------------------------------- launches
 
 
@@ -350,3 +366,9 @@ def rows_program(shape, spec, strides, wanted, adjoint_lanes=0):  # type: ignore
         kernel = variables_kernel(V, m, spec.m_init, spec.scheme, wanted)
         launches.append(Launch(kernel, B * T * V, 128, values))
     return Program(launches)
+
+
+def clear_program(B: int, words: dict[str, int]) -> Program:
+    """Launch that zeroes the gradients of failed samples, of these numbers of words per sample."""
+    values = slots_of("status", *words) | {f"{name}_words": n for name, n in words.items()}
+    return Program([Launch(clear_kernel(tuple(words)), 32 * B, 32, values)])

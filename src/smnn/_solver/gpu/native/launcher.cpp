@@ -282,7 +282,7 @@ int64_t make_little(const Plan &plan, int wanted, int64_t more, variable_list &o
 // Saved state of `SolveOnGpu`, and whether it has been released.
 variable_list kept(const AutogradContext &ctx) {
   variable_list saved = ctx.get_saved_variables();
-  TORCH_CHECK(saved.size() == 6, "what smnn kept for this derivative was given back when it failed ",
+  TORCH_CHECK(saved.size() == 7, "what smnn kept for this derivative was given back when it failed ",
               "before. Solve again, or pass retain_graph=True.");
   return saved;
 }
@@ -300,7 +300,9 @@ struct SolveOnGpu : torch::autograd::Function<SolveOnGpu> {
     if (!gy.defined() || !wanted) return out;
     const Plan &plan = plan_of(ctx->saved_data["plan"]);
     variable_list saved = kept(*ctx);
-    if (at::GradMode::is_enabled()) {
+    // In a vectorized Jacobian, `gy` stands for many tensors and has no memory.
+    const bool many = !gy.has_storage() && !gy._is_zerotensor();
+    if (at::GradMode::is_enabled() || many) {
       py::gil_scoped_acquire gil;
       py::list tensors;
       for (int i = 0; i < 4; i++) tensors.append(saved[i]);
@@ -325,6 +327,7 @@ struct SolveOnGpu : torch::autograd::Function<SolveOnGpu> {
     }
     Bases bases{};
     bases[G] = address(gy), bases[FACTOR] = address(saved[5]), bases[Y] = address(y);
+    bases[STATUS] = address(saved[6]);
     bases[SCRATCH] = little ? little + 8 * words : address(scratch);
     bases[LAMBDA] = plan.held ? bases[SCRATCH] : little ? little : address(lam);
     if (!plan.together) {
@@ -390,7 +393,8 @@ Tensor solve_followed(const Plan &plan, const c10::IValue &token, const Inputs &
   node->set_ctx_grad_fn(node);
   node->is_variable_input_.assign(4, true); // for compiled autograd, like the following
   auto &ctx = node->ctx_;
-  ctx.save_for_backward({*x[0], *x[1], *x[2], *x[3], y, found.factor});
+  const Tensor status = found.row(2 * plan.verdicts, plan.y_shape[0], at::kLong);
+  ctx.save_for_backward({*x[0], *x[1], *x[2], *x[3], y, found.factor, status});
   ctx.saved_data["plan"] = token;
   ctx.set_materialize_grads(false);
   torch::autograd::set_history(y, node);
