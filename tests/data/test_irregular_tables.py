@@ -267,7 +267,7 @@ CASES: dict[str, tuple[str, Read | Refused]] = {
     ),
     "a sentinel among the times": (
         L("t,y", "0,1", "1,2", "-9999,3", "2,4"),
-        Read("y", [0, 1, 2], [1, 2, 4], said="t: 1 time -9999, far from all other times"),
+        Read("y", [0, 1, 2], [1, 2, 4], said="t: -9999 occurs once, far from all other times"),
     ),
     # ------------------------------------------------------------ series
     "experiments": (
@@ -329,7 +329,7 @@ CASES: dict[str, tuple[str, Read | Refused]] = {
     ),
     "fill values of NetCDF": (
         L("t,y", *(f"{t},{9.96921e36 if t == 2 else t}" for t in range(4))),
-        Read("y", [0, 1, 2, 3], [0, 1, nan, 3], said="1 time 9.96921e[+]36"),
+        Read("y", [0, 1, 2, 3], [0, 1, nan, 3], said="9.96921e[+]36 occurs once"),
     ),
     "thousands": (
         L("t,y", '1,"1,234.5"', '2,"12,000"'), Read("y", [1, 2], [1234.5, 12000])
@@ -360,7 +360,7 @@ CASES: dict[str, tuple[str, Read | Refused]] = {
     ),
     "sentinels": (
         L("t,x,y", "0,1,1", "1,-999,2", "2,3,3", "3,-999,4", "4,2,5"),
-        Read("x y", [0, 1, 2, 3, 4], [1, nan, 3, nan, 2], said="x: 2 times -999, far from all"),
+        Read("x y", [0, 1, 2, 3, 4], [1, nan, 3, nan, 2], said="x: -999 occurs 2 times, far"),
     ),
     "sentinels that are kept": (
         L("t,x,y", "0,1,1", "1,-999,2", "2,3,3"),
@@ -449,7 +449,7 @@ CASES: dict[str, tuple[str, Read | Refused]] = {
     "a number that may be a sentinel": (
         L("t,x", *(f"{i},{0 if i % 4 == 1 else 400 + i}" for i in range(13))),
         Read("x", [*range(13)], [0 if i % 4 == 1 else 400 + i for i in range(13)],
-             said="x: 3 times 0, far from all other values; kept. .* state na='0'"),
+             said="x: 0 occurs 3 times, far from all other values; kept. .* state na='0'"),
     ),
     "units in words": (
         L("time,temp,salt", "seconds,celsius,psu", "0,1,2", "1,2,4"),

@@ -180,15 +180,15 @@ class Columns:
         for number, count in sentinels(values).items():
             told = "read as missing (na=() keeps it)." if self.find_sentinels else "kept."
             self.warnings.append(
-                f"{name}: {times_text(count)} {number:g}, far from all other values; {told}"
+                f"{name}: {number:g} occurs {times_text(count)}, far from all other values; {told}"
             )
             if self.find_sentinels:
                 values[values == number] = np.nan
         if self.find_sentinels and (outlier := repeated_outlier(values)) is not None:
             number, count = outlier
             self.warnings.append(
-                f"{name}: {times_text(count)} {number:g}, far from all other values; kept. If it "
-                f"stands for a missing value, state na='{number:g}'."
+                f"{name}: {number:g} occurs {times_text(count)}, far from all other values; kept. "
+                f"If it stands for a missing value, state na='{number:g}'."
             )
         if role and np.isnan(values).all():
             raise DataError(f"{role}: {name!r} has no values; leave it out.")

@@ -75,7 +75,8 @@ def read(
         na: Additional markers of missing values, such as `"-999"`. By default isolated numbers
             such as -999 are missing values, with a warning; `na=()` keeps them.
         dayfirst: Whether 01/02/2024 is the first of February; needed if no row decides.
-        date_format: Format of the dates as for `datetime.strptime`.
+        date_format: Format of the dates as for `datetime.strptime`; `"%H:%M"`, `"%H:%M:%S"` and
+            `"%M:%S"` are elapsed times.
         decimal: Decimal sign, `"."` or `","`; found by default.
         sheet: Name or number of the sheet of an Excel file.
 

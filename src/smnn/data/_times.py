@@ -270,7 +270,9 @@ def _numeric(values: np.ndarray, name: str) -> Axis:
     notes = []
     for number, count in sentinels(values).items():
         values = np.where(values == number, np.nan, values)
-        notes.append(f"{name}: {times_text(count)} {number:g}, far from all other times; left out.")
+        notes.append(
+            f"{name}: {number:g} occurs {times_text(count)}, far from all other times; left out."
+        )
     stated = _UNIT_WORDS.get(worded[1].lower()) if worded else None
     return Axis(values, name, stated, notes=tuple(notes))
 

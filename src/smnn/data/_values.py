@@ -215,5 +215,5 @@ def repeated_outlier(values: np.ndarray) -> tuple[float, int] | None:
 
 
 def times_text(count: int) -> str:
-    """`1 time`, `2 times`."""
-    return f"{count:,} time{'s' * (count != 1)}"
+    """`once`, `2 times`."""
+    return "once" if count == 1 else f"{count:,} times"
