@@ -345,3 +345,46 @@ def test_any_table_survives(
         np.testing.assert_array_equal(data.dates[0], DATES[: len(values)])
     else:
         np.testing.assert_array_equal(data.times[0], t)
+
+
+def test_an_index_with_a_step_is_time() -> None:
+    assert read(FRAME.drop(columns="time").reset_index(drop=True)[::5]).times[0][1] == 5.0
+
+
+def test_unnamed_levels_of_an_index() -> None:
+    index = pd.MultiIndex.from_product([[1, 2], [0, 1, 2]])
+    with pytest.raises(DataError, match=r"several levels without names.*index\.names"):
+        read(pd.DataFrame({"x": np.arange(6.0)}, index=index))
+
+
+def test_a_second_column_of_times_beside_an_index() -> None:
+    frame = pd.DataFrame({"x": [1.0, 3, 2], "time": [0.0, 1, 2]}, index=[0.0, 0.5, 1.0])
+    data = read(frame)
+    assert (data.names, data.step) == (["x"], 0.5)
+    assert "another column of times" in data.warnings[0]
+    assert read(frame, columns=["x", "time"]).names == ["x", "time"]
+
+
+def test_a_truth_value_for_the_time() -> None:
+    with pytest.raises(DataError, match="time: got True"):
+        read(X, time=True)
+
+
+def test_half_precision_tensors() -> None:
+    values = torch.tensor([1.0, 2.0, 4.0], dtype=torch.bfloat16, requires_grad=True)
+    np.testing.assert_array_equal(read(values).values[0][:, 0], [1, 2, 4])
+
+
+def test_large_integers_of_arrow() -> None:
+    pa = pytest.importorskip("pyarrow")
+    data = read(pa.table({"t": [0, 1, 2], "x": [2**53 + 2, 2**53 + 4, None]}))
+    np.testing.assert_array_equal(data.values[0][:, 0], [2**53 + 2, 2**53 + 4, np.nan])
+
+
+def test_dimensions_without_a_time() -> None:
+    xr = pytest.importorskip("xarray")
+    with pytest.raises(DataError, match=r"dimensions a \(4\), b \(3\); expected one called time"):
+        read(xr.DataArray(np.zeros((4, 3)), dims=("a", "b")))
+    data = read(xr.DataArray(np.arange(12.0).reshape(3, 4), dims=("t", "x")))
+    assert data.values[0].shape == (3, 4)
+    assert data.time_name == "t"

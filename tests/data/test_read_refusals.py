@@ -120,5 +120,5 @@ def test_no_such_file(tmp_path: Path) -> None:
 def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
     path = written(tmp_path, "t,x\n0,1\n")
     path.chmod(0)
-    with pytest.raises(TableError, match="may not be read; change its permissions"):
+    with pytest.raises(TableError, match="cannot be read: permission denied"):
         read_table(path)

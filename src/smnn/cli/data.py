@@ -1,4 +1,4 @@
-"""`smnn data`: data to try things on, and what the readers see in a file of your own."""
+"""`smnn data`: write example data sets, and check how a file is read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from smnn.cli._guard import WrongUseError, guarded, notices, plain
 from smnn.cli._reading import reads_data
 from smnn.errors import DataError
 
-app = typer.Typer(help="Data sets to try, and a check of your own files.", no_args_is_help=True)
+app = typer.Typer(help="Write example data sets; check how a file is read.", no_args_is_help=True)
 SUFFIXES = {".csv": "csv", ".nc": "nc", ".h5": "h5"}
 
 
@@ -30,21 +30,21 @@ def list_sets(as_json: shared.AsJson = False, debug: shared.Debug = False) -> No
             typer.echo(json.dumps([data.record() for data in found], indent=2))
             return
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-        for heading in ("name", "what, and from where"):
+        for heading in ("name", "content and source"):
             table.add_column(heading, no_wrap=heading == "name")
         for data in found:
-            told = f"{data.what}: {data.size} [dim]({', '.join(data.formats)}). {data.source}[/]"
-            table.add_row(data.name, told)
+            content = f"{data.what}: {data.size} [dim]({', '.join(data.formats)}). {data.source}[/]"
+            table.add_row(data.name, content)
         console = Console(highlight=False)
         console.print(table)
-        console.print("\n`smnn data make NAME` writes one into a file.")
+        console.print("\n`smnn data make NAME` writes one to a file.")
 
 
 @app.command("make")
 def make(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="As in `smnn data list`.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Data set, see `smnn data list`.")],
     noise: Annotated[
-        float | None, typer.Option(min=0.0, help="Noise, as a part of each standard deviation.")
+        float | None, typer.Option(min=0.0, help="Noise, relative to the standard deviation.")
     ] = None,
     samples: Annotated[
         int | None, typer.Option(min=3, help="Times of every series (kdv: number of series).")
@@ -63,7 +63,7 @@ def make(
     as_json: shared.AsJson = False,
     debug: shared.Debug = False,
 ) -> None:
-    """Write a data set into a file: whole, or not at all."""
+    """Write a data set to a file."""
     with guarded(debug, DataError):
         from smnn._util.files import prepare_output
         from smnn.datasets.catalogue import Options, find_set
@@ -100,12 +100,12 @@ def make(
 
 
 def _check(data: Any, asked: dict[str, Any], seed: int) -> None:
-    """Wishes that would do nothing are refused."""
+    """Raise an error for options without effect."""
     given = {key for key, value in asked.items() if value is not None}
     given |= {"seed"} if seed else set()
     if useless := sorted(given - data.options):
         takes = ", ".join(f"--{x}" for x in sorted(data.options)) or "no options of its own"
-        raise WrongUseError(f"--{useless[0]}: {data.name} does not have it; it takes {takes}.")
+        raise WrongUseError(f"--{useless[0]} has no effect for {data.name}, which takes {takes}.")
     if asked["step"] is not None and not 0 < asked["step"] < float("inf"):
         raise WrongUseError(f"--step: got {asked['step']}; expected a positive number.")
     if asked["split"] not in (None, "train", "valid", "test"):
@@ -126,7 +126,7 @@ def _path(data: Any, form: str | None, out: Path) -> Path:
 @app.command("check")
 @reads_data
 def check(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A table, a grid, equations.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Table, grid or equations.")],
     reading: dict[str, Any],
     as_json: shared.AsJson = False,
     debug: shared.Debug = False,

@@ -66,8 +66,8 @@ def train(
 ) -> None:
     """Train a task. Without TASK, list the registered tasks.
 
-    With --devices above 1, the other processes are started by running this command again; under
-    torchrun or SLURM they exist already.
+    With --devices above 1, the other processes are started automatically. Under torchrun and SLURM,
+    the processes that these have started are used.
     """
     from smnn.training import RunSpec, fit, import_tasks
 

@@ -12,7 +12,15 @@ import numpy as np
 from smnn._util.names import suggestion
 from smnn.data._objects import Source, as_array
 from smnn.data._times import TIME_NAMES, is_date, month_number
-from smnn.data._values import UNIT, decimal_sign, is_number, numbers, sentinels, times_text
+from smnn.data._values import (
+    UNIT,
+    decimal_sign,
+    is_number,
+    numbers,
+    repeated_outlier,
+    sentinels,
+    times_text,
+)
 from smnn.errors import DataError
 
 SERIES_NAME = re.compile(
@@ -120,6 +128,7 @@ class Columns:
             frame = source.load(wanted, sorted(labels - {*(self.asked or ()), *self.inputs}))
             if len(frame) == 0:
                 raise DataError(f"{self.file} has names but no rows; expected rows of numbers.")
+            self.notes += [note for note in source.notes if note not in self.notes]
             for i in wanted:
                 source.columns[i] = as_array(frame.pop(i))[0]
         self.rows = len(next(iter(source.columns.values())))
@@ -171,10 +180,16 @@ class Columns:
         for number, count in sentinels(values).items():
             told = "read as missing (na=() keeps it)." if self.find_sentinels else "kept."
             self.warnings.append(
-                f"{name}: {times_text(count)} {number:g}, far from all other values; {told}"
+                f"{name}: {number:g} occurs {times_text(count)}, far from all other values; {told}"
             )
             if self.find_sentinels:
                 values[values == number] = np.nan
+        if self.find_sentinels and (outlier := repeated_outlier(values)) is not None:
+            number, count = outlier
+            self.warnings.append(
+                f"{name}: {number:g} occurs {times_text(count)}, far from all other values; kept. "
+                f"If it stands for a missing value, state na='{number:g}'."
+            )
         if role and np.isnan(values).all():
             raise DataError(f"{role}: {name!r} has no values; leave it out.")
         self._numbers[column] = values
@@ -257,7 +272,10 @@ class Columns:
 
     def _examples(self) -> str:
         texts = [i for i in self.free() if self.raw(i).dtype.kind == "O"]
-        found = [(self.names[i], next((str(v) for v in self.raw(i) if v), "")) for i in texts[:3]]
+        found = [
+            (self.names[i], next((str(v) for v in self.raw(i) if v and not is_number(v)), ""))
+            for i in texts[:3]
+        ]
         shown = ", ".join(f"{v[:30]!r} in {n!r}" for n, v in found if v)
         return f" Not numbers: {shown}." if shown else ""
 

@@ -63,7 +63,7 @@ def open_file(
         else:
             return _text(path, skip_rows, decimal, na)
     except PermissionError:
-        raise DataError(f"{path} may not be read; change its permissions.") from None
+        raise DataError(f"{path} cannot be read: permission denied.") from None
     except (DataError, InputError, MissingPackageError):
         raise
     except ImportError:
@@ -75,8 +75,8 @@ def open_file(
     except Exception as error:  # readers raise anything for a damaged file
         raise DataError(
             f"{path.name} cannot be read as {path.suffix or 'text'}: {type(error).__name__}: "
-            f"{(str(error).strip() or 'no message').splitlines()[0].rstrip('.')}. Is it damaged, "
-            "or of another kind than its name says?"
+            f"{(str(error).strip() or 'no message').splitlines()[0].rstrip('.')}. The "
+            "file may be damaged, or its extension wrong."
         ) from None
     _check_size(path, sum(map(len, source.columns.values())))
     source.label = path.name

@@ -58,7 +58,7 @@ def open_netcdf(path: Path, purpose: str = "read NetCDF files") -> Iterator[Any]
         what = (str(error).splitlines() or [""])[0].rstrip(".")
         raise DataFormatError(
             f"{path}: cannot be read as {'Zarr' if path.is_dir() else 'NetCDF'} "
-            f"({type(error).__name__}: {what}). Is it damaged?"
+            f"({type(error).__name__}: {what}). The file may be damaged."
         ) from None
 
 

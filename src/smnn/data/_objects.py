@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from smnn._util.optional import require
+from smnn.data._times import TIME_NAMES
 from smnn.errors import DataError
 
 MAX_COLUMNS = 10_000
@@ -99,7 +100,7 @@ def as_array(values: Any) -> tuple[np.ndarray, str | None]:
         else:
             values = values.to_numpy("datetime64[us]" if kind == "M" else "timedelta64[ns]")
     elif hasattr(values, "detach"):
-        values = values.detach().cpu().numpy()
+        values = from_tensor(values)
     elif not isinstance(values, np.ndarray):
         numeric = all(v is None or isinstance(v, int | float) for v in values)
         values = np.asarray(values, np.float64 if numeric else object)
@@ -113,6 +114,12 @@ def as_array(values: Any) -> tuple[np.ndarray, str | None]:
     if kind not in "OUST":
         raise DataError(f"got a column of {values.dtype}; expected numbers, dates or text.")
     return np.array([_text(v) for v in values.tolist()], object), None
+
+
+def from_tensor(values: Any) -> np.ndarray:
+    """A tensor as an array; numbers as float64, since NumPy has no bfloat16."""
+    values = values.detach().cpu()
+    return np.asarray((values if values.is_complex() else values.double()).numpy())
 
 
 def _text(value: Any) -> str:
@@ -137,7 +144,7 @@ def from_object(data: Any) -> Source:
     if kind in ("polars", "pyarrow") or hasattr(data, "__narwhals_dataframe__"):
         return _narwhals(data)
     if hasattr(data, "detach") or hasattr(data, "__array__"):
-        array = data.detach().cpu().numpy() if hasattr(data, "detach") else np.asanyarray(data)
+        array = from_tensor(data) if hasattr(data, "detach") else np.asanyarray(data)
         return from_array("the array", array)
     raise DataError(
         f"got an object of type {type(data).__name__}; expected a path, a pandas, polars, Arrow or "
@@ -151,7 +158,7 @@ def _pandas(data: Any) -> Source:
     names = [" ".join(map(str, n)) if isinstance(n, tuple) else n for n in frame.columns]
     index = frame.index
     levels = [index.get_level_values(i) for i in range(index.nlevels)]
-    if isinstance(index, pd.RangeIndex) and index.name is None:
+    if isinstance(index, pd.RangeIndex) and index.name is None and abs(index.step) == 1:
         levels = []
     heads, strong, weak = [], None, None
     for i, level in enumerate(levels):
@@ -159,7 +166,12 @@ def _pandas(data: Any) -> Source:
         number, alone = pd.api.types.is_numeric_dtype(level.dtype), len(levels) == 1
         if dated or pd.api.types.is_float_dtype(level.dtype) or (level.name is not None and alone):
             strong = i
-        elif number and level.name is None and alone:
+        elif number and level.name is None:
+            if not alone:
+                raise DataError(
+                    "the data frame has an index of several levels without names; expected names, "
+                    "as with frame.index.names = ['series', 'time']."
+                )
             weak = i
         head = f"level_{i}" if not (dated or number) else "time"
         head = head if level.name is None else str(level.name)
@@ -192,7 +204,8 @@ def _narwhals(data: Any) -> Source:
                                      "M8[us]" if dated else "m8[ns]")  # fmt: skip
         else:
             number = kind.is_numeric() or kind == nw.Boolean
-            texts = (column.cast(nw.Float64) if number else column).to_list()
+            texts = column.to_list() if kind.is_integer() else (
+                column.cast(nw.Float64) if number else column).to_list()  # fmt: skip
             columns[name] = np.array(
                 texts, "M8[D]" if kind == nw.Date else float if number else object
             )
@@ -209,7 +222,7 @@ def _mapping(data: Mapping[Any, Any]) -> Source:
     columns: dict[str, Any] = {}
     single = [str(k) for k, v in data.items() if np.isscalar(v) or getattr(v, "ndim", 1) == 0]
     for name, values in data.items():
-        values = values.detach().cpu().numpy() if hasattr(values, "detach") else values
+        values = from_tensor(values) if hasattr(values, "detach") else values
         axes = 0 if values is None else getattr(values, "ndim", 1)
         if name in single and len(single) < len(data):
             continue
@@ -297,10 +310,16 @@ def from_xarray(data: Any, label: str) -> Source:
     if not sizes:
         raise DataError(f"{label} has no axis along which anything changes.")
     dated = [d for d in sizes if d in data.coords and data[d].dtype.kind in "mM"]
-    axis = "time" if "time" in sizes else (dated or [max(sizes, key=lambda name: sizes[name])])[0]
-    timed = axis in data.coords or axis in ("time", "t")  # counted without a coordinate
-    columns = {axis: data[axis].values} if timed else {}
-    units = [data[axis].attrs.get("units")] if timed else []
+    named = [d for p in TIME_NAMES for d in sizes if p.fullmatch(d)]
+    axis = next(iter([*(["time"] if "time" in sizes else []), *dated, *named, *sizes]))
+    if len(sizes) > 1 and not dated and not named:
+        shown = ", ".join(f"{name} ({size})" for name, size in sizes.items())
+        raise DataError(
+            f"{label} has the dimensions {shown}; expected one called time. Rename it, as with "
+            "data.rename(x='time')."
+        )
+    columns = {axis: data[axis].values}  # counted without a coordinate
+    units = [data[axis].attrs.get("units")]
     left = []
     for name, values in data.data_vars.items():
         values = values.squeeze(drop=True)
@@ -321,5 +340,6 @@ def from_xarray(data: Any, label: str) -> Source:
     source = from_columns(label, columns)
     source.notes = [f"left out, not a series along {axis!r}: {', '.join(left)}."] if left else []
     source.units = {i: str(unit) for i, unit in enumerate(units) if unit}
-    source.index = 0 if timed else None
+    source.index = 0 if named or axis in data.coords else None
+    source.weak_index = 0
     return source

@@ -36,6 +36,7 @@ SHORTEST = 3
 FOOTER = 10
 """Most rows of words that are looked for below the table."""
 _STRONG, _HOURS = TIME_NAMES[:-1], CALENDAR_NAMES["hour"]
+_OF_VARIABLES = re.compile("variable|parameter|quantity|indicator|metric|analyte|measure", re.I)
 
 
 def read(
@@ -74,7 +75,8 @@ def read(
         na: Additional markers of missing values, such as `"-999"`. By default isolated numbers
             such as -999 are missing values, with a warning; `na=()` keeps them.
         dayfirst: Whether 01/02/2024 is the first of February; needed if no row decides.
-        date_format: Format of the dates as for `datetime.strptime`.
+        date_format: Format of the dates as for `datetime.strptime`; `"%H:%M"`, `"%H:%M:%S"` and
+            `"%M:%S"` are elapsed times.
         decimal: Decimal sign, `"."` or `","`; found by default.
         sheet: Name or number of the sheet of an Excel file.
 
@@ -169,7 +171,7 @@ class _Reading:
         self.notes, self.warnings = columns.notes, columns.warnings
         self.rows, self.file = columns.rows, columns.file
         self.searched = searched and not columns.series
-        self.given = time if not isinstance(time, str | bool) else None
+        self.given = time if time is not False and not isinstance(time, str) else None
         self.timeless = time is False or self.given is not None
         self.dayfirst, self.date_format = dayfirst, date_format
         self.used: set[int] = set()
@@ -193,6 +195,8 @@ class _Reading:
 
     def _given_axis(self, labels: np.ndarray) -> Axis:
         given: Any = self.given
+        if given is True:
+            raise DataError("time: got True; expected a name, times, a step, or False for none.")
         if isinstance(given, int | float | np.number):
             if not 0 < float(given) < np.inf:
                 raise DataError(f"time: got {given}; expected a positive step.")
@@ -255,8 +259,10 @@ class _Reading:
                 return f"row {row + 1}"
             return self.columns.where(column, row, lambda entry: entry == text)[0]
 
+        unit = re.sub("inutes?|in|econds?|ec|[^a-z]", "", self.columns.units.get(name, "").lower())
+        stated = self.date_format or ("%M:%S" if unit in ("ms", "mmss") and _colons(raw) else None)
         try:
-            return read_axis(raw, name, zone, parse, where, self.dayfirst, self.date_format)
+            return read_axis(raw, name, zone, parse, where, self.dayfirst, stated)
         except DataError as error:
             raise DataError(f"{self.file}: {error}") from None
 
@@ -273,7 +279,7 @@ class _Reading:
             columns.time = weak[0]
         elif self.source.weak_index in free:
             columns.time = self.source.weak_index
-            self.notes.append("the index of the data frame is taken for the time.")
+            self.notes.append("the index is taken for the time.")
         else:
             columns.time = next((i for i in free if self._grows(i, labels)), None)
             if columns.time is not None:
@@ -341,6 +347,8 @@ class _Reading:
         if clock is not None:
             seconds = self._clock(clock)
             used = [*used, clock]
+            if clock not in hours and self.columns.raw(clock).dtype.kind == "f":
+                self.notes.append(f"the numbers in {self.names[clock]!r} are clock times HHMM.")
             for key, length in (("minute", 60.0), ("second", 1.0)):
                 if clock in hours and key in found:
                     seconds = seconds + length * self._part(found[key])
@@ -354,11 +362,17 @@ class _Reading:
         return self._read_axis(dates, name, zone)
 
     def _clock(self, column: int) -> Any:
-        """Clock times, or hours from 0 to 24, in seconds; `None` if the column has neither."""
-        raw = self.columns.raw(column)
+        """Clock times, HHMM, or hours from 0 to 24, in seconds; `None` if there are none."""
+        raw, name = self.columns.raw(column), self.names[column]
         if raw.dtype.kind == "f":
-            hours = _HOURS.fullmatch(self.names[column]) and ((raw >= 0) & (raw <= 24)).all()
-            return 3600.0 * raw if hours else None
+            if _HOURS.fullmatch(name) and ((raw >= 0) & (raw <= 24)).all():
+                return 3600.0 * raw
+            if name in self.columns.units or not np.isfinite(raw).all() or raw.max() < 100:
+                return None
+            steps, minutes = np.diff(raw), raw % 100
+            counted = not (steps < 0).any() and (len(set(steps)) == 1 or not minutes.any())
+            clock = (raw == np.floor(raw)) & (raw >= 0) & (raw <= 2400) & (minutes < 60)
+            return None if counted or not clock.all() else 3600.0 * (raw // 100) + 60.0 * minutes
         known = [v for v in raw if not is_missing(str(v))] if raw.dtype.kind == "O" else []
         if not known or not all(map(elapsed_match, known)):
             return None
@@ -369,7 +383,8 @@ class _Reading:
         raw = self.columns.raw(column)
         if raw.dtype.kind == "O":
             texts = [v.strip().upper().removeprefix("Q").removeprefix("W") for v in raw]
-            raw = np.array([float(v) if v.isdigit() else month_number(v) or np.nan for v in texts])
+            found = [float(v) if v.isdigit() else month_number(v) or np.nan for v in texts]
+            raw = np.array(found, np.float64)
         return raw if raw.dtype.kind == "f" else np.full(len(raw), np.nan)
 
     # ------------------------------------------------------------ series
@@ -400,6 +415,11 @@ class _Reading:
         self.columns.series = chosen
         shown = ", ".join(repr(self.names[i]) for i in chosen)
         self.notes.append(f"series are separated by the column {shown}.")
+        if len(chosen) == 1 and _OF_VARIABLES.fullmatch(self.names[chosen[0]]):
+            self.warnings.append(
+                f"the column {shown} may name variables, which are read as series of one variable; "
+                "for a column for each, reshape the table, as with pandas.pivot."
+            )
         return self._marks(chosen)
 
     def _separated(self, labels: np.ndarray, axis: Axis) -> np.ndarray:
@@ -424,6 +444,47 @@ class _Reading:
         complete = not any((self.columns.texts(i) == "").any() for i in chosen)
         return complete and not _mixed(axis.t, self._marks(chosen))
 
+    def _check_names(self, axis: Axis) -> None:
+        """Refuse names of series that stand in the first row of each only, as in merged cells."""
+        timed = np.isfinite(axis.t)
+        for i in self.columns.free() if self.searched and not self.columns.series else ():
+            if not SERIES_NAME.fullmatch(self.names[i]) or self.columns.raw(i).dtype.kind != "O":
+                continue
+            marks = self.columns.texts(i)[timed]
+            if len(marks) and marks[0] and "" in marks and len(set(marks)) > 2:
+                raise DataError(
+                    f"{self.file}: the column {self.names[i]!r} names a series in "
+                    f"{int((marks != '').sum())} of {len(marks)} rows; expected a name in every "
+                    "row. Fill the names down, or state series=False if it is no name of series."
+                )
+
+    def _check_times(self, axis: Axis, labels: np.ndarray) -> None:
+        """Leave out further columns of times; refuse several that differ."""
+        if axis.name is None or self.columns.asked is not None:
+            return
+        stem = re.fullmatch(r"((t|time|date)[ _-]?)\d+", axis.name, re.IGNORECASE)
+        twins = [n for n in self.names if stem and re.fullmatch(re.escape(stem[1]) + r"\d+", n)]
+        for i in self.columns.free():
+            if i in (*self.used, self.source.index, self.source.weak_index):
+                continue
+            if self.columns.raw(i).dtype.kind != "f":
+                continue
+            name, raw = self.names[i], self.columns.raw(i)
+            if name in twins and (raw != self.columns.raw(self.columns.time or 0)).any():
+                raise DataError(
+                    f"{self.file} has several columns of times ({axis.name}, {name}) that differ; "
+                    "expected one. Name it with time=, and its variables with columns=."
+                )
+            if any(p.fullmatch(name) for p in TIME_NAMES[:3]) and all(
+                (np.diff(raw[rows[np.argsort(axis.t[rows])]]) > 0).all()
+                for _, rows in rows_of(labels)
+            ):
+                self.used.add(i)
+                self.warnings.append(
+                    f"the column {name!r} is another column of times and was left out (columns= "
+                    "keeps it)."
+                )
+
     def _hint(self, axis: Axis) -> str:
         """Columns that would separate series, for errors about times that repeat."""
         free = [i for i in self.columns.free() if i not in self.used]
@@ -439,6 +500,8 @@ class _Reading:
         labels = self._labels()
         axis = self._axis(labels)
         labels = self._separated(labels, axis)
+        self._check_names(axis)
+        self._check_times(axis, labels)
         chosen = columns.variables(self.used, axis.name)
         found = [columns.numbers(i) for i in chosen]
         found += [columns.numbers(i, "inputs") for i in columns.inputs]
@@ -534,6 +597,10 @@ def _refuse_conflicts(
             f"series, name the column that separates them{hint()} as series=; otherwise average or "
             "correct these rows."
         )
+
+
+def _colons(raw: np.ndarray) -> bool:
+    return raw.dtype.kind == "O" and any(":" in str(v) for v in raw[:100])
 
 
 def rows_of(labels: np.ndarray) -> list[tuple[str, np.ndarray]]:

@@ -17,7 +17,15 @@ from typing import IO, Any, NamedTuple
 from smnn._util.files import open_bounded
 from smnn._util.optional import require
 from smnn.data._times import is_date
-from smnn.data._values import MISSING, UNIT, decimal_sign, is_missing, is_number
+from smnn.data._values import (
+    CERTAIN,
+    EITHER,
+    MISSING,
+    UNIT,
+    decimal_sign,
+    is_missing,
+    is_number,
+)
 from smnn.errors import DataError
 
 SAMPLE = 1 << 18
@@ -86,12 +94,12 @@ def sniff(path: Path, skip_rows: int | None, decimal: str | None) -> Dialect:
     fields = [split(line, delimiter) for _, line in rows]
     half = fields[len(fields) // 3 :] if skip_rows is None else fields
     width = Counter(map(len, half)).most_common(1)[0][0]
-    layout = find_layout(fields, width) if skip_rows is None else Layout(0, None, 1)
+    counted = fields[0] == ["", *map(str, range(width - 1))]  # pandas, names that are numbers
+    found = skip_rows is not None or (counted and width > 1)
+    layout = Layout(0, None, 1) if found else find_layout(fields, width)
     body = [f for row in fields[layout.first :] for f in row]
     decimal = decimal or decimal_sign(body, delimiter)
-    plain = [f for f in body if delimiter == ";" and re.fullmatch(r"[+-]?\d*\.\d+", f)]
-    if plain and decimal == "." and all(re.fullmatch(r".?[1-9]\d{0,2}\.\d{3}", f) for f in plain):
-        notes.append(f"{plain[0]!r} is read with a decimal point (decimal=',' reads thousands).")
+    notes += _doubtful_numbers(body, delimiter, decimal)
     units = None if layout.units is None else fields[layout.units]
     start = layout.first
     if layout.names is None:
@@ -110,6 +118,10 @@ def sniff(path: Path, skip_rows: int | None, decimal: str | None) -> Dialect:
             )
         notes.append(f"{path.name} has no line with names; its columns are called x1, x2, …")
         start = layout.first if layout.names is None else layout.names
+        if width > 2 and fields[start] in [[str(i + k) for i in range(width)] for k in (0, 1)]:
+            notes.append(
+                f"line {rows[start][0]} is read as values (skip_rows=0 reads it as names)."
+            )
     if start and (above := rows[start][0] - 1) > (skip_rows or 0):
         lines_text = "line 1" if above == 1 else f"lines 1 to {above}"
         notes.append(f"{path.name}: {lines_text} above the table: skipped.")
@@ -122,6 +134,18 @@ def sniff(path: Path, skip_rows: int | None, decimal: str | None) -> Dialect:
 
 
 EMPTY = "is empty; expected a table with a column for each variable."
+
+
+def _doubtful_numbers(body: list[str], delimiter: str, decimal: str) -> list[str]:
+    """Notes on numbers with three digits behind their only point or comma."""
+    plain = [f for f in body if delimiter == ";" and re.fullmatch(r"[+-]?\d*\.\d+", f)]
+    if plain and decimal == "." and all(re.fullmatch(r".?[1-9]\d{0,2}\.\d{3}", f) for f in plain):
+        return [f"{plain[0]!r} is read with a decimal point (decimal=',' reads thousands)."]
+    either = [f for f in body if delimiter == "," and EITHER.fullmatch(f)]
+    if either and decimal == "." and not any(CERTAIN["."].fullmatch(f) for f in body):
+        other = either[0].replace(",", ".")
+        return [f"{either[0]!r} is read with a thousands separator (decimal=',' reads {other})."]
+    return []
 
 
 def _records(lines: list[str], skip: int) -> Iterator[tuple[int, str]]:
@@ -264,6 +288,7 @@ def read_columns(
         DataError: A row has too many fields, or there is more than can be kept.
     """
     pd = require("pandas", "read tables")
+    last, short = dialect.width - 1, False
     names = [str(i) for i in range(dialect.width + 1)]
     beyond = names[-1]  # pandas drops fields beyond the last name silently
     # From version 3 on the default is exact.
@@ -277,7 +302,7 @@ def read_columns(
             between = " " if dialect.delimiter == r"\s+" else dialect.delimiter
             reader = pd.read_csv(
                 _Headed(between.join(names) + "\n", file), sep=dialect.delimiter, index_col=False,
-                usecols=[*(names[i] for i in wanted), beyond], decimal=dialect.decimal or ".",
+                usecols=sorted({*wanted, last, dialect.width}), decimal=dialect.decimal or ".",
                 comment=dialect.comment, skipinitialspace=True, keep_default_na=False, **exact,
                 chunksize=max(1000, CHUNK_CELLS // max(1, len(wanted))),
                 na_values={names[i]: missing for i in wanted if i not in texts} | {beyond: ""},
@@ -286,6 +311,8 @@ def read_columns(
             for chunk in reader:
                 if chunk.pop(beyond).notna().any():
                     raise _too_wide(path, dialect)
+                ends = chunk[names[last]] if last in wanted else chunk.pop(names[last])
+                short = short or bool(ends.isna().any())
                 kept.append(chunk)
                 total += chunk.size
                 if total > MAX_CELLS:
@@ -298,6 +325,8 @@ def read_columns(
     except (pd.errors.ParserError, csv.Error) as error:
         why = str(error).strip().splitlines()[0]
         raise DataError(f"{path.name} cannot be read as a table: {why}.") from None
+    if short:
+        _check_short_rows(path, dialect)
     frame = kept[-1] if len(kept) < 3 else pd.concat(kept[1:], ignore_index=True)
     return frame.rename(columns=int)[list(wanted)]
 
@@ -348,6 +377,30 @@ def line_of(
                 if column < len(fields) and bad(fields[column]):
                     return number, fields[column]
     return None
+
+
+def _check_short_rows(path: Path, dialect: Dialect) -> None:
+    """Note rows with too few fields; between white space, nobody knows which are missing."""
+    blank, found = dialect.delimiter == r"\s+", []
+    with _open(path, dialect) as file:
+        for number, line in enumerate(file, 1):
+            row = line.split(dialect.comment)[0].strip("\r\n") if dialect.comment else line
+            if number <= dialect.skip or not row.strip() or row.count('"') % 2:
+                continue
+            fields = len(row.split()) if blank else row.count(dialect.delimiter) + 1
+            if fields < dialect.width:
+                found.append(number)
+    if found and blank:
+        raise DataError(
+            f"{path.name}, line {found[0]}: got fewer than {dialect.width} fields between white "
+            "space; expected one for each name. Mark missing values, as with NA."
+        )
+    if found:
+        many = "1 row has" if len(found) == 1 else f"{len(found):,} rows have"
+        dialect.notes.append(
+            f"{path.name}: {many} fewer fields than names (the first is line {found[0]}); what is "
+            "not there is read as missing."
+        )
 
 
 def _too_wide(path: Path, dialect: Dialect) -> DataError:

@@ -16,10 +16,11 @@ from smnn.errors import DataError
 TIME_NAMES = [
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
-        r"t|time|times|ds",
+        r"(?-i:t)|time|times|ds",
         r"date[ _-]?time|time[ _-]?stamp|date|(timestamp|datetime|time|date)[ _-]?utc",
         r"(t|time)[ _-]?(s|sec|secs|seconds?|ms|min|minutes?|h|hrs?|hours?|d|days?|y|yrs?|years?)",
-        r"zeit|datum|temps|tiempo|fecha|tempo|data e ora|tid|tijd|czas|zeitpunkt|uhrzeit",
+        r"zeit|datum|temps|tiempo|fecha|tempo|data e ora|tid|tijd|czas|zeitpunkt|uhrzeit"
+        r"|(?-i:T)",  # a time if nothing else is: more often a temperature
         r"(sec|second|minute|hour|day|week|month|quarter|year)s?|jahr|tag|monat|quartal|period",
     )
 ]
@@ -63,7 +64,8 @@ _FORMATS = [
         r"(?P<y>\d{4})[-/.](?P<m>\d{1,2})[-/.](?P<d>\d{1,2})" + _CLOCK,
         r"(?P<y>\d{4})[-/](?P<m>\d{1,2})",
         r"(?P<a>\d{1,2})(?P<sep>[./-])(?P<b>\d{1,2})(?P=sep)(?P<y>\d{4}|\d\d)" + _CLOCK,
-        r"(?P<y>\d{4})(?P<m>[01]\d)(?P<d>[0-3]\d)(?:T(?P<H>\d\d)(?P<M>\d\d)(?P<S>\d\d)(?P<zone>Z)?)?",
+        r"(?P<y>\d{4})(?P<m>[01]\d)(?P<d>[0-3]\d)"
+        r"(?:[T ](?P<H>\d\d):?(?P<M>\d\d)(?::?(?P<S>\d\d))?(?P<zone>Z)?)?",
         r"(?P<y>\d{4})[ -]?[Qq](?P<q>[1-4])",
         r"(?:[Qq](?P<q>[1-4])|(?P<q1>[1-4])\. ?Quartal)[ /-]?(?P<y>\d{4}|\d\d)",
         r"(?P<y>\d{4})-?[Ww](?P<w>\d\d?)(?:-?(?P<d>[1-7]))?",
@@ -84,6 +86,9 @@ _ELAPSED = [
     ),
     re.compile(r"(?P<sign>-)?(?P<M>\d+):(?P<S>[0-5]\d[.,]\d+)"),
 ]
+_STATED = {"%M:%S": re.compile(r"(?P<sign>-)?(?P<M>\d+):(?P<S>[0-5]\d(?:[.,]\d+)?)")}
+_STATED |= dict.fromkeys(("%H:%M", "%H:%M:%S"), _ELAPSED[0])
+"""Elapsed times in formats that are stated."""
 _ISO = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d([.]\d+)?)?)?")
 _FORMAT_HELP = (
     "expected a number, or a date such as 2024-01-31 or 2024-01-31T12:00:00, in one format for the "
@@ -160,8 +165,10 @@ def read_axis(
         raise _no_times(name)
     found: np.ndarray | None
     notes: Sequence[str] = ()
-    if date_format is not None:
-        found = _formatted(known, date_format, name)
+    if date_format is not None and date_format not in _STATED:
+        found, zone = _formatted(known, date_format, name)
+    elif date_format is not None:
+        found = None
     else:
         if not _ISO.fullmatch(known[0]):
             values, bad = parse(texts)
@@ -172,10 +179,11 @@ def read_axis(
         dates = np.full(len(texts), np.datetime64("NaT"), "M8[us]")
         dates[~absent] = found
         return _dated(dates, name, zone, tuple(notes))
-    matches = [m for m in map(elapsed_match, known) if m]
+    stated = _STATED.get(date_format or "")
+    matches = [m for m in map(stated.fullmatch if stated else elapsed_match, known) if m]
     if len(matches) == len(known) and len({m.re for m in matches}) == 1:
         t = np.full(len(texts), np.nan)
-        t[~absent], notes = _elapsed(matches)
+        t[~absent], notes = _elapsed(matches, name, date_format is not None)
         return Axis(t, name, seconds=True, notes=tuple(notes))
     usual = max(_FORMATS, key=lambda p: sum(bool(p.fullmatch(v)) for v in known[:1000]))
     numeric = 2 * sum(map(is_number, known)) >= len(known)
@@ -198,7 +206,7 @@ def _dated(dates: np.ndarray, name: str, zone: str | None, notes: tuple[str, ...
     return Axis(np.where(known, since, np.nan), name, None, dates, zone, True, notes)
 
 
-def _formatted(known: np.ndarray, date_format: str, name: str) -> np.ndarray:
+def _formatted(known: np.ndarray, date_format: str, name: str) -> tuple[np.ndarray, str | None]:
     pd = require("pandas", "read dates")
     try:
         found = pd.to_datetime(pd.Series(known), format=date_format, errors="coerce", utc=True)
@@ -208,7 +216,8 @@ def _formatted(known: np.ndarray, date_format: str, name: str) -> np.ndarray:
         raise DataError(
             f"the time column {name!r} has {known[bad][0]!r}; expected the format {date_format!r}."
         )
-    return np.asarray(found.dt.tz_localize(None).to_numpy().astype("M8[us]"))
+    dates = np.asarray(found.dt.tz_localize(None).to_numpy().astype("M8[us]"))
+    return dates, "UTC" if re.search("%[zZ]", date_format) else None
 
 
 def _numeric(values: np.ndarray, name: str) -> Axis:
@@ -222,6 +231,8 @@ def _numeric(values: np.ndarray, name: str) -> Axis:
     if (known == np.floor(known)).all() and len(str(int(low))) == len(str(int(high))):
         digits = len(str(int(low)))
         form = "YYYYMMDDhhmmss"[:digits] if digits in (6, 8, 10, 12, 14) else ""
+        if digits == 6 and re.search("week|kw|woche", name, re.IGNORECASE):
+            return _packed_weeks(values, name)
         # Of YYYYMM[DD[hh[mm[ss]]]]: the parts that are not there are 1 for days, otherwise 0.
         whole = known.astype(np.int64) * (10 ** (8 - digits) if digits < 8 else 1)
         whole = whole * 10 ** (14 - max(digits, 8)) + (1000000 if digits == 6 else 0)
@@ -245,19 +256,36 @@ def _numeric(values: np.ndarray, name: str) -> Axis:
         return _dated(dates, name, zone, (f"the numbers in {name!r} are read as {form}.",))
     months = np.round(known % 1 * 1e4)  # 1.2024 may be a month
     packed = (known == np.floor(known)).all() and 99_999 < high < 100_000_000
-    if dated and (packed or (high < 13 and months.min() > 1700 and months.max() < 2200)):
+    days = np.round(known % 1 * 100, 6)  # 31.12 may be a day
+    short = (low >= 1) & (high < 32) & (days.min() >= 1) & (days.max() <= 12)
+    short = short and (days == np.round(days)).all()
+    if dated and (packed or short or (high < 13 and months.min() > 1700 and months.max() < 2200)):
+        expected = "a date with its year" if short else "a date"
         raise DataError(
             f"the time column {name!r} has {known[0]:.12g}, which is no date of the form YYYYMMDD "
-            "or YYYYMM; expected a date. State the format, such as date_format='%d%m%Y', or name "
-            "another column with time=."
+            f"or YYYYMM; expected {expected}. State the format, such as date_format='%d%m%Y', or "
+            "name another column with time=."
         )
     worded = _NAMED_UNIT.fullmatch(name) if name.lower() not in ("t", "s") else None
     notes = []
     for number, count in sentinels(values).items():
         values = np.where(values == number, np.nan, values)
-        notes.append(f"{name}: {times_text(count)} {number:g}, far from all other times; left out.")
+        notes.append(
+            f"{name}: {number:g} occurs {times_text(count)}, far from all other times; left out."
+        )
     stated = _UNIT_WORDS.get(worded[1].lower()) if worded else None
     return Axis(values, name, stated, notes=tuple(notes))
+
+
+def _packed_weeks(values: np.ndarray, name: str) -> Axis:
+    """Numbers such as 202053 as ISO weeks."""
+    dates = compose({"year": np.floor(values / 100), "week": values % 100})
+    if (bad := np.isnat(dates) & np.isfinite(values)).any():
+        raise DataError(
+            f"the time column {name!r} has {values[bad][0]:.12g}, which is no week of the form "
+            "YYYYWW; expected an ISO week such as 202453. Name another column with time=."
+        )
+    return _dated(dates, name, None, (f"the numbers in {name!r} are read as ISO weeks YYYYWW.",))
 
 
 def _dates(
@@ -280,8 +308,10 @@ def _dates(
         return None, None, []
     notes = []
     year = np.array(parts["y"], np.int64)
-    if (short := year < 100).any():
-        year = np.where(short, year + np.where(year < 69, 2000, 1900), year)
+    if (short := np.array([len(y) for y in parts["y"]]) == 2).any():
+        full = np.where(short, year + np.where(year < 69, 2000, 1900), year)
+        year = full if np.ptp(full) < 60 else np.where(short, year + 1900, year)
+        _refuse_days_of_months(parts, known, name)
         notes.append(f"years of two digits in {name!r} are read as {year.min()} to {year.max()}.")
     if "q" in parts:
         parts["q"] = [a or b for a, b in zip(parts["q"], parts.get("q1", parts["q"]))]
@@ -291,6 +321,8 @@ def _dates(
         first = _day_first(parts, year, known, name, dayfirst)
         parts["m"], parts["d"] = parts["b" if first else "a"], parts["a" if first else "b"]
     keys = {"m": "month", "q": "quarter", "w": "week", "d": "day"}
+    if {*parts} == {"y", "m"} and len({*known}) > 1:
+        _refuse_pairs_of_years(year, parts["m"], known, name)
     dates = compose({"year": year} | {
         word: np.array([int(v or 1) for v in parts[k]]) for k, word in keys.items() if k in parts
     })  # fmt: skip
@@ -302,6 +334,29 @@ def _dates(
     offset, zone, more = _zones(parts.get("zone", [None]), name)
     clock = np.round(1e6 * _seconds(parts, len(known))).astype("m8[us]")
     return dates + clock - offset, zone, notes + more
+
+
+def _refuse_pairs_of_years(year: np.ndarray, m: list[str], known: np.ndarray, name: str) -> None:
+    """2009-10, 2010-11 and 2011-12 are fiscal years or seasons, not months."""
+    if (np.array(m, np.int64) == (year + 1) % 100).all():
+        raise DataError(
+            f"the time column {name!r} has {known[0]!r} and {known[-1]!r}, which may be months or "
+            "years that end in the next one; expected one meaning. State date_format='%Y-%m' for "
+            "months, or write a single year."
+        )
+
+
+def _refuse_days_of_months(parts: Mapping[str, Any], known: np.ndarray, name: str) -> None:
+    """Jan-01, Jan-02 and Jan-03 may be days of one January."""
+    if {*parts} != {"mon", "y"} or len(known) < 3:
+        return
+    steps, same = np.diff(np.array(parts["y"], np.int64)), np.array(parts["mon"])
+    if 2 * ((steps == 1) & (same[1:] == same[:-1])).sum() > len(steps):
+        raise DataError(
+            f"the time column {name!r} has {known[0]!r} and {known[1]!r}, which may be days of a "
+            "month or months of several years; expected dates with all digits of the year. State "
+            "date_format='%b-%y' for months, or add the years."
+        )
 
 
 def _day_first(
@@ -396,12 +451,19 @@ def zone_name(minutes: int) -> str:
     return f"UTC{'-' if minutes < 0 else '+'}{hours:02d}:{rest:02d}" if minutes else "UTC"
 
 
-def _elapsed(matches: list[re.Match[str]]) -> tuple[np.ndarray, list[str]]:
+def _elapsed(matches: list[re.Match[str]], name: str, stated: bool) -> tuple[np.ndarray, list[str]]:
     """`HH:MM:SS`, `HH:MM` or `MM:SS.s` as seconds."""
     parts = {k: [m[k] for m in matches] for k in matches[0].re.groupindex}
     t = _seconds(parts, len(matches)) * np.array([-1.0 if s else 1.0 for s in parts["sign"]])
     form = "MM:SS" if "H" not in parts else "HH:MM:SS" if any(parts["S"]) else "HH:MM"
-    notes = [f"times {form} are read as elapsed time."]
+    if form == "HH:MM" and t.max() > 86400.0 and not stated:
+        raise DataError(
+            f"the time column {name!r} has {matches[int(t.argmax())][0]!r}, which may be hours and "
+            "minutes or minutes and seconds; expected HH:MM:SS. State which: date_format='%H:%M' "
+            "or date_format='%M:%S'."
+        )
+    other = " (date_format='%M:%S' reads minutes and seconds)" if form == "HH:MM" else ""
+    notes = [f"times {form} are read as elapsed time{'' if stated else other}."]
     if any(parts.get("half", ())):
         notes = ["clock times without a date are counted from midnight."]
     drops = np.diff(t) < -43200.0
@@ -438,7 +500,9 @@ def compose(parts: Mapping[str, Any]) -> np.ndarray:
         fourth = first + np.timedelta64(3, "D")  # the fourth of January lies in the first week
         monday = fourth - ((fourth.astype(np.int64) + 3) % 7).astype("m8[D]")
         date = monday + (7 * (whole["week"] - 1) + day - 1).astype("m8[D]")
-        good = good & (whole["week"] >= 1) & (whole["week"] <= 53)
+        thursday = monday + np.timedelta64(3, "D")
+        last = (thursday + (7 * (whole["week"] - 1)).astype("m8[D]")).astype("M8[Y]")
+        good = good & (whole["week"] >= 1) & (last == first.astype("M8[Y]"))
     elif "doy" in whole:
         date = first + (whole["doy"] - 1).astype("m8[D]")
         good = good & (date.astype("M8[Y]") == first.astype("M8[Y]"))

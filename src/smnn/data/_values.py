@@ -11,16 +11,57 @@ import numpy as np
 from smnn.errors import DataError
 
 MISSING = frozenset(
-    ["", "na", "n/a", "#n/a", "nan", "-nan", "null", "none", "-", "--", "?", ".", "<na>", "nat"]
+    [
+        "",
+        "na",
+        "n/a",
+        "#n/a",
+        "nan",
+        "-nan",
+        "null",
+        "nil",
+        "none",
+        "-",
+        "--",
+        "?",
+        ".",
+        "<na>",
+        "nat",
+        "–",
+        "—",
+        "..",
+        "...",
+        "…",
+    ]
 )
 """Missing values in lower case that need no mention."""
 MARKERS = frozenset(
-    ["n.d.", "n.d", "nd", "n.a.", "n.a", "missing", "*", "lod", "loq", "bdl", "#div/0!", "#value!"]
+    [
+        "n.d.",
+        "n.d",
+        "nd",
+        "n.a.",
+        "n.a",
+        "missing",
+        "*",
+        "lod",
+        "loq",
+        "bdl",
+        "k.a.",
+        "#div/0!",
+        "#value!",
+        "#num!",
+        "1.#qnan",
+        "-1.#ind",
+        "nan(ind)",
+        "-nan(ind)",
+    ]
 )
 """Missing values in lower case that are counted and reported."""
 UNIT = re.compile(
     r"\[.*\]|\(.*\)|1|%|‰|-|°[CF]?|deg[CF]?|ppm|ppb|[µμnmkMGcdhp]?(s|m|g|A|K|mol|M|Hz|N|Pa|J|W|C|V|F|L|l"
     r"|rad|eV|bar|cd|Ohm|Ω|S|T|b|B)|min|h|hr|d|days?|yr|years?|sec|seconds?|hours?|minutes?|lx|psi|rpm"
+    r"|psu|[Cc]elsius|[Ff]ahrenheit|[Kk]elvin|percent|pct|degrees?|counts?|unitless|dimensionless"
     r"|(?=.*[/*^·])[\w°µμ%/*^·().-]+",
 )
 _CENSORED = re.compile(r"[<>≤≥]\s*(lo[dq]|m?dl|b[dq]l|\d[\d.,eE+-]*)", re.IGNORECASE)
@@ -40,9 +81,9 @@ _GROUPED = {
     )
     for d, other in ((".", ","), (",", "."))
 }
-_EITHER = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
+EITHER = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
 """A decimal comma or a thousands separator: only other numbers can tell."""
-_CERTAIN = {
+CERTAIN = {
     d: re.compile(
         rf"[+-]?(0?{a}\d+|\d+{a}(\d{{1,2}}|\d{{4,}})|\d{{4,}}{a}\d+|\d{{1,3}}([{b} \u00a0\u202f]"
         rf"\d{{3}})+{a}\d*)([eE][+-]?\d+)?|[+-]?\d{{1,3}}([{b}]\d{{3}}){{2,}}"
@@ -50,7 +91,10 @@ _CERTAIN = {
     for d, a, b in ((",", ",", "."), (".", r"\.", ","))
 }
 _NINES = [float("9" * n) for n in range(2, 8)] + [99.9, 999.9, 9999.9, 99.99, 999.99]
-SENTINELS = {s * v for v in _NINES for s in (1.0, -1.0)} - {99.0, 99.9, 99.99}
+SENTINELS = {s * v for v in _NINES for s in (1.0, -1.0)} - {99.0, 99.9, 99.99} | {
+    -888.0, -888.8, -888.88, -999.25, -6999.0, 6999.0, -8888.0, -32767.0, -32768.0, 32767.0,
+    65535.0,
+}  # fmt: skip
 HUGE = 1e20
 """Size from which any isolated number stands for a missing value, as those of NetCDF."""
 
@@ -80,8 +124,8 @@ def decimal_sign(fields: Iterable[str], delimiter: str) -> str:
     """`.` or `,`, or nothing where fields such as `1,234` leave it open."""
     counts: Counter[str] = Counter()
     for field in (split_unit(field)[0] for field in fields):
-        counts.update(d for d, pattern in _CERTAIN.items() if pattern.fullmatch(field))
-        counts["?"] += bool(_EITHER.fullmatch(field))
+        counts.update(d for d, pattern in CERTAIN.items() if pattern.fullmatch(field))
+        counts["?"] += bool(EITHER.fullmatch(field))
     if counts[","] > counts["."]:
         return ","
     return "" if counts["?"] and not counts["."] and delimiter != "," else "."
@@ -122,7 +166,7 @@ def numbers(
             markers[entry] += count
             continue
         body, unit = split_unit(entry)
-        if not decimal and _EITHER.fullmatch(body):
+        if not decimal and EITHER.fullmatch(body):
             plain = body.replace(",", ".")
             raise DataError(
                 f"got {entry!r}, which may be {plain} (decimal comma) or "
@@ -156,6 +200,20 @@ def sentinels(values: np.ndarray) -> dict[float, int]:
     return found
 
 
+def repeated_outlier(values: np.ndarray) -> tuple[float, int] | None:
+    """A number that occurs again and again, far from all others, and how often; `None` if none."""
+    known = np.flatnonzero(np.isfinite(values))
+    rest = values[known]
+    for v in (rest.min(), rest.max()) if len(rest) > 5 else ():
+        at, others = rest == v, rest[rest != v]
+        runs = np.count_nonzero(np.diff(at.astype(np.int8)) == 1) + int(at[0])
+        if runs < 3 or 2 * at.sum() > len(rest) or len(np.unique(others[:1000])) < 3:
+            continue
+        if np.abs(others - v).min() > 2.0 * np.ptp(others):
+            return float(v), int(at.sum())
+    return None
+
+
 def times_text(count: int) -> str:
-    """`1 time`, `2 times`."""
-    return f"{count:,} time{'s' * (count != 1)}"
+    """`once`, `2 times`."""
+    return "once" if count == 1 else f"{count:,} times"

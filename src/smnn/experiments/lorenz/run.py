@@ -75,7 +75,7 @@ class Config:
         Neural.steps, "Steps per cycle (paper: 7600, 400 epochs of 19 batches).", minimum=1
     )
     trained: str | None = option(
-        None, "Skip the training and use that of this lorenz.json, written by another run.",
+        None, "Use the training recorded in this lorenz.json of another run.",
         file=True,
     )  # fmt: skip
 
