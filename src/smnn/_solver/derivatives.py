@@ -39,8 +39,10 @@ def pose(
     R, lowest = wide.shape[-1] - 1, c.shape[-1] - 1
     Q, V = c.shape[-3:-1]
     count = R - lowest + 1
-    # As many links as complete the equations: with fewer equations than variables, more.
+    # As many links as complete the equations: with fewer equations than variables, more. Those of
+    # `hermite-l` leave the top derivatives at the start to the equations.
     links = max(lowest, R + 1 - Q * count // max(V, 1))
+    links = R + 1 if scheme == "hermite-l" and Q < V else links
     if count > 1:
         nb = c.ndim - 4
         _check_ranks(d, s, nb)
