@@ -85,10 +85,18 @@ def solve(
             `(*B, T, Q)`. Zero removes a row. Weights enter squared.
         w_init: Weight of the initial rows, `(*B, T_init, V, R_init+1)`.
         w_smooth: Weight of the smoothness rows, `(*B, T-1, V, R+1)`; with `scheme="central"` the
-            entry `[t, v, R]` belongs to the central row around time `t + 1`.
+            entry `[t, v, R]` belongs to the central row around time `t + 1`, and with
+            `"hermite/p"` those from order `p` on have no row.
         order: Carry derivatives up to this order, beyond what `c` has. The error falls steeply
             with it.
-        scheme: `"smnn"`, or `"central"` for central differences at the top order.
+        scheme: How neighbouring times are linked: `"smnn"` by the Taylor rows of the paper,
+            `"central"` with central differences at the top order, `"iwp"` by the integrated Wiener
+            process, `"hermite"` by Padé rows of order `2R` together with time derivatives of the
+            equations, `"hermite-l"` by those that damp stiff components; `"auto"` takes
+            `"hermite"` if `c` and `d` are constant in time, with an equation for each variable,
+            and else `"iwp"`. The derivatives of `c` and `d` are finite differences on the grid;
+            `"hermite/p"` does not differentiate, if the rows of `c` contain all derivatives of
+            equations of order `p`.
         n_steps: Number of times `T`, needed when `c`, `d` and `s` are all constant in time.
         backend: `"auto"` or a name in `available_backends()`.
         check: Raise if a sample has no unique finite solution. On a GPU this waits for the
