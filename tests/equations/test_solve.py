@@ -96,7 +96,8 @@ def test_closed_forms(name: str) -> None:
     assert not found.warnings
     assert found.change < 1e-8
     assert max(found.residuals.values()) < 1e-8 * max(1, np.abs(found.y).max())
-    assert found.growth_weighted == name.startswith("growth")
+    assert found.scheme == "hermite"
+    assert found.growth_weighted == (name == "growth by twenty powers of ten")
 
 
 def test_the_error_falls_with_the_order() -> None:
@@ -104,13 +105,42 @@ def test_the_error_falls_with_the_order() -> None:
     exact = CLOSED["driven oscillator"][1]["y"]
     errors, changes = [], []
     for order in (2, 3, 4, 5, 6):
-        found = solve(text, order=order)
+        found = solve(text, order=order, scheme="smnn")
         errors.append(np.abs(found["y"] - exact(found.t)).max())
         changes.append(found.change)
         assert found.order == order
     assert all(b < 0.3 * a for a, b in itertools.pairwise(errors))
     # The reported change bounds the error from the second order on.
     assert all(e < 3 * c for e, c in zip(errors[1:], changes[1:]))
+
+
+def test_the_derivatives_of_the_equations_pay_off() -> None:
+    """An order of 2 (R - 1) for equations of second order, also where they depend on time."""
+    text = "t^2*y'' + t*y' + (t^2 - 1/4)*y = 0, y(1) = sin(1), y'(1) = cos(1) - sin(1)/2"
+    errors = {}
+    for scheme, step in (("hermite", 0.25), ("hermite", 0.125), ("smnn", 0.125)):
+        found = solve(f"{text}, t = 1 .. 6 step {step}", order=4, scheme=scheme)
+        assert found.scheme == scheme
+        errors[scheme, step] = np.abs(found["y"] - np.sin(found.t) / np.sqrt(found.t)).max()
+    assert errors["hermite", 0.125] < errors["hermite", 0.25] / 45
+    assert errors["hermite", 0.125] < errors["smnn", 0.125] / 1000
+
+
+def test_kinks_take_a_scheme_without_derivatives() -> None:
+    text = "y'' + 4*y = abs(sin(t)), y(0) = 1, y'(0) = 0, t = 0 .. 10 step 0.01"
+    assert solve(text).scheme in ("iwp", "smnn")
+    with pytest.raises(EquationError, match=r"Abs\(sin\(t\)\) has a kink"):
+        solve(text, scheme="hermite")
+    with pytest.raises(EquationError, match=r"scheme: got 'best'; expected one of 'auto', 'smnn'"):
+        solve(text, scheme="best")
+
+
+def test_variables_of_different_orders() -> None:
+    """x'' = z, z' = -x' with x = sin(t): as many derivatives and links as each needs."""
+    found = solve("x'' = z, z' = -x', x(0) = 0, x'(0) = 1, z(0) = 0, t = 0 .. 6 step 0.2")
+    assert found.scheme == "hermite"
+    assert np.abs(found["x"] - np.sin(found.t)).max() < 1e-11
+    assert np.abs(found["z"] + np.sin(found.t)).max() < 1e-11
 
 
 def test_error_estimate_of_a_slow_solution_among_growing_ones() -> None:

@@ -38,6 +38,9 @@ def solve(
             min=1, max=16, help="Highest derivative to carry (default: raised until it converges)."
         ),
     ] = None,
+    scheme: Annotated[
+        str, typer.Option(help="auto, hermite, hermite-l, iwp, smnn or central.")
+    ] = "auto",
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Change a parameter; may be repeated."),
@@ -68,7 +71,9 @@ def solve(
             where = chosen_device(device)
             folder = prepare_output(out or results_folder("solve", file), report.FILES)
             with notices().status("Solving"):
-                solution = solve_equations(system, order=order, device=where, backend=backend)
+                solution = solve_equations(
+                    system, order=order, scheme=scheme, device=where, backend=backend
+                )
         except (EquationError, BackendError) as error:
             raise WrongUseError(str(error)) from error
         record = report.write(solution, folder, source=file.name, command=repeated(context, folder))

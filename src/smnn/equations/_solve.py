@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,10 +17,12 @@ from torch import Tensor
 from smnn._solver.api import residuals, solve_ex
 from smnn._solver.diagnostics import OK, SINGULAR
 from smnn._solver.plan import choose_backend
+from smnn._solver.problem import HERMITE, SCHEMES
 from smnn._util.files import write_atomically
 from smnn._util.optional import require
 from smnn.equations import report
 from smnn.equations._checks import check_values, contradictions, log_growth
+from smnn.equations._derivatives import Differentiated
 from smnn.equations._system import EquationError, EquationSystem, SystemTensors
 from smnn.equations._text import parse
 from smnn.report import maths
@@ -40,6 +43,8 @@ SUSPECT = 1e-8
 """Uncertainty above which weights for growing solutions are tried."""
 COARSE = 1e-3
 """Change above which the step is too long to trust the solution."""
+AUTOMATIC = ("hermite", "iwp", "smnn")
+"""Schemes that are tried if none is given, until one converges."""
 FAILED = 0.1
 """Uncertainty above which the result is rejected."""
 
@@ -55,6 +60,8 @@ class Solution(Displayable):
     """`(T, V, R+1)` variables and derivatives, up to the highest order in the equations."""
     order: int
     """Highest derivative that the solver carried."""
+    scheme: str
+    """Smoothness scheme of the solver."""
     change: float
     """Error estimate: largest change of the solution with one order less, relative to its largest
     value. At the order of the equations: with one order more."""
@@ -116,6 +123,7 @@ class Solution(Displayable):
             "end": float(self.t[-1]),
             "end_state": {name: float(x[-1]) for name, x in self.columns.items()},
             "order": self.order,
+            "scheme": self.scheme,
             "change_with_one_order_less": self.change,
             "residuals": self.residuals,
             "growth_weighted": self.growth_weighted,
@@ -131,19 +139,24 @@ def solve(
     *,
     parameters: Mapping[str, float | str] | None = None,
     order: int | None = None,
+    scheme: str = "auto",
     backend: str = "auto",
     device: torch.device | str | None = None,
 ) -> Solution:
     r"""Solve linear ODEs written as text.
 
-    If all values are prescribed at one time and solutions grow by many powers of ten from there,
-    the rows are weighted by that growth.
+    By default the equations are differentiated in time for the scheme `"hermite"`. Where this is
+    not possible or does not converge, as with coefficients that have jumps, `"iwp"` and `"smnn"`
+    are tried, and the result with the smallest error estimate is returned. If all values are
+    prescribed at one time and solutions grow by many powers of ten from there, the rows are
+    weighted by that growth.
 
     Args:
         equations: A system, or statements as in `parse`: equations, prescribed values, a grid.
         parameters: Values that replace those of parameters in `equations`.
         order: Highest derivative that the solver carries, at least the order of the equations. By
             default it is raised until the solution no longer changes.
+        scheme: `"auto"`, or one scheme of `smnn.solve`.
         backend: As in `smnn.solve`.
         device: Where to compute; by default PyTorch's default device.
 
@@ -168,14 +181,12 @@ def solve(
     determined = check_values(system, c)
     orders = _candidate_orders(order, R, V, len(problem.t))
 
-    def attempt(weights: Tensor | None) -> _Attempt:
-        return _search_order(problem, weights, orders, backend)
-
-    best = attempt(None)
+    attempt = functools.partial(_best_scheme, system, problem, orders, scheme, backend)
+    best = attempt(weights=None)
     if best.uncertainty > SUSPECT:
         weights = _growth_weights(system, problem, determined and best.uncertainty > COARSE)
         if weights is not None:
-            best = min(best, attempt(weights), key=lambda x: x.uncertainty)
+            best = min(best, attempt(weights=weights), key=lambda x: x.uncertainty)
     y = best.lower if order == R else best.y
     if order is None and (best.change > FAILED or (determined and best.misfit > FAILED)):
         raise EquationError(
@@ -186,7 +197,8 @@ def solve(
         )
     order = order or best.order
     seconds = time.perf_counter() - began
-    r = residuals(y, problem.c, problem.d, problem.u, problem.s, w_init=problem.w_init, order=order)
+    args, options = _arguments(problem, Differentiated(system, problem), best.scheme, order, None)
+    r = residuals(y, *args, **options)
     warnings = contradictions(problem, y, r)
     if best.change > COARSE:
         warnings.append(
@@ -194,9 +206,10 @@ def solve(
             "use a shorter step or a higher order."
         )
     return Solution(
-        system, problem.t, y[..., : R + 1].cpu().numpy(), order, best.change,
+        system, problem.t, y[..., : R + 1].cpu().numpy(), order, best.scheme, best.change,
         {name: float(x) for name, x in r._asdict().items()}, best.weighted, warnings,
-        choose_backend(backend, y.device, V * (order + 1)).name, str(y.device), seconds,
+        choose_backend(backend, y.device, V * (order + 1), options["scheme"]).name,
+        str(y.device), seconds,
     )  # fmt: skip
 
 
@@ -227,6 +240,7 @@ class _Attempt(NamedTuple):
     lower: Tensor
     """With one order less."""
     order: int
+    scheme: str
     change: float
     """From `lower` to `y`."""
     misfit: float
@@ -238,17 +252,58 @@ class _Attempt(NamedTuple):
         return max(self.change, self.misfit)
 
 
-def _search_order(
-    p: SystemTensors, weights: Tensor | None, orders: range, backend: str
-) -> _Attempt:
-    """Raise the order until the solution converges or stops improving."""
-    row_weights: dict[str, Any] = {"w_init": p.w_init}
+def _best_scheme(
+    system: EquationSystem, problem: SystemTensors, orders: range, scheme: str, backend: str,
+    weights: Tensor | None,
+) -> _Attempt:  # fmt: skip
+    """The result of the first scheme that converges, or else the best."""
+    rows = Differentiated(system, problem)
+    if scheme not in (*SCHEMES, "auto"):
+        known = ", ".join(map(repr, ("auto", *SCHEMES)))
+        raise EquationError(f"scheme: got {scheme!r}; expected one of {known}.")
+    names = AUTOMATIC if scheme == "auto" else (scheme,)
+    found, reason = [], None
+    for name in names:
+        if name == "hermite" and scheme == "auto" and not rows.complete:
+            continue
+        try:
+            found.append(_search_order(problem, rows, name, weights, orders, backend))
+        except EquationError as error:
+            reason = error
+            continue
+        if found[-1].uncertainty <= SUSPECT:
+            break
+    if not found:
+        assert reason is not None
+        raise reason
+    return min(found, key=lambda x: x.uncertainty)
+
+
+def _arguments(
+    p: SystemTensors, rows: Differentiated, scheme: str, order: int, weights: Tensor | None
+) -> tuple[tuple[Tensor, ...], dict[str, Any]]:
+    """Arguments of `smnn.solve_ex` and `smnn.residuals`, with differentiated equations."""
+    options: dict[str, Any] = {"w_init": p.w_init, "order": order, "scheme": scheme}
     if weights is not None:
-        row_weights |= {"w_gov": weights[:, None], "w_smooth": weights[:-1, None, None]}
+        options |= {"w_gov": weights[:, None], "w_smooth": weights[:-1, None, None]}
+    if scheme not in HERMITE:
+        return (p.c, p.d, p.u, p.s), options
+    found = rows.rows(order)
+    options["scheme"] = f"{scheme}/{found.links}"
+    if not bool(found.w_smooth[..., : found.links].all()):  # variables of different orders
+        options["w_smooth"] = found.w_smooth * options.get("w_smooth", 1.0)
+    return (found.c, found.d, p.u, p.s), options
+
+
+def _search_order(
+    p: SystemTensors, rows: Differentiated, scheme: str, weights: Tensor | None, orders: range,
+    backend: str,
+) -> _Attempt:  # fmt: skip
+    """Raise the order until the solution converges or stops improving."""
 
     def solve_at(order: int) -> Tensor:
-        options: dict[str, Any] = {"order": order, "n_steps": len(p.t), "backend": backend}
-        y, info = solve_ex(p.c, p.d, p.u, p.s, **row_weights, **options)
+        args, options = _arguments(p, rows, scheme, order, weights)
+        y, info = solve_ex(*args, **options, n_steps=len(p.t), backend=backend)
         if info.status == SINGULAR:
             raise EquationError(
                 "the equations and values do not determine one solution. Are two equations, or "
@@ -266,7 +321,7 @@ def _search_order(
     for order in orders:
         lower, y = y, solve_at(order)
         change, misfit = _change(y, lower), _misfit(p, y)
-        attempts.append(_Attempt(y, lower, order, change, misfit, weights is not None))
+        attempts.append(_Attempt(y, lower, order, scheme, change, misfit, weights is not None))
         best = min(attempts, key=lambda x: x.uncertainty)
         # Accuracy improves with every second order. No gain over two: rounding, or not smooth.
         if best.uncertainty <= CONVERGED or order - best.order >= 2:

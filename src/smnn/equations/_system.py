@@ -137,8 +137,8 @@ class EquationSystem:
         for q, equation in enumerate(self.equations):
             for (v, r), expr in equation.c.items():
                 name = f"the factor of {self.variables[v]}" + "'" * r
-                c[:, q, v, r] = self._evaluate(expr, t[: len(c)], equation.statement, name)
-            d[:, q] = self._evaluate(
+                c[:, q, v, r] = self.evaluate(expr, t[: len(c)], equation.statement, name)
+            d[:, q] = self.evaluate(
                 equation.d, t[: len(d)], equation.statement, "the right-hand side"
             )
         rows = [int(np.abs(t - value.time).argmin()) for value in self.values]
@@ -155,7 +155,12 @@ class EquationSystem:
         device = torch.get_default_device() if device is None else device
         return SystemTensors(t, *(torch.from_numpy(x).to(device) for x in (c, d, u, np.diff(t), w)))
 
-    def _evaluate(self, expr: Any, t: np.ndarray, where: Statement, name: str) -> np.ndarray:
+    def evaluate(self, expr: Any, t: np.ndarray, where: Statement, name: str) -> np.ndarray:
+        """Evaluate an expression in time at the times `(T,)`.
+
+        Raises:
+            EquationError: It is not finite somewhere; the message calls it `name`.
+        """
         tape = Tape([self.time])
         slot = tape.add(expr)
         with np.errstate(all="ignore"):

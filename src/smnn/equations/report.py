@@ -79,8 +79,8 @@ def summary(solution: Solution) -> list[tuple[str, str]]:
     return [
         (
             f"order {solution.order}",
-            f"derivatives carried, at {len(solution.t):,} times, in {solution.seconds:.3g} s "
-            f"({solution.backend} backend on {solution.device})",
+            f"derivatives carried by the scheme {solution.scheme}, at {len(solution.t):,} times, "
+            f"in {solution.seconds:.3g} s ({solution.backend} backend on {solution.device})",
         ),
         (
             f"{solution.change:.1e}",

@@ -28,7 +28,8 @@ class MechanisticLayer(nn.Module):
     Args:
         order: Highest derivative order of the solution, which determines the accuracy; by default
             that of `c`.
-        scheme: `"smnn"` or `"central"`, as in `smnn.solve`.
+        scheme: As in `smnn.solve`. The hermite schemes differentiate the equations in time: their
+            order is the last axis of `c`, which must not be padded with zeros.
         w_gov: Weight of the governing rows, `(*B, T, Q)`.
         w_init: Weight of the initial rows, `(*B, T_init, V, R_init+1)`.
         w_smooth: Weight of the smoothness rows, `(*B, T-1, V, R+1)`.
@@ -119,12 +120,9 @@ class MechanisticLayer(nn.Module):
     def _arguments(
         self, ode: LinearODE, n_steps: int | None, weights: tuple[Weight | None, ...]
     ) -> tuple[LinearODE, dict[str, Any]]:
-        ode, order = ode.apply(torch.Tensor.double), self.order
-        missing = 0 if order is None else order + 1 - ode.c.shape[-1]
-        if missing >= 0:
-            order = None
-            ode = ode._replace(c=nn.functional.pad(ode.c, (0, missing))) if missing else ode
-        options: dict[str, Any] = {"order": order, "scheme": self.scheme, "backend": self.backend}
+        ode = ode.apply(torch.Tensor.double)
+        options: dict[str, Any] = {"order": self.order, "scheme": self.scheme}
+        options["backend"] = self.backend
         options["n_steps"] = self.n_steps if n_steps is None else n_steps
         for name, w in zip(WEIGHTS, weights, strict=True):
             own: Weight = getattr(self, name) if w is None else w
