@@ -148,6 +148,15 @@ def test_a_low_order_hides_the_damping() -> None:
     assert np.abs(result.shared.errors(result.config)[1]).max() > 0.5
 
 
+def test_discretization_errors_of_the_schemes() -> None:
+    config = Config()
+    errors = {key: sine.discretization(config, *key) for key in sine.COMPARED}
+    assert 1e-4 < errors["smnn", 5][1] < 3e-4  # the 0.02 % of the documentation
+    for order, bound in ((3, 1e-5), (5, 1e-11)):
+        assert max(map(abs, errors["hermite", order])) < bound
+        assert abs(errors["iwp", order][1]) < abs(errors["smnn", order][1]) / 100
+
+
 # ---------------------------------------------------------------- the task
 
 
@@ -220,7 +229,7 @@ def test_wrong_results_are_recognized() -> None:
     assert all(right.recovered().values())  # single recordings need not determine the damping
     wrong = made_up([0.1, 0.1], 0.103, frequency=2.05)
     assert not any(wrong.recovered().values())
-    (table,) = view.tables(right)
+    table, _ = view.tables(right)
     rows = {(row.group, row.label): [c.text for c in row.cells] for row in table.rows}
     assert rows["damping", "2 ODEs"][-1] == "1 of 2"
     assert rows["damping", "one ODE"][1:3] == ["0.1015", "1.50%"]

@@ -14,6 +14,7 @@ from smnn.experiments.standalone.run import (
     NATIVE_ORDER,
     PRINTED,
     RK45,
+    SCHEMES,
     SMNN,
     Config,
     Entry,
@@ -96,7 +97,7 @@ def test_the_number_of_threads_is_restored() -> None:
 
 
 def test_tables_mark_what_agrees_and_what_is_best(result: Standalone) -> None:
-    paper, native = view.tables(result)
+    paper, native, coarse = view.tables(result)
     ours = [row for row in paper.rows if row.label == SMNN and row.group in view.QUANTITIES]
     assert [cell.verdict for row in ours for cell in row.cells] == [True] * 18
     assert html_table(paper).count('class="agrees"') == sum(
@@ -105,3 +106,17 @@ def test_tables_mark_what_agrees_and_what_is_best(result: Standalone) -> None:
     for row in native.rows:
         if row.group in view.QUANTITIES:
             assert all(cell.best == (row.label == SMNN) for cell in row.cells)
+    assert [row.label for row in coarse.rows[:6]] == [RK45, LSODA, *SCHEMES]
+    assert all(any(row.cells[j].best for row in coarse.rows[4:6]) for j in range(6))
+
+
+@problems
+def test_coarse_grid_is_below_both_at_a_tight_tolerance(
+    result: Standalone, problem: LinearOde
+) -> None:
+    errors = {
+        name: max(e for e in result.find("coarse", problem.key, name).errors if e is not None)
+        for name in (*SCHEMES, RK45, LSODA)
+    }
+    assert errors["hermite"] < 1e-24 < 1e-19 < min(errors[RK45], errors[LSODA])
+    assert errors["hermite"] < errors["iwp"] < errors["smnn"]

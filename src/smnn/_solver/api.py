@@ -13,7 +13,7 @@ from torch import Tensor
 from smnn._solver.autograd import eager, ops
 from smnn._solver.cpu.backend import CpuBackend
 from smnn._solver.cyclic import TorchBackend
-from smnn._solver.derivatives import differentiated_right, pose
+from smnn._solver.derivatives import derivatives, differentiated_right, pose
 from smnn._solver.diagnostics import (
     Diagnostics,
     SolveInfo,
@@ -465,8 +465,8 @@ def _right_rows(d: Tensor, s: Tensor, nb: int, Q: int, wide: int, R: int) -> Ten
     """The right-hand side with the derivatives that the scheme needs."""
     if d.shape[-1] != Q or wide == Q or d.ndim < nb + 2:
         return d
-    found = differentiated_right(d.double(), s.double(), nb, wide // Q, R)
-    return torch.cat(torch.broadcast_tensors(*found), -1).to(d.dtype)
+    found = derivatives(d.double(), s.double(), nb, d.ndim - 2, wide // Q, R)
+    return differentiated_right(found, wide // Q).to(d.dtype)
 
 
 # ---------------------------------------------------------------- residuals

@@ -46,9 +46,9 @@ def pose(
     if count > 1:
         nb = c.ndim - 4
         _check_ranks(d, s, nb)
-        left = derivatives(c, s, nb, nb, count, R)
-        right = differentiated_right(d, s, nb, count, R)
-        c, d = differentiated(left, right, mean_step(s, nb), R)
+        left, right = derivatives(c, s, nb, nb, count, R), derivatives(d, s, nb, nb, count, R)
+        c = differentiated(left, mean_step(s, nb), count)
+        d = differentiated_right(right, count)
         if isinstance(w_gov, Tensor) and w_gov.ndim and w_gov.shape[-1] != 1:
             w_gov = torch.cat([w_gov] * count, -1)
     return Posed(c, d, w_gov, f"{scheme}/{links}")
@@ -89,36 +89,50 @@ def with_orders(c: Tensor, order: int | None) -> Tensor:
     return torch.constant_pad_nd(c, (0, order + 1 - m)) if order >= m else c
 
 
-def differentiated(c: list[Tensor], d: list[Tensor], h: Tensor, R: int) -> tuple[Tensor, Tensor]:
-    """Governing rows and their time derivatives, row `k` in units of `h^-k`.
+def differentiated(c: list[Tensor], h: Tensor, count: int) -> Tensor:
+    """Coefficients of governing rows and their time derivatives, row `k` in units of `h^-k`.
 
     Args:
         c: `h^k` times the derivative `k` of the coefficients, `(*B, T or 1, Q, V, p+1)` each; those
             that are left out are zero.
-        d: The same for the right-hand side, `(*B, T or 1, Q)`: as many as there are rows.
         h: `(*B, 1)` a typical step.
-        R: Highest derivative of the unknowns in the result, `p + len(d) - 1`.
+        count: Number of derivatives, with that of order 0.
 
     Returns:
-        Coefficients `(*B, T or 1, K Q, V, R+1)` and right-hand side, derivative by derivative.
+        `(*B, T or 1, count Q, V, p+count)`, derivative by derivative.
     """
-    room = R + 1 - c[0].shape[-1]
-    powers = [(h**j)[..., None, None, None] for j in range(len(d))]
-    rows = []
-    for k in range(len(d)):
-        terms = [
-            math.comb(k, i) * powers[k - i] * pad(c[i], (k - i, room - k + i))
-            for i in range(min(k + 1, len(c)))
-        ]
-        rows.append(terms[0] if len(terms) == 1 else torch.stack(terms).sum(0))
-    return torch.cat(torch.broadcast_tensors(*rows), -3), torch.cat(torch.broadcast_tensors(*d), -1)
+    ks = torch.arange(count, dtype=h.dtype, device=h.device)
+    powers = h[..., None, None, None, None] ** ks[:, None, None, None]  # (*B, 1, count, 1, 1, 1)
+    rows = None
+    for i, x in enumerate(c[:count]):
+        # Derivative i of the coefficients, times derivative k - i of the unknowns.
+        width = x.shape[-1] + count - 1
+        shifted = pad(x, (count - 1, count - 1)).unfold(-1, width, 1).flip(-2).movedim(-2, -4)
+        if i:
+            shifted = pad(shifted[..., : count - i, :, :, :], (0, 0, 0, 0, 0, 0, i, 0))
+            ways = [float(math.comb(k, i)) for k in range(count)]
+            scale = pad(powers[..., : count - i, :, :, :], (0, 0, 0, 0, 0, 0, i, 0))
+            shifted = scale * h.new_tensor(ways)[:, None, None, None] * shifted
+        else:
+            shifted = powers * shifted
+        rows = shifted if rows is None else rows + shifted
+    assert rows is not None
+    return rows.flatten(-4, -3)
+
+
+def differentiated_right(d: list[Tensor], count: int) -> Tensor:
+    """The right-hand side of `differentiated` rows, `(..., T or 1, count Q)`."""
+    Q = d[0].shape[-1]
+    found = d[0] if len(d) == 1 else torch.cat(d, -1)
+    return pad(found, (0, count * Q - found.shape[-1]))
 
 
 def mean_step(s: Tensor, nb: int) -> Tensor:
     """The mean over time and variables, `(*B, 1)`; 1 if there is no step."""
     if not s.shape[nb]:
         return s.new_ones((*s.shape[:nb], 1))
-    return s.flatten(nb).mean(-1, keepdim=True)
+    steps = s.flatten(nb)
+    return steps if steps.shape[-1] == 1 else steps.mean(-1, keepdim=True)
 
 
 def derivatives(x: Tensor, s: Tensor, nb: int, time: int, count: int, R: int) -> list[Tensor]:
@@ -149,12 +163,6 @@ def derivatives(x: Tensor, s: Tensor, nb: int, time: int, count: int, R: int) ->
     windows = x.unfold(time, width, 1).index_select(time, first).flatten(time + 1, -2)
     out = weights @ windows.mT  # (*B, T, count, features)
     return [x, *(g.unflatten(-1, x.shape[time + 1 :]) for g in out.unbind(-2)[1:])]
-
-
-def differentiated_right(d: Tensor, s: Tensor, nb: int, count: int, R: int) -> list[Tensor]:
-    """`derivatives` of `d (*E, *B, T, Q)`, `count` of them: zero where nothing is left."""
-    found = derivatives(d, s, nb, d.ndim - 2, count, R)
-    return [*found, *[torch.zeros_like(d)] * (count - len(found))]
 
 
 def _stencils(s: Tensor, h: Tensor, T: int, width: int, count: int) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,7 @@ import sympy
 import torch
 from torch import Tensor
 
-from smnn._solver.derivatives import differentiated
+from smnn._solver.derivatives import differentiated, differentiated_right
 from smnn.equations._system import EquationError, EquationSystem, SystemTensors
 
 MAX_OPERATIONS = 2000
@@ -61,7 +61,8 @@ class Differentiated:
         count = order - min(self._orders) + 1
         while len(self._c) < count:
             self._differentiate(len(self._c))
-        c, d = differentiated(self._c[:count], self._d[:count], self._step, order)
+        c = differentiated(self._c, self._step, count)[..., : order + 1]
+        d = differentiated_right(self._d[:count], count)
         kept = [
             k * len(self._orders) + q
             for k in range(count)

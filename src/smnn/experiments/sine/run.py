@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
+from smnn import solve
 from smnn._util.machine import describe_machine
 from smnn.datasets.sine import DampedSine, damped_sine, strongest_frequency
 from smnn.experiments.experiment import Tick, no_progress, option
@@ -43,6 +44,8 @@ from smnn.nn import (
 from smnn.training import Task, TrainConfig, fit
 
 Array = NDArray[np.float64]
+COMPARED = (("smnn", 3), ("smnn", 5), ("iwp", 3), ("iwp", 5), ("hermite", 3), ("hermite", 5))
+"""Schemes and orders whose discretization errors are compared. The fits use `smnn`."""
 TOLERANCE = 0.02
 """Accepted relative error of frequency and damping."""
 
@@ -252,6 +255,10 @@ class Sine:
             ),
         }
 
+    def discretization(self) -> dict[tuple[str, int], tuple[float, float]]:
+        """Relative errors of frequency and damping of the solver, by scheme and order."""
+        return {key: discretization(self.config, *key) for key in COMPARED}
+
     def record(self) -> dict[str, Any]:
         """JSON-serializable record."""
         bounds = self.bounds()
@@ -263,9 +270,33 @@ class Sine:
             "damping c1/2, angular frequency sqrt(c0 - c1^2/4)",
             "tolerance": TOLERANCE,
             "recovered": self.recovered(),
+            "discretization": [
+                {"scheme": scheme, "order": order, "frequency": errors[0], "damping": errors[1]}
+                for (scheme, order), errors in self.discretization().items()
+            ],
             "own": self.own.record(self.config, bounds["own"]),
             "shared": self.shared.record(self.config, bounds["shared"]),
         }
+
+
+def discretization(config: Config, scheme: str, order: int) -> tuple[float, float]:
+    """Relative errors of frequency and damping in a solution of the true equation.
+
+    They are those of the phasor `y' + (damping + i frequency) y`.
+    """
+    rate = complex(-config.damping, config.frequency)
+    c = torch.tensor([abs(rate) ** 2, -2 * rate.real, 1.0], dtype=torch.float64)
+    u = torch.tensor([1.0, rate.real], dtype=torch.float64).view(1, 1, 2)
+    s = torch.tensor([config.duration / (config.times - 1)], dtype=torch.float64)
+    y = solve(
+        c.view(1, 1, 1, 3), c.new_zeros(1, 1), u, s, order=order, scheme=scheme,
+        n_steps=config.times,
+    )[:, 0].numpy()  # fmt: skip
+    phasor = y[:, 1] - rate.conjugate() * y[:, 0]
+    found = np.log(np.abs(phasor[-1] / phasor[0])), np.unwrap(np.angle(phasor))
+    damping = found[0] / (rate.real * config.duration) - 1
+    frequency = (found[1][-1] - found[1][0]) / (rate.imag * config.duration) - 1
+    return float(frequency), float(damping)
 
 
 def rms(x: Array) -> float:

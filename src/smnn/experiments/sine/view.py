@@ -41,7 +41,21 @@ def tables(result: Sine) -> list[Table]:
                 f"{inside} of {len(errors)}",
             )  # fmt: skip
             table.rows.append(Row(name, label, [Cell(text) for text in texts]))
-    return [table]
+    return [table, _discretization(result)]
+
+
+def _discretization(result: Sine) -> Table:
+    config = result.config
+    table = Table(
+        title="Discretization errors",
+        columns=["frequency", "damping"],
+        caption="Relative errors of the rates in a solution of the true equation on "
+        f"{config.times} even times, by scheme and order of the solver. The fits use smnn with "
+        f"order {config.order}.",
+    )
+    for (scheme, order), errors in result.discretization().items():
+        table.rows.append(Row(scheme, f"order {order}", [Cell(f"{abs(e):.0e}") for e in errors]))
+    return table
 
 
 def _spread(values: Array) -> str:
@@ -198,13 +212,15 @@ def _title(frame: Frame) -> str:
 def report(result: Sine, figures: dict[str, bytes], command: str) -> str:
     """The HTML report."""
     config = result.config
+    first, second = tables(result)
     return views.report(
         "Noisy damped sine",
         "A second-order ODE with free coefficients and steps, fitted to noisy recordings by "
         "gradient descent through the solver.",
         summary(result),
         [
-            views.table_section(tables(result)[0], *(f"<p>{_code(x)}</p>" for x in _fits(result))),
+            views.table_section(first, *(f"<p>{_code(x)}</p>" for x in _fits(result))),
+            views.table_section(second),
             page.section("The fit during training", _moving(figures["sine.gif"])),
             page.section(
                 "Estimates",

@@ -1,14 +1,15 @@
 """Standalone validation: six linear ODEs against their closed forms, RK45 and LSODA.
 
-Two settings are compared. In that of the paper every problem is a first-order system with
-derivatives up to order 2. In the other each equation is solved in its native order, with `order=`
-large enough for errors below 1e-15.
+Three settings are compared. In that of the paper every problem is a first-order system with
+derivatives up to order 2. In the second each equation is solved in its native order, with `order=`
+large enough for errors below 1e-15. The third compares the schemes of the solver on a grid ten
+times coarser, with RK45 and LSODA at a tolerance of 1e-8.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,10 +25,14 @@ from smnn.experiments.timing import Timing, threads, time_in_turns
 
 SMNN, RK45, LSODA = "S-MNN", "RK45", "LSODA"
 SOLVERS = (SMNN, RK45, LSODA)
+SCHEMES = ("smnn", "iwp", "hermite-l", "hermite")
 
 PAPER_ORDER = 2
 NATIVE_ORDER = {"R": 4, "P": 4, "L": 5, "H": 4, "D": 5, "T": 5}
 """The lowest order at which y, y' and y'' all have a relative MSE below 1e-15."""
+
+COARSE_ORDERS = 3
+"""Derivatives carried on the coarse grid beyond those in the equation."""
 
 PRINTED: dict[str, dict[str, tuple[str, ...]]] = {
     SMNN: {
@@ -69,12 +74,16 @@ class Config:
     first_step: float = 1e-6
     min_step: float = 1e-10
     """For LSODA only."""
+    coarse: int = 10
+    """Factor by which the steps of the coarse grid are longer."""
+    tight: float = 1e-8
+    """Relative tolerance of RK45 and LSODA on it; the absolute one is a hundredth of it."""
     repeats: int = option(50, "Timed calls of each solver.", minimum=1)
 
 
 def ticks(config: Config) -> int:
     """Number of progress reports of `run`."""
-    return len(STANDALONE) * config.repeats
+    return 2 * len(STANDALONE) * config.repeats
 
 
 @dataclass(frozen=True)
@@ -120,11 +129,13 @@ class Standalone:
     machine: dict[str, Any]
     paper: list[Entry] = field(default_factory=list)
     native: list[Entry] = field(default_factory=list)
+    coarse: list[Entry] = field(default_factory=list)
+    """By scheme instead of S-MNN."""
     curves: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     """Solutions in native order by problem, `(T, 3)`; for the figure."""
 
     def find(self, table: str, problem: str, solver: str) -> Entry:
-        """The entry of one cell; `table` is "paper" or "native"."""
+        """The entry of one cell; `table` is "paper", "native" or "coarse"."""
         entries: list[Entry] = getattr(self, table)
         return next(e for e in entries if (e.problem, e.solver) == (problem, solver))
 
@@ -141,6 +152,7 @@ class Standalone:
             "problems": problems,
             "paper_setting": [e.record() for e in self.paper],
             "native_order": [e.record() for e in self.native],
+            "coarse_grid": [e.record() for e in self.coarse],
         }
 
 
@@ -161,6 +173,7 @@ def run(config: Config, tick: Tick = no_progress) -> Standalone:
         result = Standalone(config, describe_machine())
         for problem in STANDALONE:
             _run_problem(problem, config, integrate.solve_ivp, result, tick)
+            _run_coarse(problem, config, integrate.solve_ivp, result, tick)
     return result
 
 
@@ -201,6 +214,31 @@ def _run_problem(
         result.native.append(entry(solver, solver, None, y, paper=False))
 
 
+def _run_coarse(
+    problem: LinearOde,
+    config: Config,
+    solve_ivp: Callable[..., Any],
+    result: Standalone,
+    tick: Tick,
+) -> None:
+    count, step = config.n_steps // config.coarse, config.step * config.coarse
+    coarse = replace(config, n_steps=count, step=step, rtol=config.tight, atol=config.tight / 100)
+    truth = problem.exact(np.arange(count) * (Exact(config.step) * config.coarse), order=2)
+    order = problem.order + COARSE_ORDERS
+    calls: dict[str, Callable[[], Any]] = {
+        name: native_solver(problem, coarse, order, name) for name in SCHEMES
+    }
+    calls |= {name: ivp_solver(problem, coarse, solve_ivp, name) for name in (RK45, LSODA)}
+    states = {name: call() for name, call in calls.items()}
+    times = time_in_turns(calls, config.repeats, tick=lambda: tick(problem.name))
+    for name, x in states.items():
+        own = name in SCHEMES
+        y = x[:, 0, :3].numpy() if own else derivatives_of_state(problem, x.y.T)
+        errors = relative_mse(y, truth)
+        carried = order if own else None
+        result.coarse.append(Entry(problem.key, name, carried, errors, times[name]))
+
+
 def relative_mse(
     y: NDArray[np.floating], truth: NDArray[np.longdouble]
 ) -> tuple[float | None, ...]:
@@ -218,13 +256,15 @@ def system_solver(problem: LinearOde, config: Config) -> Callable[[], torch.Tens
     return lambda: solve(c, d, u, s, order=PAPER_ORDER, n_steps=config.n_steps)
 
 
-def native_solver(problem: LinearOde, config: Config, order: int) -> Callable[[], torch.Tensor]:
+def native_solver(
+    problem: LinearOde, config: Config, order: int, scheme: str = "smnn"
+) -> Callable[[], torch.Tensor]:
     """The equation in its native order, with derivatives up to `order`."""
     c = torch.tensor(problem.c, dtype=torch.float64).view(1, 1, 1, -1)
     d = torch.tensor([[problem.d]], dtype=torch.float64)
     u = torch.tensor(problem.u, dtype=torch.float64).view(1, 1, -1)
     s = torch.tensor([config.step], dtype=torch.float64)
-    return lambda: solve(c, d, u, s, order=order, n_steps=config.n_steps)
+    return lambda: solve(c, d, u, s, order=order, scheme=scheme, n_steps=config.n_steps)
 
 
 def ivp_solver(

@@ -8,7 +8,17 @@ import numpy as np
 
 from smnn.datasets.odebench import STANDALONE, Exact
 from smnn.experiments import views
-from smnn.experiments.standalone.run import LSODA, RK45, SMNN, SOLVERS, Entry, Standalone, shown
+from smnn.experiments.standalone.run import (
+    COARSE_ORDERS,
+    LSODA,
+    RK45,
+    SCHEMES,
+    SMNN,
+    SOLVERS,
+    Entry,
+    Standalone,
+    shown,
+)
 from smnn.report import page
 from smnn.report.tables import Cell, Row, Table, best_of, html_table
 
@@ -17,8 +27,8 @@ COLOURS = (views.BLUE, views.RED, views.GREEN)
 
 
 def tables(result: Standalone) -> list[Table]:
-    """The table of the paper, and the same with a higher order."""
-    return [_paper_table(result), _native_table(result)]
+    """The table of the paper, the same with a higher order, and the schemes on a coarse grid."""
+    return [_paper_table(result), _native_table(result), _coarse_table(result)]
 
 
 def _entries(result: Standalone, table: str, solver: str) -> list[Entry]:
@@ -57,10 +67,29 @@ def _native_table(result: Standalone) -> Table:
     return table
 
 
-def _add_errors(table: Table, result: Standalone, which: str, i: int, group: str) -> None:
-    columns = {solver: _entries(result, which, solver) for solver in SOLVERS}
-    best = [best_of([columns[s][j].errors[i] for s in SOLVERS]) for j in range(len(STANDALONE))]
-    for solver in reversed(SOLVERS):
+def _coarse_table(result: Standalone) -> Table:
+    config = result.config
+    table = Table(
+        title=f"Steps of {config.step * config.coarse:g}, all schemes",
+        columns=[problem.key for problem in STANDALONE],
+        caption=f"Native order on a grid {config.coarse} times coarser; the schemes carry "
+        f"{COARSE_ORDERS} derivatives beyond those of the equation, RK45 and LSODA have a relative "
+        f"tolerance of {config.tight:g}.",
+    )
+    solvers = (*reversed(SCHEMES), LSODA, RK45)
+    for i, quantity in enumerate(QUANTITIES):
+        _add_errors(table, result, "coarse", i, quantity, solvers)
+    _add_times(table, result, "coarse", solvers)
+    return table
+
+
+def _add_errors(
+    table: Table, result: Standalone, which: str, i: int, group: str,
+    solvers: tuple[str, ...] = SOLVERS,
+) -> None:  # fmt: skip
+    columns = {solver: _entries(result, which, solver) for solver in solvers}
+    best = [best_of([columns[s][j].errors[i] for s in solvers]) for j in range(len(STANDALONE))]
+    for solver in reversed(solvers):
         cells = []
         for entry, least in zip(columns[solver], best, strict=True):
             error = entry.errors[i]
@@ -69,10 +98,12 @@ def _add_errors(table: Table, result: Standalone, which: str, i: int, group: str
         table.rows.append(Row(group, solver, cells))
 
 
-def _add_times(table: Table, result: Standalone, which: str) -> None:
-    columns = {s: [e.timing.median for e in _entries(result, which, s)] for s in SOLVERS}
-    best = [min(columns[s][j] for s in SOLVERS) for j in range(len(STANDALONE))]
-    for solver in reversed(SOLVERS):
+def _add_times(
+    table: Table, result: Standalone, which: str, solvers: tuple[str, ...] = SOLVERS
+) -> None:
+    columns = {s: [e.timing.median for e in _entries(result, which, s)] for s in solvers}
+    best = [min(columns[s][j] for s in solvers) for j in range(len(STANDALONE))]
+    for solver in reversed(solvers):
         cells = [Cell(f"{ms:.2f}", ms == least) for ms, least in zip(columns[solver], best)]
         table.rows.append(Row("ms", solver, cells))
 
@@ -95,7 +126,35 @@ def summary(result: Standalone) -> list[tuple[str, str]]:
             f"{min(ratios):.1f}× to {max(ratios):.1f}×",
             "the speed of the faster of RK45 and LSODA, native order, one thread",
         ),
+        (_coarse_speed(result), _coarse_meaning(result)),
     ]
+
+
+def _coarse_speed(result: Standalone) -> str:
+    ratios = {
+        solver: [
+            theirs.timing.median / ours.timing.median
+            for ours, theirs in zip(
+                _entries(result, "coarse", "hermite"), _entries(result, "coarse", solver)
+            )
+        ]
+        for solver in (RK45, LSODA)
+    }
+    return ", ".join(f"{min(x):.0f}× to {max(x):.0f}×" for x in ratios.values())
+
+
+def _coarse_meaning(result: Standalone) -> str:
+    ours, *theirs = (_entries(result, "coarse", s) for s in ("hermite", RK45, LSODA))
+    better = sum(
+        all(max(x for x in e.errors if x is not None) > max(x for x in o.errors if x is not None)
+            for e in others)
+        for o, *others in zip(ours, *theirs)
+    )  # fmt: skip
+    return (
+        f"the speed of {RK45} and of {LSODA} at rtol {result.config.tight:g} on a grid "
+        f"{result.config.coarse} times coarser, scheme hermite, with smaller errors in {better} of "
+        f"{len(STANDALONE)} problems"
+    )
 
 
 def figures(result: Standalone) -> dict[str, bytes]:
@@ -147,7 +206,7 @@ def _draw_panel(top: Any, low: Any, problem: Any, result: Standalone, k: int) ->
 def report(result: Standalone, figures: dict[str, bytes], command: str) -> str:
     """The HTML report."""
     config = result.config
-    first, second = tables(result)
+    first, second, third = tables(result)
     letters = ", ".join(f"{p.key}: {p.name}" for p in STANDALONE)
     return views.report(
         "Standalone validation",
@@ -157,6 +216,7 @@ def report(result: Standalone, figures: dict[str, bytes], command: str) -> str:
         [
             page.section(first.title, html_table(first), f'<p class="caption">{letters}.</p>'),
             views.table_section(second),
+            views.table_section(third),
             page.section(
                 "Trajectories",
                 page.picture(
