@@ -213,6 +213,8 @@ def _part(
     name = _term_in(style, term)
     known = half is None and abs(value) == 1  # exactly one: fixed, not estimated
     factors = [x for x in ("" if known and name else number, name) if x]
+    if len(factors) == 2 and style is maths.TEXT and name.startswith("1/"):
+        return negative, factors[0] + name[1:]
     return negative, style.product(factors)
 
 
@@ -230,9 +232,12 @@ def _symbolic(
     names = {s.name for term in terms for s in term.symbolic.free_symbols}
     names |= {a for term in terms for o in term.opaque for a in o.arguments}
     bare = {name.rstrip("'") for name in (*names, *targets)}
-    t = sympy.Symbol("time" if "t" in bare else "t")
+    timed = "t" in names and not any(target.rstrip("'") == "t" for target in targets)
+    t = sympy.Symbol("time" if "t" in bare and not timed else "t")
 
     def function(name: str) -> sympy.Expr:
+        if timed and name == "t":
+            return t
         stem = name.rstrip("'")
         order = len(name) - len(stem)
         x = sympy.Function(stem)(t)

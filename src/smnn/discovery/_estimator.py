@@ -342,11 +342,18 @@ class Discovery(Displayable, BaseEstimator):
         columns = [*self.state_names_, *inputs]
         self.library_ = library if terms is None else library_of(library, columns, terms)
         self.terms_: list[Term] = library.terms(columns) if terms is None else terms
-        self.timed_ = _explicit_time(self.terms_, columns)
+        columns += [TIME] * _explicit_time(self.terms_, columns)
+        self._compiled: CompiledTerms = compile_terms(self.terms_, columns)
+
+    @property
+    def constants_(self) -> dict[str, Constant]:
+        """The constants inside the terms, by name."""
+        return {c.name[1:]: c for term in self.terms_ for c in term.constants}
+
+    @property
+    def _timed(self) -> bool:
         """Whether terms contain the time."""
-        self._compiled: CompiledTerms = compile_terms(self.terms_, columns + [TIME] * self.timed_)
-        known = {c.name[1:]: c for term in self.terms_ for c in term.constants}
-        self.constants_: dict[str, Constant] = known
+        return len(self._compiled.variables) > len(self.state_names_) + len(self.inputs_)
 
     def _set_result(self, nodes: Nodes, result: FitResult) -> None:
         """Set the attributes that hold the result of a fit."""
@@ -399,11 +406,10 @@ class Discovery(Displayable, BaseEstimator):
         return "\n".join([*lines, *self._constants()])
 
     def _constants(self) -> list[str]:
-        """The constants inside the terms that are used, with half a 90 % interval."""
-        used = (self.coefficients_ != 0).any(0)
+        """The constants inside the terms, with half a 90 % interval."""
         return [
             f"{name} = {plus_minus(c.value, HALF_WIDTH * c.deviation)} in "
-            + ", ".join(t.source for t, u in zip(self.terms_, used) if u and c in t.constants)
+            + ", ".join(t.source.replace("?", "") for t in self.terms_ if c in t.constants)
             for name, c in self.constants_.items()
         ]
 
@@ -482,7 +488,7 @@ class Discovery(Displayable, BaseEstimator):
         check_is_fitted(self, "coefficients_")
         return continue_equations(self, h, level, series, inputs, time_axis)
 
-    def _draws(self, series: int, t: Array, U: Array) -> Array:
+    def _draws(self, series: int, t: Array, U: Array | None) -> Array:
         """Sorted simulations at `t[1:]` from the last fitted state, for prediction intervals."""
         return simulate_draws(self, series, t, U)
 
@@ -508,7 +514,7 @@ class Discovery(Displayable, BaseEstimator):
         def rate(t: float, x: Any) -> Array:
             Z = np.asarray(x, float).T
             u = np.asarray(inputs(t), float).ravel() if inputs is not None else np.empty(0)
-            u = np.append(u, t) if self.timed_ else u
+            u = np.append(u, t) if self._timed else u
             return model.rate(Z, np.broadcast_to(u, (*Z.shape[:-1], len(u)))).T
 
         return rate
@@ -516,7 +522,7 @@ class Discovery(Displayable, BaseEstimator):
     def to_torch(self) -> EquationModule:
         """The equations as a differentiable module with the coefficients as parameters."""
         model = self._model()
-        return EquationModule(self.targets_, model.terms, model.Xi, self.link, self.timed_)
+        return EquationModule(self.targets_, model.terms, model.Xi, self.link, self._timed)
 
     def to_frame(self) -> Any:
         """The terms of the equations as a pandas `DataFrame`: coefficients and 90 % intervals."""
@@ -575,7 +581,7 @@ class Discovery(Displayable, BaseEstimator):
     def _driving(self, inputs: Any, t: Any, rows: int) -> Array:
         """Columns (rows, inputs) beside the states: the inputs, and the time if terms use it."""
         U = self._input_rows(inputs, rows) if self.inputs_ else np.empty((rows, 0))
-        if not self.timed_:
+        if not self._timed:
             return U
         at = np.asarray(np.nan if t is None else t, float).ravel()
         if len(at) != rows:
@@ -583,7 +589,7 @@ class Discovery(Displayable, BaseEstimator):
         return np.column_stack([U, at])
 
     def _columns_of(self, nodes: Nodes) -> Array:
-        return nodes.with_time().U if self.timed_ else nodes.U
+        return nodes.with_time().U if self._timed else nodes.U
 
     def _input_rows(self, inputs: Any, rows: int) -> Array:
         """Validated inputs (rows, inputs)."""

@@ -117,7 +117,7 @@ def continue_equations(
         raise DataError("inputs: got some, but the equations have none.")
     mean = model.simulate(model.states_[i][-1], t, driving)
     V = len(model.variables_)
-    draws = simulate_draws(model, i, t, model._driving(driving, t, len(t)))
+    draws = simulate_draws(model, i, t, driving)
     bounds = probabilities(level)
     x, label = time_axis(table)
     tail = slice(-max(4 * int(h), 60), None)
@@ -129,9 +129,9 @@ def continue_equations(
     return EquationForecast(**{**vars(made), "lower": lower, "upper": upper})
 
 
-def simulate_draws(model: Discovery, i: int, t: Array, U: Array) -> Array:
+def simulate_draws(model: Discovery, i: int, t: Array, inputs: Array | None) -> Array:
     """`(DRAWS, H, V)` sorted future measurements; infinite where a simulation diverged."""
-    ode = model._model()
+    ode, U = model._model(), model._driving(inputs, t, len(t))
     rng = np.random.default_rng(model.random_state)
     used = (model.coefficients_ != 0).any(0)
     deviation = model.deviation_[:, used]

@@ -202,6 +202,8 @@ class SystemSearch:
     @staticmethod
     def _significant(refiner: Refiner, fit: JointFit, chosen: Flags) -> bool:
         """Whether every term is above the threshold, and no constant at its bounds."""
+        if not np.isfinite(fit.evidence):
+            return False
         share = np.abs(fit.Xi) * refiner.sizes(fit)
         low, high = (np.array([getattr(c, e) for c in refiner.constants]) for e in ("low", "high"))
         inside = (fit.theta > low) & (fit.theta < high)
