@@ -184,7 +184,8 @@ def open_term(
     """Create a term from an expression that may contain constants to be fitted."""
     term = make_term(formula, variables)
     names = sorted(s.name for s in formula.free_symbols if s.name.startswith("?"))
-    constants = tuple(Constant(name, *bounds.get(name[1:], ()), own=own) for name in names)
+    ends = [bounds.get(name[1:], (-np.inf, np.inf)) for name in names]
+    constants = tuple(Constant(name, a, b, own=own) for name, (a, b) in zip(names, ends))
     return replace(term, formula=formula, constants=constants) if names else term
 
 

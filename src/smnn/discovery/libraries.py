@@ -422,7 +422,7 @@ class Hill(_Open):
     These are Michaelis-Menten and Hill kinetics, repression, and functional responses.
     """
 
-    powers: tuple[int, ...] = (1, 2, 3, 4)
+    powers: tuple[float, ...] = (1, 2, 3, 4)
     """The exponents n."""
     kind: ClassVar[str] = "hill"
     letter: ClassVar[str] = "K"
@@ -500,7 +500,7 @@ def library_of(library: Library, variables: Sequence[str], terms: Sequence[Term]
     parts: list[Library] = []
     for part in library.libraries if isinstance(library, Union) else (library,):
         every = part.terms(variables)
-        plain = [term for term in every if not term.constants]
+        plain = [term for term in every if term in terms and not term.constants]
         if len(plain) == len(every):
             parts.append(part)
         elif plain:
@@ -639,7 +639,7 @@ def _with_numbers(word: str, arguments: str, item: str) -> Library:
     try:
         numbers = [float(x) for x in parts]
         if word == "hill":
-            return Hill(powers=tuple(numbers)) if numbers else Hill()
+            return Hill(powers=_positive(item, numbers)) if numbers else Hill()
         if word == "trig":
             return Trigonometric(tuple(numbers)) if numbers else Trigonometric()
         if word == "rational":

@@ -361,7 +361,8 @@ class Refiner:
     ) -> tuple[JointFit, float]:
         """Backtracking line search: the new fit and the step length, zero if none is better."""
         step, m = 1.0, int(free.sum())
-        low, high = (np.array([getattr(c, x) for c in self.constants]) for x in ("low", "high"))
+        constants = self.constants if len(fit.theta) else ()
+        low, high = (np.array([getattr(c, x) for c in constants]) for x in ("low", "high"))
         for _ in range(HALVINGS):
             Xi = fit.Xi.copy()
             Xi[free] += step * dp[:m]

@@ -23,7 +23,7 @@ from smnn.discovery._fit.pipeline import (
     result_of,
 )
 from smnn.discovery._fit.refine import JointFit, Refiner, continuation
-from smnn.discovery._fit.regression import operators
+from smnn.discovery._fit.regression import Regression, operators
 from smnn.discovery._fit.smoothing import smooth
 from smnn.discovery._open.equation import EquationSearch, Form
 from smnn.discovery._open.ranges import with_ranges
@@ -221,7 +221,7 @@ class SystemSearch:
         none = np.zeros(self.smoothed.shape, bool)[:, : refiner.V]
         initial = Initial(
             data, kept, self.used, self.smoothed, self.Z, self.dZ, self.dZ, self.Z, self.sigma,
-            None, [],
+            Regression([], [], np.zeros(0), np.zeros(0)), [],
         )  # fmt: skip
         attempt = Attempt(initial, refiner, fit, diagnostics_of(refiner, fit), self.timer, none)
         return replace(result_of(attempt, data, ensemble, self.rng), terms=terms)
