@@ -95,7 +95,8 @@ class Discovery(Displayable, BaseEstimator):
     Args:
         library: Candidate terms: a library, its text form such as `"poly:2,trig"`, or `None` for
             polynomials of degree 2 (degree 3 for a single variable or an order above one). If their
-            equations do not hold, degree 3 and degree 2 with sines and cosines are tried.
+            equations do not hold, degree 3 and degree 2 with sines and cosines are tried, and if
+            the verdict is not `"established"`, terms with constants inside (`"open"`).
         order: Order of the equations, 1 to 4. Above one, only positions need to be measured.
             `"auto"` or `None` tries second order if first-order equations do not hold.
         method: `"refine"` fits states and coefficients jointly, `"regression"` is faster and less
@@ -121,6 +122,7 @@ class Discovery(Displayable, BaseEstimator):
         order_: Order of the equations.
         library_: Library of the candidate terms.
         terms_: The P candidate terms, each with a `name`.
+        constants_: `Constant` by name: the fitted constants inside the terms.
         coefficients_: (V, P) coefficients, zero for terms that were not selected.
         deviation_: (V, P) standard deviations.
         intervals_: (V, P, 2) 90 % confidence intervals.
