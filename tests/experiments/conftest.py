@@ -30,6 +30,7 @@ SMALL: dict[str, dict[str, Any]] = {
         "systems": ("Lotka", "SIR"), "noise": (0.0, 0.1), "seeds": 1,
         "methods": ("smnn-regression",), "samples": 60,
     },
+    "odebench": {"systems": (2, 24), "noise": (0.0,), "deleted": (0.0, 0.5)},
     "honesty": {"unrelated": 3, "known": 4, "missing": 2},
     "kdv": {"pretrained": True},
 }  # fmt: skip

@@ -28,6 +28,7 @@ FIGURES = {
     "scaling": {"scaling.png"},
     "discovery-bench": {"discovery-bench.png"},
     "honesty": {"honesty.png"},
+    "odebench": {"odebench.png"},
 }
 CHANGED: dict[str, dict[str, Any]] = {
     "standalone": {"repeats": 7},
@@ -52,6 +53,7 @@ CHANGED: dict[str, dict[str, Any]] = {
         "systems": ("Lotka-Volterra", "SIR epidemic"), "noise": (0.0, 0.25), "seeds": 2,
         "methods": ("smnn",), "samples": 30, "again": ("smnn",),
     },
+    "odebench": {"systems": (3, 5), "noise": (0.1,), "deleted": (0.25,), "seeds": 2},
     "honesty": {"unrelated": 2, "known": 1, "missing": 3, "seed": 5},
 }  # fmt: skip
 

@@ -21,21 +21,28 @@ from smnn.discovery._fit.neural import Neural as Neural
 from smnn.discovery._forecast import EquationForecast as EquationForecast
 from smnn.discovery._groups import discover_groups as discover_groups
 from smnn.discovery._storage import ModelFileError as ModelFileError
+from smnn.discovery._terms import Constant as Constant
 from smnn.discovery._verdict.verdict import EquationVerdict as EquationVerdict
 from smnn.discovery._verdict.verdict import RivalEquation as RivalEquation
 from smnn.discovery._verdict.verdict import Verdict as Verdict
 from smnn.discovery._view.report import Report as Report
 from smnn.discovery.libraries import Custom as Custom
+from smnn.discovery.libraries import Exponential as Exponential
 from smnn.discovery.libraries import Expressions as Expressions
+from smnn.discovery.libraries import Harmonic as Harmonic
+from smnn.discovery.libraries import Hill as Hill
 from smnn.discovery.libraries import Library as Library
 from smnn.discovery.libraries import LibraryError as LibraryError
+from smnn.discovery.libraries import Logarithm as Logarithm
 from smnn.discovery.libraries import Polynomial as Polynomial
+from smnn.discovery.libraries import Power as Power
 from smnn.discovery.libraries import Rational as Rational
 from smnn.discovery.libraries import Trigonometric as Trigonometric
 from smnn.discovery.libraries import parse_library as parse_library
 from smnn.equations import ExpressionError as ExpressionError
 
 __all__ = [
+    "Constant",
     "Custom",
     "DataError",
     "Discovery",
@@ -44,18 +51,23 @@ __all__ = [
     "EquationForecast",
     "EquationModule",
     "EquationVerdict",
+    "Exponential",
     "ExpressionError",
     "Expressions",
+    "Harmonic",
     "HeldOutSeries",
+    "Hill",
     "HoldOutResult",
     "Library",
     "LibraryError",
+    "Logarithm",
     "ModelFileError",
     "ModelMisfitWarning",
     "Negative",
     "Neural",
     "Polynomial",
     "Positive",
+    "Power",
     "Rational",
     "Report",
     "RivalEquation",

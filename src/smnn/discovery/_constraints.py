@@ -62,6 +62,8 @@ class Rules:
     """Factor of the sparsity penalty."""
     complexity: Array | None = None
     """(V, P) complexity of the terms; decides between equally good ones."""
+    candidates: int = 0
+    """Number of candidates that the terms were chosen from, if more than are allowed."""
 
     def only(self, keep: Flags) -> Rules:
         """The rules for a subset of the terms (P,)."""

@@ -100,22 +100,26 @@ class EquationModule(torch.nn.Module):
     Attributes:
         coefficients: Parameter with the coefficients, in the order of `names`.
         names: Target and term of each coefficient.
+        constants: Parameter with the constants inside the terms, in the order of `constant_names`.
     """
 
     def __init__(
-        self, targets: Sequence[str], terms: CompiledTerms, Xi: np.ndarray, link: str | None
-    ) -> None:
+        self, targets: Sequence[str], terms: CompiledTerms, Xi: np.ndarray, link: str | None,
+        timed: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.places = tuple(zip(*(map(int, index) for index in np.nonzero(Xi))))
         self.names = [(targets[v], terms.terms[p].name) for v, p in self.places]
         self.coefficients = torch.nn.Parameter(torch.as_tensor(Xi[np.nonzero(Xi)]))
-        self._terms, self._shape, self._link = terms, Xi.shape, link
+        self.constant_names = [c.name[1:] for c in terms.constants]
+        self.constants = torch.nn.Parameter(torch.as_tensor(terms.theta))
+        self._terms, self._shape, self._link, self._timed = terms, Xi.shape, link, timed
 
     def forward(self, t: Any, z: Tensor, inputs: Tensor | None = None) -> Tensor:
         """Time derivative of states.
 
         Args:
-            t: Ignored, because the equations do not depend on time; ODE solvers pass it.
+            t: Time, a number or `(...)`; ignored if the terms do not contain it.
             z: `(..., V order)` states: values, then derivatives.
             inputs: `(..., inputs)` external inputs, if the equations have any.
 
@@ -123,7 +127,11 @@ class EquationModule(torch.nn.Module):
             `(..., V order)`.
         """
         V = self._shape[0]
-        phi = self._terms.evaluate_torch(z if inputs is None else torch.cat([z, inputs], -1))
+        columns = z if inputs is None else torch.cat([z, inputs], -1)
+        if self._timed:
+            at = torch.as_tensor(t, dtype=z.dtype, device=z.device).expand(z.shape[:-1])
+            columns = torch.cat([columns, at[..., None]], -1)
+        phi = self._terms.evaluate_torch(columns, self.constants)
         Xi = self.coefficients.new_zeros(self._shape)
         if self.places:
             Xi = Xi.index_put(tuple(map(torch.tensor, zip(*self.places))), self.coefficients)
@@ -205,6 +213,8 @@ def _part(
     name = _term_in(style, term)
     known = half is None and abs(value) == 1  # exactly one: fixed, not estimated
     factors = [x for x in ("" if known and name else number, name) if x]
+    if len(factors) == 2 and style is maths.TEXT and name.startswith("1/"):
+        return negative, factors[0] + name[1:]
     return negative, style.product(factors)
 
 
@@ -222,9 +232,12 @@ def _symbolic(
     names = {s.name for term in terms for s in term.symbolic.free_symbols}
     names |= {a for term in terms for o in term.opaque for a in o.arguments}
     bare = {name.rstrip("'") for name in (*names, *targets)}
-    t = sympy.Symbol("time" if "t" in bare else "t")
+    timed = "t" in names and not any(target.rstrip("'") == "t" for target in targets)
+    t = sympy.Symbol("time" if "t" in bare and not timed else "t")
 
     def function(name: str) -> sympy.Expr:
+        if timed and name == "t":
+            return t
         stem = name.rstrip("'")
         order = len(name) - len(stem)
         x = sympy.Function(stem)(t)

@@ -8,6 +8,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,21 +30,61 @@ from smnn.discovery._fit.model import LINKS, OdeModel, simulate
 from smnn.discovery._fit.pipeline import discover
 from smnn.discovery._fit.smoothing import smooth
 from smnn.discovery._forecast import EquationForecast, continue_equations, simulate_draws
-from smnn.discovery._terms import CompiledTerms, Term, compile_terms
-from smnn.discovery._verdict.verdict import RivalEquation, Verdict, judge
+from smnn.discovery._open.system import discover_open
+from smnn.discovery._terms import HALF_WIDTH, CompiledTerms, Constant, Term, compile_terms
+from smnn.discovery._verdict.verdict import ESTABLISHED, LEVELS, RivalEquation, Verdict, judge
 from smnn.discovery._view import report as view
 from smnn.discovery._view.charts import fit_charts, time_axis
-from smnn.discovery.libraries import Library
+from smnn.discovery.libraries import TIME, Library, Polynomial, library_of, open_library
 from smnn.equations import OverBudget, budget
 from smnn.report.charts import Chart
 from smnn.report.display import Displayable, Overview
+from smnn.report.numbers import plus_minus
 
 if TYPE_CHECKING:
     from smnn.discovery._evaluate import HoldOutResult
     from smnn.discovery._fit.neural import Neural
 
+CLEARLY = 6.0  # Gain in evidence, in nats, of constants inside terms that is required
+MOST_COLUMNS = 4  # Largest number of states and inputs for which they are tried by default
+FEWEST_VALUES = 40  # Smallest number of values of each variable for that
 METHODS = ("auto", "regression", "refine", "neural")
-HALF_WIDTH = 1.6448536269514722  # Half width of a 90 % interval in standard deviations
+
+
+@dataclass
+class Fitted:
+    """A fit of equations of an order with a library, and its verdict."""
+
+    library: Library
+    order: int
+    result: FitResult
+
+    def __post_init__(self) -> None:
+        began = time.perf_counter()
+        self.verdict, self.rivals = judge(self.result)
+        seconds = self.result.diagnostics.setdefault("seconds", {})
+        seconds["verdict"] = round(time.perf_counter() - began, 4)
+
+    def record(self) -> dict[str, Any]:
+        """What was tried, as plain data."""
+        return {
+            "library": str(self.library), "order": self.order, "verdict": self.verdict.level,
+            "terms": int(np.count_nonzero(self.result.Xi)),
+            "evidence": self.result.diagnostics.get("evidence"),
+        }  # fmt: skip
+
+
+def better_of(first: Fitted, other: Fitted) -> Fitted:
+    """The other fit, if its evidence and its verdict are better."""
+    gain = other.result.diagnostics["evidence"] - first.result.diagnostics["evidence"]
+    ranks = [LEVELS.index(one.verdict.level) for one in (other, first)]
+    return other if gain > CLEARLY and ranks[0] <= ranks[1] else first
+
+
+def open_terms_suit(nodes: Nodes, order: int) -> bool:
+    """Whether data are few enough columns, and enough rows, for constants inside terms."""
+    columns = order * len(nodes.names) + len(nodes.inputs)
+    return columns <= MOST_COLUMNS and int(nodes.seen.sum(0).min()) >= FEWEST_VALUES
 
 
 class Discovery(Displayable, BaseEstimator):
@@ -54,7 +95,8 @@ class Discovery(Displayable, BaseEstimator):
     Args:
         library: Candidate terms: a library, its text form such as `"poly:2,trig"`, or `None` for
             polynomials of degree 2 (degree 3 for a single variable or an order above one). If their
-            equations do not hold, degree 3 and degree 2 with sines and cosines are tried.
+            equations do not hold, degree 3 and degree 2 with sines and cosines are tried, and if
+            the verdict is not `"established"`, terms with constants inside (`"open"`).
         order: Order of the equations, 1 to 4. Above one, only positions need to be measured.
             `"auto"` or `None` tries second order if first-order equations do not hold.
         method: `"refine"` fits states and coefficients jointly, `"regression"` is faster and less
@@ -80,6 +122,7 @@ class Discovery(Displayable, BaseEstimator):
         order_: Order of the equations.
         library_: Library of the candidate terms.
         terms_: The P candidate terms, each with a `name`.
+        constants_: `Constant` by name: the fitted constants inside the terms.
         coefficients_: (V, P) coefficients, zero for terms that were not selected.
         deviation_: (V, P) standard deviations.
         intervals_: (V, P, 2) 90 % confidence intervals.
@@ -173,13 +216,12 @@ class Discovery(Displayable, BaseEstimator):
             else:
                 second = not self._names_terms
                 order, library, result = best_order(nodes, self._fit_order, second)
-        self._set_equations(library, order, nodes.names, nodes.inputs)
+            found = self._escalated(nodes, Fitted(library, order, result))
+        result = found.result
+        self._set_equations(found.library, found.order, nodes.names, nodes.inputs, result.terms)
         self._set_result(nodes, result)
         self.table_: Table | None = X if isinstance(X, Table) else _table_of(nodes, t is not None)
-        began = time.perf_counter()
-        with _one_blas_thread():
-            self.verdict_, self.candidates_ = judge(result)
-        self.report_.setdefault("seconds", {})["verdict"] = round(time.perf_counter() - began, 4)
+        self.verdict_, self.candidates_ = found.verdict, found.rivals
         self.warnings_ = list(result.warnings)
         for text in result.warnings:
             warnings.warn(text, DiscoveryWarning, stacklevel=2)
@@ -192,6 +234,30 @@ class Discovery(Displayable, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
+
+    def _escalated(self, nodes: Nodes, found: Fitted) -> Fitted:
+        """The fit, or a better one with constants inside terms if its equations are in doubt."""
+        tried = [found]
+        suited = (
+            self.library is None and self.method in ("auto", "refine") and not self._names_terms
+        )
+        if suited and found.verdict.level != ESTABLISHED and open_terms_suit(nodes, found.order):
+            orders = [found.order]
+            if not isinstance(self.order, int) and found.order == 1 and len(nodes.names) <= 2:
+                orders.append(2)
+            for order in orders:
+                library = Polynomial(2) + open_library()
+                self._progress("constants inside terms")
+                try:
+                    other = self._fit_library(order, nodes, library, True)
+                except DataError:
+                    continue
+                tried.append(Fitted(library, order, other))
+                found = better_of(found, tried[-1])
+                if found.verdict.level == ESTABLISHED:
+                    break
+        found.result.diagnostics["tried"] = [one.record() for one in tried]
+        return found
 
     @property
     def _names_terms(self) -> bool:
@@ -212,6 +278,8 @@ class Discovery(Displayable, BaseEstimator):
         """Fit equations of an order with a library."""
         columns = [*_state_names(nodes.names, order), *nodes.inputs]
         terms = library.terms(columns)
+        if _explicit_time(terms, columns):
+            nodes, columns = nodes.with_time(), [*columns, TIME]
         rules, fixed = make_rules(
             [v + "'" * order for v in nodes.names],
             terms,
@@ -225,6 +293,13 @@ class Discovery(Displayable, BaseEstimator):
         link = LINKS[self.link] if self.link else None
         data = FitInput(nodes, compile_terms(terms, columns), order, rules, fixed, link)
         rng = np.random.default_rng(self.random_state)
+        if any(term.constants for term in terms):
+            if self.method not in ("auto", "refine"):
+                raise ValueError(
+                    f"method={self.method!r} does not fit constants inside terms; expected "
+                    "method='refine'."
+                )
+            return discover_open(data, ensemble=self.ensemble, rng=rng, progress=self._progress)
         if self.method == "neural":
             from smnn.discovery._fit.neural import discover_neurally
 
@@ -257,17 +332,30 @@ class Discovery(Displayable, BaseEstimator):
             _neural_settings(self.neural)
 
     def _set_equations(
-        self, library: Library, order: int, variables: list[str], inputs: list[str]
-    ) -> None:
+        self, library: Library, order: int, variables: list[str], inputs: list[str],
+        terms: list[Term] | None = None,
+    ) -> None:  # fmt: skip
         """Set the attributes that describe the form of the equations."""
-        self.library_, self.order_ = library, order
+        self.order_ = order
         self.variables_, self.inputs_ = list(variables), list(inputs)
         self.n_features_in_ = len(variables)
         self.state_names_ = _state_names(variables, order)
         self.targets_ = [v + "'" * order for v in variables]
         columns = [*self.state_names_, *inputs]
-        self.terms_: list[Term] = library.terms(columns)
+        self.library_ = library if terms is None else library_of(library, columns, terms)
+        self.terms_: list[Term] = library.terms(columns) if terms is None else terms
+        columns += [TIME] * _explicit_time(self.terms_, columns)
         self._compiled: CompiledTerms = compile_terms(self.terms_, columns)
+
+    @property
+    def constants_(self) -> dict[str, Constant]:
+        """The constants inside the terms, by name."""
+        return {c.name[1:]: c for term in self.terms_ for c in term.constants}
+
+    @property
+    def _timed(self) -> bool:
+        """Whether terms contain the time."""
+        return len(self._compiled.variables) > len(self.state_names_) + len(self.inputs_)
 
     def _set_result(self, nodes: Nodes, result: FitResult) -> None:
         """Set the attributes that hold the result of a fit."""
@@ -317,7 +405,15 @@ class Discovery(Displayable, BaseEstimator):
         lines = [f"Verdict: {self.verdict_}"]
         for name, text in zip(self.variables_, self.equations(precision=precision)):
             lines.append(_with_level(name, text, self.verdict_))
-        return "\n".join(lines)
+        return "\n".join([*lines, *self._constants()])
+
+    def _constants(self) -> list[str]:
+        """The constants inside the terms, with half a 90 % interval."""
+        return [
+            f"{name} = {plus_minus(c.value, HALF_WIDTH * c.deviation)} in "
+            + ", ".join(t.source.replace("?", "") for t in self.terms_ if c in t.constants)
+            for name, c in self.constants_.items()
+        ]
 
     def print(self, precision: int = 4) -> None:
         """Print the summary."""
@@ -339,15 +435,14 @@ class Discovery(Displayable, BaseEstimator):
         V = len(self.variables_)
         if isinstance(X, list | tuple):
             nodes, Z = self._states_of(X, t, inputs)
-            return nodes.split(model.rate(Z, nodes.U)[:, -V:])
+            return nodes.split(model.rate(Z, self._columns_of(nodes))[:, -V:])
         given = np.asarray(X, float)
         self._check_width(given)
         if self.order_ == 1 or (given.ndim == 2 and given.shape[1] == len(self.state_names_)):
             Z = given.reshape(-1, len(self.state_names_))
-            U = np.empty((len(Z), 0)) if not self.inputs_ else self._input_rows(inputs, len(Z))
-            return model.rate(Z, U)[:, -V:]
+            return model.rate(Z, self._driving(inputs, t, len(Z)))[:, -V:]
         nodes, Z = self._states_of(X, t, inputs)
-        return model.rate(Z, nodes.U)[:, -V:]
+        return model.rate(Z, self._columns_of(nodes))[:, -V:]
 
     def score(self, X: Any, y: Any = None, *, t: Any = None, inputs: Any = None) -> float:
         """Coefficient of determination (R²) of the highest derivative.
@@ -360,7 +455,7 @@ class Discovery(Displayable, BaseEstimator):
         nodes = gather(X, t, inputs, self.variables_, self.step_)
         curves, _ = smooth(nodes, self.order_, np.random.default_rng(self.random_state))
         Z = np.concatenate([curves[..., r] for r in range(self.order_)], -1)
-        top = model.rate(Z, nodes.U)[:, -len(self.variables_) :]
+        top = model.rate(Z, self._columns_of(nodes))[:, -len(self.variables_) :]
         measured = curves[..., self.order_]
         error = ((top - measured) ** 2).sum(0)
         spread = ((measured - measured.mean(0)) ** 2).sum(0)
@@ -395,7 +490,7 @@ class Discovery(Displayable, BaseEstimator):
         check_is_fitted(self, "coefficients_")
         return continue_equations(self, h, level, series, inputs, time_axis)
 
-    def _draws(self, series: int, t: Array, U: Array) -> Array:
+    def _draws(self, series: int, t: Array, U: Array | None) -> Array:
         """Sorted simulations at `t[1:]` from the last fitted state, for prediction intervals."""
         return simulate_draws(self, series, t, U)
 
@@ -420,15 +515,16 @@ class Discovery(Displayable, BaseEstimator):
 
         def rate(t: float, x: Any) -> Array:
             Z = np.asarray(x, float).T
-            u = np.asarray(inputs(t), float) if inputs is not None else np.empty(0)
-            return model.rate(Z, np.broadcast_to(u, (*Z.shape[:-1], columns))).T
+            u = np.asarray(inputs(t), float).ravel() if inputs is not None else np.empty(0)
+            u = np.append(u, t) if self._timed else u
+            return model.rate(Z, np.broadcast_to(u, (*Z.shape[:-1], len(u)))).T
 
         return rate
 
     def to_torch(self) -> EquationModule:
         """The equations as a differentiable module with the coefficients as parameters."""
         model = self._model()
-        return EquationModule(self.targets_, model.terms, model.Xi, self.link)
+        return EquationModule(self.targets_, model.terms, model.Xi, self.link, self._timed)
 
     def to_frame(self) -> Any:
         """The terms of the equations as a pandas `DataFrame`: coefficients and 90 % intervals."""
@@ -472,8 +568,7 @@ class Discovery(Displayable, BaseEstimator):
             raise DataError("x0 has values that are not finite.")
         if len(at) < 1 or not np.isfinite(at).all() or (np.diff(at) <= 0).any():
             raise DataError("t must be finite and increasing.")
-        U = self._input_rows(inputs, len(at)) if self.inputs_ else None
-        return simulate(model, z0, at, U, self.scale_)
+        return simulate(model, z0, at, self._driving(inputs, at, len(at)), self.scale_)
 
     def _check_width(self, X: Any) -> None:
         """Check the number of columns of an array: variables, or states."""
@@ -484,6 +579,19 @@ class Discovery(Displayable, BaseEstimator):
                 f"X has {shape[1]} features, but Discovery is expecting {V} features as input: "
                 f"{', '.join(self.variables_)}."
             )
+
+    def _driving(self, inputs: Any, t: Any, rows: int) -> Array:
+        """Columns (rows, inputs) beside the states: the inputs, and the time if terms use it."""
+        U = self._input_rows(inputs, rows) if self.inputs_ else np.empty((rows, 0))
+        if not self._timed:
+            return U
+        at = np.asarray(np.nan if t is None else t, float).ravel()
+        if len(at) != rows:
+            raise DataError(f"the equations depend on the time; give `t` with {rows} times.")
+        return np.column_stack([U, at])
+
+    def _columns_of(self, nodes: Nodes) -> Array:
+        return nodes.with_time().U if self._timed else nodes.U
 
     def _input_rows(self, inputs: Any, rows: int) -> Array:
         """Validated inputs (rows, inputs)."""
@@ -524,6 +632,7 @@ class Discovery(Displayable, BaseEstimator):
             path,
             {
                 "library": self.library_.to_json(),
+                "constants": [vars(constant) for constant in self.constants_.values()],
                 "order": self.order_,
                 "link": self.link,
                 "variables": self.variables_,
@@ -559,7 +668,9 @@ class Discovery(Displayable, BaseEstimator):
             names = _storage.texts(record, "variables"), _storage.texts(record, "inputs")
             _check_distinct(*names)
             with budget(_storage.MAX_CALLS):
-                self._set_equations(library, self.order, *names)
+                columns = [*_state_names(names[0], self.order), *names[1]]
+                terms = _storage.with_constants(library.terms(columns), record)
+                self._set_equations(library, self.order, *names, terms)
         except _storage.ModelFileError:
             raise
         except OverBudget:
@@ -603,6 +714,12 @@ def _with_level(name: str, text: str, verdict: Verdict) -> str:
     if one.terms == 0 or one.withheld:
         return f"{text.split(' = ')[0]}: {one.level} ({one.reason.rstrip('.')})"
     return f"{text}   ({one.level})"
+
+
+def _explicit_time(terms: Sequence[Term], columns: Sequence[str]) -> bool:
+    """Whether terms contain the time, which is not one of the columns."""
+    named = {s.name for term in terms for s in term.symbolic.free_symbols}
+    return TIME in named and TIME not in columns
 
 
 def _state_names(variables: Sequence[str], order: int) -> list[str]:

@@ -110,14 +110,14 @@ def continue_equations(
     i = _index(table.series, series)
     last = float(model.times_[i][-1])
     t: Array = last + model.step_ * np.arange(int(h) + 1, dtype=np.float64)
-    U = np.empty((len(t), 0))
+    driving = None
     if model.inputs_:
-        U = np.concatenate([table.inputs[i][-1:], model._input_rows(inputs, int(h))])
+        driving = np.concatenate([table.inputs[i][-1:], model._input_rows(inputs, int(h))])
     elif inputs is not None:
         raise DataError("inputs: got some, but the equations have none.")
-    mean = model.simulate(model.states_[i][-1], t, U if model.inputs_ else None)
+    mean = model.simulate(model.states_[i][-1], t, driving)
     V = len(model.variables_)
-    draws = simulate_draws(model, i, t, U)
+    draws = simulate_draws(model, i, t, driving)
     bounds = probabilities(level)
     x, label = time_axis(table)
     tail = slice(-max(4 * int(h), 60), None)
@@ -129,9 +129,9 @@ def continue_equations(
     return EquationForecast(**{**vars(made), "lower": lower, "upper": upper})
 
 
-def simulate_draws(model: Discovery, i: int, t: Array, U: Array) -> Array:
+def simulate_draws(model: Discovery, i: int, t: Array, inputs: Array | None) -> Array:
     """`(DRAWS, H, V)` sorted future measurements; infinite where a simulation diverged."""
-    ode = model._model()
+    ode, U = model._model(), model._driving(inputs, t, len(t))
     rng = np.random.default_rng(model.random_state)
     used = (model.coefficients_ != 0).any(0)
     deviation = model.deviation_[:, used]
@@ -187,7 +187,7 @@ def _covariance(model: Discovery, i: int, ode: OdeModel, deviation: Array, free:
     assert table is not None
     rows = slice(-MOST_ROWS, None)
     Z, t, Y = model.states_[i][rows], model.times_[i][rows], table.values[i][rows]
-    U = table.inputs[i][rows] if model.inputs_ else np.empty((len(t), 0))
+    U = model._driving(table.inputs[i][rows] if model.inputs_ else None, t, len(t))
     size = np.concatenate([model.scale_, deviation[free]])
     D, V, n = Z.shape[1], Y.shape[1], len(size)
     grids = _steps(t, U)

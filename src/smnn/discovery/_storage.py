@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from smnn._util.files import InputError, read_bounded, write_json
+from smnn.discovery._terms import Constant, Term
 from smnn.errors import DataError
 
 FORMAT = "smnn-discovery"
@@ -72,6 +73,22 @@ def matrix(record: Mapping[str, Any], key: str, shape: tuple[int, ...]) -> np.nd
     if not np.isfinite(value).all():
         raise ModelFileError(f"{key!r} in the model file has values that are not finite.")
     return value
+
+
+def with_constants(terms: list[Term], record: Mapping[str, Any]) -> list[Term]:
+    """Terms with the constants of a record.
+
+    Raises:
+        ModelFileError: If one is missing, not finite, or not a constant.
+    """
+    try:
+        found = {entry["name"]: Constant(**entry) for entry in record.get("constants") or []}
+        numbers = [float(x) for c in found.values() for x in (c.value, c.deviation)]
+        if not np.isfinite(numbers).all():
+            raise ValueError("not finite")
+        return [term.at(found) for term in terms]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelFileError(f"'constants' in the model file cannot be used: {error}.") from None
 
 
 def texts(record: Mapping[str, Any], key: str) -> list[str]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,32 @@ from smnn.equations import ExpressionError, Tape, parse_expression, quoted
 from smnn.equations import RowTape as Plan
 from smnn.report import maths
 
+HALF_WIDTH = 1.6448536269514722  # Half width of a 90 % interval in standard deviations
 _STEP = float(np.finfo(np.float64).eps) ** 0.2
+
+
+@dataclass(frozen=True)
+class Constant:
+    """Constant inside a term, which is fitted together with the coefficients.
+
+    Terms that contain a constant of the same name share it.
+    """
+
+    name: str
+    """Name, beginning with a question mark: `?K`."""
+    low: float = -np.inf
+    high: float = np.inf
+    value: float = np.nan
+    """Current value; NaN before the fit."""
+    deviation: float = 0.0
+    """Standard deviation; zero before the fit."""
+    own: bool = False
+    """Whether it may differ between equations."""
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """90 % confidence interval."""
+        return self.value - HALF_WIDTH * self.deviation, self.value + HALF_WIDTH * self.deviation
 
 
 @dataclass(frozen=True)
@@ -52,6 +78,10 @@ class Term:
     """Python functions among the factors, sorted by name."""
     order: tuple[str, ...] = ()
     """The variables, in the order of the factors in the name."""
+    formula: sympy.Expr | None = None
+    """The expression with the symbols of its constants, if it has any."""
+    constants: tuple[Constant, ...] = ()
+    """Constants inside the term; `symbolic` contains their values, or symbols before the fit."""
 
     @property
     def expr(self) -> sympy.Expr | None:
@@ -77,7 +107,18 @@ class Term:
     def complexity(self) -> float:
         """Number of variables and operations; Python functions count three."""
         inside = len(self.symbolic.free_symbols) + self.symbolic.count_ops()
-        return float(inside + 3 * len(self.opaque))
+        return float(inside + 3 * len(self.opaque) + len(self.constants))
+
+    def at(self, constants: Mapping[str, Constant]) -> Term:
+        """The term with fitted constants; its name has four significant digits of them."""
+        if self.formula is None:
+            return self
+        mine = tuple(constants[c.name] for c in self.constants)
+
+        values = {sympy.Symbol(c.name): sympy.Float(c.value, 17) for c in mine}
+        filled = self.formula.xreplace(values)
+        name = maths.write(_short(filled), maths.TEXT, self.order)
+        return replace(self, name=name, symbolic=filled, constants=mine)
 
     def exponents(self, variables: Sequence[str]) -> np.ndarray | None:
         """`(V,)` exponents if the term is a monomial (any real exponents), else `None`."""
@@ -94,9 +135,22 @@ class Term:
             found[symbols[base]] = float(exponent)
         return found
 
+    @property
+    def source(self) -> str:
+        """The term as text that `Expressions` reads, with its constants marked."""
+        formula = self.symbolic if self.formula is None else self.formula
+        return maths.write(formula, maths.SOURCE, self.order)
+
+    def renamed(self, names: Mapping[str, str]) -> Term:
+        """The term with other names of its constants."""
+        symbols = {sympy.Symbol(a): sympy.Symbol(b) for a, b in names.items()}
+        formula = self.formula.xreplace(symbols) if self.formula is not None else None
+        mine = tuple(replace(c, name=names.get(c.name, c.name)) for c in self.constants)
+        return replace(self, formula=formula, constants=mine)
+
     def _written(self, style: maths.Style) -> str:
         factors = [] if self.symbolic == 1 and self.opaque else [self.symbolic]
-        parts = [maths.write(f, style, self.order) for f in factors]
+        parts = [maths.write(_short(f), style, self.order) for f in factors]
         return style.product([*parts, *(style.symbol(o.name) for o in self.opaque)])
 
     def __eq__(self, other: object) -> bool:
@@ -121,9 +175,32 @@ def make_term(
     return Term(" ".join([*parts, *(o.name for o in functions)]), symbolic, functions, order)
 
 
+def open_term(
+    formula: sympy.Expr,
+    variables: Sequence[str],
+    bounds: Mapping[str, tuple[float, float]],
+    own: bool = False,
+) -> Term:
+    """Create a term from an expression that may contain constants to be fitted."""
+    term = make_term(formula, variables)
+    names = sorted(s.name for s in formula.free_symbols if s.name.startswith("?"))
+    ends = [bounds.get(name[1:], (-np.inf, np.inf)) for name in names]
+    constants = tuple(Constant(name, a, b, own=own) for name, (a, b) in zip(names, ends))
+    return replace(term, formula=formula, constants=constants) if names else term
+
+
+def _short(expr: sympy.Expr) -> sympy.Expr:
+    """An expression with floating-point numbers of four significant digits."""
+    return expr.xreplace({x: sympy.Float(f"{float(x):.4g}") for x in expr.atoms(sympy.Float)})
+
+
 def multiply(a: Term, b: Term) -> Term:
     """Product of two terms of the same variables."""
-    return make_term(a.symbolic * b.symbolic, a.order, (*a.opaque, *b.opaque))
+    product = make_term(a.symbolic * b.symbolic, a.order, (*a.opaque, *b.opaque))
+    constants = {c.name: c for term in (a, b) for c in term.constants}
+    if not constants:
+        return product
+    return replace(product, formula=product.symbolic, constants=tuple(constants.values()))
 
 
 def distinct(terms: Iterable[Term]) -> list[Term]:
@@ -187,9 +264,38 @@ class CompiledTerms:
         self._index = {name: v for v, name in enumerate(self.variables)}
         self._opaque = [p for p, term in enumerate(self.terms) if term.opaque]
         self._check()
-        self._tape = Tape(self.variables)
-        self._slots = [self._tape.add(term.symbolic) for term in self.terms]
+        known = {c.name: c for term in self.terms for c in term.constants}
+        self.constants: tuple[Constant, ...] = tuple(known.values())
+        self.theta = np.array([c.value for c in self.constants])
+        """(K,) values of the constants inside the terms."""
+        self._formulas = [t.symbolic if t.formula is None else t.formula for t in self.terms]
+        self._tape = self._new_tape()
+        self._slots = [self._tape.add(formula) for formula in self._formulas]
         self._plan = Plan(self._tape, self._slots, range(len(self.terms)))
+
+    def at(self, theta: np.ndarray) -> CompiledTerms:
+        """The terms with other values (K,) of their constants."""
+        other = copy.copy(self)
+        other.theta = theta
+        return other
+
+    def fitted(self, deviation: np.ndarray) -> list[Term]:
+        """The terms with the values of the constants and their standard deviations (K,)."""
+        found = {
+            c.name: replace(c, value=float(x), deviation=float(s))
+            for c, x, s in zip(self.constants, self.theta, deviation)
+        }
+        return [term.at(found) for term in self.terms]
+
+    @functools.cached_property
+    def uses(self) -> np.ndarray:
+        """(P, K) mask of the constants in the terms."""
+        names = [{c.name for c in term.constants} for term in self.terms]
+        found = [[c.name in mine for c in self.constants] for mine in names]
+        return np.array(found, bool).reshape(len(self.terms), len(self.constants))
+
+    def _new_tape(self) -> Tape:
+        return Tape([*self.variables, *(c.name for c in self.constants)])
 
     def evaluate(self, X: np.ndarray) -> np.ndarray:
         """Values of the terms.
@@ -203,7 +309,7 @@ class CompiledTerms:
         columns, batch = self._columns(X)
         values = np.empty((len(self.terms), columns.shape[1]))
         with np.errstate(all="ignore"):
-            self._plan.fill(columns, values)
+            self._plan.fill([*columns, *self.theta], values)
             for p in self._opaque:
                 for function in self.terms[p].opaque:
                     values[p] *= _call(function, self._chosen(function, columns))
@@ -226,12 +332,29 @@ class CompiledTerms:
         P, V = len(self.terms), len(self.variables)
         slopes = np.zeros((P, V, columns.shape[1]))
         with np.errstate(all="ignore"):
-            self._slope_plan.fill(columns, slopes.reshape(P * V, columns.shape[1]))
+            rows = slopes.reshape(P * V, columns.shape[1])
+            self._slope_plan.fill([*columns, *self.theta], rows)
             for p in self._opaque:
                 slopes[p] = self._product_rule(p, slopes[p], columns)
         return np.moveaxis(slopes.reshape(P, V, *batch), (0, 1), (-2, -1))
 
-    def evaluate_torch(self, X: Tensor) -> Tensor:
+    def tangents(self, X: np.ndarray) -> np.ndarray:
+        """Derivatives of the terms with respect to their constants.
+
+        Args:
+            X: `(..., V)` values of the variables.
+
+        Returns:
+            `(..., P, K)` float64.
+        """
+        columns, batch = self._columns(X)
+        P, K = len(self.terms), len(self.constants)
+        slopes = np.zeros((P * K, columns.shape[1]))
+        with np.errstate(all="ignore"):
+            self._tangent_plan.fill([*columns, *self.theta], slopes)
+        return np.moveaxis(slopes.reshape(P, K, *batch), (0, 1), (-2, -1))
+
+    def evaluate_torch(self, X: Tensor, theta: Tensor | None = None) -> Tensor:
         """Values of the terms, differentiable by autograd.
 
         Python functions of a `Custom` library are called with NumPy arrays; they have the first
@@ -239,6 +362,7 @@ class CompiledTerms:
 
         Args:
             X: `(..., V)`, floating, on any device.
+            theta: `(K,)` values of the constants inside the terms, if other than `self.theta`.
 
         Returns:
             `(..., P)` of the same dtype and device.
@@ -246,7 +370,8 @@ class CompiledTerms:
         if X.shape[-1:] != (len(self.variables),):
             raise self._wrong_width(tuple(X.shape))
         columns = X.unbind(-1)
-        values = self._tape.run_torch(columns)
+        inner = X.new_tensor(self.theta) if theta is None else theta.to(X)
+        values = self._tape.run_torch([*columns, *inner.unbind()])
         zero = X.new_zeros(X.shape[:-1])
         parts = []
         for term, slot in zip(self.terms, self._slots):
@@ -259,7 +384,7 @@ class CompiledTerms:
 
     def _check(self) -> None:
         for term in self.terms:
-            used = {s.name for s in term.symbolic.free_symbols}
+            used = {s.name for s in term.symbolic.free_symbols if not s.name.startswith("?")}
             used |= {a for function in term.opaque for a in function.arguments}
             if missing := sorted(used - set(self.variables)):
                 raise ExpressionError(
@@ -285,18 +410,28 @@ class CompiledTerms:
     @functools.cached_property
     def _slope_plan(self) -> Plan:
         """Non-zero derivatives; entry `(p, v)` is stored in row `p V + v`."""
-        real = {sympy.Symbol(v): sympy.Symbol(v, real=True) for v in self.variables}
+        return self._derivatives(self.variables)
+
+    @functools.cached_property
+    def _tangent_plan(self) -> Plan:
+        """Non-zero derivatives; entry `(p, k)` is stored in row `p K + k`."""
+        return self._derivatives([c.name for c in self.constants])
+
+    def _derivatives(self, names: Sequence[str]) -> Plan:
+        """Derivatives of all terms with respect to variables or constants."""
+        every = [*self.variables, *(c.name for c in self.constants)]
+        real = {sympy.Symbol(v): sympy.Symbol(v, real=True) for v in every}
         back = {new: old for old, new in real.items()}
-        tape = Tape(self.variables)
+        tape = self._new_tape()
         slots, rows = [], []
-        for p, term in enumerate(self.terms):
-            expr = term.symbolic.xreplace(real)  # |x| is differentiable for real x only
-            for v, name in enumerate(self.variables):
+        for p, formula in enumerate(self._formulas):
+            expr = formula.xreplace(real)  # |x| is differentiable for real x only
+            for v, name in enumerate(names):
                 slope = expr.diff(real[sympy.Symbol(name)])
                 slope = slope.replace(sympy.DiracDelta, lambda *_: sympy.S.Zero)
                 if slope != 0:
                     slots.append(tape.add(slope.xreplace(back)))
-                    rows.append(p * len(self.variables) + v)
+                    rows.append(p * len(names) + v)
         return Plan(tape, slots, rows)
 
     def _product_rule(self, p: int, slope: np.ndarray, columns: np.ndarray) -> np.ndarray:

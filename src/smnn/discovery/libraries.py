@@ -23,10 +23,19 @@ from typing import Any, ClassVar
 import sympy
 
 from smnn._util.names import suggestion
-from smnn.discovery._terms import Opaque, Term, check_names, distinct, make_term, multiply
-from smnn.equations import ExpressionError, parse_expression
+from smnn.discovery._terms import (
+    Opaque,
+    Term,
+    check_names,
+    distinct,
+    make_term,
+    multiply,
+    open_term,
+)
+from smnn.equations import ExpressionError, parse_expression, quoted
 from smnn.errors import SmnnError
 
+TIME = "t"  # Name of the time in terms
 MAX_TERMS = 5000  # Maximum number of terms of a library
 
 
@@ -269,10 +278,16 @@ class Expressions(Library):
     """Terms given as text, such as `["exp(-x)", "x*sin(y)"]`.
 
     The text is parsed and never executed. A numerical factor is dropped because it is fitted: `2*x`
-    is the term `x`.
+    is the term `x`. The name `t` is the time, unless a variable has this name.
+
+    A question mark marks a constant that is fitted: `"x/(?K + x)"`. Expressions that contain the
+    same constant share it. Its range follows from the data and the place of the constant (an
+    exponent, a frequency, a rate, a level of a variable), unless `bounds` gives it.
     """
 
     expressions: tuple[str, ...] = ()
+    bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict, hash=False)
+    """Smallest and largest value of constants, by name: `{"K": (0.1, 10)}`."""
     kind: ClassVar[str] = "expressions"
 
     def __post_init__(self) -> None:
@@ -280,6 +295,14 @@ class Expressions(Library):
         if isinstance(given, str) or not all(isinstance(e, str) for e in given) or not given:
             raise LibraryError(f"expressions: got {given!r}; expected a list of texts.")
         object.__setattr__(self, "expressions", tuple(given))
+        object.__setattr__(self, "bounds", _checked_bounds(self.bounds, given))
+
+    def to_json(self) -> dict[str, Any]:
+        """The library as plain data for `json.dumps`."""
+        record: dict[str, Any] = {"kind": self.kind, "expressions": list(self.expressions)}
+        if self.bounds:
+            record["bounds"] = {name: list(ends) for name, ends in self.bounds.items()}
+        return record
 
     def count(self, variables: int) -> int:
         """Number of expressions."""
@@ -287,16 +310,206 @@ class Expressions(Library):
 
     def make_terms(self, variables: tuple[str, ...]) -> list[Term]:
         """Create the terms."""
+        return [_parsed(text, variables, self.bounds) for text in self.expressions]
+
+
+def _parsed(
+    text: str,
+    variables: Sequence[str],
+    bounds: Mapping[str, tuple[float, float]],
+    own: bool = False,
+) -> Term:
+    """A term from text without its numerical factor; `t` is the time."""
+    known = (*variables, *([] if TIME in variables else [TIME]))
+    try:
+        expr = parse_expression(text, known, constants=True)
+    except ExpressionError as error:
+        raise ExpressionError(f"cannot read the term {text!r}: {error}") from None
+    if expr == 0:
+        raise LibraryError(f"the term {text!r} is zero; expected a non-zero term.")
+    expr = sympy.S.One if expr.is_number else expr.as_coeff_Mul()[1]
+    outside = [f for f in sympy.Mul.make_args(expr) if f.is_Symbol and f.name.startswith("?")]
+    return open_term(expr / sympy.Mul(*outside), variables, bounds, own)
+
+
+def _checked_bounds(given: Any, texts: Sequence[str]) -> dict[str, tuple[float, float]]:
+    """Bounds of constants in expressions.
+
+    Raises:
+        LibraryError: They are not pairs of increasing numbers, or a constant does not occur.
+    """
+    known = {name for text in texts for name in re.findall(r"\?([^\W\d]\w*)", text)}
+    try:
+        found = {str(name): (float(low), float(high)) for name, (low, high) in given.items()}
+    except (AttributeError, TypeError, ValueError):
+        found = {"": (1.0, 0.0)}
+    for name, (low, high) in found.items():
+        if not (-math.inf < low < high < math.inf):
+            raise LibraryError(
+                f"bounds: got {given!r}; expected pairs of increasing numbers by name, as in "
+                '{"K": (0.1, 10)}.'
+            )
+        if name not in known:
+            raise LibraryError(
+                f"bounds: {name!r} is not a constant of the expressions; expected one of "
+                f"{', '.join(sorted(known)) or 'those that are written with ?, as in x/(?K + x)'}."
+            )
+    return found
+
+
+@dataclass(frozen=True)
+class _Open(Library, abc.ABC):
+    """Terms with a constant inside that is fitted, for every variable."""
+
+    of: tuple[str, ...] | None = None
+    """The variables, or `("t",)` for the time; by default all variables."""
+    interaction: bool = True
+    """Include products with each variable."""
+    forms: ClassVar[tuple[str, ...]]
+    """Texts of the terms of a variable {x}, with constants {c}."""
+    letter: ClassVar[str]
+    """Name of the constants."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.of, str):
+            object.__setattr__(self, "of", (self.of,))
+        elif self.of is not None:
+            object.__setattr__(self, "of", tuple(self.of))
+
+    def _forms(self) -> tuple[str, ...]:
+        return self.forms
+
+    def count(self, variables: int) -> int:
+        """Number of forms per variable, and with interaction per pair of variables."""
+        each = variables if self.of is None else len(self.of)
+        return each * len(self._forms()) * (1 + variables * self.interaction)
+
+    def make_terms(self, variables: tuple[str, ...]) -> list[Term]:
+        """Create the terms."""
+        chosen = variables if self.of is None else self.of
+        for name in chosen:
+            if name not in (*variables, TIME):
+                raise LibraryError(
+                    f"of: got {name!r}; expected variables out of {', '.join(variables)}, or t."
+                )
         found = []
-        for text in self.expressions:
-            try:
-                expr = parse_expression(text, variables)
-            except ExpressionError as error:
-                raise ExpressionError(f"cannot read the term {text!r}: {error}") from None
-            if expr == 0:
-                raise LibraryError(f"the term {text!r} is zero; expected a non-zero term.")
-            found.append(sympy.S.One if expr.is_number else expr.as_coeff_Mul()[1])
-        return [make_term(expr, variables) for expr in found]
+        factors = [None, *variables] if self.interaction else [None]
+        for x in chosen:
+            own = quoted(x)
+            for i, form in enumerate(self._forms()):
+                for factor in factors:
+                    if factor == x and not self._times_itself(form):
+                        continue
+                    parts = [self.letter, i, _word(x, variables)]
+                    parts += [] if factor is None else [_word(factor, variables)]
+                    text = form.format(x=own, c="?" + "_".join(map(str, parts)))
+                    text = text if factor is None else f"{quoted(factor)}*{text}"
+                    found.append(_parsed(text, variables, {}, own=True))
+        return found
+
+    def _times_itself(self, form: str) -> bool:
+        return True
+
+
+def _word(name: str, variables: Sequence[str]) -> str:
+    return name if name.isidentifier() else str(list(variables).index(name))
+
+
+@dataclass(frozen=True)
+class Hill(_Open):
+    """`x^n/(K^n + x^n)` and smaller powers of `x` above the same `K^n + x^n`, with `K` fitted.
+
+    These are Michaelis-Menten and Hill kinetics, repression, and functional responses.
+    """
+
+    powers: tuple[float, ...] = (1, 2, 3, 4)
+    """The exponents n."""
+    kind: ClassVar[str] = "hill"
+    letter: ClassVar[str] = "K"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "powers", _positive("powers", self.powers))
+
+    def _forms(self) -> tuple[str, ...]:
+        return tuple(
+            f"{above}/({{c}}^{n} + {{x}}^{n})"
+            for n in self.powers
+            for above in (f"{{x}}^{n}", "1", *(["{x}"] if n == 2 else []))
+        )
+
+    def _times_itself(self, form: str) -> bool:
+        return False
+
+
+@dataclass(frozen=True)
+class Exponential(_Open):
+    """`exp(-k x)` and `exp(k x)`, with the rate `k` fitted."""
+
+    kind: ClassVar[str] = "exponential"
+    letter: ClassVar[str] = "k"
+    forms: ClassVar[tuple[str, ...]] = ("exp(-{c}*{x})", "exp({c}*{x})")
+
+
+@dataclass(frozen=True)
+class Power(_Open):
+    """`x^p`, with the exponent `p` fitted."""
+
+    kind: ClassVar[str] = "power"
+    letter: ClassVar[str] = "p"
+    forms: ClassVar[tuple[str, ...]] = ("{x}^{c}",)
+
+    def _times_itself(self, form: str) -> bool:
+        return False
+
+
+@dataclass(frozen=True)
+class Logarithm(_Open):
+    """`log(x)`, and `log(c + x)` with the constant `c` fitted."""
+
+    kind: ClassVar[str] = "logarithm"
+    letter: ClassVar[str] = "c"
+    forms: ClassVar[tuple[str, ...]] = ("log({x})", "log({c} + {x})")
+
+
+@dataclass(frozen=True)
+class Harmonic(_Open):
+    """`sin(w x)` and `cos(w x)`, with the frequency `w` fitted."""
+
+    kind: ClassVar[str] = "harmonic"
+    letter: ClassVar[str] = "w"
+    forms: ClassVar[tuple[str, ...]] = ("sin({c}*{x})", "cos({c}*{x})")
+
+
+def open_library() -> Union:
+    """All terms with fitted constants, also those of time."""
+    time = (TIME,)
+    return Union(
+        (Hill(), Exponential(), Power(), Logarithm(), Harmonic(), Exponential(time), Harmonic(time))
+    )
+
+
+def library_of(library: Library, variables: Sequence[str], terms: Sequence[Term]) -> Library:
+    """The library of a fit: the plain terms of a library, and the chosen terms with constants.
+
+    Args:
+        library: The library from which the terms were chosen.
+        variables: States and inputs.
+        terms: The terms of the fit.
+    """
+    parts: list[Library] = []
+    for part in library.libraries if isinstance(library, Union) else (library,):
+        every = part.terms(variables)
+        plain = [term for term in every if term in terms and not term.constants]
+        if len(plain) == len(every):
+            parts.append(part)
+        elif plain:
+            parts.append(Expressions(tuple(term.source for term in plain)))
+    chosen = [term for term in terms if term.constants]
+    if chosen:
+        bounds = {c.name[1:]: (c.low, c.high) for term in chosen for c in term.constants}
+        parts.append(Expressions(tuple(term.source for term in chosen), bounds))
+    return parts[0] if len(parts) == 1 else Union(tuple(parts))
 
 
 Function = Callable[..., Any]
@@ -355,6 +568,11 @@ class Custom(Library):
 
 
 _WORD = re.compile(r"\s*([A-Za-z]\w*)\s*((?::[^:*]*)*)\s*")
+OPEN: dict[str, Callable[..., Library]] = {
+    "hill": Hill, "exponential": Exponential, "power": Power, "logarithm": Logarithm,
+    "harmonic": Harmonic,
+}  # fmt: skip
+"""Words of libraries with fitted constants in the text form."""
 
 
 def parse_library(text: str) -> Library:
@@ -362,13 +580,18 @@ def parse_library(text: str) -> Library:
 
     Items are separated by commas outside parentheses. `poly:3` is `Polynomial(3)`, `trig:1:2`
     is `Trigonometric((1, 2))`, `rational:2` is `Rational((2,))`; `*` between such items is their
-    product (`poly:1*trig`); anything else is an expression.
+    product (`poly:1*trig`); `hill:1:2` is `Hill(powers=(1, 2))`, `harmonic:t` is
+    `Harmonic(("t",))`, and so on for the other libraries with fitted constants; `open` is
+    polynomials of degree 2 and all of these; anything else is an expression.
 
     Raises:
         LibraryError: An item is empty, or its name or numbers are invalid.
     """
     found: list[Library] = []
     for item in _split(text):
+        if item == "open":
+            found += [Polynomial(2), *open_library().libraries]
+            continue
         library = _named(item)
         if library is None and isinstance(found[-1] if found else None, Expressions):
             library = Expressions((*found.pop().expressions, item))  # type: ignore[attr-defined]
@@ -395,12 +618,13 @@ def _split(text: str) -> list[str]:
 def _named(item: str) -> Library | None:
     """Library of a product such as `poly:1*trig`; `None` if the item is an expression."""
     matches = [_WORD.fullmatch(part) for part in item.split("*")]
-    known = {"poly": Polynomial, "trig": Trigonometric, "rational": Rational}
+    known = {"poly": Polynomial, "trig": Trigonometric, "rational": Rational} | OPEN
     first = re.match(r"\s*([^\s:*]+)\s*:", item)
     if first and first[1] not in known:
         raise LibraryError(
             f"unknown library {first[1]!r} in {item!r}{suggestion(first[1], list(known)) or '.'} "
-            f"Expected poly:DEGREE, trig:FREQUENCIES, rational:POWERS or an expression."
+            f"Expected poly:DEGREE, trig:FREQUENCIES, rational:POWERS, hill:POWERS, "
+            f"{', '.join(f'{name}:VARIABLE' for name in [*OPEN][1:])} or an expression."
         )
     if not all(match and match[1] in known for match in matches):
         return None
@@ -409,8 +633,13 @@ def _named(item: str) -> Library | None:
 
 
 def _with_numbers(word: str, arguments: str, item: str) -> Library:
+    parts = tuple(x.strip() for x in arguments.split(":")[1:])
+    if word in OPEN and word != "hill":
+        return OPEN[word](parts or None)
     try:
-        numbers = [float(x) for x in arguments.split(":")[1:]]
+        numbers = [float(x) for x in parts]
+        if word == "hill":
+            return Hill(powers=_positive(item, numbers)) if numbers else Hill()
         if word == "trig":
             return Trigonometric(tuple(numbers)) if numbers else Trigonometric()
         if word == "rational":

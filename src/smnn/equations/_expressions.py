@@ -4,7 +4,7 @@
     product  = signed { ("*" | "/") signed }
     signed   = ("+" | "-") signed | power
     power    = atom [ ("^" | "**") signed ]
-    atom     = number | name | function "(" sum ")" | "(" sum ")"
+    atom     = number | name | "?" name | function "(" sum ")" | "(" sum ")"
 
 Products need an explicit sign. The parser builds the sympy expression itself; the text is never
 passed to sympy or Python. Constant parts are also computed in floating point, so that one that is
@@ -66,6 +66,7 @@ _TOKEN = re.compile(
     r"(?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
     rf"|(?P<name>{PLAIN_NAME.pattern})"
     r"|`(?P<quoted>[^`]+)`"
+    r"|(?P<constant>\?[^\W\d]\w*)"
     r"|(?P<sign>\*\*|[-+*/^()])"
 )
 # Typographic variants, as in pasted text.
@@ -92,7 +93,7 @@ class _Value(NamedTuple):
 _MINUS_ONE = _Value(sympy.Integer(-1), -1.0)
 
 
-def parse_expression(text: str, variables: Sequence[str]) -> sympy.Expr:
+def parse_expression(text: str, variables: Sequence[str], *, constants: bool = False) -> sympy.Expr:
     """Parse an expression such as `x*sin(2*pi*y)/(1 + x^2)`.
 
     Args:
@@ -101,6 +102,7 @@ def parse_expression(text: str, variables: Sequence[str]) -> sympy.Expr:
             may end in primes (`x'`); names with other characters are written in backticks. A
             variable takes precedence over a constant of the same name.
         variables: Names of the variables.
+        constants: Whether constants to be fitted are allowed: `?K` is `sympy.Symbol("?K")`.
 
     Returns:
         A sympy expression in `sympy.Symbol(name)`.
@@ -117,7 +119,7 @@ def parse_expression(text: str, variables: Sequence[str]) -> sympy.Expr:
         )
     try:
         with budget(MAX_CALLS):
-            return _Parser(text.translate(_SAME), tuple(variables)).read()
+            return _Parser(text.translate(_SAME), tuple(variables), constants).read()
     except OverBudget:
         raise ExpressionError(
             f"the expression {text[:60]!r}{'…' * (len(text) > 60)} takes too long to "
@@ -178,8 +180,8 @@ def _exponent(base: _Value, exponent: _Value) -> sympy.Expr:
 
 
 class _Parser:
-    def __init__(self, text: str, variables: tuple[str, ...]) -> None:
-        self.text, self.variables = text, variables
+    def __init__(self, text: str, variables: tuple[str, ...], constants: bool) -> None:
+        self.text, self.variables, self.constants = text, variables, constants
         self.tokens = list(self._tokens())
         self.next = 0
         self.depth = 0
@@ -274,6 +276,12 @@ class _Parser:
         token = self.token
         if opened := self._take("("):
             return self._inside(opened)
+        if token.kind == "constant":
+            if not self.constants:
+                why = f"{token.text!r} is a constant to be fitted, which is not possible here"
+                self._fail(token.at, why, "Write its value.")
+            self.next += 1
+            return _Value(sympy.Symbol(token.text), None)
         if token.kind not in ("number", "name", "quoted"):
             what = "the end" if token.kind == "end" else repr(token.text)
             self._fail(token.at, f"expected a number, a variable or a parenthesis, found {what}")

@@ -143,8 +143,8 @@ class RowTape:
             else:
                 self.copied.append((slot, row))
 
-    def fill(self, columns: np.ndarray, values: np.ndarray) -> None:
-        """Evaluate at `columns (V, N)` into `values (rows, N)`."""
+    def fill(self, columns: Sequence[Any] | np.ndarray, values: np.ndarray) -> None:
+        """Evaluate at `columns`, arrays `(N,)` or numbers, into `values (rows, N)`."""
         found = self.tape.run(columns, {slot: values[row] for slot, row in self.direct.items()})
         for slot, row in self.copied:
             values[row] = found[slot]

@@ -21,7 +21,7 @@ _GREEK = {
     "Xi": "Ξ", "Pi": "Π", "Sigma": "Σ", "Phi": "Φ", "Psi": "Ψ", "Omega": "Ω",
 }  # fmt: skip
 _PARTS = re.compile(r"(?P<stem>[^\W\d_]+?)_?(?P<sub>\d+|(?<=_)[^\W_]+)?(?P<primes>'*)")
-_PLAIN = re.compile(r"[^\W\d]\w*'*")
+_PLAIN = re.compile(r"\??[^\W\d]\w*'*")
 
 
 def split_name(name: str) -> tuple[str, str, str] | None:
@@ -66,6 +66,14 @@ class Style:
     def group(self, inner: str) -> str:
         """In parentheses."""
         return f"({inner})"
+
+
+class Source(Style):
+    """Text that `smnn.equations.parse_expression` reads: `x*y`."""
+
+    def product(self, factors: Sequence[str], signs: bool = False) -> str:
+        """A product with signs."""
+        return "*".join(factors)
 
 
 class Latex(Style):
@@ -177,7 +185,7 @@ class MathML(Style):
         return f"<mrow><mo{kind}>(</mo>{inner}<mo{kind}>)</mo></mrow>"
 
 
-TEXT, LATEX, MATHML = Style(), Latex(), MathML()
+TEXT, SOURCE, LATEX, MATHML = Style(), Source(), Latex(), MathML()
 
 
 def write(expr: Any, style: Style, order: Sequence[str] = ()) -> str:
@@ -210,7 +218,7 @@ def _walk(expr: Any, style: Style, place: dict[str, int]) -> tuple[str, int]:
         if expr.exp == sympy.Rational(1, 2):
             return style.call("sqrt", _walk(expr.base, style, place)[0]), ATOM
         exponent, tight = _walk(expr.exp, style, place)
-        if style is TEXT and tight < ATOM:
+        if not isinstance(style, Latex | MathML) and tight < ATOM:
             exponent = style.group(exponent)
         return style.power(_held(expr.base, style, place, ATOM), exponent), POWER
     name = type(expr).__name__.lower()
@@ -248,11 +256,11 @@ def _product(expr: Any, style: Style, place: dict[str, int]) -> tuple[str, int]:
             above += [type(factor)(factor.p)] if factor.p != 1 else []
         else:
             above.append(factor)
-    top = _side(above, style, place, alone=not below or style is not TEXT)
+    top = _side(above, style, place, alone=not below or isinstance(style, Latex | MathML))
     if not below:
         return top, PRODUCT
-    bottom = _side(below, style, place, alone=style is not TEXT)
-    if style is TEXT and len(below) > 1:
+    bottom = _side(below, style, place, alone=isinstance(style, Latex | MathML))
+    if not isinstance(style, Latex | MathML) and len(below) > 1:
         bottom = style.group(bottom)
     return style.fraction(top, bottom), PRODUCT
 

@@ -18,7 +18,7 @@ from smnn.data import Table, read
 from smnn.discovery._arrays import Array, Flags, Indices
 from smnn.discovery._constraints import Rules
 from smnn.discovery._fit.model import Link
-from smnn.discovery._terms import CompiledTerms, compile_terms
+from smnn.discovery._terms import CompiledTerms, Term, compile_terms
 from smnn.errors import DataError as DataError
 
 if TYPE_CHECKING:
@@ -69,6 +69,10 @@ class Nodes:
         spread = np.nanstd(self.Y, axis=0)
         size = np.nanmax(np.abs(self.Y), axis=0)
         return np.where(spread > 1e-12 * size, spread, np.where(size > 0, size, 1.0))
+
+    def with_time(self) -> Nodes:
+        """The nodes with the time as another input."""
+        return replace(self, U=np.column_stack([self.U, self.t]), inputs=[*self.inputs, "t"])
 
     def split(self, values: Array) -> list[Array]:
         """Split an array over the nodes into one array per series."""
@@ -220,6 +224,8 @@ class FitResult:
     warnings: list[str] = field(default_factory=list)
     joint: tuple[Refiner, JointFit] | None = None
     """The joint fit, for the verdict."""
+    terms: list[Term] | None = None
+    """The terms, if they contain fitted constants; otherwise those of the library."""
 
     def among(self, keep: Flags) -> FitResult:
         """Expand to all terms (P,); terms outside the mask get zeros."""

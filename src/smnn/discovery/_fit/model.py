@@ -163,7 +163,7 @@ def flow(model: OdeModel, Z: Array, steps: StepGrid) -> Array:
 
 
 def flow_with_derivatives(
-    model: OdeModel, Z: Array, steps: StepGrid, free: Flags
+    model: OdeModel, Z: Array, steps: StepGrid, free: Flags, inner: bool = False
 ) -> tuple[Array, Array, Array]:
     """States after one step, with derivatives with respect to states and free coefficients.
 
@@ -172,19 +172,21 @@ def flow_with_derivatives(
         Z: (K, D) initial states of the steps.
         steps: Lengths, inputs and method.
         free: (V, P) mask of the m free coefficients, in row order.
+        inner: Whether the constants inside the terms are free, too.
 
     Returns:
         (K, D) final states, (K, D, D) derivatives with respect to Z and (K, D, m) with respect to
-        the coefficients.
+        the coefficients, followed by the constants inside the terms.
     """
     K, D = Z.shape
     V, P = model.Xi.shape
     rows, columns = np.nonzero(free)
     m = len(rows)
+    constants = len(model.terms.theta) if inner else 0
     n = steps.substeps
     h = (steps.h / n)[:, None]
     h3 = h[:, :, None]
-    G = np.zeros((K, D, D + m))
+    G = np.zeros((K, D, D + m + constants))
     G[:, np.arange(D), np.arange(D)] = 1.0
 
     def stage(Z: Array, U: Array, G: Array) -> tuple[Array, Array]:
@@ -196,6 +198,8 @@ def flow_with_derivatives(
         dG[:, : D - V] = G[:, V:]
         top = J @ G
         top[:, rows, D + np.arange(m)] += phi[:, columns]
+        if constants:
+            top[:, :, D + m :] += _times(model.Xi, model.terms.tangents(X))
         if model.link is not None:
             top *= model.link.slope(a)[:, :, None]
             a = model.link.value(a)

@@ -95,7 +95,7 @@ def discover(
         progress: Called with progress messages.
         thorough: Search over supports by complete fits if the selection does not converge.
     """
-    attempts: list[_Attempt] = []
+    attempts: list[Attempt] = []
     outliers = np.zeros(data.nodes.Y.shape, dtype=bool)
     while True:
         timer = StageTimer()
@@ -105,11 +105,11 @@ def discover(
             return _regression_result(initial, ensemble, rng, timer, progress)
         every, chosen, rules = _coefficients(initial, timer, progress)
         refiner, fit = _joint_fit(initial, rules, every, chosen, thorough, progress)
-        diagnostics = _diagnostics(refiner, fit)
+        diagnostics = diagnostics_of(refiner, fit)
         fit = allow_integration_errors(refiner, fit)
         timer.lap("refinement")
         progress(f"joint fit: {int((fit.Xi != 0).sum())} terms at rho {fit.rho:.1e}")
-        attempts.append(_Attempt(initial, refiner, fit, diagnostics, timer, outliers))
+        attempts.append(Attempt(initial, refiner, fit, diagnostics, timer, outliers))
         found = np.zeros_like(outliers)
         found[initial.used] = outliers_of(refiner, fit, data.nodes.Y[initial.used], STRICT)
         if len(attempts) > OUTLIER_ROUNDS or (found == outliers).all():
@@ -117,10 +117,10 @@ def discover(
         outliers = found
     # Values are outliers only if the equations hold without them; otherwise the model is wrong.
     best = attempts[-1] if attempts[-1].diagnostics["holds"] else attempts[0]
-    return _result(best, data, ensemble, rng)
+    return result_of(best, data, ensemble, rng)
 
 
-class _Attempt(NamedTuple):
+class Attempt(NamedTuple):
     """A joint fit without some outliers."""
 
     initial: Initial
@@ -131,7 +131,7 @@ class _Attempt(NamedTuple):
     outliers: Flags  # (all nodes, V)
 
 
-def _result(best: _Attempt, data: FitInput, ensemble: int, rng: np.random.Generator) -> FitResult:
+def result_of(best: Attempt, data: FitInput, ensemble: int, rng: np.random.Generator) -> FitResult:
     """Intervals, inclusion and warnings of a joint fit."""
     initial, refiner, fit, diagnostics, timer, outliers = best
     warnings = [
@@ -287,12 +287,12 @@ def _noise(refiner: Refiner, fit: JointFit) -> Array:
     return fit.sigma * np.sqrt(fit.cost / refiner.freedom(int((fit.Xi != 0).sum())))
 
 
-def _diagnostics(refiner: Refiner, fit: JointFit) -> dict[str, Any]:
+def diagnostics_of(refiner: Refiner, fit: JointFit) -> dict[str, Any]:
     share = missed(refiner, fit)
     return {
         "levels": fit.history,
         "rho": fit.rho,
-        "misfit": fit.cost / refiner.freedom(int((fit.Xi != 0).sum())),
+        "misfit": fit.cost / refiner.freedom(refiner.parameters(fit)),
         "evidence": fit.evidence,
         "values": int(refiner.seen.sum()),
         "settled": _converged(fit, refiner),

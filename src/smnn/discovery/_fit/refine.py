@@ -57,6 +57,8 @@ LOOSE = (
 )
 PASSES = 4
 """Maximum number of passes with finer steps over data that are cleaner than first estimated."""
+LONGEST_STEP = 0.3  # Longest relative change of a constant inside a term per iteration
+DAMPINGS = 20  # Maximum number of increases of the damping that limits it
 PATIENCE = 3  # Number of levels without a gain in evidence after which the continuation ends
 
 
@@ -72,6 +74,10 @@ class JointFit:
     evidence: float = -np.inf
     """Marginal log-likelihood (states integrated out) minus the penalty for the terms."""
     deviation: Array | None = None  # (V, P) standard deviations of the coefficients
+    theta: Array = field(default_factory=lambda: np.zeros(0))
+    """(K,) constants inside the terms."""
+    theta_deviation: Array = field(default_factory=lambda: np.zeros(0))
+    """(K,) their standard deviations."""
     history: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -89,6 +95,7 @@ class Refiner:
     ) -> None:
         self.nodes, self.terms, self.order, self.rules = nodes, terms, order, rules
         self.link, self.progress = link, progress
+        self.constants = terms.constants
         self.V = nodes.Y.shape[1]
         self.D = self.V * order
         self.follows = nodes.follows
@@ -175,33 +182,40 @@ class Refiner:
         wd[:, : self.V] = self.seen[:, : self.V] / sigma
         return wq, wd
 
-    def cost(self, Z: Array, Xi: Array, rho: float, sigma: Array) -> float:
+    def model(self, fit: JointFit) -> OdeModel:
+        """The right-hand side of a fit."""
+        terms = self.terms.at(fit.theta) if len(fit.theta) else self.terms
+        return OdeModel(terms, fit.Xi, self.order, self.link)
+
+    def cost(self, fit: JointFit) -> float:
         """Sum of squares of all rows; infinite if the model is not finite."""
-        wq, wd = self._weights(rho, sigma)
+        wq, wd = self._weights(fit.rho, fit.sigma)
         with np.errstate(all="ignore"):
-            ends = self.ends(OdeModel(self.terms, Xi, self.order, self.link), Z)
-            defect = np.zeros_like(Z)
-            defect[:-1] = Z[1:] - ends[:-1]
-            total = float(((wq * defect) ** 2).sum() + ((wd * (self.data - Z)) ** 2).sum())
+            ends = self.ends(self.model(fit), fit.Z)
+            defect = np.zeros_like(fit.Z)
+            defect[:-1] = fit.Z[1:] - ends[:-1]
+            total = float(((wq * defect) ** 2).sum() + ((wd * (self.data - fit.Z)) ** 2).sum())
         return total if np.isfinite(total) else np.inf
 
     def defects(self, fit: JointFit) -> Array:
         """(N, D) error of the model in the next state; zero at the end of a series."""
-        ends = self.ends(OdeModel(self.terms, fit.Xi, self.order, self.link), fit.Z)
+        ends = self.ends(self.model(fit), fit.Z)
         out = np.zeros_like(fit.Z)
         out[:-1] = np.where(self.follows[:-1, None], fit.Z[1:] - ends[:-1], 0.0)
         return out
 
     def _linearize(
-        self, fit: JointFit, free: Flags
+        self, fit: JointFit, free: Flags, inner: bool
     ) -> tuple[bordered.Chain, bordered.Eliminated] | None:
-        N, m = len(fit.Z), int(free.sum())
+        N, m = len(fit.Z), int(free.sum()) + inner * len(fit.theta)
         A, B = np.zeros((N, self.D, self.D)), np.zeros((N, self.D, m))
         r = np.zeros((N, self.D))
-        model = OdeModel(self.terms, fit.Xi, self.order, self.link)
+        model = self.model(fit)
         with np.errstate(all="ignore"):
             for where, steps in self.groups:
-                end, A[where], B[where] = flow_with_derivatives(model, fit.Z[where], steps, free)
+                end, A[where], B[where] = flow_with_derivatives(
+                    model, fit.Z[where], steps, free, inner and bool(len(fit.theta))
+                )
                 r[where] = fit.Z[where + 1] - end
         if not (np.isfinite(r).all() and np.isfinite(A).all() and np.isfinite(B).all()):
             return None
@@ -212,19 +226,23 @@ class Refiner:
     # -- selection and iteration --------------------------------------------------------------
 
     def triangle(
-        self, fit: JointFit, free: Flags
+        self, fit: JointFit, free: Flags, inner: bool = False
     ) -> tuple[Array, Array, tuple[bordered.Chain, bordered.Eliminated]] | None:
-        """`|R p - b|^2` in the free coefficients after eliminating the states; the elimination."""
-        found = self._linearize(fit, free)
+        """`|R p - b|^2` in the free coefficients after eliminating the states; the elimination.
+
+        With `inner`, further entries of `p` are the constants inside the terms.
+        """
+        found = self._linearize(fit, free, inner)
         if found is None:
             return None
         chain, eliminated = found
-        m = int(free.sum())
+        known = np.concatenate([fit.Xi[free], fit.theta if inner else []])
+        m = len(known)
         left = eliminated.left.reshape(-1, m + 1)
         if not np.isfinite(left).all():
             return None
         R = triangle_of(left)
-        return R[:m, :m], R[:m, m] + R[:m, :m] @ fit.Xi[free], (chain, eliminated)
+        return R[:m, :m], R[:m, m] + R[:m, :m] @ known, (chain, eliminated)
 
     def freedom(self, terms: int) -> float:
         """Residual degrees of freedom; states are determined by the steps between them."""
@@ -252,8 +270,8 @@ class Refiner:
         Xi = fit.Xi.copy()
         Xi[free] = chosen.p
         dx = bordered.states_for(eliminated, chain, Xi[free] - fit.Xi[free])
-        Z = fit.Z + dx
-        return replace(fit, Z=Z, Xi=Xi, cost=self.cost(Z, Xi, fit.rho, fit.sigma)), chosen
+        fit = replace(fit, Z=fit.Z + dx, Xi=Xi)
+        return replace(fit, cost=self.cost(fit)), chosen
 
     def _select(self, R: Array, b: Array, fit: JointFit, spread: float) -> Selection:
         rules, free = self.rules, self.rules.allowed
@@ -287,13 +305,14 @@ class Refiner:
         mine = free.ravel()
         held = e - C[:, ~mine] @ Xi.ravel()[~mine]
         weight = 1e6 * max(np.abs(R).max(initial=0.0), 1e-300)
-        return np.vstack([weight * C[:, mine], R]), np.concatenate([weight * held, b])
+        rows = np.pad(weight * C[:, mine], ((0, 0), (0, R.shape[1] - int(mine.sum()))))
+        return np.vstack([rows, R]), np.concatenate([weight * held, b])
 
     def sizes(self, fit: JointFit) -> Array:
         """(V, P) contribution of a term with coefficient one, relative to its right-hand side."""
         X = np.concatenate([fit.Z, self.nodes.U], -1)
         with np.errstate(all="ignore"):
-            phi = np.sqrt((self.terms.evaluate(X) ** 2).mean(0))
+            phi = np.sqrt((self.model(fit).terms.evaluate(X) ** 2).mean(0))
         top = self.rates[self.D - self.V :]
         return np.nan_to_num(phi[None, :] / top[:, None], posinf=1e300)
 
@@ -302,40 +321,77 @@ class Refiner:
     ) -> JointFit:
         """Gauss-Newton iterations for given terms; evidence from the last linearization."""
         free = self.rules.allowed & (fit.Xi != 0)
-        fit = replace(fit, cost=self.cost(fit.Z, fit.Xi, fit.rho, fit.sigma), evidence=-np.inf)
+        fit = replace(fit, cost=self.cost(fit), evidence=-np.inf)
         for _ in range(iterations):
-            found = self.triangle(fit, free)
+            found = self.triangle(fit, free, inner=True)
             if found is None:
                 return fit
             R, b, (chain, eliminated) = found
-            chosen = self._least_squares(*self.tied(R, b, fit.Xi, free))
-            dp = chosen.p - fit.Xi[free]
-            dx = bordered.states_for(eliminated, chain, dp)
+            chosen = self._damped(*self.tied(R, b, fit.Xi, free), fit.theta)
+            now = np.concatenate([fit.Xi[free], fit.theta])
+            dx = bordered.states_for(eliminated, chain, chosen.p - now)
             before = fit.cost
-            fit, step = self._line_search(fit, free, dp, dx)
+            fit, step = self._line_search(fit, free, chosen.p - now, dx)
             fit = self._with_evidence(fit, free, chosen, eliminated)
             if step == 0.0 or (step == 1.0 and before - fit.cost < tolerance * fit.cost):
                 break
         return fit
 
-    @staticmethod
-    def _least_squares(R: Array, b: Array) -> Selection:
-        return select(R, b, 0.0, required=np.ones(R.shape[1], bool))
+    def _damped(self, R: Array, b: Array, theta: Array) -> Selection:
+        """Least squares; steps of the constants inside the terms are limited."""
+        m = R.shape[1] - len(theta)
+        every = np.ones(R.shape[1], bool)
+        chosen = select(R, b, 0.0, required=every)
+        limit = LONGEST_STEP * np.maximum(np.abs(theta), 1e-300)
+        damping = np.zeros(len(theta))
+        for _ in range(DAMPINGS):
+            far = np.abs(chosen.p[m:] - theta) > limit
+            if not far.any():
+                break
+            size = np.sqrt((R[:, m:] ** 2).sum(0))
+            damping = np.where(far, np.maximum(4.0 * damping, 1e-3 * size), damping)
+            rows = np.pad(np.diag(damping), ((0, 0), (m, 0)))
+            stack = np.vstack([R, rows]), np.concatenate([b, damping * theta])
+            deviation, chosen = chosen.deviation, select(*stack, 0.0, required=every)
+            chosen = replace(chosen, deviation=np.maximum(deviation, chosen.deviation))
+        return chosen
 
     def _line_search(
         self, fit: JointFit, free: Flags, dp: Array, dx: Array
     ) -> tuple[JointFit, float]:
         """Backtracking line search: the new fit and the step length, zero if none is better."""
-        step = 1.0
+        step, m = 1.0, int(free.sum())
+        constants = self.constants if len(fit.theta) else ()
+        low, high = (np.array([getattr(c, x) for c in constants]) for x in ("low", "high"))
         for _ in range(HALVINGS):
             Xi = fit.Xi.copy()
-            Xi[free] += step * dp
-            Z = fit.Z + step * dx
-            cost = self.cost(Z, Xi, fit.rho, fit.sigma)
+            Xi[free] += step * dp[:m]
+            theta = np.clip(fit.theta + step * dp[m:], low, high)
+            other = replace(fit, Z=fit.Z + step * dx, Xi=Xi, theta=theta)
+            cost = self.cost(other)
             if cost < fit.cost:
-                return replace(fit, Z=Z, Xi=Xi, cost=cost), step
+                return replace(other, cost=cost), step
             step *= 0.5
         return fit, 0.0
+
+    def freeze(self, fit: JointFit) -> JointFit:
+        """Keep the constants inside the terms from here on; the fit without them."""
+        self.terms = self.model(fit).terms
+        return replace(fit, theta=np.zeros(0))
+
+    def parameters(self, fit: JointFit) -> int:
+        """Number of coefficients that are not zero, and of the constants inside these terms."""
+        present = fit.Xi != 0
+        return int(present.sum() + (present.any(0) @ self.terms.uses > 0).sum())
+
+    def parameters_of(self, present: Flags) -> Indices:
+        """(V,) number of coefficients and constants of each equation with some terms (V, P)."""
+        return np.asarray(present.sum(1) + (present @ self.terms.uses > 0).sum(1))
+
+    @property
+    def candidates(self) -> int:
+        """Number of candidates, over all equations, that the terms were chosen from."""
+        return max(int(self.rules.allowed.sum()), self.rules.candidates)
 
     def _with_evidence(
         self, fit: JointFit, free: Flags, chosen: Selection, eliminated: bordered.Eliminated
@@ -343,19 +399,23 @@ class Refiner:
         """Add the evidence and the standard deviations of the coefficients."""
         if not np.isfinite(fit.cost):
             return fit
-        k = int(free.sum())
+        k, m = self.parameters(fit) - int((fit.Xi != 0).sum() - free.sum()), int(free.sum())
         freedom = self.freedom(k)
         spread = max(fit.cost / freedom, 1e-300)
         wq, wd = self._weights(fit.rho, fit.sigma)
         logs = np.log(wq[wq > 0]).sum() + np.log(wd[wd > 0]).sum()
         likelihood = logs - eliminated.log_determinant - 0.5 * freedom * np.log(spread)
         n = float(self.seen.sum())
-        price = 0.5 * penalty_for(int(n), int(self.rules.allowed.sum()), self.rules.strength)
+        price = 0.5 * penalty_for(int(n), self.candidates, self.rules.strength)
         # Small-sample correction as in the AICc of Hurvich and Tsai (1989).
         price *= n / max(freedom - self.V - 1.0, 0.1 * n)
+        every = chosen.deviation * np.sqrt(spread)
         deviation = np.zeros_like(fit.Xi)
-        deviation[free] = chosen.deviation * np.sqrt(spread)
-        return replace(fit, evidence=float(likelihood - price * k), deviation=deviation)
+        deviation[free] = every[:m]
+        return replace(
+            fit, evidence=float(likelihood - price * k), deviation=deviation,
+            theta_deviation=every[m:],
+        )  # fmt: skip
 
     def noise_of(self, fit: JointFit) -> Array:
         """(V,) standard deviation of the residuals of a fit with strong constraints."""
@@ -382,7 +442,7 @@ def continuation(
     """
     refiner.prepare(Z, dZ, Xi, sigma)
     rho = _first_rho(refiner, Z, Xi)
-    best = _descend(refiner, JointFit(Z, Xi, rho, sigma), [], keep)
+    best = _descend(refiner, JointFit(Z, Xi, rho, sigma, theta=refiner.terms.theta), [], keep)
     for _ in range(PASSES):
         noise = refiner.noise_of(best)
         if best.rho > STRICT:  # divide sigma and rho by the same factor, for a misfit of one
@@ -412,7 +472,7 @@ def _descend(refiner: Refiner, fit: JointFit, levels: list[dict[str, Any]], keep
     best, worse = replace(fit, evidence=-np.inf), 0
     first = True
     while True:
-        fit = replace(fit, cost=refiner.cost(fit.Z, fit.Xi, fit.rho, fit.sigma))
+        fit = replace(fit, cost=refiner.cost(fit))
         if not keep:
             chosen = refiner.choose(refiner.improve(fit, 1) if first else fit)
             if chosen is None:

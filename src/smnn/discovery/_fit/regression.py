@@ -76,6 +76,38 @@ def regress(nodes: Nodes, phi: Array, order: int, window: int = WINDOW) -> Regre
     return out
 
 
+def operators(nodes: Nodes, order: int, window: int = WINDOW) -> list[tuple[Any, Array]]:
+    """The regression as linear operators, for terms that are evaluated many times.
+
+    Returns:
+        For every variable a sparse matrix (N, N) from the values of a term at the nodes to its
+        column of the regression, without the free initial values, and the right-hand side (N,).
+    """
+    from scipy.sparse import csr_array
+
+    first, member, place = _windows(nodes, window)
+    N = len(member)
+    impulses = np.eye(int(place.max()) + 1)[place]
+    answers = _trajectories(nodes, impulses, order, first)
+    out = []
+    for v in range(nodes.Y.shape[1]):
+        y, parts, at = np.zeros(N), [], []
+        for k in range(int(member.max()) + 1):
+            mine = np.flatnonzero(member == k)
+            weight = nodes.seen[mine, v].astype(float)[:, None]
+            tau = nodes.t[mine] - nodes.t[mine[0]]
+            powers = (tau / max(float(tau.max()), 1e-300))[:, None] ** np.arange(order) * weight
+            Q = _basis(powers[None])[0]
+            block = answers[np.ix_(mine, place[mine])] * weight
+            parts.append((block - Q @ (Q.T @ block)).ravel())
+            at.append((np.repeat(mine, len(mine)), np.tile(mine, len(mine))))
+            given = np.where(weight[:, 0] > 0, nodes.Y[mine, v], 0.0)
+            y[mine] = given - Q @ (Q.T @ given)
+        rows, columns = (np.concatenate([pair[i] for pair in at]) for i in (0, 1))
+        out.append((csr_array((np.concatenate(parts), (rows, columns)), shape=(N, N)), y))
+    return out
+
+
 def _basis(columns: Array) -> Array:
     """Orthonormal bases of batched columns; dependent directions are zero."""
     U, values, _ = np.linalg.svd(columns, full_matrices=False)

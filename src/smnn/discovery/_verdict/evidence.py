@@ -44,8 +44,8 @@ def against_curves(refiner: Refiner, fit: JointFit) -> Array:
 def _score(refiner: Refiner, fit: JointFit, errors: Array, windows: int) -> Array:
     """(V,) score of the equations."""
     n = refiner.seen[:, : refiner.V].sum(0).astype(float)
-    terms = ((fit.Xi != 0) & refiner.rules.allowed).sum(1)
-    candidates = np.maximum(refiner.rules.allowed.sum(1), 1)
+    terms = refiner.parameters_of((fit.Xi != 0) & refiner.rules.allowed)
+    candidates = np.maximum(refiner.rules.allowed.sum(1), max(refiner.candidates // refiner.V, 1))
     starts = refiner.order * windows * (len(refiner.nodes.starts) - 1)
     price = terms * (0.5 * np.log(n) + np.log(candidates)) + 0.5 * starts * np.log(n)
     small_sample = n / np.maximum(n - terms - starts - 2.0, 0.5)

@@ -20,7 +20,7 @@ import numpy as np
 from smnn.discovery._arrays import Array, Flags, Indices
 from smnn.discovery._fit.refine import JointFit, Refiner
 from smnn.discovery._fit.selection import TriangularSystem, penalty_for, select
-from smnn.discovery._terms import CompiledTerms
+from smnn.discovery._terms import CompiledTerms, Constant
 from smnn.report.numbers import significant
 
 MOST_NODES = 1500  # Number of nodes that are used if the data are longer
@@ -62,6 +62,9 @@ class Wider:
 
     def __init__(self, terms: CompiledTerms, functions: list[tuple[str, Function]]) -> None:
         self.terms, self.functions = terms, functions
+        self.constants: tuple[Constant, ...] = ()  # those of the terms keep their values
+        self.theta = np.zeros(0)
+        self.uses = np.pad(terms.uses, ((0, len(functions)), (0, 0)))
         self.names = [t.name for t in terms.terms] + [name for name, _ in functions]
 
     def evaluate(self, X: Array) -> Array:
@@ -172,7 +175,7 @@ def compare(refiner: Refiner, fit: JointFit) -> list[Comparison] | None:
     if found is None:
         return None
     left = found[2][1].left
-    cost = part.cost(fit.Z, fit.Xi, fit.rho, fit.sigma)
+    cost = part.cost(fit)
     spread = max(cost / part.freedom(int((fit.Xi != 0).sum())), part.spread(fit))
     search = _Search(
         TriangularSystem(found[0] / np.sqrt(spread), found[1] / np.sqrt(spread)),

@@ -171,7 +171,7 @@ def held_out_charts(report: Report, shown: Sequence[int]) -> list[str]:
 def prediction_band(model: Discovery, part: HeldOutSeries) -> tuple[Array, Array, Array]:
     """Held-out times, up to a number, and bounds of 90 % prediction intervals there."""
     t = np.append(part.start, part.t)[: BAND_ROWS + 1]
-    U = np.empty((len(t), 0)) if part.inputs is None else part.inputs[: len(t)]
+    U = None if part.inputs is None else part.inputs[: len(t)]
     draws = model._draws(part.index, t, U)
     cut = round(0.05 * (len(draws) - 1))
     return t[1:], draws[cut], draws[-1 - cut]

@@ -17,6 +17,7 @@ from smnn._util.optional import require
 from smnn.data import Table
 from smnn.discovery._equations import format_equations, half_width, python_source
 from smnn.discovery._fit.data import DataError
+from smnn.discovery._terms import HALF_WIDTH
 from smnn.discovery._view.charts import (
     by_series,
     coefficient_rows,
@@ -178,6 +179,9 @@ class Report:
                 table.rows.append(Row(target, model.terms_[p].name, cells))
             if not np.any(model.coefficients_[v]):
                 table.rows.append(Row(target, "0", [Cell("–") for _ in columns], quiet=True))
+        for name, c in model.constants_.items():
+            cells = [Cell(plus_minus(c.value, HALF_WIDTH * c.deviation)), Cell("–")]
+            table.rows.append(Row("inside", name, cells[: len(columns)]))
         return table
 
     def record(self) -> dict[str, Any]:
@@ -198,6 +202,10 @@ class Report:
             "coefficients": [
                 dict(zip(("target", "term", "coefficient", "low", "high", "chosen"), row))
                 for row in _term_rows(model) if row[2]
+            ],
+            "constants": [
+                {"name": name, "value": c.value, "low": c.interval[0], "high": c.interval[1]}
+                for name, c in model.constants_.items()
             ],
             "noise": [_finite(x) for x in model.noise_],
             "held_out": None if not result or not result.series else {
@@ -353,7 +361,7 @@ def _equations(report: Report) -> str:
     weak = model.inclusion_ is not None and any(
         model.inclusion_[v, p] < WEAK for v, p in zip(*np.nonzero(model.coefficients_))
     )
-    notes = [_units(report.table)]
+    notes = [_units(report.table), *(f"{text}." for text in model._constants())]
     if weak:
         notes.append(f"Grey terms were selected in less than {percent(WEAK)} of the resamples.")
     return (

@@ -1,0 +1,1 @@
+"""Discovery on the 63 systems of ODEBench."""
