@@ -19,7 +19,9 @@ CYCLE_GAIN, CYCLE_WINS = 0.95, 0.75
 second fraction of the origins; otherwise noise is too easily mistaken for an oscillation."""
 MAX_DECAY = 0.995
 """Largest decay factor of an anomaly per step; beyond it use a random walk."""
-CANDIDATES = 60
+MOST_STRIDES = 100
+"""Distance of two origins in units of the history from which on they cover only its end."""
+CANDIDATES = 30
 """Approximate number of candidates in one search."""
 SHARED = 40
 """Cost of a group of series with the same gaps, in solutions."""
@@ -33,8 +35,8 @@ def choose_origins(
     """Choose the origins (lengths of history to forecast from), the latest first.
 
     Each leaves a substantial part of the history to fit, because the best equation depends on the
-    length of the history. They are spread over the remainder, so that rare events are included, and
-    consecutive horizons overlap by at most one half. If there is room, they have the same phase in
+    length of the history. They are spread over the remainder, so that rare events are included, but
+    are at most about a horizon apart, and overlap by at most one half. If there is room, they have the same phase in
     one of the `seasons`, because forecasts may be better at some phases than at others.
     """
     least = least_history(count, horizon, season)
@@ -44,6 +46,8 @@ def choose_origins(
     room = last - least
     number = min(most, 1 + room // max(1, horizon // 2))
     stride = max(1, room // (number - 1) if number > 1 else 1)
+    # Recent behaviour predicts better than that of long ago.
+    stride = min(stride, max(horizon, int(min(seasons, default=1.0)), count // MOST_STRIDES))
     whole = [int(stride // s * s) for s in seasons if s <= stride and s % 1 == 0]
     stride = max(whole, default=stride)
     return [last - i * stride for i in range(number)]
@@ -98,7 +102,7 @@ class Search:
         return mean * float(np.exp(PENALTY * member.complexity / covered))
 
     def run(self, cycle: float, trend: str, log: bool | None) -> Spec:
-        """Coordinate search: optimize one property after the other, in two passes.
+        """Coordinate search: optimize one property after the other.
 
         `cycle` is the period of the free oscillation to try, or 0.
         """
@@ -124,10 +128,9 @@ class Search:
             axes.append(lambda b: spec.cycles(b, cycle))
         if log is None and self.panel.positive.all():
             axes.append(spec.scales)
-        for _ in range(2):
-            for axis in axes:
-                self.test(axis(best))
-                best = min(axis(best), key=self.score)
+        for axis in axes:
+            self.test(axis(best))
+            best = min(axis(best), key=self.score)
         best = self._without_doubtful_cycles(best)
         return best
 

@@ -197,7 +197,9 @@ class _Filter:
             orders = self.table[:, place, LAGS].astype(int)
             for order in np.unique(orders[orders > 0]):
                 rows = orders == order
-                future = _autoregression(errors[:, rows, j], int(order), horizon)
+                own = errors[:, rows, j]
+                drift = _drift(own) * (level[rows, place] == 1)
+                future = _autoregression(own - drift, int(order), horizon) + drift[:, None]
                 before = np.cumsum(future, axis=1) - future
                 anomaly[rows, place] += future
                 trend[rows, place] += level[rows, place, None] * before
@@ -239,6 +241,14 @@ def _mean(y: np.ndarray) -> np.ndarray:
     seen = np.isfinite(y)
     out: np.ndarray = np.where(seen, y, 0.0).sum(1) / np.maximum(seen.sum(1), 1)
     out[~seen.any(1)] = np.nan
+    return out
+
+
+def _drift(x: np.ndarray) -> np.ndarray:
+    """`(S,)` mean of `x (n, S)`, shrunk by its uncertainty."""
+    mean = x.sum(0) / max(len(x), 1)
+    square = ((x - mean) ** 2).sum(0) / max(len(x), 1) ** 2
+    out: np.ndarray = mean * np.maximum(0.0, 1.0 - square / np.maximum(mean**2, 1e-300))
     return out
 
 
