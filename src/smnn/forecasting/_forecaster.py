@@ -17,9 +17,9 @@ from smnn.forecasting._forecast import Forecast
 from smnn.forecasting._history import History, read_history, read_inputs
 from smnn.forecasting._model.equation import Equation, describe
 from smnn.forecasting._model.intervals import Interval, Scale
-from smnn.forecasting._model.model import Group, Model, fit_model
-from smnn.forecasting._model.panel import Panel, without_outliers
-from smnn.forecasting._model.seasons import Season, SeasonChoice, choose_seasons
+from smnn.forecasting._model.model import Model, Part, fit_parts
+from smnn.forecasting._model.panel import Panel
+from smnn.forecasting._model.seasons import Season, SeasonChoice, group_seasons
 from smnn.forecasting._model.spec import Spec
 from smnn.forecasting._model.system import trajectories
 from smnn.forecasting._time import SeriesError
@@ -30,7 +30,7 @@ from smnn.report.numbers import probabilities
 
 TRENDS = ("auto", "none", "linear", "damped")
 STATE = (
-    "_model", "_scale", "_names", "_history", "_inputs_scale", "horizon_", "seasons_", "origins_",
+    "_parts", "_scale", "_names", "_history", "_inputs_scale", "horizon_", "seasons_", "origins_",
 )  # fmt: skip
 """Attributes of a fitted forecaster."""
 MIN_OBSERVATIONS = 4
@@ -161,7 +161,8 @@ class Forecaster(Displayable):
                 f"log: got True, but series {name!r} has values that are not positive. Use "
                 "log=None, or add a constant to the series."
             )
-        seasons = choose_seasons(self.season, clock, rows, self.harmonics)
+        groups = group_seasons(self.season, clock, rows, self.harmonics)
+        seasons = list(dict.fromkeys(s for _, own in groups for s in own))
         horizon = _default_horizon(len(clock), seasons) if horizon is None else int(horizon)
         if not 1 <= horizon <= len(clock):
             raise SeriesError(
@@ -179,19 +180,23 @@ class Forecaster(Displayable):
         panel = Panel(rows, rows, clock, seasons, inputs, scale, same, horizon)
         # Forecasts of poor candidates may overflow; their errors are then infinite.
         with np.errstate(over="ignore", invalid="ignore"):
-            model = fit_model(
-                without_outliers(panel),
+            parts = fit_parts(
+                panel, groups,
                 origins=self.origins, trend=self.trend, log=self.log, modes=self.modes,
             )  # fmt: skip
+        log = np.zeros(len(rows), dtype=bool)
+        for part in parts:
+            log[part.rows] = part.model.log
         floored = ~(rows < 0).any(1)
         if self.nonnegative is not None:
             floored = np.full(len(rows), self.nonnegative)
-        self._model: Model = model
-        self._scale = Scale(model.log, floored, fitted, history.shape)
+        self._parts: list[Part] = parts
+        self._scale = Scale(log, floored, fitted, history.shape)
         self._names, self._history = history.names, history
         self.horizon_ = horizon
         self.seasons_: Sequence[Season] = seasons
-        self.origins_ = [int(o) for o in model.origins]
+        first = max(parts, key=lambda part: len(part.rows)).model
+        self.origins_ = [len(clock) - len(first.panel.clock) + int(o) for o in first.origins]
 
     @explained
     def predict(
@@ -210,27 +215,33 @@ class Forecaster(Displayable):
             inputs: `(horizon, I)` future values of the inputs given to `fit`.
             level: Nominal coverage of the intervals, as in the constructor, which is the default.
         """
-        model, horizon = self._fitted(), _one_of(horizon, h)
+        parts, horizon = self._fitted(), _one_of(horizon, h)
         horizon = self.horizon_ if horizon is None else int(horizon)
         if horizon < 1:
             raise SeriesError(f"horizon: got {horizon}; expected at least 1 step.")
         ahead = self._future_inputs(inputs, horizon)
-        future = model.panel.clock.after(horizon)
-        parts, _ = model.parts(len(model.panel.clock), future, ahead)
-        mean = np.sum(list(parts.values()), axis=0)
-        levels = probabilities(self.level if level is None else level)
+        future = self._history.clock.after(horizon)
         scale = self._scale
-        interval = Interval(mean, model.calibration, scale)
+        terms: dict[str, np.ndarray] = {}
+        for part in parts:
+            found, _ = part.model.parts(len(part.model.panel.clock), future, ahead)
+            for name, values in found.items():
+                out = terms.setdefault(name, np.zeros((len(scale.log), horizon)))
+                out[part.rows] = values
+        mean = np.sum(list(terms.values()), axis=0)
+        levels = probabilities(self.level if level is None else level)
+        known = [(p.rows, p.model.calibration) for p in parts if p.model.calibration is not None]
+        interval = Interval(mean, known, scale)
         lower, upper = interval(levels[-1])
         log = np.zeros(len(scale.fitted), dtype=bool)
-        log[scale.fitted] = model.log
+        log[scale.fitted] = scale.log
         return Forecast(
             future.stamps,
             scale.units(mean),
             lower,
             upper,
             levels[-1],
-            {name: scale.shaped(part) for name, part in parts.items()},
+            {name: scale.shaped(part) for name, part in terms.items()},
             log.reshape(scale.shape),
             self._names,
             levels,
@@ -283,7 +294,7 @@ class Forecaster(Displayable):
         return report.forecaster_overview(self)
 
     def _repr_html_(self) -> str:
-        return super()._repr_html_() if hasattr(self, "_model") else f"<code>{self!r}</code>"
+        return super()._repr_html_() if hasattr(self, "_parts") else f"<code>{self!r}</code>"
 
     def __repr__(self) -> str:
         defaults = type(self)().get_params()
@@ -292,14 +303,16 @@ class Forecaster(Displayable):
 
     def history(self) -> np.ndarray:
         """`(N, *shape)` fitted trajectory of each series' leading equation over the history."""
-        model = self._fitted()
-        past = self._past()
-        out = np.full((len(model.panel.values), len(model.panel.clock)), np.nan)
-        for group in model.groups:
-            ((system, centre, _),) = group.panel.states([group.lead], past)
-            y = group.panel.transformed(past, group.lead.log) - centre
+        parts, count = self._fitted(), len(self._history.clock)
+        out = np.full((len(self._scale.log), count), np.nan)
+        for part in parts:
+            model, past = part.model, _past(part.model)
+            ((system, centre, _),) = model.panel.states([model.lead], past)
+            y = model.panel.transformed(past, model.lead.log) - centre
             fitted = centre + (trajectories(system, y) * system.h).sum(-1)
-            out[group.rows, past] = np.exp(fitted) if group.lead.log else fitted
+            out[part.rows, count - len(fitted[0]) :] = (
+                np.exp(fitted) if model.lead.log else fitted
+            )
         return self._scale.shaped(out)
 
     def equation(self, series: int | str = 0) -> Equation:
@@ -308,31 +321,31 @@ class Forecaster(Displayable):
         Args:
             series: Its name, or its index in the flattened shape.
         """
-        model = self._fitted()
+        parts = self._fitted()
         place = self._index(series)
         name = self._names[place]
         if not self._scale.fitted[place]:
             return Equation(name, (f"not fitted: fewer than {MIN_OBSERVATIONS} values",))
         row = int(self._scale.fitted[:place].sum())
-        group = next(g for g in model.groups if row in g.rows)
-        own = int(np.flatnonzero(group.rows == row)[0])
-        past = self._past()
-        spec = _leading(group, own)
-        ((system, centre, states),) = group.panel.states([spec], past)
+        part = next(part for part in parts if row in part.rows)
+        model, own = part.model, int(np.flatnonzero(part.rows == row)[0])
+        past, panel = _past(model), model.panel
+        spec = _leading(model, own)
+        ((system, centre, states),) = panel.states([spec], past)
         matrix = None
         if model.modes is not None:
-            count = len(model.panel.clock)
+            count = len(panel.clock)
             # Inputs do not change the modes: use their mean.
             inputs = (
                 None if self._inputs_scale is None else np.zeros((1, len(self._inputs_scale[0])))
             )
-            _, modes = model.parts(count, model.panel.clock.after(1), inputs)
+            _, modes = model.parts(count, panel.clock.after(1), inputs)
             assert modes is not None
             matrix = modes.matrix(max(model.mode_counts(count)))
-        share = float(group.weights.get(spec, np.zeros(len(group.rows)))[own])
+        share = float(model.weights.get(spec, np.zeros(len(part.rows)))[own])
         return describe(
             name, spec, system, float(centre[own, 0]), states[own],
-            model.panel.clock[past], self.seasons_, share, matrix,
+            panel.clock[past], panel.seasons, share, matrix,
         )  # fmt: skip
 
     def _not_fitted(self) -> str:
@@ -360,10 +373,10 @@ class Forecaster(Displayable):
         if self.origins < 1:
             raise SeriesError(f"origins: got {self.origins}; expected at least 1.")
 
-    def _fitted(self) -> Model:
-        if not hasattr(self, "_model"):
+    def _fitted(self) -> list[Part]:
+        if not hasattr(self, "_parts"):
             raise RuntimeError("this Forecaster has not been fitted; call fit(y) first.")
-        return self._model
+        return self._parts
 
     def _index(self, series: int | str) -> int:
         names = self._names
@@ -377,9 +390,6 @@ class Forecaster(Displayable):
         if not -len(names) <= series < len(names):
             raise SeriesError(f"series: got {series}; there are {len(names)}, counted from 0.")
         return series % len(names)
-
-    def _past(self) -> slice:
-        return self._model.panel.history(len(self._model.panel.clock), self._model.window)
 
     def _future_inputs(self, inputs: Any, horizon: int) -> np.ndarray | None:
         if self._inputs_scale is None:
@@ -423,11 +433,15 @@ def _enough_observations(rows: np.ndarray) -> np.ndarray:
     return enough
 
 
-def _leading(group: Group, own: int) -> Spec:
+def _past(model: Model) -> slice:
+    return model.panel.history(len(model.panel.clock), model.window)
+
+
+def _leading(model: Model, own: int) -> Spec:
     """The equation with the largest weight in the forecast of one series."""
-    weights = {m: w[own] for m, w in group.weights.items() if isinstance(m, Spec)}
-    best = max(weights, key=lambda m: weights[m]) if weights else group.lead
-    return best if weights.get(best, 0.0) > 0 else group.lead
+    weights = {spec: w[own] for spec, w in model.weights.items()}
+    best = max(weights, key=lambda spec: weights[spec]) if weights else model.lead
+    return best if weights.get(best, 0.0) > 0 else model.lead
 
 
 def share_units(forecaster: Forecaster, history: History) -> bool:

@@ -20,19 +20,19 @@ from smnn._util.files import InputError, read_bounded, write_atomically
 from smnn._util.optional import require
 from smnn.forecasting._history import History
 from smnn.forecasting._model.intervals import Calibration, Scale
-from smnn.forecasting._model.model import Group, Model
+from smnn.forecasting._model.model import Model, Part
 from smnn.forecasting._model.modes import ModeChoice
-from smnn.forecasting._model.panel import Panel, Repeat
+from smnn.forecasting._model.panel import Panel
 from smnn.forecasting._model.seasons import Season
 from smnn.forecasting._model.spec import Spec
 from smnn.forecasting._time import Clock, SeriesError
 
-FORMAT, VERSION = "smnn-forecaster", "1"
+FORMAT, VERSION = "smnn-forecaster", "2"
 LARGEST = 16 * 2**30
 """Maximum size of a file in bytes."""
 CLASSES: dict[str, Any] = {
     x.__name__: x
-    for x in (Calibration, Clock, Group, History, ModeChoice, Model, Panel, Repeat, Scale, Season,
+    for x in (Calibration, Clock, History, ModeChoice, Model, Panel, Part, Scale, Season,
               Spec)
 }  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,6 +30,8 @@ class Calibration:
     """Sorted absolute errors relative to the spread; may be empty."""
     origins: float
     """Effective number of independent errors."""
+    age: np.ndarray | None = None
+    """`(S,)` steps since the last observation of each series, which add to the lead time."""
 
     def extend(self, known: np.ndarray, changes: np.ndarray) -> Calibration:
         """Extrapolate to all series from the spread of their one-step changes.
@@ -48,14 +51,15 @@ class Calibration:
     def at(self, horizon: int) -> np.ndarray:
         """`(S, horizon)` spread; extrapolated by a power law beyond the calibrated leads."""
         H = self.spread.shape[1]
-        if horizon <= H:
-            return self.spread[:, :horizon]
+        age = np.zeros(len(self.spread), dtype=int) if self.age is None else self.age
+        lead = np.arange(1, horizon + 1) + age[:, None]
+        known = np.take_along_axis(self.spread, np.minimum(lead, H) - 1, axis=1)
         middle = max(H // 2, 1) - 1
         with np.errstate(divide="ignore", invalid="ignore"):
             growth = np.log(self.spread[:, -1] / self.spread[:, middle]) / np.log(H / (middle + 1))
         growth = np.clip(np.nan_to_num(growth), 0.0, 1.0)[:, None]
-        more = self.spread[:, -1:] * (np.arange(H + 1, horizon + 1) / H) ** growth
-        return np.concatenate([self.spread, more], axis=1)
+        out: np.ndarray = known * np.maximum(lead / H, 1.0) ** growth
+        return out
 
     def factor(self, level: float) -> float:
         """Half-width in standard deviations."""
@@ -166,12 +170,15 @@ class Interval:
 
     mean: np.ndarray
     """`(S, H)` on the modelled scale."""
-    calibration: Calibration
+    calibrations: Sequence[tuple[np.ndarray, Calibration]]
+    """Calibrations, and the indices of their series."""
     scale: Scale
 
     def __call__(self, level: float) -> tuple[np.ndarray, np.ndarray]:
         """Lower and upper bounds, `(H, *shape)` each."""
         if not 0 < level < 1:
             raise ValueError(f"level: got {level}; expected a probability between 0 and 1.")
-        width = self.calibration.width(level, self.mean.shape[1])
+        width = np.empty_like(self.mean)
+        for rows, calibration in self.calibrations:
+            width[rows] = calibration.width(level, self.mean.shape[1])
         return self.scale.units(self.mean - width), self.scale.units(self.mean + width)

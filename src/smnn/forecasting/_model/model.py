@@ -4,38 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from smnn._util.optional import require
+from smnn.forecasting._model.blend import Scores, blend, windows
 from smnn.forecasting._model.intervals import Calibration, calibrate
 from smnn.forecasting._model.modes import (
     Anomalies,
     ModeChoice,
     Modes,
     anomalies_of,
-    concatenate,
     evenly_spaced,
     find_modes,
 )
-from smnn.forecasting._model.panel import Member, Panel, Repeat
+from smnn.forecasting._model.panel import Panel, without_outliers
 from smnn.forecasting._model.search import (
     Search,
     choose_origins,
     find_cycle,
+    kind,
     limit_origins,
     solution_count,
 )
+from smnn.forecasting._model.seasons import Season
+from smnn.forecasting._model.shortlist import Shortlist, complexities, find_shortlist
+from smnn.forecasting._model.smoothing import components
 from smnn.forecasting._model.spec import Spec
 from smnn.forecasting._time import Clock
 
-ONE_BY_ONE = 16
-"""Up to this many series, each has a search of its own."""
+SAMPLE_GRID = 16
+"""From more series with the same unit than this, one blend for all is found."""
 SHORT = Spec(trend="none", decay=1.0, ratio=1.0)
 """Equation for a history that is too short for cross-validation: exponential smoothing."""
-MORE_ORIGINS = 3.0
-"""Largest factor by which the number of origins is increased for few series."""
+MORE_ORIGINS = 1.5
+"""Origins of the blend relative to the argument `origins`."""
+SEARCH_ORIGINS = 6
+"""Origins of the search for equations, of which the best are tested at all origins."""
 WINDOW = 2000
 """Times used by a fit, unless seasons or horizon require more."""
 SAMPLE = 64
@@ -58,115 +64,127 @@ MIN_MODE_SHARE = 0.02
 """Smallest weight of the shared modes of a grid."""
 
 
+LENGTHS = 1.5
+"""Series are fitted together if their lengths differ by less than this factor."""
+
+
 @dataclass(frozen=True)
-class Group:
-    """Series whose equations were chosen together."""
+class Part:
+    """Series of a panel that are fitted together."""
 
     rows: np.ndarray
-    """Indices of the series in the panel."""
-    panel: Panel
-    lead: Spec
-    """The leading equation."""
-    weights: dict[Member, np.ndarray]
-    """`(S,)` blend weights of each member."""
-    tested: np.ndarray
-    """Indices into `rows` of the series that were cross-validated."""
-    held_out: np.ndarray | None = None
-    """`(O, H)` forecasts of a single series, each with weights from the other origins only."""
+    """Their indices in the panel."""
+    model: Model
 
-    @property
-    def log(self) -> np.ndarray:
-        """`(S,)` which series are modelled by their logarithms."""
-        return sum(
-            (w * float(m.log) for m, w in self.weights.items()), np.zeros(len(self.rows))
-        ) > 0.5  # fmt: skip
 
-    def ahead(self, past: slice, future: Clock, inputs: np.ndarray | None) -> np.ndarray:
-        """`(S, H)` blended forecast on the modelled scale."""
-        out = np.zeros((len(self.rows), len(future)))
-        members = list(self.weights)
-        for member, ahead in zip(members, self.panel.ahead(members, past, future, inputs)):
-            out += np.where(self.weights[member] > 0, self.weights[member], 0.0)[:, None] * ahead
-        return out
+def fit_parts(
+    panel: Panel, groups: Sequence[tuple[np.ndarray, Sequence[Season]]], **options: Any
+) -> list[Part]:
+    """Fit the series with the same seasons and similar lengths together.
 
-    def parts(self, past: slice, future: Clock, inputs: np.ndarray | None) -> dict[str, np.ndarray]:
-        """`(S, H)` contribution of each kind of term to the blend."""
-        out: dict[str, np.ndarray] = {}
-
-        def add(name: str, part: np.ndarray) -> None:
-            out[name] = out[name] + part if name in out else part
-
-        specs = [m for m in self.weights if isinstance(m, Spec)]
-        for spec, solved in zip(specs, self.panel.states(specs, past, future, inputs)):
-            system, centre, states = solved
-            weight = self.weights[spec][:, None]
-            add("trend", weight * np.repeat(centre, len(future), axis=1))
-            for name in dict.fromkeys(term.part for term in system.terms):
-                own = [j for j, term in enumerate(system.terms) if term.part == name]
-                add(name, weight * (states[:, own] @ system.ahead[:, own].T))
-        for member, weight in self.weights.items():
-            if isinstance(member, Repeat):
-                (repeated,) = self.panel.ahead([member], past, future, inputs)
-                add("last season", weight[:, None] * repeated)
-        return out
+    Args:
+        panel: All series.
+        groups: Indices of series and their seasons.
+        options: Arguments of `fit_model`.
+    """
+    out = []
+    N = panel.values.shape[1]
+    for rows, seasons in groups:
+        lengths = N - np.isfinite(panel.values[rows]).argmax(1)
+        bins = np.zeros(len(rows), dtype=int)
+        if not panel.same_units:
+            bins = (np.log(N / lengths) / np.log(LENGTHS)).astype(int)
+        for each in np.unique(bins):
+            own = bins == each
+            some = panel.part(rows[own], N - int(lengths[own].max()), seasons)
+            out.append(Part(rows[own], fit_model(without_outliers(some), **options)))
+    return out
 
 
 @dataclass(frozen=True)
 class Model:
-    """Result of `fit_model`."""
+    """Result of `fit_model`: a blend for every series, shared modes, calibrated intervals."""
 
     panel: Panel
-    groups: Sequence[Group]
+    lead: Spec
+    """The equation with the largest total weight."""
+    weights: dict[Spec, np.ndarray]
+    """`(S,)` blend weights of each equation."""
+    log: np.ndarray
+    """`(S,)` which series are modelled by their logarithms."""
+    tested: np.ndarray
+    """Indices of the series that were cross-validated."""
     window: int
+    """Largest number of times that an equation is fitted to."""
     origins: Sequence[int]
-    modes: ModeChoice | None
-    calibration: Calibration
+    table: np.ndarray | None = None
+    """`(S, M, P)` exponential smoothings of each series, as in `smoothing`."""
+    shares: np.ndarray | None = None
+    """`(S, M)` their blend weights."""
+    held_out: np.ndarray | None = None
+    """`(S, O, H)` forecasts from the origins, each with weights from the other origins only."""
+    modes: ModeChoice | None = None
+    calibration: Calibration | None = None
 
-    @property
-    def log(self) -> np.ndarray:
-        """`(S,)` which series are modelled by their logarithms."""
-        out = np.zeros(len(self.panel.values), dtype=bool)
-        for group in self.groups:
-            out[group.rows] = group.log
+    def base(
+        self, past: slice, future: Clock, inputs: np.ndarray | None
+    ) -> dict[str, np.ndarray]:
+        """`(S, H)` contribution of each kind of term to the blend, without shared modes."""
+        out = {"trend": np.zeros((len(self.log), len(future)))}
+
+        def add(name: str, rows: np.ndarray | slice, part: np.ndarray) -> None:
+            out.setdefault(name, np.zeros_like(out["trend"]))[rows] += part
+
+        for spec, weight in self.weights.items():
+            rows = np.flatnonzero(weight > 0)
+            if not len(rows):
+                continue
+            panel = self.panel if len(rows) == len(weight) else self.panel.part(rows)
+            ((system, centre, states),) = panel.states([spec], past, future, inputs)
+            share = weight[rows, None]
+            add("trend", rows, share * centre)
+            for name in dict.fromkeys(term.part for term in system.terms):
+                own = [j for j, term in enumerate(system.terms) if term.part == name]
+                add(name, rows, share * (states[:, own] @ system.ahead[:, own].T))
+        if self.table is not None and self.shares is not None:
+            past = slice(0, past.stop)
+            grid = self.panel.grid(past, future)
+            assert grid is not None
+            y = self.panel.on_grid(past, grid, self.log)
+            for name, part in components(y, self.table, grid, len(future)).items():
+                add(name, slice(None), (self.shares[..., None] * part).sum(1))
         return out
-
-    def base(self, count: int, future: Clock, inputs: np.ndarray | None) -> np.ndarray:
-        """`(S, H)` forecast without shared modes."""
-        out = np.empty((len(self.panel.values), len(future)))
-        for group in self.groups:
-            past = self.panel.history(count, self.window)
-            out[group.rows] = group.ahead(past, future, inputs)
-        return out
-
-    def anomalies(self, count: int, future: Clock, inputs: np.ndarray | None) -> Anomalies:
-        """Anomalies of all series, in the order of the panel."""
-        past = self.panel.history(count, self.window)
-        parts = [anomalies_of(g.panel, g.lead, past, future, inputs) for g in self.groups]
-        joined = concatenate(parts)
-        order = np.argsort(np.concatenate([g.rows for g in self.groups]))
-        return Anomalies(joined.past[order], joined.alone[order], joined.scale[order], joined.pairs)
 
     def parts(
         self, count: int, future: Clock, inputs: np.ndarray | None
     ) -> tuple[dict[str, np.ndarray], Modes | None]:
         """Contribution `(S, H)` of each kind of term, and the shared modes if there are any."""
-        past = self.panel.history(count, self.window)
-        shape = (len(self.panel.values), len(future))
-        out: dict[str, np.ndarray] = {}
-        for group in self.groups:
-            for name, part in group.parts(past, future, inputs).items():
-                out.setdefault(name, np.zeros(shape))[group.rows] = part
+        out = self.base(self.panel.history(count, self.window), future, inputs)
         if self.modes is None:
             return out, None
         modes, change = self._coupled(self.modes, count, future, inputs)
         return out | {"shared modes": change}, modes
 
-    def ahead(self, count: int, future: Clock, inputs: np.ndarray | None) -> np.ndarray:
-        """`(S, H)` forecast from origin `count`."""
-        base = self.base(count, future, inputs)
+    def base_from(self, place: int) -> np.ndarray:
+        """`(S, H)` forecast from an origin without shared modes."""
+        if self.held_out is not None:
+            return self.held_out[:, place].copy()
+        origin = self.origins[place]
+        past = self.panel.history(origin, self.window)
+        out: np.ndarray = np.sum([*self.base(past, *self.panel.after(origin)).values()], axis=0)
+        return out
+
+    def ahead_from(self, place: int) -> np.ndarray:
+        """`(S, H)` forecast from an origin."""
+        base, origin = self.base_from(place), self.origins[place]
         if self.modes is None:
             return base
-        return base + self._coupled(self.modes, count, future, inputs)[1]
+        return base + self._coupled(self.modes, origin, *self.panel.after(origin))[1]
+
+    def anomalies(self, count: int, future: Clock, inputs: np.ndarray | None) -> Anomalies:
+        """Anomalies of all series."""
+        past = self.panel.history(count, self.window)
+        return anomalies_of(self.panel, self.lead, past, future, inputs)
 
     def _coupled(
         self, choice: ModeChoice, count: int, future: Clock, inputs: np.ndarray | None
@@ -186,20 +204,18 @@ def fit_model(
 ) -> Model:
     """Choose the equations of every series and the shared modes, and calibrate the intervals."""
     S, N = panel.values.shape
-    horizon = panel.horizon
-    window = int(max(WINDOW, 6 * panel.longest, 8 * horizon))
-    # With few series or steps ahead, each origin has few errors: use more origins.
-    factor = 64 / (horizon * origins)
-    more = MORE_ORIGINS if S <= ONE_BY_ONE else min(MORE_ORIGINS, max(1.0, factor))
-    chosen = choose_origins(N, horizon, panel.longest, round(more * origins))
-    rows = [np.array([i]) for i in range(S)] if S <= ONE_BY_ONE else [np.arange(S)]
-    solutions = min(solution_count(np.isfinite(panel.values)), 4 * SAMPLE)
-    chosen = limit_origins(panel, chosen, window, solutions if len(rows) == 1 else S)
-    if panel.same_units and S > ONE_BY_ONE and chosen and not log:
-        return _fit_grid(panel, chosen, window, trend, modes)
-    groups = [_fit_group(panel, r, chosen, window, trend, log) for r in rows]
-    model = _uncalibrated(panel, groups, window, chosen)
-    return _calibrated(replace(model, modes=_choose_modes(model, modes)))
+    horizon, longest = panel.horizon, panel.longest
+    window = int(max(WINDOW, 6 * longest, 8 * horizon))
+    seasons = [season.length for season in panel.seasons]
+    chosen = choose_origins(N, horizon, longest, round(MORE_ORIGINS * origins), seasons)
+    if panel.same_units and S > SAMPLE_GRID and chosen and not log:
+        return _calibrated(_fit_grid(panel, chosen, window, trend, modes))
+    if chosen:
+        model = _fit_series(panel, chosen, window, trend, log)
+        return _calibrated(replace(model, modes=_choose_modes(model, modes)))
+    lead = replace(SHORT, log=bool(log), trend="none" if trend == "auto" else trend)
+    logs = np.full(S, lead.log)
+    return _calibrated(Model(panel, lead, {lead: np.ones(S)}, logs, np.arange(S), window, chosen))
 
 
 def _fit_grid(
@@ -207,103 +223,118 @@ def _fit_grid(
 ) -> Model:
     """Fit series with the same unit: one set of equations and one blend for all."""
     tested = _sample(panel)
+    solutions = min(solution_count(np.isfinite(panel.values)), 4 * SAMPLE)
+    origins = limit_origins(panel, origins, window, solutions)
     search = Search(panel.part(tested), origins, window)
     search.run(find_cycle(search.panel, window), trend, False)
     members = search.best_of_each_kind()[:MAX_KINDS]
-    lead = next(m for m in members if isinstance(m, Spec))
-    S = len(panel.values)
+    lead, S = members[0], len(panel.values)
     if _gaps_shared(panel):
         tested = np.arange(S)
     found = _stack(panel.part(tested), members, lead, origins, window, modes)
-    weights = {m: np.full(S, w) for m, w in found.weights.items()}
+    share = np.array([*found.weights.values()])
     if len(tested) < S:
-        weights = _mean_weights(weights, S)
-    group = Group(np.arange(S), panel, lead, weights, tested)
-    model = _uncalibrated(panel, [group], window, origins)
-    return _calibrated(replace(model, modes=found.modes))
-
-
-def _uncalibrated(
-    panel: Panel, groups: Sequence[Group], window: int, origins: Sequence[int]
-) -> Model:
-    S, H = len(panel.values), panel.horizon
-    empty = Calibration(np.zeros((S, H)), np.zeros(0), 0.0)
-    return Model(panel, groups, window, origins, None, empty)
+        share = _mean_weights(share, [*found.weights])
+    weights = {m: np.full(S, w) for m, w in zip(found.weights, share)}
+    log = np.zeros(S, dtype=bool)
+    return Model(panel, lead, weights, log, tested, window, origins, modes=found.modes)
 
 
 def _calibrated(model: Model) -> Model:
     """Add the calibration of the intervals."""
+    panel, changes = model.panel, _changes(model)
+    seen = np.isfinite(panel.values)
+    age = seen[:, ::-1].argmax(1)
     if not model.origins:
-        return replace(model, calibration=_random_walk(model))
-    tested, part = _tested(model)
-    ahead = [part.ahead(o, *part.panel.after(o)) for o in part.origins]
-    for group in part.groups:
-        if group.held_out is not None:
-            # Replace the blend by the one chosen without this origin; keep the shared modes.
-            for i, (origin, x) in enumerate(zip(part.origins, ahead)):
-                past = part.panel.history(origin, part.window)
-                own = group.ahead(past, *part.panel.after(origin))
-                x[group.rows] += group.held_out[i, : x.shape[1]] - own
-    changes = _changes(model)
-    calibration = calibrate(_errors(part, ahead), changes[tested])
+        spread = changes[:, None] * np.sqrt(np.arange(1, panel.horizon + 1))
+        count = float(seen.sum(1).max(initial=0))
+        walk = Calibration(spread, np.zeros(0), max(count - 1.0, 1.0), age)
+        return replace(model, calibration=walk)
+    tested = model.tested
+    part = model
+    if len(tested) < len(changes):
+        past = None if model.held_out is None else model.held_out[tested]
+        part = replace(
+            model, panel=panel.part(tested), log=model.log[tested], held_out=past, table=None,
+            weights={m: w[tested] for m, w in model.weights.items()},
+        )  # fmt: skip
+    errors = _errors(part, [part.ahead_from(i) for i in range(len(part.origins))])
+    calibration = calibrate(errors, changes[tested])
     if len(tested) < len(changes):
         calibration = calibration.extend(tested, changes)
-    return replace(model, calibration=calibration)
+    return replace(model, calibration=replace(calibration, age=age))
 
 
-def _tested(model: Model) -> tuple[np.ndarray, Model]:
-    """The cross-validated series and the model restricted to them."""
-    if all(len(g.tested) == len(g.rows) for g in model.groups):
-        return np.arange(len(model.panel.values)), model
-    (group,) = model.groups  # only a single group is sampled
-    weights = {m: w[group.tested] for m, w in group.weights.items()}
-    count = np.arange(len(group.tested))
-    part = Group(count, group.panel.part(group.tested), group.lead, weights, count)
-    return group.tested, replace(model, panel=part.panel, groups=[part])
+def _fit_series(
+    panel: Panel, origins: Sequence[int], window: int, trend: str, log: bool | None
+) -> Model:
+    """Choose equations that all series can use, and smoothings of their own."""
+    S, positive = len(panel.values), panel.positive
+    tested = _sample(panel)
+    solutions = min(solution_count(np.isfinite(panel.values[tested])), SAMPLE)
+    some = origins[:: max(1, round(len(origins) / SEARCH_ORIGINS))]
+    search = Search(panel.part(tested), limit_origins(panel, some, window, solutions), window)
+    choice = log if log is not None or positive.all() else False
+    search.run(find_cycle(search.panel, window), trend, choice)
+    members = search.best_of_each_kind()[:MAX_KINDS]
+    logs = (False, True) if log is None and positive.any() else (bool(log),)
+    short = find_shortlist(panel, origins, trend, logs)
+    if _gaps_shared(panel):
+        tested = np.arange(S)
+    search = Search(panel.part(tested), origins, window)
+    search.test(members)
+    return _blended(panel, search, members, tested, short)
 
 
-def _fit_group(
-    panel: Panel, rows: np.ndarray, origins: Sequence[int], window: int, trend: str,
-    log: bool | None,
-) -> Group:  # fmt: skip
-    part = panel.part(rows)
-    if log is None and not part.positive:
-        log = False
-    if not origins:
-        lead = replace(SHORT, log=bool(log), trend="none" if trend == "auto" else trend)
-        return Group(rows, part, lead, {lead: np.ones(len(rows))}, np.arange(len(rows)))
-    tested = _sample(part)
-    search = Search(part.part(tested), origins, window)
-    lead = search.run(find_cycle(search.panel, window), trend, log)
-    if len(tested) < len(rows) and _gaps_shared(part):
-        members = search.best_of_each_kind()[:MAX_KINDS]
-        search = Search(part, origins, window)
-        search.test(members)
-        tested = np.arange(len(rows))
-    weights: dict[Member, np.ndarray] = {lead: np.ones(len(tested))}
-    held_out = None
-    if np.isfinite(search.score(lead)):
-        weights = search.weights()
-        if len(rows) == 1 and len(origins) > 1:
-            held_out = search.held_out(next(iter(weights)).log)
-    if len(tested) < len(rows):
-        weights = _mean_weights(weights, len(rows))
-    return Group(rows, part, _lead(weights, lead), weights, tested, held_out)
+def _blended(
+    panel: Panel, search: Search, members: Sequence[Spec], tested: np.ndarray,
+    short: Shortlist | None,
+) -> Model:  # fmt: skip
+    """Weights of equations, known for the series `tested`, and smoothings, known for all."""
+    S, O, H = len(panel.values), len(search.origins), panel.horizon
+    J, M = len(members), 0 if short is None else short.table.shape[1]
+    own = tested if short is None else np.arange(S)
+    errors, forecasts = np.full((J + M, S, O), np.nan), np.zeros((J + M, S, O, H))
+    for j, member in enumerate(members):
+        errors[j, tested] = search.errors[member]
+        forecasts[j, tested] = np.stack(search.forecasts[member], axis=1)
+    log = np.repeat([[m.log] for m in members], S, axis=1)
+    complexity = np.repeat([[m.complexity] for m in members], S, axis=1)
+    kinds: list[object] = [*map(kind, members), *[None] * M]
+    chosen = None
+    if short is not None:
+        errors[J:], forecasts[J:], chosen = short.errors, short.forecasts, short.log
+        log = np.concatenate([log, np.repeat(chosen[None], M, axis=0)])
+        complexity = np.concatenate([complexity, complexities(short.table).T])
+    scores = Scores(errors[:, own], complexity[:, own], windows(search.origins, H)).settled()
+    weights = np.zeros((J + M, S))
+    weights[:, own] = blend(scores.values(), log[:, own], kinds, chosen)
+    chosen = (weights * log).sum(0) > 0.5 if chosen is None else chosen
+    held_out = np.zeros((S, O, H))
+    for i in range(O):
+        w = blend(scores.values(i if O > 1 else None), log[:, own], kinds, chosen[own])
+        held_out[own, i] = np.einsum("ms,msh->sh", w, forecasts[:, own, i])
+    unknown = weights.sum(0) == 0
+    if unknown.any():
+        mean = _mean_weights(weights[:J].sum(1), members)
+        weights[:J, unknown], chosen[unknown] = mean[:, None], members[int(mean.argmax())].log
+    return Model(
+        panel, members[int(weights[:J].sum(1).argmax())],
+        {m: w for m, w in zip(members, weights) if w.any()}, chosen, own, search.window,
+        search.origins, None if short is None else short.table,
+        None if short is None else weights[J:].T, held_out,
+    )  # fmt: skip
 
 
-def _mean_weights(weights: dict[Member, np.ndarray], count: int) -> dict[Member, np.ndarray]:
-    """The members with the largest mean weights, with equal weights for all `count` series."""
-    mean = {m: float(w.mean()) for m, w in weights.items()}
-    ranked = sorted(mean, key=lambda m: -mean[m])
-    kept = [m for m in ranked if m.log == ranked[0].log][:MAX_MEMBERS]
-    total = sum(mean[m] for m in kept)
-    return {m: np.full(count, mean[m] / total) for m in kept}
-
-
-def _lead(weights: dict[Member, np.ndarray], fallback: Spec) -> Spec:
-    """The equation with the largest total weight."""
-    specs = {m: float(w.sum()) for m, w in weights.items() if isinstance(m, Spec)}
-    return max(specs, key=lambda m: specs[m]) if specs else fallback
+def _mean_weights(total: np.ndarray, members: Sequence[Spec]) -> np.ndarray:
+    """`(J,)` weights of the members with the largest totals, all logarithmic or none."""
+    log = np.array([m.log for m in members])
+    if not total.any():
+        total = np.arange(len(members)) == 0
+    usable = np.where(log == log[total.argmax()], total, 0.0)
+    usable[np.argsort(-usable, kind="stable")[MAX_MEMBERS:]] = 0.0
+    out: np.ndarray = usable / usable.sum()
+    return out
 
 
 def _gaps_shared(part: Panel) -> bool:
@@ -325,8 +356,7 @@ def _choose_modes(model: Model, modes: int | str) -> ModeChoice | None:
     """Choose the weight of the shared modes by cross-validation; `None` if they do not help."""
     panel = model.panel
     S = len(panel.values)
-    sampled = any(len(g.tested) < len(g.rows) for g in model.groups)
-    if modes == 0 or S < 2 or not model.origins or sampled:
+    if modes == 0 or S < 2 or not model.origins or len(model.tested) < S:
         return None
     if not evenly_spaced(panel.clock):
         return None
@@ -335,7 +365,7 @@ def _choose_modes(model: Model, modes: int | str) -> ModeChoice | None:
     count = None if modes == "auto" else int(modes)
     score: dict[float, list[float]] = {share: [] for share in (0.0, *MODE_SHARES)}
     for origin in late:
-        own = model.base(origin, *panel.after(origin))
+        own = model.base_from(list(model.origins).index(origin))
         counts = ModeChoice(count, 1.0).counts(S, min(origin, model.window))
         found = find_modes(model.anomalies(origin, *panel.after(origin)), counts)
         change = found.change(counts)
@@ -379,23 +409,15 @@ def _changes(model: Model) -> np.ndarray:
     return out
 
 
-def _random_walk(model: Model) -> Calibration:
-    """Calibration of a random walk, for a history without origins."""
-    panel = model.panel
-    spread = _changes(model)[:, None] * np.sqrt(np.arange(1, panel.horizon + 1))
-    count = float(np.isfinite(panel.values).sum(1).max(initial=0))
-    return Calibration(spread, np.zeros(0), max(count - 1.0, 1.0))
-
-
 class Stack(NamedTuple):
     """Blend weights of a grid, and its shared modes."""
 
-    weights: dict[Member, float]
+    weights: dict[Spec, float]
     modes: ModeChoice | None
 
 
 def _stack(
-    panel: Panel, members: Sequence[Member], lead: Spec, origins: Sequence[int], window: int,
+    panel: Panel, members: Sequence[Spec], lead: Spec, origins: Sequence[int], window: int,
     modes: int | str,
 ) -> Stack:  # fmt: skip
     """Stacked regression: weights that minimize the pooled cross-validation error.

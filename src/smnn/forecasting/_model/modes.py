@@ -82,14 +82,6 @@ def anomalies_of(
     return Anomalies(interpolated(residual) / scale, alone / scale, scale, pairs)
 
 
-def concatenate(parts: Sequence[Anomalies]) -> Anomalies:
-    """Combine groups of series."""
-    past, alone, scale = (
-        np.concatenate(x) for x in zip(*((p.past, p.alone, p.scale) for p in parts))
-    )
-    return Anomalies(past, alone, scale, parts[0].pairs)
-
-
 @dataclass(frozen=True)
 class Modes:
     """Leading patterns of the anomalies and their amplitudes."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from smnn.forecasting._model.seasons import Season
+from smnn.forecasting._model.smoothing import Grid, make_grid
 from smnn.forecasting._model.spec import CLIMATOLOGY, MAX_LOG, TREND, WEAK, Spec
 from smnn.forecasting._model.system import System, end_states, make_system, same_gaps
 from smnn.forecasting._time import Clock
@@ -21,23 +22,6 @@ MIN_HISTORY = 8
 """Observations before the first origin."""
 MIN_FRACTION = 0.25
 """Fraction of the history before the first origin."""
-
-
-@dataclass(frozen=True)
-class Repeat:
-    """Seasonal naive forecast: the last season repeated."""
-
-    length: float
-    """Length of the season in steps."""
-    log: bool = False
-
-    @property
-    def complexity(self) -> float:
-        """As for `Spec`."""
-        return 1.0
-
-
-Member = Spec | Repeat
 
 
 @dataclass(frozen=True)
@@ -64,9 +48,10 @@ class Panel:
     """Cache of the seasonal columns by time range."""
 
     @property
-    def positive(self) -> bool:
-        """Whether all observations are positive."""
-        return bool((np.isnan(self.values) | (self.values > 0)).all())
+    def positive(self) -> np.ndarray:
+        """`(S,)` which series have only positive values."""
+        out: np.ndarray = (np.isnan(self.values) | (self.values > 0)).all(1)
+        return out
 
     @property
     def span(self) -> float:
@@ -78,9 +63,16 @@ class Panel:
         """Length of the longest season in steps, or 0."""
         return max((s.length for s in self.seasons), default=0.0)
 
-    def part(self, rows: np.ndarray) -> Panel:
-        """Select some of the series."""
-        return replace(self, values=self.values[rows], raw=self.raw[rows], scale=self.scale[rows])
+    def part(
+        self, rows: np.ndarray, start: int = 0, seasons: Sequence[Season] | None = None
+    ) -> Panel:
+        """Select some of the series, from a time on, with other seasons if any are given."""
+        used = {"values": self.values[rows, start:], "raw": self.raw[rows, start:]}
+        out = replace(self, **used, scale=self.scale[rows])
+        if start:
+            inputs = None if self.inputs is None else self.inputs[start:]
+            out = replace(out, clock=self.clock[start:], inputs=inputs)
+        return out if seasons is None else replace(out, seasons=seasons, _waves={})
 
     def history(self, count: int, window: int) -> slice:
         """Times used by a forecast from origin `count`: the last `window` before it."""
@@ -140,19 +132,27 @@ class Panel:
         return self._waves[key]
 
     def ahead(
-        self, members: Sequence[Member], past: slice, future: Clock,
+        self, specs: Sequence[Spec], past: slice, future: Clock,
         inputs_ahead: np.ndarray | None = None,
     ) -> list[np.ndarray]:  # fmt: skip
-        """`(S, H)` forecast of each member from the end of `past`, on its own scale."""
-        specs = [m for m in members if isinstance(m, Spec)]
-        solved = dict(zip(specs, self.states(specs, past, future, inputs_ahead)))
-        out = []
-        for member in members:
-            if isinstance(member, Repeat):
-                out.append(self._repeated(member, past, future))
-            else:
-                system, centre, states = solved[member]
-                out.append(centre + states @ system.ahead.T)
+        """`(S, H)` forecast of each candidate from the end of `past`, on its own scale."""
+        solved = self.states(specs, past, future, inputs_ahead)
+        return [centre + states @ system.ahead.T for system, centre, states in solved]
+
+    def grid(self, past: slice, future: Clock) -> Grid | None:
+        """The evenly spaced times that contain those of `past`; `None` if there are none."""
+        return make_grid(self.clock[past], future, self.seasons)
+
+    def on_grid(self, past: slice, grid: Grid, log: np.ndarray) -> np.ndarray:
+        """`(S, n)` series, or their logarithms where `log (S,)` is true, on the times of a grid."""
+        y = self.values[:, past]
+        if log.any():
+            positive = np.where(y > 0, y, np.nan)
+            y = np.where(log[:, None], np.log(positive), y)
+        if grid.size == y.shape[1]:
+            return y
+        out = np.full((len(y), grid.size), np.nan)
+        out[:, grid.places] = y
         return out
 
     def states(
@@ -229,13 +229,6 @@ class Panel:
         """`(S, n)` series or their logarithms."""
         y = self.values[:, past]
         return np.log(y) if log else y
-
-    def _repeated(self, member: Repeat, past: slice, future: Clock) -> np.ndarray:
-        y = interpolated(self.transformed(past, member.log))
-        steps = self.clock.steps[past]
-        back = np.ceil((future.steps - steps[-1] - 1e-9) / member.length) * member.length
-        at = np.abs((future.steps - back)[:, None] - steps).argmin(1)
-        return y[:, at]
 
 
 def least_history(count: int, horizon: int, season: float) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from smnn.forecasting._model.panel import Panel, Repeat, interpolated
+from smnn.forecasting._model.panel import Panel, interpolated
 from smnn.forecasting._model.spec import CLIMATOLOGY, TREND
 from smnn.forecasting._time import Clock
 
@@ -24,7 +24,9 @@ def references(panel: Panel, count: int, future: Clock) -> dict[str, np.ndarray]
     out = {"climatology": climatology, "trend + season": trend}
     out["damped persistence"] = trend + _damped_anomaly(panel, past, future)
     if 0 < panel.longest <= count:
-        (out["last season"],) = panel.ahead([Repeat(panel.longest)], past, future)
+        steps = panel.clock.steps[past]
+        back = np.ceil((future.steps - steps[-1] - 1e-9) / panel.longest) * panel.longest
+        out["last season"] = y[:, np.abs((future.steps - back)[:, None] - steps).argmin(1)]
     if horizon <= count:
         out["previous chunk"] = y[:, -horizon:]
     out["last value"] = np.repeat(y[:, -1:], horizon, axis=1)

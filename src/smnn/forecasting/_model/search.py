@@ -8,26 +8,20 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from smnn.forecasting._model import spec
-from smnn.forecasting._model.panel import Member, Panel, Repeat, least_history
+from smnn.forecasting._model.blend import PENALTY, recency, windows
+from smnn.forecasting._model.panel import Panel, least_history
 from smnn.forecasting._model.spec import Spec
+from smnn.forecasting._model.shortlist import mean_known
 from smnn.forecasting._model.system import same_gaps
 
-MAX_RATIO = 1.4
-"""Members with at most this multiple of the smallest error take part in the blend."""
-POWER = 8
-"""Blend weights are the inverse error to this power."""
 CYCLE_GAIN, CYCLE_WINS = 0.95, 0.75
 """A free oscillation is kept if it reduces the error to the first fraction and is better at the
 second fraction of the origins; otherwise noise is too easily mistaken for an oscillation."""
-SHRINKAGE = 3.0
-"""Number of windows at which the simple references get half of the blend of a single series."""
-PENALTY = 0.2
-"""Relative increase of the score per unit of complexity, for a single window."""
-OLDEST = 0.7
-"""Weight of the earliest origin relative to the latest."""
 MAX_DECAY = 0.995
 """Largest decay factor of an anomaly per step; beyond it use a random walk."""
-CANDIDATES = 60
+MOST_STRIDES = 100
+"""Distance of two origins in units of the history from which on they cover only its end."""
+CANDIDATES = 30
 """Approximate number of candidates in one search."""
 SHARED = 40
 """Cost of a group of series with the same gaps, in solutions."""
@@ -35,12 +29,15 @@ BUDGET = 1e7
 """Blocks (samples times times) per search; the number of origins is reduced to fit."""
 
 
-def choose_origins(count: int, horizon: int, season: float, most: int) -> list[int]:
+def choose_origins(
+    count: int, horizon: int, season: float, most: int, seasons: Sequence[float] = ()
+) -> list[int]:
     """Choose the origins (lengths of history to forecast from), the latest first.
 
     Each leaves a substantial part of the history to fit, because the best equation depends on the
-    length of the history. They are spread over the remainder, so that rare events are included, and
-    consecutive horizons overlap by at most one half.
+    length of the history. They are spread over the remainder, so that rare events are included, but
+    are at most about a horizon apart, and overlap by at most one half. If there is room, they have the same phase in
+    one of the `seasons`, because forecasts may be better at some phases than at others.
     """
     least = least_history(count, horizon, season)
     last = count - horizon
@@ -48,8 +45,12 @@ def choose_origins(count: int, horizon: int, season: float, most: int) -> list[i
         return []
     room = last - least
     number = min(most, 1 + room // max(1, horizon // 2))
-    stride = room // (number - 1) if number > 1 else 1
-    return [last - i * max(stride, 1) for i in range(number)]
+    stride = max(1, room // (number - 1) if number > 1 else 1)
+    # Recent behaviour predicts better than that of long ago.
+    stride = min(stride, max(horizon, int(min(seasons, default=1.0)), count // MOST_STRIDES))
+    whole = [int(stride // s * s) for s in seasons if s <= stride and s % 1 == 0]
+    stride = max(whole, default=stride)
+    return [last - i * stride for i in range(number)]
 
 
 @dataclass
@@ -59,14 +60,14 @@ class Search:
     panel: Panel
     origins: Sequence[int]
     window: int
-    errors: dict[Member, np.ndarray] = field(default_factory=dict)
-    """`(S, O)` root mean square error over the horizon, relative to the scale."""
-    forecasts: dict[Member, list[np.ndarray]] = field(default_factory=dict)
-    """`(S, H)` from every origin on the modelled scale; only stored for a single series."""
+    errors: dict[Spec, np.ndarray] = field(default_factory=dict)
+    """`(S, O)` mean absolute error over the horizon, relative to the scale."""
+    forecasts: dict[Spec, list[np.ndarray]] = field(default_factory=dict)
+    """`(S, H)` from every origin on the modelled scale."""
     references: set[Spec] = field(default_factory=set)
     """Equations of the simple references."""
 
-    def test(self, members: Sequence[Member]) -> None:
+    def test(self, members: Sequence[Spec]) -> None:
         """Forecast from every origin with those members that have not been tested yet."""
         new = [m for m in dict.fromkeys(members) if m not in self.errors]
         if not new:
@@ -77,41 +78,31 @@ class Search:
             ahead = self.panel.ahead(new, past, *self.panel.after(origin))
             enough = self.panel.scorable(past)
             errors = (self.panel.errors(x, origin, enough, m.log) for m, x in zip(new, ahead))
-            per_origin.append([_rms(error) for error in errors])
-            if len(self.panel.values) == 1:
-                for member, x in zip(new, ahead):
-                    self.forecasts.setdefault(member, []).append(x)
+            per_origin.append([mean_known(np.abs(error)) for error in errors])
+            for member, x in zip(new, ahead):
+                self.forecasts.setdefault(member, []).append(x)
         for i, member in enumerate(new):
-            self.errors[member] = np.stack([rms[i] for rms in per_origin], axis=1)
+            self.errors[member] = np.stack([errors[i] for errors in per_origin], axis=1)
 
-    @property
-    def windows(self) -> float:
-        """Number of non-overlapping horizons that the origins cover."""
-        return 1.0 + (max(self.origins) - min(self.origins)) / self.panel.horizon
-
-    def score(self, member: Member, without: int | None = None) -> float:
+    def score(self, member: Spec) -> float:
         """Pooled error over series and origins, with a penalty on complexity.
 
-        With few origins, the best of many candidates is often best by chance; the penalty corrects
-        for it. Recent origins have larger weights, because the process may have changed.
-
-        `without` is the index of an origin to leave out.
+        Recent origins have larger weights, because the process may have changed.
         """
         self.test([member])
-        square = self.errors[member] ** 2
-        seen = np.isfinite(square)
-        per_origin = np.where(seen, square, 0.0).sum(0) / np.maximum(seen.sum(0), 1)
-        recent = np.linspace(1.0, OLDEST, len(per_origin))  # the latest origin comes first
+        found = self.errors[member]
+        seen = np.isfinite(found)
         used = seen.any(0)
-        if without is not None:
-            used[without] = False
         if not used.any():
             return float("inf")
-        mean = float((recent * np.sqrt(per_origin))[used].sum() / recent[used].sum())
-        return mean * float(np.exp(PENALTY * member.complexity / self.windows))
+        per_origin = np.where(seen, found, 0.0).sum(0) / np.maximum(seen.sum(0), 1)
+        recent = recency(len(used)) * used
+        covered = windows(self.origins, self.panel.horizon)
+        mean = float((recent * per_origin).sum() / recent.sum())
+        return mean * float(np.exp(PENALTY * member.complexity / covered))
 
     def run(self, cycle: float, trend: str, log: bool | None) -> Spec:
-        """Coordinate search: optimize one property after the other, in two passes.
+        """Coordinate search: optimize one property after the other.
 
         `cycle` is the period of the free oscillation to try, or 0.
         """
@@ -124,7 +115,7 @@ class Search:
             return [c for c in candidates if trend in ("auto", c.trend)]
 
         typical = self._typical_decay()
-        both = (False, True) if log is None and self.panel.positive else (bool(log),)
+        both = (False, True) if log is None and self.panel.positive.all() else (bool(log),)
         self.references = {m for x in both for m in allowed(spec.reference_specs(typical, x))}
         self.test(list(self.references))
         axes: list[Callable[[Spec], Sequence[Spec]]] = [
@@ -135,15 +126,12 @@ class Search:
             axes.append(spec.seasons)
         if cycle:
             axes.append(lambda b: spec.cycles(b, cycle))
-        if log is None and self.panel.positive:
+        if log is None and self.panel.positive.all():
             axes.append(spec.scales)
-        for _ in range(2):
-            for axis in axes:
-                self.test(axis(best))
-                best = min(axis(best), key=self.score)
+        for axis in axes:
+            self.test(axis(best))
+            best = min(axis(best), key=self.score)
         best = self._without_doubtful_cycles(best)
-        if trend == "auto" and 0 < self.panel.longest < min(self.origins):
-            self.score(Repeat(self.panel.longest, best.log))
         return best
 
     def _typical_decay(self) -> float:
@@ -155,13 +143,13 @@ class Search:
         decay = round(float((before * after).sum()) / total, 3) if total > 0 else 0.0
         return min(decay, MAX_DECAY) if decay > 0.1 else 0.0
 
-    def best_of_each_kind(self) -> list[Member]:
+    def best_of_each_kind(self) -> list[Spec]:
         """The best member of each kind, best first; all log or none, as the best overall."""
-        found: dict[tuple[str, ...], Member] = {}
+        found: dict[tuple[str, ...], Spec] = {}
         ranked = sorted(self.errors, key=self.score)
         for member in ranked:
             if member.log == ranked[0].log:
-                found.setdefault(_kind(member), member)
+                found.setdefault(kind(member), member)
         return list(found.values())
 
     def _without_doubtful_cycles(self, best: Spec) -> Spec:
@@ -181,97 +169,9 @@ class Search:
                 del self.errors[member]
         return plain
 
-    def held_out(self, log: bool) -> np.ndarray:
-        """`(O, H)` forecasts of a single series, each with weights from the other origins only."""
-        members = [m for m in self.errors if m.log == log]
-        out = []
-        for i in range(len(self.origins)):
-            score = np.array([[self.score(m, without=i)] for m in members])
-            if not np.isfinite(score).any():  # no observations at the other origins
-                out.append(np.full(self.forecasts[members[0]][i].shape[1], np.nan))
-                continue
-            blend = self._shrunk(members, score)
-            out.append(sum(float(w[0]) * self.forecasts[m][i][0] for m, w in blend.items()))
-        return np.stack(out)
 
-    def weights(self) -> dict[Member, np.ndarray]:
-        """`(S,)` blend weights of each member that any series uses; they sum to one per series.
-
-        Scores combine the errors of a series with the pooled errors. The series' own share
-        increases with the variance between series relative to that between origins.
-        """
-        members = list(self.errors)
-        pooled = np.array([self.score(m) for m in members])[:, None]
-        if len(self.panel.values) == 1:
-            return self._shrunk(members, pooled)
-        own = np.stack([self.errors[m] for m in members])  # (M, S, O)
-        typical = np.maximum(own.mean(0), 1e-12)
-        relative = own / typical
-        seen = np.isfinite(relative)
-        count = seen.sum(2)
-        mean = np.where(seen, relative, 0.0).sum(2) / np.maximum(count, 1)
-        deviation = np.where(seen, relative - mean[..., None], 0.0)
-        by_chance = (deviation**2).sum(2) / np.maximum(count - 1, 1) / np.maximum(count, 1)
-        known = (count > 1).all(0)
-        among = mean[:, known].var(axis=1).mean() if known.any() else 0.0
-        chance = by_chance[:, known].mean() if known.any() else 1.0
-        # Halved, because the origins of one series are correlated.
-        trust = 0.5 * max(0.0, 1.0 - chance / among) if among > 0 else 0.0
-        common = pooled / max(float(pooled.mean()), 1e-12)
-        score = common + trust * np.where(count > 0, mean - common, 0.0)
-        return _blend(members, score)
-
-    def _shrunk(self, members: Sequence[Member], score: np.ndarray) -> dict[Member, np.ndarray]:
-        """Blend for a single series, shrunk towards the simple references.
-
-        The shrinkage increases as the number of windows decreases.
-        """
-        best = _blend(members, score)
-        log = next(iter(best)).log
-        plain = [i for i, m in enumerate(members) if m in self.references and m.log == log]
-        if not plain:
-            return best
-        simple = _blend([members[i] for i in plain], score[plain])
-        share = SHRINKAGE / (SHRINKAGE + self.windows)
-        out = {m: (1 - share) * w for m, w in best.items()}
-        for member, w in simple.items():
-            out[member] = out[member] + share * w if member in out else share * w
-        return out
-
-
-def _blend(members: Sequence[Member], score: np.ndarray) -> dict[Member, np.ndarray]:
-    """Weights from scores `(M, S)`: blend the best member of each kind, log or not as the best.
-
-    Errors within a kind are highly correlated, so only its best member takes part.
-    """
-    score = np.maximum(score, 1e-12)
-    log = np.array([m.log for m in members])
-    usable = np.where(log[:, None] == log[score.argmin(0)], score, np.inf)
-    least = usable.min(0)
-    w = np.zeros_like(score)
-    series = np.arange(score.shape[1])
-    kinds = [_kind(m) for m in members]
-    for kind in dict.fromkeys(kinds):
-        places = np.array([i for i, k in enumerate(kinds) if k == kind])
-        best = places[usable[places].argmin(0)]
-        near = usable[best, series] <= MAX_RATIO * least
-        w[best[near], series[near]] = (least / usable[best, series])[near] ** POWER
-    w /= w.sum(0)
-    return {m: w[i] for i, m in enumerate(members) if w[i].any()}
-
-
-def _rms(error: np.ndarray) -> np.ndarray:
-    """`(S,)` root mean square of `(S, H)`, ignoring NaN."""
-    seen = np.isfinite(error)
-    total = np.where(seen, error, 0.0) ** 2
-    out: np.ndarray = np.sqrt(total.sum(1) / np.maximum(seen.sum(1), 1))
-    out[~seen.any(1)] = np.nan
-    return out
-
-
-def _kind(member: Member) -> tuple[str, ...]:
-    if isinstance(member, Repeat):
-        return ("repeat",)
+def kind(member: Spec) -> tuple[str, ...]:
+    """Members of one kind have highly correlated errors."""
     level = "constant" if member.ratio == 0 else ("walk" if member.random_walk else "damped")
     season = "" if member.seasonal else "no season"
     return level, member.trend, season, "cycle" if member.cycle else "", str(member.log)

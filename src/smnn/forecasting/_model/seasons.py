@@ -102,6 +102,13 @@ def choose_seasons(
     return _make(several, clock, harmonics, strict=True)
 
 
+def group_seasons(
+    choice: SeasonChoice, clock: Clock, values: np.ndarray, harmonics: int | None
+) -> list[tuple[np.ndarray, list[Season]]]:
+    """Series with the same seasons, as indices, and these seasons; arguments as above."""
+    return [(np.arange(len(values)), choose_seasons(choice, clock, values, harmonics))]
+
+
 def _by_calendar(clock: Clock) -> list[str | float]:
     """Calendar cycles with at least two samples per cycle and two cycles in the history."""
     span = float((clock.stamps[-1] - clock.stamps[0]) / np.timedelta64(1, "D"))

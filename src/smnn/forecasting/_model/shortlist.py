@@ -1,0 +1,117 @@
+"""The best exponential smoothings of every series."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from smnn.forecasting._model import smoothing
+from smnn.forecasting._model.blend import Scores, windows
+from smnn.forecasting._model.panel import Panel
+from smnn.forecasting._model.smoothing import ANOMALY, LAGS, SLOPE, candidates, smooth
+from smnn.forecasting._model.spec import MAX_LOG
+
+MEMBERS = 5
+"""Number of smoothings per series."""
+
+
+@dataclass(frozen=True)
+class Shortlist:
+    """The best candidates of every series, and their forecasts from the origins."""
+
+    table: np.ndarray
+    """`(S, M, P)` candidates, as in `smoothing`."""
+    log: np.ndarray
+    """`(S,)` which series are modelled by their logarithms."""
+    errors: np.ndarray
+    """`(M, S, O)` mean absolute errors over the horizon, relative to the scale."""
+    forecasts: np.ndarray
+    """`(M, S, O, H)` on the modelled scale."""
+
+
+def find_shortlist(
+    panel: Panel, origins: Sequence[int], trend: str, logs: Sequence[bool]
+) -> Shortlist | None:
+    """Test all candidates on all series; `None` if the times are spaced unevenly.
+
+    Args:
+        panel: Series on one time axis.
+        origins: Lengths of history to forecast from.
+        trend: `"auto"`, or the only trend to use.
+        logs: Whether to model the series, their logarithms, or to try both.
+    """
+    grid = panel.grid(slice(0, len(panel.clock)), panel.clock.after(1))
+    if grid is None or panel.inputs is not None:
+        return None
+    table = candidates(len(grid.lengths), trend)
+    S, K = len(panel.values), len(table)
+    errors = np.full((len(logs), K, S, len(origins)), np.nan)
+    for i, log in enumerate(logs):
+        both = np.full(S, log)
+        for rows, _, part in _tested(panel, table, origins, both):
+            errors[i][:, rows] = part
+        if log and i:
+            errors[i][:, ~panel.positive] = np.nan
+    complexity, covered = complexities(table), windows(origins, panel.horizon)
+    scores = Scores(errors.reshape(-1, S, len(origins)), np.tile(complexity, len(logs)), covered)
+    score = scores.values().reshape(len(logs), K, S)
+    best = score.min(1).argmin(0)
+    ranked = np.argsort(score[best, :, np.arange(S)], axis=1, kind="stable")[:, :MEMBERS]  # (S, M)
+    own, log = table[ranked], np.array(logs)[best]
+    M = own.shape[1]
+    tested = np.full((M, S, len(origins)), np.nan)
+    forecasts = np.empty((M, S, len(origins), panel.horizon))
+    for rows, ahead, part in _tested(panel, own, origins, log):
+        tested[:, rows], forecasts[:, rows] = part, ahead.transpose(2, 1, 0, 3)
+    return Shortlist(own, log, tested, forecasts)
+
+
+def complexities(table: np.ndarray) -> np.ndarray:
+    """Number of modelling choices beyond a level and fixed seasons."""
+    adaptive = (table[..., LAGS + 1 :] > 0).any(-1)
+    out: np.ndarray = (
+        (table[..., SLOPE] > 0) + (table[..., ANOMALY] > 0) + 2.0 * (table[..., LAGS] > 0) + adaptive
+    )
+    return out
+
+
+def _tested(
+    panel: Panel, table: np.ndarray, origins: Sequence[int], log: np.ndarray
+) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+    """Batches of series with forecasts `(O, S, K, H)` and errors `(K, S, O)`."""
+    past = slice(0, len(panel.clock))
+    grid = panel.grid(past, panel.clock.after(1))
+    assert grid is not None
+    y = panel.on_grid(past, grid, log)
+    at = np.array([grid.places[o - 1] + 1 for o in origins])
+    leads = np.stack([grid.places[o : o + panel.horizon] for o in origins]) - at[:, None]
+    longest = int(leads.max()) + 1
+    each = max(1, smoothing.BATCH_SIZE // (table.shape[-2] * len(origins) * longest))
+    truth = np.stack([panel.raw[:, o : o + panel.horizon] for o in origins])  # (O, S, H)
+    enough = np.stack([panel.scorable(slice(0, o)) for o in origins])
+    truth = np.where(enough[:, :, None], truth, np.nan) 
+    for i in range(0, len(y), each):
+        rows = slice(i, i + each)
+        own = table if table.ndim == 2 else table[rows]
+        ahead = smooth(y[rows], own, grid, at.tolist(), longest)
+        if longest > panel.horizon or (leads != np.arange(longest)).any():
+            ahead = np.take_along_axis(ahead, leads[:, None, None], axis=3)
+        level = ahead
+        if log[rows].any():
+            power = np.exp(np.minimum(ahead, MAX_LOG))
+            level = power if log[rows].all() else np.where(log[rows, None, None], power, ahead)
+        off = np.abs(level - truth[:, rows, None]) / panel.scale[rows, None]
+        yield rows, ahead, mean_known(off).transpose(2, 1, 0)
+
+
+def mean_known(values: np.ndarray) -> np.ndarray:
+    """Mean over the last axis, ignoring NaN; NaN where there is nothing else."""
+    total = values.sum(-1)
+    if np.isfinite(total).all():
+        return np.asarray(total / values.shape[-1])
+    seen = ~np.isnan(values)
+    count = seen.sum(-1)
+    total = np.where(seen, values, 0.0).sum(-1)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
