@@ -11,12 +11,11 @@ import numpy as np
 
 from smnn.datasets.fields import Columns, Compiled, PeriodicGrid
 from smnn.discovery._field.data import FieldSet
-from smnn.discovery._field.denoise import Denoised, Derivatives, Filter
+from smnn.discovery._field.denoise import Derivatives, Filter
 from smnn.discovery._field.refine import (
     Likely,
     Pair,
     Rules,
-    correlations,
     maximise,
     residual_field,
 )
@@ -325,8 +324,8 @@ def _grid(data: FieldSet, clean: Sequence[Field], noise: Field) -> tuple[Periodi
     limit = np.maximum(0.05 * noise**2 / n, 1e-18 * power.max(1))
     above = [np.flatnonzero(p > b) for p, b in zip(power, limit)]
     top = max((int(a[-1]) for a in above if len(a)), default=1)
-    free = min(max(int(1.2 * top) + 2, 6), n // 2 - 1)
-    kept = min(max(int(1.6 * top) + 4, 16), n // 2 - 1)
+    free = min(max(int(1.7 * top) + 4, 8), n // 2 - 1)
+    kept = min(max(int(2.2 * top) + 8, 16), n // 2 - 1)
     size = next(m for m in range(3 * kept + 1, 7 * kept + 9) if m % 2 == 0 and _smooth(m))
     return PeriodicGrid((size,), (data.lengths[0],), is_complex, (kept,)), min(free, kept)
 
@@ -348,7 +347,8 @@ def _likelihood(
     if free * 2 * fields * (2 if grid.is_complex else 1) > MOST_FREE:
         free = MOST_FREE // (2 * fields * (2 if grid.is_complex else 1))
     values = data.values_on(grid.shape)
-    shooting = Shooting(columns, terms, grid, free, found.noise, values, len(data.axes[0]))
+    noise = found.noise / (np.sqrt(2.0) if grid.is_complex else 1.0)  # of real and imaginary part
+    shooting = Shooting(columns, terms, grid, free, noise, values, len(data.axes[0]))
     weak = found.weak
     pairs = list(weak.xi)
     xi = np.array([weak.xi[p] for p in pairs])
@@ -368,6 +368,17 @@ def _likelihood(
         if likely is not None and likely.converged and len(likely.pairs):
             found.likely, found.shooting = likely, shooting
             break
+    while found.likely is not None and len(found.likely.segments) > len(data.runs):
+        joined = _joined(found.likely.segments)
+        law = shooting.law(found.likely.pairs, found.likely.xi)
+        if not _follows(shooting, law, joined, found, 0.8):
+            break
+        progress(f"following the data in {len(joined)} part{'s' * (len(joined) > 1)}")
+        extra = list(dict.fromkeys([*pairs, *weak.ranking]))
+        likely = maximise(shooting, joined, found.likely.pairs, found.likely.xi, extra, rules, progress)
+        if likely is None or not likely.converged or not likely.pairs:
+            break
+        found.likely = likely
     if found.likely is not None:
         final = shooting.law(found.likely.pairs, found.likely.xi)
         parts = [residual_field(shooting, final, s, found.likely.substeps) for s in found.likely.segments]
@@ -388,22 +399,27 @@ def _segments(
     return out
 
 
-def _follows(shooting: Shooting, law: Any, segments: Sequence[Segment], found: Found) -> bool:
+def _joined(segments: Sequence[Segment]) -> list[Segment]:
+    """Pairs of successive segments as one; their number is even in every run."""
+    return [
+        Segment(np.concatenate([a.t, b.t]), np.concatenate([a.u, b.u], 1), a.start)
+        for a, b in zip(segments[::2], segments[1::2])
+    ]
+
+
+def _follows(shooting: Shooting, law: Any, segments: Sequence[Segment], found: Found, limit: float = 0.4) -> bool:
     """Whether solutions from the filtered beginnings stay near the data."""
     spread = _spread(found.denoised)
     for number in (4, 16, 64):
-        worst = 0.0
+        errors = []
         for segment in segments:
             r = residual_field(shooting, law, segment, number)
             if r is None:
-                worst = np.inf
                 break
             last = r[:, -max(1, r.shape[1] // 4) :]
             error = np.nanmean(np.abs(last) ** 2, tuple(range(1, r.ndim))) - found.noise**2
-            worst = max(worst, float(np.max(np.sqrt(np.maximum(error, 0)) / spread)))
-        if np.isfinite(worst):
-            return worst < 0.4
+            errors.append(np.maximum(error, 0) / spread**2)
+        if len(errors) == len(segments):
+            return bool(np.sqrt(np.mean(errors, 0)).max() < limit)
     return False
 
-
-__all__ = ["Denoised", "Found", "Options", "Weak", "correlations", "find"]

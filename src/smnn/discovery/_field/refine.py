@@ -14,6 +14,8 @@ from smnn.discovery._field.subsets import Quadratic, best_subsets
 Field = np.ndarray[Any, np.dtype[Any]]
 Pair = tuple[int, int]
 MOST_ROUNDS, MOST_TRIES = 14, 6
+NEARLY = 0.005
+"""Relative change of the cost from which on terms are selected."""
 SETTLED = 1e-4
 """Relative change of the cost at which the iteration has converged; that of clean data is finer."""
 FLOOR = 1e-4
@@ -114,7 +116,7 @@ def maximise(
         return None
     law = shooting.law(pairs, xi)
     cost, damping, selected = shooting.cost(law, segments, steps[0]), 0.0, fixed
-    converged, step = False, None
+    converged, step, change = False, None, np.inf
     for turn in range(MOST_ROUNDS):
         everything = [*pairs, *([] if selected else [p for p in extra if p not in pairs])]
         padded = np.concatenate([xi, np.zeros(len(everything) - len(xi))])
@@ -123,8 +125,7 @@ def maximise(
             return None
         own = list(range(len(pairs)))
         chosen = own
-        near = cost < 3 * values or turn >= 3
-        if not selected and near:
+        if not selected and (abs(change) < NEARLY or turn >= 4):  # earlier, all terms seem to help
             r = _independent(shooting, law, segments, steps[0])
             chosen = select(step.quadratic, everything, values, rules, values * r)
             if sorted(chosen) == own:

@@ -13,7 +13,7 @@ from smnn.discovery.libraries import Library
 
 
 def default_terms(
-    columns: Columns, degree: int, order: int, functions: Sequence[str] = ()
+    columns: Columns, degree: int, order: int, functions: Sequence[sympy.Expr] = ()
 ) -> list[Term]:
     """Monomials of the fields, alone and times one derivative, and products of two gradients.
 
@@ -21,7 +21,7 @@ def default_terms(
         columns: Names of the fields and derivatives.
         degree: Highest total degree.
         order: Highest order of the derivatives.
-        functions: Names or expressions of coefficient functions; each multiplies every term.
+        functions: Coefficient functions; each multiplies every term.
     """
     symbols = {name: sympy.Symbol(name) for name in columns.upto(order)}
     values = [s for n, s in symbols.items() if sum(columns.upto(order)[n].orders) == 0]
@@ -51,10 +51,17 @@ def library_terms(library: Library, columns: Columns, order: int, extra: Sequenc
     return finished([term.symbolic for term in terms], columns)
 
 
-def finished(expressions: Sequence[sympy.Expr], columns: Columns) -> list[Term]:
+def finished(
+    expressions: Sequence[sympy.Expr], columns: Columns, units: Sequence[sympy.Expr] | None = None
+) -> list[Term]:
     """Terms with names; of complex fields each also multiplied by the imaginary unit."""
-    order = [IMAGINARY, *columns.axes, *columns.upto(6)]
-    units = (sympy.S.One, sympy.Symbol(IMAGINARY)) if columns.is_complex else (sympy.S.One,)
+    names = sorted({s.name for e in expressions for s in e.free_symbols})
+    known = [IMAGINARY, *columns.upto(6)]
+    order = [IMAGINARY, *(n for n in names if n not in known), *known[1:]]
+    if units is None:
+        both = (sympy.S.One, sympy.Symbol(IMAGINARY))
+        units = both if columns.is_complex else both[:1]
+    units = units or (sympy.S.One,)
     return distinct(make_term(unit * e, order) for e in expressions for unit in units)
 
 
