@@ -16,6 +16,9 @@ from smnn.discovery._evaluate import VerdictWarning as VerdictWarning
 from smnn.discovery._evaluate import evaluate as evaluate
 from smnn.discovery._evaluate import first_rows as first_rows
 from smnn.discovery._evaluate import hold_out as hold_out
+from smnn.discovery._field.estimator import FieldDiscovery as FieldDiscovery
+from smnn.discovery._field.simulation import FieldSimulation as FieldSimulation
+from smnn.discovery._field.view import FieldReport as FieldReport
 from smnn.discovery._fit.data import DataError as DataError
 from smnn.discovery._fit.neural import Neural as Neural
 from smnn.discovery._forecast import EquationForecast as EquationForecast
@@ -54,6 +57,9 @@ __all__ = [
     "Exponential",
     "ExpressionError",
     "Expressions",
+    "FieldDiscovery",
+    "FieldReport",
+    "FieldSimulation",
     "Harmonic",
     "HeldOutSeries",
     "Hill",

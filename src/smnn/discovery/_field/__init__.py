@@ -1,0 +1,1 @@
+"""Discovery of partial differential equations from fields."""

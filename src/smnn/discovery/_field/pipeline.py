@@ -1,0 +1,425 @@
+"""From fields to a law: denoising, regression in the weak form, maximum likelihood."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from smnn.datasets.fields import Columns, Compiled, PeriodicGrid
+from smnn.discovery._field.data import FieldSet
+from smnn.discovery._field.denoise import Derivatives, Filter
+from smnn.discovery._field.refine import (
+    Likely,
+    Pair,
+    Rules,
+    maximise,
+    residual_field,
+)
+from smnn.discovery._field.shooting import Segment, Shooting
+from smnn.discovery._field.subsets import Quadratic, best_subsets
+from smnn.discovery._field.weak import WeakForm, half_widths
+from smnn.discovery._terms import Term
+
+Field = np.ndarray[Any, np.dtype[Any]]
+WIDTHS = (4.0, 6.0)
+"""Half widths of test functions, in lengths over which the field changes."""
+MOST_FREE = 400
+"""Most free real numbers of the beginning of a segment; larger problems end with the weak form."""
+MOST_VALUES = 400_000
+"""Most values of which the likelihood is computed."""
+EXTRA = 12
+"""Further terms that the likelihood may add to those of the weak form."""
+RESAMPLES = 20
+FILLS = 10
+WINDOWS = (1, 2, 4, 8, 16, 32)
+BLOCKS = 400
+
+
+@dataclass
+class Weak:
+    """Result of the weak form: coefficients by pair of equation and term.
+
+    Attributes:
+        xi: Coefficients of the selected terms.
+        deviation: Their standard deviations, from resampled boxes.
+        inclusion: Fraction of the resamples in which a term was selected.
+        explained: `(F,)` fraction of the rate of change on boxes that were not used for the fit.
+        shares: `(F, P)` contribution of a coefficient of one to an equation.
+        ranking: Further pairs, the most useful first.
+    """
+
+    xi: dict[Pair, float]
+    deviation: dict[Pair, float]
+    inclusion: dict[Pair, float]
+    explained: Field
+    shares: Field
+    ranking: list[Pair]
+
+
+@dataclass
+class Found:
+    """Everything that a fit has found."""
+
+    denoised: list[Field]
+    noise: Field
+    signal: Field
+    kept: Field
+    weak: Weak
+    likely: Likely | None
+    shooting: Shooting | None
+    residuals: list[Field] | None
+    diagnostics: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to search.
+
+    Attributes:
+        threshold: Smallest contribution of a term to its equation.
+        penalty: Sparsity penalty relative to the criterion.
+        refine: Whether the likelihood is maximised where that is possible.
+        seed: Seed of the resamples.
+    """
+
+    threshold: float = 1e-3
+    penalty: float = 1.0
+    refine: bool = True
+    seed: int = 0
+
+
+def denoise(data: FieldSet) -> tuple[list[Field], Field, Field, Field]:
+    """Filtered runs `(F, T, *grid)`, noise, fraction of the power that is signal, and size."""
+    found, noise, kept, total = [], [], [], []
+    for u, t in zip(data.runs, data.times):
+        fields, sigmas, sizes = [], [], []
+        for one in u:
+            clean, sigma, size = _filtered(one, t, data)
+            fields.append(clean)
+            sigmas.append(sigma)
+            sizes.append(size)
+        found.append(np.stack(fields))
+        noise.append(sigmas)
+        kept.append(sizes)
+        total.append([float(np.nanvar(one)) for one in u])
+    signal = np.mean([[np.var(one) for one in u] for u in found], 0)
+    share = signal / np.maximum(np.mean(total, 0), 1e-300)
+    sigma = np.sqrt(np.mean(np.square(noise), 0))
+    spread = np.sqrt(np.maximum(signal, 1e-300))
+    return found, np.maximum(sigma, 1e-9 * spread), share, np.sum(kept, 0)
+
+
+def _filtered(u: Field, t: Field, data: FieldSet) -> tuple[Field, float, float]:
+    """A filtered field; long ones in overlapping blocks of time."""
+    if len(t) <= BLOCKS:
+        return _filled(u, Filter([t, *data.axes], [False, *data.periodic]))
+    count = -(-len(t) // (BLOCKS // 2))
+    edges = np.linspace(0, len(t), count + 1).astype(int)
+    out, weight = np.zeros_like(u), np.zeros(len(t))
+    noises, kept = [], 0.0
+    for a, b in zip(edges[:-2], edges[2:]):
+        part, noise, size = _filled(u[a:b], Filter([t[a:b], *data.axes], [False, *data.periodic]))
+        s = np.sin(np.pi * (np.arange(b - a) + 0.5) / (b - a)) ** 2
+        out[a:b] += s.reshape(-1, *[1] * (u.ndim - 1)) * part
+        weight[a:b] += s
+        noises.append(noise)
+        kept += size / 2
+    out /= weight.reshape(-1, *[1] * (u.ndim - 1))
+    return out, float(np.sqrt(np.mean(np.square(noises)))), kept
+
+
+def _filled(u: Field, wiener: Filter) -> tuple[Field, float, float]:
+    """A filtered field; missing values are filled in by the filter itself."""
+    gone = np.isnan(u)
+    if not gone.any():
+        return wiener(u)
+    known = max(float(1 - gone.mean()), 1e-3)
+    v = np.where(gone, np.nanmean(u), u)
+    near = _nearest_in_time(u)
+    v = np.where(gone & ~np.isnan(near), near, v)
+    for _ in range(FILLS):
+        smooth, sigma, kept = wiener(v)
+        v = np.where(gone, smooth, u)
+    # Values that were filled in have no noise of their own.
+    return smooth, sigma / np.sqrt(known), kept
+
+
+def _nearest_in_time(u: Field) -> Field:
+    """Missing values replaced by interpolation in time, where there are values."""
+    flat = u.reshape(len(u), -1).copy()
+    rows = np.arange(len(u))
+    for j in range(flat.shape[1]):
+        bad = np.isnan(flat[:, j])
+        if bad.any() and not bad.all():
+            good = flat[~bad, j]
+            filled = np.interp(rows[bad], rows[~bad], good.real)
+            if np.iscomplexobj(u):
+                filled = filled + 1j * np.interp(rows[bad], rows[~bad], good.imag)
+            flat[bad, j] = filled
+    return flat.reshape(u.shape)
+
+
+def weak_form(
+    data: FieldSet, u: Sequence[Field], terms: Sequence[Term], columns: Columns,
+    values: Mapping[str, Field], allowed: Callable[[Pair], bool], options: Options,
+) -> Weak:  # fmt: skip
+    """Regression of the rates of change on the terms, averaged over boxes."""
+    F, P = len(columns.fields), len(terms)
+    compiled = Compiled(columns, [t.symbolic for t in terms], values)
+    highest = max((sum(c.orders) for c in compiled.used.values()), default=0)
+    slopes = Derivatives(data.axes, data.periodic, highest)
+    rows: list[Field] = []
+    rights: list[Field] = []
+    groups: list[Field] = []
+    boxes = 0.0
+    for number, factor in enumerate(WIDTHS):
+        boxes_here = 0.0
+        for r, (one, t) in enumerate(zip(u, data.times)):
+            coordinates = [t, *data.axes]
+            halves = half_widths(one, coordinates, factor)
+            weak = WeakForm(coordinates, [False, *data.periodic], halves)
+            boxes_here += weak.boxes
+            rows.append(_design(weak, one, compiled, slopes))
+            rights.append(np.stack([weak.rate(v) for v in one], 1))
+            groups.append(weak.parts() + 8 * r)
+        boxes = max(boxes, boxes_here)
+        del number
+    A, Y, part = np.concatenate(rows), np.concatenate(rights), np.concatenate(groups)
+    bad = ~np.isfinite(A).all(0)
+    A[:, bad] = 0.0
+    if np.iscomplexobj(A) or np.iscomplexobj(Y):
+        A, Y = np.concatenate([A.real, A.imag]), np.concatenate([Y.real, Y.imag])
+        part, boxes = np.concatenate([part, part]), 2 * boxes
+    weak_found = Weak({}, {}, {}, np.zeros(F), np.zeros((F, P)), [])
+    rng = np.random.default_rng(options.seed)
+    for f in range(F):
+        pool = [p for p in range(P) if not bad[p] and allowed((f, p)) and A[:, p].any()]
+        _equation(weak_found, f, A, Y[:, f], part, boxes, pool, options, rng)
+    return weak_found
+
+
+def _design(weak: WeakForm, u: Field, compiled: Compiled, slopes: Derivatives) -> Field:
+    columns = []
+    for column in compiled.used.values():
+        v = slopes(u[column.field], column.orders)
+        columns.append(v.conj() if column.conjugate else v)
+    out = [weak.average(np.broadcast_to(v, u.shape[1:])) for v in compiled(columns)]
+    return np.stack(out, 1)
+
+
+def _equation(
+    weak: Weak, f: int, A: Field, y: Field, part: Field, boxes: float, pool: list[int],
+    options: Options, rng: np.random.Generator,
+) -> None:  # fmt: skip
+    """Select the terms of one equation, and resample the boxes."""
+    size = float(np.sqrt((y**2).mean()))
+    if size == 0 or not pool:
+        return
+    A, y, n = A / size, y / size, len(y)
+    weak.shares[f] = np.sqrt((A**2).mean(0))
+    price = options.penalty * (np.log(max(boxes, 2.0)) + 2 * np.log(max(len(pool), 2)))
+
+    def choose(q: Quadratic) -> tuple[list[int], list[list[int]]]:
+        inside = pool
+        while True:
+            subsets = best_subsets(q, allowed=inside)
+            scores = [boxes * np.log(max(q.left(s), 0) / max(q.yy, 1e-300) + 1e-8) + price * len(s)
+                      for s in subsets]  # fmt: skip
+            best = subsets[int(np.argmin(scores))]
+            x = q.solve(best)[0]
+            small = [p for p, a in zip(best, x) if abs(a) * weak.shares[f, p] < options.threshold]
+            if not small:
+                return best, subsets
+            inside = [p for p in inside if p not in small]
+
+    labels = np.unique(part)
+    each = [Quadratic.of(A[part == g], y[part == g]) for g in labels]
+    whole = Quadratic(sum(q.A for q in each), sum(q.b for q in each), sum(q.yy for q in each))
+    best, subsets = choose(whole)
+    x = whole.solve(best)[0]
+    count, draws = np.zeros(A.shape[1]), []
+    for _ in range(RESAMPLES):
+        weights = rng.multinomial(len(each), np.full(len(each), 1 / len(each)))
+        q = Quadratic(sum(w * e.A for w, e in zip(weights, each)),
+                      sum(w * e.b for w, e in zip(weights, each)),
+                      sum(w * e.yy for w, e in zip(weights, each)))  # fmt: skip
+        count[choose(q)[0]] += 1
+        draws.append(q.solve(best)[0])
+    spread = np.std(draws, 0) if best else []
+    left = total = 0.0
+    for half in (range(0, len(each), 2), range(1, len(each), 2)):
+        fit = [each[i] for i in range(len(each)) if i not in half]
+        if not fit:
+            continue
+        q = Quadratic(sum(e.A for e in fit), sum(e.b for e in fit), sum(e.yy for e in fit))
+        z = np.zeros(A.shape[1])
+        z[best] = q.solve(best)[0]
+        left += sum(e.yy - 2 * e.b @ z + z @ e.A @ z for e in (each[i] for i in half))
+        total += sum(each[i].yy for i in half)
+    weak.explained[f] = 1 - left / max(total, 1e-300)
+    for p, a, s in zip(best, x, spread):
+        weak.xi[f, p], weak.deviation[f, p] = float(a), float(s)
+        weak.inclusion[f, p] = float(count[p] / RESAMPLES)
+    later = [p for s in subsets[len(best) : len(best) + 4] for p in s]
+    often = sorted((p for p in pool if count[p]), key=lambda p: -count[p])
+    ranked = [p for p in dict.fromkeys([*later, *often]) if p not in best]
+    weak.ranking += [(f, p) for p in ranked[: max(EXTRA // max(len(weak.explained), 1), 4)]]
+    del n
+
+
+def find(
+    data: FieldSet, terms: Sequence[Term], columns: Columns, allowed: Callable[[Pair], bool],
+    options: Options, progress: Callable[[str], None],
+) -> Found:  # fmt: skip
+    """Find the law of fields."""
+    began = time.perf_counter()
+    seconds: dict[str, float] = {}
+    progress("removing the noise")
+    clean, noise, signal, kept = denoise(data)
+    seconds["denoise"], began = time.perf_counter() - began, time.perf_counter()
+    progress("comparing terms in the weak form")
+    weak = weak_form(data, clean, terms, columns, data.values, allowed, options)
+    seconds["weak"], began = time.perf_counter() - began, time.perf_counter()
+    found = Found(clean, noise, signal, kept, weak, None, None, None)
+    reason = _why_not(data, weak, options)
+    if reason is None:
+        _likelihood(data, found, terms, columns, options, progress)
+        reason = "the solution of the equations does not follow the data" if not found.likely else None
+    seconds["likelihood"] = time.perf_counter() - began
+    found.diagnostics = {
+        "method": "likelihood" if found.likely else "weak form",
+        "why_not_likelihood": reason,
+        "seconds": {k: round(v, 3) for k, v in seconds.items()},
+        "explained": weak.explained.tolist(),
+        "signal": signal.tolist(),
+    }
+    return found
+
+
+def _why_not(data: FieldSet, weak: Weak, options: Options) -> str | None:
+    """Why the likelihood is not maximised."""
+    if not options.refine:
+        return "it was not asked for"
+    if len(data.axes) > 1:
+        return "the fields have two directions"
+    if not all(data.periodic):
+        return "the domain is not periodic"
+    if not weak.xi:
+        return "no term was found"
+    if sum(u.size for u in data.runs) > MOST_VALUES * (1 if len(data.runs) == 1 else 2):
+        return f"there are more than {MOST_VALUES:,} values"
+    return None
+
+
+def _grid(data: FieldSet, clean: Sequence[Field], noise: Field) -> tuple[PeriodicGrid, int]:
+    """Grid of the simulation, and the largest mode of the beginnings that is free."""
+    n = len(data.axes[0])
+    is_complex = np.iscomplexobj(clean[0])
+    power = sum((np.abs(np.fft.fft(u, norm="forward")) ** 2).mean(1) for u in clean) / len(clean)
+    power = np.maximum(power, np.roll(power[:, ::-1], 1, 1))[:, : n // 2]
+    limit = np.maximum(0.05 * noise**2 / n, 1e-18 * power.max(1))
+    above = [np.flatnonzero(p > b) for p, b in zip(power, limit)]
+    top = max((int(a[-1]) for a in above if len(a)), default=1)
+    free = min(max(int(1.7 * top) + 4, 8), n // 2 - 1)
+    kept = min(max(int(2.2 * top) + 8, 16), n // 2 - 1)
+    size = next(m for m in range(3 * kept + 1, 7 * kept + 9) if m % 2 == 0 and _smooth(m))
+    return PeriodicGrid((size,), (data.lengths[0],), is_complex, (kept,)), min(free, kept)
+
+
+def _smooth(m: int) -> bool:
+    for p in (2, 3, 5):
+        while m % p == 0:
+            m //= p
+    return m == 1
+
+
+def _likelihood(
+    data: FieldSet, found: Found, terms: Sequence[Term], columns: Columns, options: Options,
+    progress: Callable[[str], None],
+) -> None:  # fmt: skip
+    """Maximise the likelihood, and keep the result if it follows the data."""
+    grid, free = _grid(data, found.denoised, found.noise)
+    fields = len(columns.fields)
+    if free * 2 * fields * (2 if grid.is_complex else 1) > MOST_FREE:
+        free = MOST_FREE // (2 * fields * (2 if grid.is_complex else 1))
+    values = data.values_on(grid.shape)
+    noise = found.noise / (np.sqrt(2.0) if grid.is_complex else 1.0)  # of real and imaginary part
+    shooting = Shooting(columns, terms, grid, free, noise, values, len(data.axes[0]))
+    weak = found.weak
+    pairs = list(weak.xi)
+    xi = np.array([weak.xi[p] for p in pairs])
+    rules = Rules(
+        fields * len(terms), _spread(found.denoised) / found.noise,
+        lambda pair: float(weak.shares[pair]), options.threshold, options.penalty,
+    )  # fmt: skip
+    law = shooting.law(pairs, xi)
+    for count in WINDOWS:
+        if count > 1 and min(len(t) for t in data.times) // count < 6:
+            break
+        segments = _segments(data, found.denoised, shooting, count)
+        if not _follows(shooting, law, segments, found) and count < WINDOWS[-1]:
+            continue
+        progress(f"following the data in {len(segments)} part{'s' * (len(segments) > 1)}")
+        likely = maximise(shooting, segments, pairs, xi, weak.ranking, rules, progress)
+        if likely is not None and likely.converged and len(likely.pairs):
+            found.likely, found.shooting = likely, shooting
+            break
+    while found.likely is not None and len(found.likely.segments) > len(data.runs):
+        joined = _joined(found.likely.segments)
+        law = shooting.law(found.likely.pairs, found.likely.xi)
+        if not _follows(shooting, law, joined, found, 0.8):
+            break
+        progress(f"following the data in {len(joined)} part{'s' * (len(joined) > 1)}")
+        extra = list(dict.fromkeys([*pairs, *weak.ranking]))
+        likely = maximise(shooting, joined, found.likely.pairs, found.likely.xi, extra, rules, progress)
+        if likely is None or not likely.converged or not likely.pairs:
+            break
+        found.likely = likely
+    if found.likely is not None:
+        final = shooting.law(found.likely.pairs, found.likely.xi)
+        parts = [residual_field(shooting, final, s, found.likely.substeps) for s in found.likely.segments]
+        found.residuals = [p for p in parts if p is not None]
+
+
+def _spread(clean: Sequence[Field]) -> Field:
+    return np.sqrt(np.mean([[np.var(v) for v in u] for u in clean], 0))
+
+
+def _segments(
+    data: FieldSet, clean: Sequence[Field], shooting: Shooting, count: int
+) -> list[Segment]:
+    out = []
+    for u, v, t in zip(data.runs, clean, data.times):
+        for part in np.array_split(np.arange(len(t)), count):
+            out.append(Segment(t[part], u[:, part], shooting.from_data(v[:, part[0]])))
+    return out
+
+
+def _joined(segments: Sequence[Segment]) -> list[Segment]:
+    """Pairs of successive segments as one; their number is even in every run."""
+    return [
+        Segment(np.concatenate([a.t, b.t]), np.concatenate([a.u, b.u], 1), a.start)
+        for a, b in zip(segments[::2], segments[1::2])
+    ]
+
+
+def _follows(shooting: Shooting, law: Any, segments: Sequence[Segment], found: Found, limit: float = 0.4) -> bool:
+    """Whether solutions from the filtered beginnings stay near the data."""
+    spread = _spread(found.denoised)
+    for number in (4, 16, 64):
+        errors = []
+        for segment in segments:
+            r = residual_field(shooting, law, segment, number)
+            if r is None:
+                break
+            last = r[:, -max(1, r.shape[1] // 4) :]
+            error = np.nanmean(np.abs(last) ** 2, tuple(range(1, r.ndim))) - found.noise**2
+            errors.append(np.maximum(error, 0) / spread**2)
+        if len(errors) == len(segments):
+            return bool(np.sqrt(np.mean(errors, 0)).max() < limit)
+    return False
+

@@ -1,0 +1,228 @@
+"""Selection of terms and estimation of coefficients by maximum likelihood."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from smnn.discovery._field.shooting import COARSE, Segment, Shooting
+from smnn.discovery._field.subsets import Quadratic, best_subsets
+
+Field = np.ndarray[Any, np.dtype[Any]]
+Pair = tuple[int, int]
+MOST_ROUNDS, MOST_TRIES = 14, 6
+NEARLY = 0.005
+"""Relative change of the cost from which on terms are selected."""
+SETTLED = 1e-4
+"""Relative change of the cost at which the iteration has converged; that of clean data is finer."""
+FLOOR = 1e-4
+"""Errors below this fraction of the spread do not count as evidence."""
+
+
+@dataclass
+class Likely:
+    """A law with the largest likelihood that was found.
+
+    Attributes:
+        pairs: Equation and term of each coefficient.
+        xi: Coefficients.
+        deviation: Standard deviations.
+        segments: The data with the modes of their beginnings.
+        cost: Sum of squares in units of the noise.
+        values: Number of measured real values.
+        converged: Whether the iteration converged.
+        substeps: Steps of the integrator between times.
+    """
+
+    pairs: list[Pair]
+    xi: Field
+    deviation: Field
+    segments: list[Segment]
+    cost: float
+    values: int
+    converged: bool
+    substeps: int
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What decides on the terms.
+
+    Attributes:
+        candidates: Number of candidates over all equations.
+        size: `(F,)` spread of each field, in units of its noise.
+        share: Contribution to the equation of a coefficient of one, for each pair.
+        threshold: Smallest contribution of a term.
+        penalty: Sparsity penalty relative to the criterion.
+        correlation: Number of values per independent one.
+    """
+
+    candidates: int
+    size: Field
+    share: Callable[[Pair], float]
+    threshold: float
+    penalty: float
+
+
+def select(q: Quadratic, pairs: Sequence[Pair], values: float, rules: Rules, independent: float) -> list[int]:
+    """Indices of the pairs that the criterion chooses."""
+    pool = list(range(len(pairs)))
+    floor = values * float(np.mean((FLOOR * rules.size) ** 2))
+    price = rules.penalty * (np.log(max(independent, 2.0)) + 2 * np.log(max(rules.candidates, 2)))
+    while True:
+        subsets = best_subsets(q, allowed=pool)
+        scores = [independent * np.log(max(q.left(s), 0.0) + floor) + price * len(s) for s in subsets]
+        best = subsets[int(np.argmin(scores))]
+        x = q.solve(best)[0]
+        weak = [j for j, a in zip(best, x) if abs(a) * rules.share(pairs[j]) < rules.threshold]
+        if not weak:
+            return best
+        pool = [j for j in pool if j not in weak]
+
+
+def maximise(
+    shooting: Shooting,
+    segments: list[Segment],
+    pairs: list[Pair],
+    xi: Field,
+    extra: Sequence[Pair],
+    rules: Rules,
+    progress: Callable[[str], None],
+    fixed: bool = False,
+) -> Likely | None:
+    """Climb to the largest likelihood, selecting terms when the iteration has nearly converged.
+
+    Args:
+        shooting: The likelihood.
+        segments: The data, with guesses of their beginnings.
+        pairs: Terms to start with.
+        xi: Their coefficients.
+        extra: Further terms that may be selected.
+        rules: What decides on the terms.
+        progress: Told about each round.
+        fixed: Whether the terms stay as they are.
+
+    Returns:
+        `None` if no solution follows the data.
+    """
+    values = sum(len(data) for s in segments for _, data in shooting.observed(s.u))
+    clean = float(np.max(rules.size)) > 1e4
+    accuracy = float(np.clip(0.01 / np.max(rules.size), 1e-9, 1e-4))
+    steps = _steps(shooting, segments, pairs, xi, accuracy)
+    if steps is None:
+        return None
+    law = shooting.law(pairs, xi)
+    cost, damping, selected = shooting.cost(law, segments, steps[0]), 0.0, fixed
+    converged, step, change = False, None, np.inf
+    for turn in range(MOST_ROUNDS):
+        everything = [*pairs, *([] if selected else [p for p in extra if p not in pairs])]
+        padded = np.concatenate([xi, np.zeros(len(everything) - len(xi))])
+        step = shooting.linearise(law, segments, everything, padded, steps)
+        if step is None:
+            return None
+        own = list(range(len(pairs)))
+        chosen = own
+        if not selected and (abs(change) < NEARLY or turn >= 4):  # earlier, all terms seem to help
+            r = _independent(shooting, law, segments, steps[0])
+            chosen = select(step.quadratic, everything, values, rules, values * r)
+            if sorted(chosen) == own:
+                selected = True
+        new_pairs = [everything[j] for j in chosen]
+        accepted = False
+        for _ in range(MOST_TRIES):
+            damped = replace(step.quadratic, A=_damped(step.quadratic.A, damping))
+            shift = damping * np.diag(step.quadratic.A) * padded
+            target = replace(damped, b=step.quadratic.b + shift)
+            new_xi = target.solve(chosen)[0]
+            full = np.zeros(len(everything))
+            full[chosen] = new_xi
+            moved = shooting.moved(segments, step.normals, full - padded, damping)
+            new_law = shooting.law(new_pairs, new_xi)
+            new_cost = shooting.cost(new_law, moved, steps[0])
+            if new_cost < cost * (1 + 1e-12) or (chosen != own and new_cost < 1.05 * cost + 50):
+                accepted = True
+                break
+            damping = max(4 * damping, 1e-3)
+        if not accepted:
+            converged = converged or turn > 1
+            break
+        change = (cost - new_cost) / max(cost, 1e-300)
+        pairs, xi, segments, law, cost = new_pairs, new_xi, moved, new_law, new_cost
+        damping = damping / 8 if damping > 1e-6 else 0.0
+        progress(f"round {turn + 1}: {len(pairs)} terms, misfit {np.sqrt(cost / values):.3g}")
+        if abs(change) < (1e-3 if clean else SETTLED) and selected and chosen == own:
+            converged = True
+            break
+    deviation = _deviation(shooting, step, len(pairs), cost, values, law, segments, steps[0])
+    return Likely(pairs, xi, deviation, segments, cost, values, converged, steps[0])
+
+
+def _steps(
+    shooting: Shooting, segments: list[Segment], pairs: list[Pair], xi: Field, accuracy: float
+) -> tuple[int, int] | None:
+    """Steps of the solution and of its derivative, from the beginning of the first segment."""
+    law = shooting.law(pairs, xi)
+    short = [Segment(s.t[:12], s.u[:, :12], s.start) for s in segments[:1]]
+    fine = shooting.substeps(law, short, accuracy)
+    coarse = shooting.substeps(law, short, max(accuracy, COARSE))
+    while fine <= 512 and not np.isfinite(shooting.cost(law, segments, fine)):
+        fine *= 2
+        if fine > 512:
+            return None
+    while coarse < fine and not np.isfinite(shooting.cost(law, segments, coarse)):
+        coarse *= 2
+    return fine, coarse
+
+
+def _damped(A: Field, damping: float) -> Field:
+    return A + damping * np.diag(np.diag(A))
+
+
+def residual_field(shooting: Shooting, law: Any, segment: Segment, substeps: int) -> Field | None:
+    """`(F, T, X)` data minus solution."""
+    from smnn.datasets.fields import march
+
+    path = march(law, segment.start, segment.t, substeps)
+    if len(path) < len(segment.t):
+        return None
+    return np.asarray(segment.u - shooting.values_on_data(path))
+
+
+def _independent(shooting: Shooting, law: Any, segments: list[Segment], substeps: int) -> float:
+    """Fraction of the residuals that are independent, from the correlation of neighbours."""
+    found = []
+    for segment in segments:
+        r = residual_field(shooting, law, segment, substeps)
+        if r is None:
+            return 1.0
+        found.append(correlations(r))
+    rho = np.clip(np.mean(found, 0), 0.0, 0.98)
+    return float(np.prod((1 - rho) / (1 + rho)))
+
+
+def correlations(r: Field) -> Field:
+    """Correlation of residuals `(F, T, ...)` with their neighbours along each direction."""
+    out = []
+    for axis in range(1, r.ndim):
+        a = np.moveaxis(r, axis, 0)
+        both = a[1:].conj() * a[:-1]
+        top = np.nanmean(both.real)
+        out.append(float(top / max(float(np.nanmean(np.abs(a) ** 2)), 1e-300)))
+    return np.array(out)
+
+
+def _deviation(
+    shooting: Shooting, step: Any, k: int, cost: float, values: int, law: Any,
+    segments: list[Segment], substeps: int,
+) -> Field:  # fmt: skip
+    """Standard deviations, larger where residuals are correlated or larger than the noise."""
+    if step is None or k == 0:
+        return np.zeros(k)
+    A = step.quadratic.A[:k, :k]
+    covariance = np.linalg.pinv(A, hermitian=True)
+    r = _independent(shooting, law, segments, substeps)
+    inflation = max(cost / values, 1e-12) / max(r, 1e-6)
+    return np.sqrt(np.maximum(np.diag(covariance), 0.0) * inflation)
