@@ -93,7 +93,7 @@ class SweptPlan(CpuPlan):
         self._run_sweep(layout.ELIMINATE | layout.SWEEP | layout.SUBSTITUTE, call)
         B = y.shape[0]
         ratio, where, bad_step, high = found.transpose(1, 0, 2).reshape(4, -1)[:, :B]
-        rcond, weakest = np.sqrt(ratio), where.astype(np.int64)
+        rcond, weakest = np.sqrt(ratio), np.nan_to_num(where).astype(np.int64)
         doubtful = ~(rcond > DOUBTFUL_PIVOT) | (bad_step != 0)
         doubtful |= ~np.isfinite(y.numpy()[:, 0]).reshape(B, -1).all(1)
         if factor.numel():

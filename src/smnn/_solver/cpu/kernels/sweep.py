@@ -105,7 +105,7 @@ class Sweep(Gradients):
         self.here, self.expected = e.local(n), e.local(1)
         self.first, self.T = self["L"] - 1, self["T_all"]
         self.rows = self.Q + (self["m_init"] * V if self["observed"] else 0)
-        self.errors, self.sizes = e.local(self.rows + 1), e.local(self.rows + 1)
+        self.excess, self.size, self.largest_size = (e.local(k) for k in (1, 1, self.rows + 1))
         self.steady_steps = not (self["s.1"] or self["scale.1"])
         self.steady_rows = self.steady_steps and not (self["c.1"] or self["w_gov.1"])
 
@@ -124,7 +124,7 @@ class Sweep(Gradients):
         self.multipliers = e.memory(place)
         for cells, count in (
             (self.flags, 2), (self.worst, 1), (self.peak, 1), (self.xi, n),
-            (self.errors, self.rows + 1), (self.sizes, self.rows + 1),
+            (self.excess, 1), (self.largest_size, self.rows + 1),
         ):  # fmt: skip
             clear(self, cells, count)
         sizes = room_cells(V, self.m, self.Q, 1, 0)
@@ -345,16 +345,25 @@ class Sweep(Gradients):
         for i in range(n):
             terms = ((kept[self.cell(i, j)], self.xi[j]) for j in range(n))
             self.here[i] = _dot(terms, kept[self.triangle + i])
+        weights, _, after = link_check(self.V, self.m)
+        size = 0.0 * self.here[0]
+        for j in range(n):
+            size = self.code.absolute(self.here[j]) * float(weights[j]) + size
         for _ in self.code.when(t < self.T - 1):
-            _, _, after = link_check(self.V, self.m)
             found = _dot(((self.here[j], -float(after[j])) for j in range(n)), self.expected[0])
-            self.compare(self.rows, found, 0.0 * found)
+            self.compare(self.rows, found, size + self.size[0])
+        self.size[0] = size
 
     def compare(self, which: int, error: Value, size: Value) -> None:
-        """Note the largest error of a row and the largest size of its terms."""
-        e = self.code
-        for cells, x in ((self.errors, e.absolute(error)), (self.sizes, size)):
-            cells[which] = e.select(e.less_or_nan(cells[which], x), x, cells[which])
+        """Note by how much the error of a row is too large for the size of its terms.
+
+        Solutions may grow by many decades, and are compared time by time. Adjoint solutions vanish
+        at some times, and are compared with the largest so far.
+        """
+        if self.adjoint:
+            size = self.largest_size[which] = self.largest(self.largest_size[which], size)
+        excess = size * -LARGEST_ERRORS[self.adjoint] + self.code.absolute(error)
+        self.excess[0] = self.largest(self.excess[0], excess)
 
     def retreat(self, t: Number) -> None:
         """From time `t` to `t - 1`, through the rows of time `t`."""
@@ -381,13 +390,13 @@ class Sweep(Gradients):
                     where[0] = residual
         self.rescale(t - 1, -1)
         here, noise, _ = link_check(self.V, self.m)
-        found, size = 0.0 * xi[0], 0.0 * xi[0]
+        found = 0.0 * xi[0]
         for j in range(n):
             weight = 1.0 / self.scale[j // self.m]
-            found = self.here[j] * float(here[j]) - weight * weight * float(noise[j]) * xi[j] + found
-            size = e.absolute(self.here[j]) * float(here[j]) + size
+            found = (
+                self.here[j] * float(here[j]) - weight * weight * float(noise[j]) * xi[j] + found
+            )
         self.expected[0] = found
-        self.compare(self.rows, 0.0 * found, size)
         for a in reversed(self.shifts()):
             xi[a + 1] = xi[a + 1] + xi[a]
 
@@ -477,9 +486,7 @@ def _report(f: Sweep) -> None:
     less = e.less_or_nan(ratio, found[0][0])
     found[1][0] = e.select(less, f.weakest[0], found[1][0])
     ratio = e.select(less, ratio, found[0][0])
-    accurate = f.peak[0] < LARGEST_VARIANCE
-    for i in range(f.rows + 1):
-        accurate = accurate & (f.errors[i] <= f.sizes[i] * LARGEST_ERRORS[f.adjoint])
+    accurate = (f.peak[0] < LARGEST_VARIANCE) & (f.excess[0] <= 0.0)
     found[0][0] = e.select(accurate, ratio, math.nan)
     for i in range(2):
         found[2 + i][0] = e.select(f.flags[i] > 0.0, 1.0, found[2 + i][0])
