@@ -13,10 +13,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from smnn._solver.cpu.emit import Cells, Code, Number, Value
-from smnn._solver.cpu.frame import copy
-from smnn._solver.cpu.layout import room_cells
-from smnn._solver.cpu.substitute import Substitution
+from smnn._solver.cpu.kernels.emit import Cells, Code, Number, Value
+from smnn._solver.cpu.kernels.frame import copy
+from smnn._solver.cpu.kernels.layout import W, room_cells
+from smnn._solver.cpu.kernels.substitute import Substitution
 
 SUMMED = ("gc", "gd", "gw_gov", "gs", "gw_smooth")
 
@@ -24,8 +24,10 @@ SUMMED = ("gc", "gd", "gw_gov", "gs", "gw_smooth")
 class Gradients(Substitution):
     """Solution `x` and adjoint `mu` at a time and the next, and sums over time."""
 
-    def __init__(self, known: Mapping[str, int]) -> None:
-        super().__init__("row_gradients", known)
+    def __init__(
+        self, known: Mapping[str, int], name: str = "row_gradients", lanes: int = W
+    ) -> None:
+        super().__init__(name, known, lanes)
         self.x, self.mu = self.array("x"), self.array("mu")
         self.near, self.far = self.array("near"), self.array("far")
         self.changes, self.step_powers = self.array("changes"), self.array("step_powers")
@@ -90,24 +92,25 @@ def row_gradients(known: Mapping[str, int]) -> Code:
                 f.look("lam", t, "y")
                 for j in e.range(0, n):
                     f.put(f.at["lam"], "y", f.mu[j], j // f.m, j % f.m)
-        _read(f, "y", f.x, t, True)
-        _read(f, "lam", f.mu, t, given)
+        read(f, "y", f.x, t, True)
+        read(f, "lam", f.mu, t, given)
         if f.cut():  # the next time of the last step may belong to another piece
             for _ in e.when(step.equals(f["L"] - 1)):
-                _read(f, "y", f.x.at(n), e.least(t + 1, T - 1), True)
-                _read(f, "lam", f.mu.at(n), e.least(t + 1, T - 1), given)
+                read(f, "y", f.x.at(n), e.least(t + 1, T - 1), True)
+                read(f, "lam", f.mu.at(n), e.least(t + 1, T - 1), given)
         for _ in e.when(f.wanted("gc", "gd", "gw_gov")):
             _governing(f, t, valid)
         for _ in e.when(e.both(f.wanted("gs", "gw_smooth"), T > 1)):
             inside = valid & (t + 1 < T) if isinstance(valid, Value) else True
             for _ in e.when(True if f.cut() else step < f["L"] - 1):
-                _smoothness(f, t, inside)
+                smoothness(f, t, inside)
         _initial(f, t)
-    _write_sums(f)
+    write_sums(f, f.p, f["parts_of_sums"])
     return e
 
 
-def _read(f: Gradients, name: str, cells: Cells, t: Number, condition: Number) -> None:
+def read(f: Gradients, name: str, cells: Cells, t: Number, condition: Number = True) -> None:
+    """Read the solution or the adjoint at time `t`."""
     for _ in f.code.when(condition):
         f.look(name, t, "y")
         for j in f.code.range(0, f.n):
@@ -139,7 +142,7 @@ def _governing(f: Gradients, t: Number, valid: Number) -> None:
                 f.give("gc", residual * mu[j] - gd * x[j], valid, q, j // m, j % m)
 
 
-def _smoothness(f: Gradients, t: Number, valid: Number) -> None:
+def smoothness(f: Gradients, t: Number, valid: Number) -> None:
     """Gradients of the steps and their weights, from `x` and `mu` at both ends.
 
     With the predictions `p = F near` and `q = F^-1 far`, the rows are `e = far - p` and
@@ -226,14 +229,15 @@ def _initial(f: Gradients, t: Number) -> None:
                     f.put(f.at["gw_init"], "gw_init", a * rho * 2.0, v, r)
 
 
-def _write_sums(f: Gradients) -> None:
+def write_sums(f: Gradients, part: Number, parts: Number) -> None:
+    """Write the sums over the times of a part of the sequence."""
     e = f.code
     sizes = room_cells(f.V, f.m, f.Q, f.reach, f.k)
     axes = {"gc": (f.V * f.m, f.m), "gw_smooth": (f.m,)}
     for name in SUMMED:
         for _ in e.when(e.both(f.steady(name), f.wanted(name))):
-            piece = f[f"{name}.0"] // f["P"]
-            f.at[name][0] = f.b * f[f"{name}.0"] + f[f"@{name}"] + f.p * piece
+            stride = f[f"{name}.0"]
+            f.at[name][0] = f.b * stride + f[f"@{name}"] + stride // parts * part
             for cell in e.range(0, sizes[f"{name}_sum"]):
                 index: list[Number] = [cell]
                 for size in axes.get(name, ()):

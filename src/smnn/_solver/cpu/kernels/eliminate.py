@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from smnn._solver.cpu.emit import Cells, Code, Number, Value
-from smnn._solver.cpu.frame import Frame, clear, copy, rotate
-from smnn._solver.cpu.layout import coupling_cells, row_cells
+from smnn._solver.cpu.kernels.emit import Cells, Code, Number, Value
+from smnn._solver.cpu.kernels.frame import Frame, clear, copy, rotate
+from smnn._solver.cpu.kernels.layout import coupling_cells, row_cells
 from smnn._solver.problem import scheme_of
 from smnn._solver.rows import unit_link
 
@@ -73,6 +73,9 @@ def eliminate(known: Mapping[str, int]) -> Code:
         for _ in e.when(e.same(f.reach, 2)):
             for _ in e.when(L > 1):
                 _finish(f, f.oldest, f.oldest_norms, L - 2)
+        for _ in e.when(e.same(f["open"], 1)):  # not final: its pivots will grow
+            for j in e.range(0, f.n):
+                f.old_norms[j] = 1e-300
         _finish(f, f.old, f.old_norms, L - 1)
     for _ in e.when(f.k > 0):
         _store_coupling(f)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from smnn._solver.cpu.emit import Cells, Code, Number, Value, has_estimates
-from smnn._solver.cpu.layout import PLACES, WORDS, W, room_cells, row_cells
+from smnn._solver.cpu.kernels.emit import Cells, Code, Number, Value, has_estimates
+from smnn._solver.cpu.kernels.layout import PLACES, WORDS, W, room_cells, row_cells
 
 
 class Frame:

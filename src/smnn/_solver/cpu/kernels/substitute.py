@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from smnn._solver.cpu.emit import Cells, Code, Number
-from smnn._solver.cpu.frame import Frame, clear, copy
-from smnn._solver.cpu.layout import row_cells
+from smnn._solver.cpu.kernels.emit import Cells, Code, Number
+from smnn._solver.cpu.kernels.frame import Frame, clear, copy
+from smnn._solver.cpu.kernels.layout import W, row_cells
 
 
 class Substitution(Frame):
     """`R x = z` from the last time to the first: a window of the times that a row refers to."""
 
-    def __init__(self, name: str, known: Mapping[str, int]) -> None:
-        super().__init__(name, known)
+    def __init__(self, name: str, known: Mapping[str, int], lanes: int = W) -> None:
+        super().__init__(name, known, lanes)
         self.find_lanes()
         self.factors, self.z = self.factor()
         self.window = self.array("window")

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from smnn._solver.cpu.emit import Cells, Code, Number
-from smnn._solver.cpu.frame import Frame, clear, copy, rotate
-from smnn._solver.cpu.layout import W, chain_cells, coupling_cells
+from smnn._solver.cpu.kernels.emit import Cells, Code, Number
+from smnn._solver.cpu.kernels.frame import Frame, clear, copy, rotate
+from smnn._solver.cpu.kernels.layout import W, chain_cells, coupling_cells
 
 
 class Chain(Frame):

@@ -9,13 +9,13 @@ WORDS = 24
 
 ADDRESSES = (
     "c", "d", "u", "s", "y", "factor", "z", "coupling", "chain", "separators", "found",
-    "g", "lam", "gc", "gd", "gu", "gs", "gw_gov", "gw_init", "gw_smooth",
+    "g", "lam", "multipliers", "gc", "gd", "gu", "gs", "gw_gov", "gw_init", "gw_smooth",
 )  # fmt: skip
 """What differs from call to call: addresses, 0 where there is no such array."""
 G_STRIDES = len(ADDRESSES)
 SIZES = (
     "T", "P", "L", "V", "m", "Q", "reach", "k", "T_init", "m_init", "top", "high",
-    "unit", "given",
+    "unit", "given", "open", "parts_of_sums", "T_all", "T_init_all", "parts",
 )  # fmt: skip
 TENSORS = {
     "c": 5, "d": 3, "u": 4, "s": 3, "w_gov": 3, "w_init": 4, "w_smooth": 4, "scale": 3, "K": 5,
@@ -39,7 +39,7 @@ PLACES = _places()
 CONSTANTS = G_STRIDES + 4
 """The first note that is the same in all calls of a plan."""
 
-ELIMINATE, SUBSTITUTE, LOAD, ROWS, CHAIN, CHAIN_AGAIN = 1, 2, 4, 8, 16, 32
+ELIMINATE, SUBSTITUTE, LOAD, ROWS, CHAIN, CHAIN_AGAIN, SWEEP, ADJOINT = (2**i for i in range(8))
 """Kernels: parts of a solve or derivative."""
 
 
@@ -67,6 +67,11 @@ class Sizes:
 def row_cells(n: int, reach: int, k: int) -> int:
     """Cells of a stored factor block: triangle, coupling to later blocks, left columns."""
     return n * (n + 1) // 2 + n * (n * reach + k)
+
+
+def swept_cells(n: int, rows: int) -> int:
+    """Cells of a time of the covariance sweep: `P`, `x`, and `k` and `nu / sigma` of each row."""
+    return n * (n + 1) // 2 + n + rows * (n + 1)
 
 
 def chain_cells(k: int) -> int:

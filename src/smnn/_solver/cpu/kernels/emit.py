@@ -292,6 +292,10 @@ class Code:
         kind = self.vec if x.kind == self.ints else "double"
         return self.value(f"sitofp {x.kind} {x.name} to {kind}", kind)
 
+    def absolute(self, x: Value) -> Value:
+        suffix = "f64" if self.lanes == 1 else f"v{self.lanes}f64"
+        return self.call(f"llvm.fabs.{suffix}", self.vec, [self.vec], x)
+
     def inverse_root(self, x: Value) -> Value:
         """`1 / sqrt(x)`; of vectors by Newton's method, three times as fast as the instructions."""
         if self.lanes == 1:

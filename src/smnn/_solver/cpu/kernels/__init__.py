@@ -1,0 +1,1 @@
+"""Kernels written as LLVM code."""

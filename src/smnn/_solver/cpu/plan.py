@@ -1,0 +1,289 @@
+"""Plans that eliminate: threaded over the batch or pieces of time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from smnn._solver.cpu.kernels import layout
+from smnn._solver.cpu.kernels.layout import Sizes, W
+from smnn._solver.cpu.program import Program, strides_of
+from smnn._solver.diagnostics import DOUBTFUL_PIVOT, Diagnostics, diagnosed
+from smnn._solver.plan import (
+    Backend,
+    Plan,
+    Solved,
+    in_memory,
+    is_zero_tensor,
+    refuse_zeros,
+    safe_threads,
+)
+from smnn._solver.problem import HERMITE, Problem, number_of
+from smnn._solver.rows import (
+    central_gradients,
+    link_rows,
+    smoothness_gradients,
+    smoothness_top,
+    taylor,
+)
+
+LARGEST_STRAIGHT = 6
+"""Block size up to which the kernels are written for one size, without loops over its unknowns."""
+LEAST_STRAIGHT = 1e5
+"""Operations from which that pays off, as it has to be compiled for every size."""
+NAMES = ("c", "d", "u", "s", "w_gov", "w_init", "w_smooth")
+
+
+def allocate(shape: Any) -> Tensor:
+    return torch.from_numpy(np.empty(shape))
+
+
+class CpuPlan(Plan):
+    """Kernels with the sizes, strides and constant weights of one layout.
+
+    Args:
+        backend: The backend that made it.
+        problem: Its weights are constants of the plan.
+        pieces: Number of pieces of time into which each sequence is cut.
+        rows_only: Whether it is for `row_gradients`, with gradients of the shapes of the tensors.
+    """
+
+    status_is_final = True
+
+    def __init__(
+        self, backend: Backend, problem: Problem, pieces: int, rows_only: bool = False
+    ) -> None:
+        super().__init__(backend, problem, pieces)
+        B, T, Q, V, m = problem.c.shape
+        sizes = self._sizes = Sizes((B, T, Q, V, m), problem.reach, pieces)
+        self._weights = [x.detach() for x in problem.tensors[4:]]
+        # Passed to the kernels by address, so they must live as long as the plan.
+        w_smooth = self._weights[2]
+        # Gradients by steps and smoothness weights, computed by tensor operations.
+        self._in_tensors = {"smnn": None, "central": central_gradients}.get(
+            problem.scheme, smoothness_gradients
+        )
+        self._links = [*link_rows(w_smooth, problem.scheme), w_smooth[..., -1]]
+        self._taylor = np.concatenate([taylor(m - 1, sign)[0].numpy() for sign in (1, -1)])
+        T_init, m_init = problem.u.shape[1], problem.u.shape[3]
+        top, high = smoothness_top(m - 1, problem.scheme), T_init * m_init + 1
+        if problem.scheme.startswith(HERMITE):  # c contains derivatives of the equations
+            high = m if high > top else 0
+        counts = {
+            "T": T, "P": pieces, "L": sizes.L, "V": V, "m": m, "Q": Q, "reach": problem.reach,
+            "k": 0 if rows_only else sizes.k, "T_init": T_init, "m_init": m_init,
+            "top": top if problem.scheme in ("smnn", "central") else 0, "high": min(high, m),
+            "unit": number_of(problem.scheme) if w_smooth.stride(-1) == 0 or m == 1 else 0,
+            "given": int(rows_only or pieces > 1), "parts_of_sums": pieces,
+        }  # fmt: skip
+        tensors = dict(zip(NAMES, problem.tensors))
+        tensors |= dict(zip(("scale", "K", "KF", "w_top"), self._links))
+        tensors["y"] = torch.empty(problem.y_shape, device="meta")
+        straight = sizes.n <= LARGEST_STRAIGHT and sizes.work >= LEAST_STRAIGHT
+        self._program = Program(sizes, counts | strides_of(tensors) | self._addresses(), straight)
+        self._run = self._program.run
+        self.recomputes = pieces == 1 and straight
+        self._grad_shapes: list[tuple[int, ...]] = []
+
+    def _prepare_gradients(
+        self, tensors: Sequence[Tensor], program: Program, parts: int
+    ) -> list[tuple[int, ...]]:
+        """Determine the shapes of gradients; those constant in time are summed over each part."""
+        time, shapes = len(self.batch), []
+        every = [*tensors[:4], *self._weights]
+        for name, x, like in zip(NAMES, every, self.problem.tensors):
+            shape = tuple(like.shape)
+            steady = name != "u" and name != "w_init" and shape[1] > 1
+            if steady and x.ndim > time and x.shape[time] == 1 and x.shape != like.shape:
+                shape = (shape[0], parts, *shape[2:])
+            shapes.append(shape)
+            program.note(strides_of({f"g{name}": torch.empty(shape, device="meta")}))
+            if shape != tuple(like.shape):
+                program.note({f"g{name}.1": 0})
+        return shapes
+
+    def _addresses(self) -> dict[str, int]:
+        known = zip(layout.FIXED, [*self._weights, *self._links])
+        out = {f"@{name}": x.data_ptr() for name, x in known}
+        return out | {"@taylor": self._taylor.ctypes.data}
+
+    def _inputs(self, tensors: Sequence[Tensor]) -> dict[str, int]:
+        refuse_zeros(tensors)
+        return {f"@{name}": x.data_ptr() for name, x in zip("cdus", tensors)}
+
+    # ------------------------------------------------------------ solving
+
+    def solve(self, tensors: Sequence[Tensor] = ()) -> Solved:
+        return self._solve(tensors or self.problem.tensors[:4], True)
+
+    def forward(self, tensors: Sequence[Tensor]) -> Solved:
+        return self._solve(tensors, not self.recomputes)
+
+    def _solve(self, tensors: Sequence[Tensor], keep: bool) -> Solved:
+        c, d, u, s = tensors[:4]
+        sizes = self._sizes
+        y = allocate(self.problem.y_shape)
+        factor = allocate(sizes.factor if keep else 0)
+        found: np.ndarray = np.empty((sizes.groups, 4, W))
+        call = self._inputs((c, d, u, s))
+        call |= {"@y": y.data_ptr(), "@found": found.ctypes.data}
+        call["@factor"] = factor.data_ptr() if keep else 0
+        own = sizes.z + (0 if keep else sizes.group_factor)
+        if sizes.P == 1:
+            both = layout.ELIMINATE | layout.SUBSTITUTE
+            self._run(both, sizes.groups, sizes.work, call, own)
+        else:
+            kept = self._between(call, factor, np.zeros(sizes.coupling))
+            self._run(layout.ELIMINATE, sizes.groups, sizes.work, call)
+            self._run(layout.CHAIN, sizes.B, sizes.B * sizes.P * sizes.k**3, call)
+            self._run(layout.SUBSTITUTE, sizes.groups, sizes.work / sizes.n, call)
+            del kept
+        return self._checked((c, d, u, s), y, factor, found, keep)
+
+    def _between(self, call: dict[str, int], factor: Tensor, coupling: np.ndarray) -> list[Any]:
+        """Memory that couples the pieces; the result keeps it alive."""
+        sizes = self._sizes
+        z: np.ndarray = np.empty(sizes.groups * sizes.z)
+        separators: np.ndarray = np.empty(sizes.B * sizes.P * sizes.k)
+        call["@z"], call["@coupling"] = z.ctypes.data, coupling.ctypes.data
+        call["@separators"] = separators.ctypes.data
+        call["@chain"] = factor.data_ptr() + 8 * sizes.groups * sizes.group_factor
+        return [z, coupling, separators]
+
+    def _checked(
+        self, tensors: Sequence[Tensor], y: Tensor, factor: Tensor, found: np.ndarray, keep: bool
+    ) -> Solved:
+        """Weakest pivots of the sequences, and what follows if one is doubtful."""
+        sizes = self._sizes
+        B, P, n = sizes.B, sizes.P, sizes.n
+        ratio, where, bad_step, high = found.transpose(1, 0, 2).reshape(4, -1)[:, : B * P]
+        if P > 1:
+            first, end = self._program.lanes.transpose(1, 0, 2).reshape(4, -1)[2:, : B * P]
+            where = np.maximum(where + (end - sizes.L) * n, first * n)
+            worst = ratio.reshape(B, P).argmin(1) + np.arange(0, B * P, P)
+            ratio, where = ratio[worst], where[worst]
+        rcond, weakest = np.sqrt(ratio), where.astype(np.int64)
+        fine = bool((rcond > DOUBTFUL_PIVOT).all()) and not bad_step.any()
+        fine = fine and bool(np.isfinite(y.numpy()[:, 0]).all())
+        started = not high.any()
+        if fine:
+            return Solved(y, factor, Diagnostics(None, rcond, weakest, True, started))
+        if not keep:
+            solved = self.solve(tensors)
+            return solved._replace(factor=factor)
+        problem = self.fit([x.detach() for x in tensors])
+        problem = Problem.of([*problem.tensors[:4], *self._weights], problem.scheme)
+        pivots = torch.from_numpy(rcond), torch.from_numpy(weakest)
+        solved = diagnosed(self, problem, y, factor, *pivots)
+        return solved._replace(diagnostics=solved.diagnostics._replace(started=started))
+
+    # ------------------------------------------------------------ derivatives
+
+    def adjoint(self, factor: Tensor, g: Tensor) -> Tensor:
+        check_memory(factor)
+        lam = allocate(self.problem.y_shape)
+        g = readable(g)
+        call = {"@factor": factor.data_ptr(), "@lam": lam.data_ptr(), **load_notes(g)}
+        sizes = self._sizes
+        if sizes.P == 1:
+            parts = layout.LOAD | layout.SUBSTITUTE
+            self._run(parts, sizes.groups, sizes.work / sizes.n, call, sizes.z)
+        else:
+            self._adjoint_in_pieces(factor, call)
+        del g, factor  # alive until here: compiled autograd drops unused names
+        return lam
+
+    def _adjoint_in_pieces(self, factor: Tensor, call: dict[str, int]) -> None:
+        sizes = self._sizes
+        kept = self._between(call, factor, np.empty(2 * sizes.B * sizes.P * sizes.k))
+        self._run(layout.LOAD, sizes.groups, sizes.work / sizes.n, call)
+        self._run(layout.CHAIN_AGAIN, sizes.B, sizes.B * sizes.P * sizes.k**2, call)
+        self._run(layout.SUBSTITUTE, sizes.groups, sizes.work / sizes.n, call)
+        del kept
+
+    def gradients(
+        self, tensors: Sequence[Tensor], y: Tensor, factor: Tensor, gy: Tensor,
+        wanted: Sequence[bool], into: Sequence[Tensor | None] = (),
+    ) -> list[Tensor | None]:  # fmt: skip
+        """The adjoint solve fused with the row gradients; without a factor, eliminate again."""
+        del into
+        if self.pieces > 1:
+            return self.row_gradients(tensors, y, self.adjoint(factor, gy), wanted)
+        sizes, gy = self._sizes, readable(gy)
+        parts, own, work = layout.LOAD | layout.ROWS, sizes.z, sizes.work / sizes.n
+        call = {"@factor": 0, **load_notes(gy)}
+        if factor.numel():
+            call["@factor"] = factor.data_ptr()
+        else:
+            found: np.ndarray = np.empty((sizes.groups, 4, W))
+            call["@found"] = found.ctypes.data
+            parts, own, work = parts | layout.ELIMINATE, own + sizes.group_factor, sizes.work
+        lam = allocate(self.problem.y_shape) if self._in_part(wanted) else None
+        call["@lam"] = 0 if lam is None else lam.data_ptr()
+        grads = self._rows(parts, own, work, call, tensors, y, lam, wanted)
+        del gy, factor  # see `adjoint`
+        return grads
+
+    def row_gradients(
+        self, tensors: Sequence[Tensor], y: Tensor, lam: Tensor, wanted: Sequence[bool]
+    ) -> list[Tensor | None]:
+        call = {"@lam": lam.data_ptr()}
+        return self._rows(layout.ROWS, 0, self._sizes.work, call, tensors, y, lam, wanted)
+
+    def _in_part(self, wanted: Sequence[bool]) -> bool:
+        """Whether tensor operations contribute to the requested gradients."""
+        return self._in_tensors is not None and bool(wanted[3] or any(wanted[6:]))
+
+    def _rows(
+        self, parts: int, own: int, work: float, call: dict[str, int], tensors: Sequence[Tensor],
+        y: Tensor, lam: Tensor | None, wanted: Sequence[bool],
+    ) -> list[Tensor | None]:  # fmt: skip
+        if not self._grad_shapes:
+            self._grad_shapes = self._prepare_gradients(tensors, self._program, self.pieces)
+        grads = [allocate(shape) if w else None for w, shape in zip(wanted, self._grad_shapes)]
+        if len(grads) > 6 and grads[6] is not None:  # not all orders of central rows have weights
+            grads[6].zero_()
+        call |= self._inputs(tensors[:4])
+        call["@y"] = y.data_ptr()
+        call |= {f"@g{x}": g.data_ptr() for x, g in zip(NAMES, grads) if g is not None}
+        self._run(parts, self._sizes.groups, work, call, own)
+        if lam is not None and self._in_tensors and self._in_part(wanted) and self._sizes.T > 1:
+            with torch.no_grad(), safe_threads():
+                problem = Problem.of([*tensors[:4], *self._weights], self.problem.scheme)
+                problem = self.fit(problem.tensors)
+                for i, change in zip((3, 6), self._in_tensors(problem, lam, y)):
+                    g = grads[i] if i < len(grads) else None
+                    if g is not None and g.shape == change.shape:
+                        g += change
+                    elif g is not None:  # summed over time
+                        g[:, 0] += change.sum(1)
+        del tensors, y, lam  # see `adjoint`
+        return grads
+
+
+def load_notes(g: Tensor) -> dict[str, int]:
+    return {"@g": g.data_ptr(), **{f"g.{i}": 8 * x for i, x in enumerate(g.stride())}}
+
+
+def readable(g: Tensor) -> Tensor:
+    """A gradient in memory that the kernels can read."""
+    if g.is_neg() or is_zero_tensor(g):
+        g = in_memory(g)
+    if type(g) is not Tensor or g.dtype is not torch.float64:
+        check_memory(g)
+        g = torch.from_numpy(g.numpy(force=True))
+    return g
+
+
+def check_memory(*tensors: Tensor) -> None:
+    """Raise an error for tensors whose memory the kernels cannot read."""
+    for x in tensors:
+        if x.dtype is not torch.float64 or x.device.type not in ("cpu", "meta"):
+            raise RuntimeError(
+                f"cpu backend: got {x.dtype} on {x.device}; expected torch.float64 on the CPU. "
+                "If a hook unpacks saved tensors, it has to give them back as they were."
+            )
