@@ -94,6 +94,15 @@ def link_rows(w_smooth: Tensor, scheme: str) -> tuple[Tensor, Tensor, Tensor]:
     return scale, K.expand(shape), (K @ taylor(R).to(K.device)).expand(shape)
 
 
+def link_gram(w_smooth: Tensor, scheme: str) -> Tensor:
+    """`K^T K` of weighted rows, `(..., R+1, R+1)`; unlike `K`, differentiable in the weights."""
+    if scheme != "smnn":
+        raise NotImplementedError(f"scheme {scheme!r} has no link between neighbouring times only")
+    back = taylor(w_smooth.shape[-1] - 1, -1).to(w_smooth.device)
+    squares = w_smooth.square()
+    return torch.diag_embed(squares) + (back.T * squares.unsqueeze(-2)) @ back
+
+
 def governing(c: Tensor, x: Tensor) -> Tensor:
     """`sum_vr c x`, `(B, T, Q)`."""
     return torch.einsum("btqvr,btvr->btq", c, x)
@@ -104,7 +113,7 @@ def initial(x: Tensor, u: Tensor) -> Tensor:
     return x[:, : u.shape[1], :, : u.shape[3]]
 
 
-def _powers(s: Tensor, m: int) -> Tensor:
+def step_powers(s: Tensor, m: int) -> Tensor:
     """`s^r`, `(B, T-1, V, R+1)`."""
     out = [torch.ones_like(s)]
     for _ in range(m - 1):  # products are several times faster than powers
@@ -122,7 +131,7 @@ def _taylor_pair(x: Tensor, powers: Tensor, top: int) -> tuple[Tensor, Tensor]:
 def taylor_rows(x: Tensor, s: Tensor, scheme: str) -> tuple[Tensor, Tensor]:
     """Forward and backward rows, weighted by `s^r`: each `(B, T-1, V, R+1)`, or `R` if central."""
     m = x.shape[-1]
-    return _taylor_pair(x, _powers(s, m), smoothness_top(m - 1, scheme))
+    return _taylor_pair(x, step_powers(s, m), smoothness_top(m - 1, scheme))
 
 
 def central_steps(s: Tensor, R: int) -> tuple[Tensor, Tensor]:
@@ -149,7 +158,7 @@ def column_squares(problem: Problem) -> Tensor:
     if T > 1:
         w = w_smooth[..., :top] ** 2
         across = w @ taylor(R).to(s.device)[:top] ** 2 + pad(w, (0, m - top))
-        both = _powers(s, m) ** 2 * across  # the same at both ends of a step
+        both = step_powers(s, m) ** 2 * across  # the same at both ends of a step
         out = out + pad(both, (0, 0, 0, 0, 0, 1)) + pad(both, (0, 0, 0, 0, 1, 0))
     if scheme == "central" and T > 2:
         H, scale = central_steps(s, R)
@@ -171,7 +180,7 @@ def normal_residual(problem: Problem, y: Tensor) -> Tensor:
     out = out + pad(at_start, (0, m - u.shape[3], 0, 0, 0, T - u.shape[1]))
     if T > 1:
         w = w_smooth[..., :top] ** 2
-        powers = _powers(s, m)
+        powers = step_powers(s, m)
         forward, backward = (-w * row for row in _taylor_pair(y, powers, top))
         step, back = taylor(R).to(y.device)[:top], taylor(R, -1).to(y.device)[:top]
         before = pad(backward, (0, m - top)) - forward @ step
@@ -202,7 +211,7 @@ def row_gradients(problem: Problem, lam: Tensor, y: Tensor) -> tuple[Tensor, ...
     gs, gw_smooth = torch.zeros_like(s), torch.zeros_like(w_smooth)
     if T > 1:
         w = w_smooth[..., :top]
-        powers = _powers(s, m)
+        powers = step_powers(s, m)
         slopes = powers * torch.arange(m, dtype=s.dtype, device=s.device) / s.unsqueeze(-1)
         left, right = _taylor_pair(lam, powers, top), _taylor_pair(y, powers, top)
         d_left, d_right = _taylor_pair(lam, slopes, top), _taylor_pair(y, slopes, top)

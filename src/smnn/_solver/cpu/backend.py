@@ -284,7 +284,7 @@ class CpuPlan(Plan):
         inverses = factor[: sizes.groups * sizes.group_factor].view(sizes.groups, sizes.L, -1, W)
         inverses = inverses[:, : sizes.L - (sizes.P > 1)]
         places = [j * (2 * n + sizes.k) - (j * (j - 1)) // 2 for j in range(n)]
-        logs = sum(inverses[:, :, place].abs().log().sum(1) for place in places)
+        logs = torch.stack([inverses[:, :, i].abs().log().sum(1) for i in places]).sum(0)
         logs = logs.reshape(-1)[: B * sizes.P].view(B, -1).sum(1)
         return cov, lag[:, :-1], -2 * (logs + chain.abs().log().flatten(1).sum(1))
 

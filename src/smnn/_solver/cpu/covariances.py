@@ -49,7 +49,7 @@ class Covariances(Frame):
         for i in e.range(0, count):
             cell = j * count + i
             out[cell] = right(i)  # type: ignore[operator]
-            for l in e.range(j + 1, n):  # noqa: E741
+            for l in e.range(j + 1, n):
                 out[cell] = out[cell] - row[l - j] * out[l * count + i]
             out[cell] = out[cell] * row[0]
 
@@ -61,10 +61,10 @@ class Covariances(Frame):
                 for j in e.range(0, count):
                     cell = i * both + (first + j)
                     self.product[cell] = 0.0
-                    for l in e.range(0, n):  # noqa: E741
+                    for l in e.range(0, n):
                         x = self.joint(l, j, False, of_left)
                         self.product[cell] = self.product[cell] + self.gain[i * both + l] * x
-                    for l in e.range(0, self.k):  # noqa: E741
+                    for l in e.range(0, self.k):
                         x, g = self.joint(l, j, True, of_left), self.gain[i * both + (n + l)]
                         self.product[cell] = self.product[cell] + g * x
         for i in e.range(0, n):
@@ -73,10 +73,10 @@ class Covariances(Frame):
             for j in e.range(i, n):
                 cell = i * n + j
                 self.own[cell] = 0.0
-                for l in e.range(j, n):  # noqa: E741
+                for l in e.range(j, n):
                     x = self.inverse[i * n + l] * self.inverse[j * n + l]
                     self.own[cell] = self.own[cell] + x
-                for l in e.range(0, both):  # noqa: E741
+                for l in e.range(0, both):
                     x = self.product[i * both + l] * self.gain[j * both + l]
                     self.own[cell] = self.own[cell] + x
                 self.own[j * n + i] = self.own[cell]
