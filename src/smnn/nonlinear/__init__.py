@@ -5,7 +5,8 @@ All functions take a plain function of torch tensors, iterate over whole traject
 """
 
 from smnn.nonlinear._boundary import solve_bvp
+from smnn.nonlinear._data import smooth
 from smnn.nonlinear._initial import odeint
 from smnn.nonlinear._solution import Solution
 
-__all__ = ["Solution", "odeint", "solve_bvp"]
+__all__ = ["Solution", "odeint", "smooth", "solve_bvp"]

@@ -110,9 +110,7 @@ def solve_bvp(
                     break
             if not bool(found.converged.any()):
                 break
-            error = tolerances.measure(
-                system.local_errors(found.x, found.Z), found.x[:, 1:, :V]
-            )
+            error = tolerances.measure(system.local_errors(found.x, found.Z), found.x[:, 1:, :V])
             parts = tolerances.parts(torch.where(found.converged[:, None], error, 0.0), stages)
             if int(parts.max()) == 1 or int(parts.sum()) > max_steps:
                 break

@@ -63,9 +63,7 @@ class Tolerances(NamedTuple):
         return torch.where(worst > 1, parts, 1.0).long()
 
 
-def march(
-    system: Collocation, start: Tensor, tolerances: Tolerances, max_steps: int
-) -> March:
+def march(system: Collocation, start: Tensor, tolerances: Tolerances, max_steps: int) -> March:
     """Solve from the first node on, in windows that grow while the iteration converges.
 
     Args:
@@ -90,7 +88,9 @@ def march(
             failed = ~found.converged & alive
             if bool(failed.any()) or refined > 12:
                 break
-            error = tolerances.measure(window.local_errors(found.x, found.Z), found.x[:, 1:, : system.V])
+            error = tolerances.measure(
+                window.local_errors(found.x, found.Z), found.x[:, 1:, : system.V]
+            )
             parts = tolerances.parts(torch.where(alive[:, None], error, 0.0), system.stages)
             if int(parts.max()) == 1 or steps + int(parts.sum()) > max_steps:
                 break
@@ -175,7 +175,7 @@ def odeint(
         found = march(system, flat.detach(), tolerances, max_steps)
     weight, rows = torch.ones_like(flat), _Start(flat)
     if not bool(found.alive.any()):
-        return _failed(found, t, batch, y0.shape[-1], params)
+        return _failed(found, t, batch, system)
     with torch.no_grad():
         step = correction(found.system, rows, found.x, found.Z, weight)
         error = global_errors(found.system, rows, found.x, found.Z, weight)[..., : system.V]
@@ -195,13 +195,11 @@ def odeint(
     )  # fmt: skip
 
 
-def _failed(
-    found: March, t: Tensor, batch: tuple[int, ...], V: int, params: dict[str, Tensor | float] | None
-) -> Solution:  # fmt: skip
-    y = t.new_full((*batch, len(t), V), torch.nan)
+def _failed(found: March, t: Tensor, batch: tuple[int, ...], system: Collocation) -> Solution:
     unknown = t.new_full(batch, torch.nan)
     return Solution(
-        t=t, y=y, params={x: unknown for x in params or {}},
+        t=t, y=t.new_full((*batch, len(t), system.V), torch.nan),
+        params={x: unknown for x in system.names},
         ok=torch.zeros(batch, dtype=torch.bool, device=t.device), reasons=tuple(found.reasons),
         error=unknown, iterations=found.iterations, mesh=found.system.t[0],
     )  # fmt: skip

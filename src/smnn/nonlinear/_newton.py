@@ -123,10 +123,9 @@ def newton(
         done = done | (size <= tolerance)
         damping = torch.where(better, (4 * damping).clamp(max=1.0), damping / 4)
         failed = failed | ~done & (damping < SMALLEST_DAMPING)
-    last = done[:, None, None]
-    return Outcome(
-        torch.where(last, x + dx, x), torch.where(last[..., None], Z + dZ, Z), done, size, iterations
-    )  # fmt: skip
+    x = torch.where(done[:, None, None], x + dx, x)
+    Z = torch.where(done[:, None, None, None], Z + dZ, Z)
+    return Outcome(x, Z, done, size, iterations)
 
 
 # ---------------------------------------------------------------- derivatives
@@ -183,9 +182,7 @@ def differentiable(
     return found
 
 
-def global_errors(
-    system: Collocation, rows: Rows, x: Tensor, Z: Tensor, weight: Tensor
-) -> Tensor:
+def global_errors(system: Collocation, rows: Rows, x: Tensor, Z: Tensor, weight: Tensor) -> Tensor:
     """Estimated errors of the nodes, `(B, K+1, M)`: those of the steps, through the linearization.
 
     A correction for the ends of the steps that a method of higher order would find.
