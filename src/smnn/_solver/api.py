@@ -13,6 +13,7 @@ from torch import Tensor
 from smnn._solver.autograd import eager, ops
 from smnn._solver.cpu.backend import CpuBackend
 from smnn._solver.cyclic import TorchBackend
+from smnn._solver.derivatives import differentiated_right, pose
 from smnn._solver.diagnostics import (
     Diagnostics,
     SolveInfo,
@@ -24,9 +25,16 @@ from smnn._solver.diagnostics import (
 )
 from smnn._solver.gpu.backend import GpuBackend
 from smnn._solver.plan import Backend, Plan, choose_backend, plan_for, register
-from smnn._solver.problem import Problem, Weight, fit, make_problem, with_orders
+from smnn._solver.problem import HERMITE, Problem, Weight, fit, make_problem, require_tensors
 from smnn._solver.reference import ReferenceBackend
-from smnn._solver.rows import central_rows, governing, initial, normal_residual, taylor_rows
+from smnn._solver.rows import (
+    central_rows,
+    governing,
+    initial,
+    normal_residual,
+    smoothness_rows,
+    smoothness_top,
+)
 from smnn.errors import mismatch
 
 for _backend in (CpuBackend(), GpuBackend(), TorchBackend(), ReferenceBackend()):
@@ -108,8 +116,11 @@ def solve(
         >>> f"{y[-1, 0, 0]:.12f}"
         '0.367879441106'
     """
-    options = Options(w_gov, w_init, w_smooth, scheme, n_steps, backend, keep_factor)
-    return _solve((with_orders(c, order), d, u, s), options, check=check).y
+    tensors, options = _posed(
+        (c, d, u, s), order, Options(w_gov, w_init, w_smooth, scheme, n_steps, backend, keep_factor)
+    )
+    y = _solve(tensors, options, check=check).y
+    return y if y.dtype == c.dtype else y.to(c.dtype)
 
 
 def solve_ex(
@@ -135,9 +146,11 @@ def solve_ex(
     condition number of each sample for `info.condition`, and count one above 1e15 as singular. This
     takes about ten times as long as the solution.
     """
-    options = Options(w_gov, w_init, w_smooth, scheme, n_steps, backend, keep_factor)
-    found = _solve((with_orders(c, order), d, u, s), options, condition=condition)
-    return found.y, SolveInfo(*(_with_batch(x, found.batch) for x in found.info()))
+    tensors, options = _posed(
+        (c, d, u, s), order, Options(w_gov, w_init, w_smooth, scheme, n_steps, backend, keep_factor)
+    )
+    found = _solve(tensors, options, condition=condition)
+    return found.y.to(c.dtype), SolveInfo(*(_with_batch(x, found.batch) for x in found.info()))
 
 
 class Options(NamedTuple):
@@ -150,6 +163,27 @@ class Options(NamedTuple):
     n_steps: int | None = None
     backend: str = "auto"
     keep_factor: bool = True
+
+
+def _posed(
+    tensors: Sequence[Tensor], order: int | None, options: Options
+) -> tuple[Sequence[Tensor], Options]:
+    """`c, d, u, s` and options with the order raised, and the rows that the scheme adds.
+
+    Derivatives of coefficients are computed in float64, of tensors that have the same dtype.
+    """
+    c, d, u, s = tensors
+    if options.scheme in HERMITE:
+        require_tensors({"c": c, "d": d, "u": u, "s": s})
+        if c.dtype != torch.float64:
+            w_gov, w_init, w_smooth = (
+                w.double() if isinstance(w, Tensor) and w.dtype == c.dtype else w
+                for w in options[:3]
+            )
+            options = options._replace(w_gov=w_gov, w_init=w_init, w_smooth=w_smooth)
+            c, d, u, s = (x.double() for x in tensors)
+    c, d, w_gov, scheme = pose(c, d, s, options.w_gov, order, options.scheme)
+    return (c, d, u, s), options._replace(w_gov=w_gov, scheme=scheme)
 
 
 class _Solution(NamedTuple):
@@ -180,7 +214,7 @@ def _solve(
         problem, batch = make_problem(
             *tensors, w_gov=w_gov, w_init=w_init, w_smooth=w_smooth, scheme=scheme, n_steps=n_steps
         )
-        engine = choose_backend(backend, problem.c.device, problem.block)
+        engine = choose_backend(backend, problem.c.device, problem.block, scheme)
         if not eager.takes(problem.tensors):
             solution = _solve_by_operators(problem, batch, engine, keep_factor, check, condition)
             return solution._replace(y=solution.y.to(dtype))
@@ -190,7 +224,7 @@ def _solve(
     estimate = None
     if check:
         _raise_if_failed(plan, tensors, factor if keep_factor else None, found)
-    if condition or (check and not _has_initial_values(found, tensors, w_init)):
+    if condition or (check and not _has_initial_values(found, tensors, w_init, scheme)):
         y, found, estimate = _examine(plan, tensors, y, factor, found, condition)
     return _Solution(_with_batch(y, plan.batch).to(dtype), factor, found, estimate, plan.batch)
 
@@ -231,7 +265,9 @@ def _raise_if_failed(
     raise_if_failed(problem, status, rcond, weakest, plan.batch)
 
 
-def _has_initial_values(found: Diagnostics, tensors: Sequence[Tensor], w_init: Weight) -> bool:
+def _has_initial_values(
+    found: Diagnostics, tensors: Sequence[Tensor], w_init: Weight, scheme: str
+) -> bool:
     """A fast, conservative check that there are as many initial values as derivatives."""
     if isinstance(w_init, Tensor) or w_init == 0:
         return False
@@ -239,7 +275,8 @@ def _has_initial_values(found: Diagnostics, tensors: Sequence[Tensor], w_init: W
         return True
     c, _, u, *_ = tensors
     given = u.shape[-3] * u.shape[-1]
-    if given >= c.shape[-1] - 1:
+    top = c.shape[-1] - 1
+    if given >= (smoothness_top(top, scheme) if scheme.startswith(HERMITE) else top):
         return True
     return c.device.type == "cpu" and not c.detach().numpy()[..., given + 1 :].any()
 
@@ -282,8 +319,9 @@ class Factorization:
         *,
         check: bool,
         dtype: torch.dtype,
+        rows: Callable[[Tensor], Tensor],
     ) -> None:
-        engine = choose_backend(backend, problem.c.device, problem.block)
+        engine = choose_backend(backend, problem.c.device, problem.block, problem.scheme)
         pieces = engine.pieces_of(problem)
         if eager.takes(problem.tensors):
             with torch.no_grad():
@@ -298,7 +336,7 @@ class Factorization:
         else:
             size = engine.factor_size(problem, pieces)
             _, factor, *info = ops.solve(*problem, engine.name, pieces, size, check, batch)
-        self._problem, self._batch, self._dtype = problem, batch, dtype
+        self._problem, self._batch, self._dtype, self._rows = problem, batch, dtype, rows
         self._adjoint = _adjoint_operator(problem, engine, pieces, factor)
         self.info = SolveInfo(*(x.view(batch) for x in info))
 
@@ -325,6 +363,8 @@ class Factorization:
         Returns:
             `y (*E, *B, T, V, R+1)`.
         """
+        if isinstance(d, Tensor) and d.ndim > 1 and d.dtype == self._dtype:
+            d = self._rows(d)
         extra, d, u = self._many(d, u)
         if extra is None:
             return self._solve(d, u)
@@ -393,18 +433,32 @@ def factorize(
     that will be passed to `Factorization.solve`. All other arguments are those of `solve`.
     """
     # Later changes of the caller's tensors must not affect the factorization.
-    c, s = with_orders(c, order).clone(), s.clone()
+    c, s = c.clone(), s.clone()
     w_gov, w_init, w_smooth = (
         w.clone() if isinstance(w, Tensor) else w for w in (w_gov, w_init, w_smooth)
     )
     nb, (Q, V) = c.ndim - 4, c.shape[-3:-1]
     d = c.new_zeros((1,) * (nb + 1) + (Q,))
     u = c.new_zeros((1,) * nb + (init_shape[0], V, init_shape[1]))
+    options = Options(w_gov, w_init, w_smooth, scheme, n_steps, backend)
+    tensors, options = _posed((c, d, u, s), order, options)
     problem, batch = make_problem(
-        c, d, u, s, w_gov=w_gov, w_init=w_init, w_smooth=w_smooth, scheme=scheme, n_steps=n_steps
+        *tensors, w_gov=options.w_gov, w_init=options.w_init, w_smooth=options.w_smooth,
+        scheme=options.scheme, n_steps=n_steps,
+    )  # fmt: skip
+    rows = functools.partial(
+        _right_rows, s=s, nb=nb, Q=Q, wide=tensors[1].shape[-1], R=problem.y_shape[3] - 1
     )
     check = check and not c.is_meta
-    return Factorization(problem, batch, backend, check=check, dtype=c.dtype)
+    return Factorization(problem, batch, backend, check=check, dtype=c.dtype, rows=rows)
+
+
+def _right_rows(d: Tensor, s: Tensor, nb: int, Q: int, wide: int, R: int) -> Tensor:
+    """The right-hand side with the derivatives that the scheme needs."""
+    if d.shape[-1] != Q or wide == Q or d.ndim < nb + 2:
+        return d
+    found = differentiated_right(d.double(), s.double(), nb, wide // Q, R)
+    return torch.cat(torch.broadcast_tensors(*found), -1).to(d.dtype)
 
 
 # ---------------------------------------------------------------- residuals
@@ -429,17 +483,17 @@ def residuals(
     equations contradict each other or the initial values; a large smoothness residual that the step
     is too long for the order carried.
     """
+    tensors, options = _posed((c, d, u, s), order, Options(w_gov, w_init, w_smooth, scheme))
     problem, batch = make_problem(
-        with_orders(c, order), d, u, s, w_gov=w_gov, w_init=w_init, w_smooth=w_smooth,
-        scheme=scheme, n_steps=y.shape[-3],
+        *tensors, w_gov=options.w_gov, w_init=options.w_init, w_smooth=options.w_smooth,
+        scheme=options.scheme, n_steps=y.shape[-3],
     )  # fmt: skip
     expected = batch + problem.y_shape[1:]
     if y.shape != expected:
         raise mismatch("y", f"shape {tuple(y.shape)}", f"{expected}", "It is what solve returns.")
     x = y.to(problem.c.dtype).reshape(problem.y_shape)
-    top = x.shape[-1] - (scheme == "central")
-    w = problem.w_smooth[..., :top]
-    smooth = [(row, w) for row in taylor_rows(x, problem.s, scheme)]
+    rows = smoothness_rows(x, problem.s, problem.scheme)
+    smooth = [(rows, problem.w_smooth[..., None, : rows.shape[-1]].expand_as(rows))]
     if scheme == "central" and x.shape[1] > 2:
         smooth.append((central_rows(x, problem.s), problem.w_smooth[:, :-1, :, -1]))
     parts = (

@@ -68,7 +68,7 @@ def chain(problem: Problem) -> tuple[Tensor, Tensor]:
     B, T, V, m = problem.y_shape
     n = V * m
     steps = _link_rows(problem) if T > 1 else local.new_zeros(B, 0, n, 2 * n)
-    if problem.scheme == "smnn":
+    if problem.reach == 1:
         return local, pad(steps, (0, 1, 0, 0, 1, 1))
     # Two times per block; an odd last block gets a second time whose unknowns are set to zero.
     odd = T % 2

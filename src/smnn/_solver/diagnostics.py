@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from smnn._solver.plan import Plan, Solved, safe_threads
-from smnn._solver.problem import Problem
-from smnn._solver.rows import column_squares, normal_residual
+from smnn._solver.problem import HERMITE, Problem
+from smnn._solver.rows import column_squares, normal_residual, smoothness_top
 from smnn.errors import SolveError
 
 OK, BAD_STEP, NOT_FINITE, SINGULAR = 0, 1, 2, 3
@@ -155,6 +155,8 @@ def few_initial_values(problem: Problem) -> bool:
     if T == 1 or not B:
         return False
     given = int((w_init != 0).flatten(1).sum(1).min())
+    if problem.scheme.startswith(HERMITE):  # derivatives in addition come from differentiation
+        return smoothness_top(m - 1, problem.scheme) > given // V
     return any(bool(c[..., r].any()) for r in range(m - 1, given // V, -1))
 
 

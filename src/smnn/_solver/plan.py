@@ -140,6 +140,8 @@ class Backend(ABC):
     """One way to compute the solution. All tensors are float64, with the shapes of `Problem`."""
 
     name: str
+    schemes: tuple[str, ...] = ()
+    """Those it has kernels for; empty for all."""
 
     @abstractmethod
     def unavailable(self, device: torch.device | None = None, n: int = 1) -> str | None:
@@ -212,7 +214,7 @@ def _unavailable(name: str) -> str | None:
     return _BACKENDS[name].unavailable()
 
 
-def choose_backend(name: str, device: torch.device, n: int) -> Backend:
+def choose_backend(name: str, device: torch.device, n: int, scheme: str = "smnn") -> Backend:
     """The requested backend, or for `"auto"` the first that takes blocks of `n` unknowns.
 
     Raises:
@@ -222,6 +224,9 @@ def choose_backend(name: str, device: torch.device, n: int) -> Backend:
     reasons = []
     for backend in candidates:
         reason = _unavailable(backend.name) or backend.unavailable(device, n)
+        if reason is None and backend.schemes and scheme not in backend.schemes:
+            known = " and ".join(map(repr, backend.schemes))
+            reason = f"it has kernels for the schemes {known} only, not for {scheme!r}"
         if reason is None:
             return backend
         reasons.append(f"{backend.name}: {reason}")
@@ -289,7 +294,7 @@ def _make_plan(tensors: Sequence[Tensor], layout: Layout) -> Plan | None:
         return None
     meta = [_without_memory(x) for x in problem.tensors[:4]]
     problem = Problem.of([*meta, *problem.tensors[4:]], problem.scheme)
-    plan = choose_backend(layout.backend, c.device, problem.block).plan(problem)
+    plan = choose_backend(layout.backend, c.device, problem.block, problem.scheme).plan(problem)
     plan.batch, plan.given = batch, [_without_memory(x) for x in tensors]
     return plan
 

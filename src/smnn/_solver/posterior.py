@@ -22,10 +22,10 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from smnn._solver import blocks
-from smnn._solver.api import solve
+from smnn._solver.api import Options, _posed, solve
 from smnn._solver.cyclic import chain
 from smnn._solver.plan import Backend, backend_named, choose_backend
-from smnn._solver.problem import Problem, Weight, make_problem, with_orders
+from smnn._solver.problem import Problem, Weight, make_problem
 from smnn._solver.rows import (
     governing,
     initial,
@@ -44,7 +44,8 @@ class Leverage(NamedTuple):
     """Share of the unknowns that each row determines; all shares sum to `T V (R+1)`."""
 
     governing: Tensor
-    """`(*B, T, Q)`"""
+    """`(*B, T, Q)`; with `scheme="hermite"` and `"hermite-l"` followed by the derivatives of the
+    equations."""
     initial: Tensor
     """`(*B, T_init, V, R_init+1)`"""
     smoothness: Tensor
@@ -254,7 +255,7 @@ class Posterior:
 
 def _engine(problem: Problem, backend: str) -> Backend:
     """The backend; instead of the GPU kernels, tensor operations on the same device."""
-    engine = choose_backend(backend, problem.c.device, problem.block)
+    engine = choose_backend(backend, problem.c.device, problem.block, problem.scheme)
     return backend_named("torch") if engine.name == "gpu" else engine
 
 
@@ -331,14 +332,19 @@ def posterior(
         '2.0000 0.2500'
     """
     weights: dict[str, Any] = {"w_gov": w_gov, "w_init": w_init, "w_smooth": w_smooth}
-    c = with_orders(c, order)
-    problem, batch = make_problem(c, d, u, s, **weights, scheme=scheme, n_steps=n_steps)
+    tensors, posed = _posed((c, d, u, s), order, Options(**weights, scheme=scheme))
+    problem, batch = make_problem(
+        *tensors, w_gov=posed.w_gov, w_init=posed.w_init, w_smooth=posed.w_smooth,
+        scheme=posed.scheme, n_steps=n_steps,
+    )  # fmt: skip
     if problem.reach > 1:
         raise ValueError(
             f"scheme: got {scheme!r}, whose rows couple three times; expected one that couples "
             "neighbouring times, such as 'smnn'."
         )
-    mean = solve(c, d, u, s, **weights, scheme=scheme, n_steps=n_steps, backend=backend)
+    mean = solve(
+        c, d, u, s, **weights, order=order, scheme=scheme, n_steps=n_steps, backend=backend
+    )  # fmt: skip
     return Posterior(mean, problem, batch, backend)
 
 

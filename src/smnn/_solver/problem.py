@@ -11,8 +11,30 @@ from torch import Tensor
 
 from smnn.errors import ShapeError, mismatch
 
-SCHEMES = ("smnn", "central")
+HERMITE = ("hermite", "hermite-l")
+SCHEMES = ("smnn", "central", "iwp", *HERMITE)
 Weight = float | Tensor
+
+
+def check_scheme(scheme: str) -> None:
+    """Raise an error for the name of a scheme that does not exist."""
+    name, slash, count = str(scheme).partition("/")
+    if name not in SCHEMES or (slash and not (name in HERMITE and count.isdecimal())):
+        raise ValueError(
+            f"scheme: got {scheme!r}; expected one of {', '.join(map(repr, SCHEMES))}, 'auto'."
+        )
+
+
+def number_of(scheme: str) -> int:
+    """A positive integer that identifies the scheme."""
+    name, _, count = scheme.partition("/")
+    return 1 + SCHEMES.index(name) + len(SCHEMES) * int(count or 1)
+
+
+def scheme_of(number: int) -> str:
+    """The inverse of `number_of`."""
+    count, index = divmod(number - 1, len(SCHEMES))
+    return f"{SCHEMES[index]}/{count}" if SCHEMES[index] in HERMITE else SCHEMES[index]
 
 
 class Problem(NamedTuple):
@@ -66,7 +88,8 @@ class Problem(NamedTuple):
         return Problem.of([x[samples] for x in self.tensors], self.scheme)
 
 
-def _require_tensors(tensors: dict[str, Tensor]) -> None:
+def require_tensors(tensors: dict[str, Tensor]) -> None:
+    """Raise an error if one is not a floating-point tensor like `c`."""
     for name, x in tensors.items():
         if not isinstance(x, Tensor):
             raise TypeError(
@@ -214,28 +237,6 @@ def _flatten(x: Tensor, batch: tuple[int, ...], tail: tuple[int, ...]) -> Tensor
     return x.expand(batch + tail).reshape((size, *tail))
 
 
-def with_orders(c: Tensor, order: int | None) -> Tensor:
-    """Coefficients padded with zeros up to derivatives of this order; `c` itself for `None`.
-
-    Done before anything else, so that later code sees only one form of a problem.
-
-    Raises:
-        ShapeError: `c` already has derivatives of a higher order.
-        TypeError: `order` is not an integer.
-    """
-    if order is None or not isinstance(c, Tensor) or c.ndim < 4:
-        return c  # `make_problem` reports errors in `c`
-    if not isinstance(order, int):
-        raise TypeError(f"order: got {order!r}; expected an integer, or None.")
-    m = c.shape[-1]
-    if order < m - 1:
-        raise ShapeError(
-            f"order: got {order}; expected at least {m - 1}, the highest order c has "
-            f"(its last axis has {m} entries). order= only adds orders."
-        )
-    return torch.constant_pad_nd(c, (0, order + 1 - m)) if order >= m else c
-
-
 def _check_ranks(c: Tensor, d: Tensor, u: Tensor, s: Tensor, nb: int) -> None:
     ranks = {"d": (d, (2,), "(*B, T, Q)"), "u": (u, (3,), "(*B, T_init, V, R_init+1)"),
              "s": (s, (1, 2), "(*B, T-1) or (*B, T-1, V)")}  # fmt: skip
@@ -303,11 +304,8 @@ def make_problem(
         ShapeError: An argument has the wrong shape; the message suggests a correction.
         TypeError: If an argument is not a tensor.
     """
-    _require_tensors({"c": c, "d": d, "u": u, "s": s})
-    if scheme not in SCHEMES:
-        raise ValueError(
-            f"scheme: got {scheme!r}; expected one of {', '.join(map(repr, SCHEMES))}."
-        )
+    require_tensors({"c": c, "d": d, "u": u, "s": s})
+    check_scheme(scheme)
     if c.ndim < 4:
         raise mismatch(
             "c",

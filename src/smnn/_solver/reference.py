@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 
 import torch
 from torch import Tensor
@@ -41,17 +42,14 @@ def dense_rows(problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
         for v in range(V):
             for r in range(u.shape[3]):
                 add([(t, v, r, zero + 1)], u[:, t, v, r], w_init[:, t, v, r])
-    top = R - 1 if scheme == "central" else R
+    links = _links(R, scheme)
     for t in range(T - 1):
         for v in range(V):
             h = s[:, t, v]
-            for r in range(top + 1):
-                for sign, here, there in ((1, t, t + 1), (-1, t + 1, t)):
-                    entries = [(there, v, r, zero - 1)]
-                    for j in range(r, m):
-                        power = (sign * h) ** (j - r)
-                        entries.append((here, v, j, power * (1 / math.factorial(j - r))))
-                    add(entries, zero, w_smooth[:, t, v, r] * h**r)
+            for r, after, before in links:
+                entries = [(t + 1, v, j, h ** (j - r) * a) for j, a in enumerate(after) if a]
+                entries += [(t, v, j, h ** (j - r) * -a) for j, a in enumerate(before) if a]
+                add(entries, zero, w_smooth[:, t, v, r] * h**r)
     if scheme == "central":
         for t in range(1, T - 1):
             for v in range(V):
@@ -61,6 +59,64 @@ def dense_rows(problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
     if not A:  # no equation, no initial value, one time
         return c.new_zeros(B, 0, T * V * m), c.new_zeros(B, 0), c.new_zeros(B, 0)
     return torch.stack(A, 1), torch.stack(b, 1), torch.stack(w, 1)
+
+
+def _links(R: int, scheme: str) -> list[tuple[int, list[float], list[float]]]:
+    """Order and coefficients at both ends of the rows of a unit step."""
+    name, _, count = scheme.partition("/")
+    out: list[tuple[int, list[float], list[float]]] = []
+    if name in ("smnn", "central"):
+        for r in range(R if name == "central" else R + 1):
+            unit = [float(j == r) for j in range(R + 1)]
+            for sign in (1, -1):
+                series = [sign ** (j - r) / math.factorial(max(j - r, 0)) for j in range(R + 1)]
+                series = [x if j >= r else 0.0 for j, x in enumerate(series)]
+                out.append((r, unit, series) if sign == 1 else (r, series, unit))
+        return out
+    first = Fraction(1)
+    for r in range(min(int(count), R + 1) if count else R + 1):
+        m = R - r
+        after, before = _exact_link(m, m)
+        variance = _wiener_variance(after)
+        first = variance if r == 0 else first
+        if name == "hermite-l" and m:
+            after, before = _exact_link(m, m - 1)
+        size = math.sqrt(first / variance)
+        scaled = [[0.0] * r + [size * float(x) for x in row] for row in (after, before)]
+        out.append((r, scaled[0], scaled[1]))
+    return out
+
+
+def _exact_link(m: int, low: int) -> tuple[list[Fraction], list[Fraction]]:
+    """`y + a_1 y' + ...` at 1 minus `y + b_1 y' + ...` at 0, of orders `m` and `low`.
+
+    The coefficients make it vanish for all polynomials up to degree `m + low`.
+    """
+    rows = []
+    for degree in range(1, m + low + 1):
+        at_end = [Fraction(math.perm(degree, j)) for j in range(1, m + 1)]
+        at_start = [Fraction(-math.factorial(j) * (j == degree)) for j in range(1, low + 1)]
+        rows.append([*at_end, *at_start, Fraction(-1)])
+    for i in range(len(rows)):  # Gauss-Jordan
+        pivot = next(k for k in range(i, len(rows)) if rows[k][i])
+        rows[i], rows[pivot] = rows[pivot], rows[i]
+        rows[i] = [x / rows[i][i] for x in rows[i]]
+        for k in range(len(rows)):
+            if k != i:
+                rows[k] = [x - rows[k][i] * y for x, y in zip(rows[k], rows[i])]
+    x = [row[-1] for row in rows]
+    one = [Fraction(1)]
+    return one + x[:m], one + x[m:] + [Fraction(0)] * (m - low)
+
+
+def _wiener_variance(a: list[Fraction]) -> Fraction:
+    """Variance at time 1 of a combination of the `m` times integrated Wiener process, from 0."""
+    m, total = len(a) - 1, Fraction(0)
+    for i, x in enumerate(a):
+        for j, y in enumerate(a):
+            scale = math.factorial(m - i) * math.factorial(m - j) * (2 * m + 1 - i - j)
+            total += x * y / scale
+    return total
 
 
 def _twice(R: Tensor, g: Tensor) -> Tensor:

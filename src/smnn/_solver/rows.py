@@ -1,9 +1,19 @@
 r"""The rows of the least-squares problem: their constants, and tensor expressions in them.
 
-With $D = \mathrm{diag}(s^r)$ and the Taylor matrix $F_{ij} = 1/(j-i)!$, the forward rows of a step
-are $e = D y_{t+1} - F D y_t$ and the backward rows $D y_t - F^{-1} D y_{t+1} = -F^{-1} e$.
-Both together are one triangular set of rows $K e$ with $K^\top K = I + F^{-\top} F^{-1}$. A new
-smoothness scheme is a new $K$ (`unit_link`), or a new set of rows beside `central_rows`.
+In the scaled unknowns $x_r = s^r y_r$, the rows of a step are `after @ x_{t+1} - before @ x_t` with
+constant matrices (`step_rows`). Each vanishes on polynomials of degree `R`, so it is a combination
+of the forward rows $e = x_{t+1} - F x_t$ with the Taylor matrix $F_{ij} = 1/(j-i)!$:
+
+* `smnn`: all forward and (negated) backward rows, $e$ and $F^{-1} e = F^{-1} x_{t+1} - x_t$, which
+  `unit_link` reduces to a triangle $K e$ with $K^\top K = I + F^{-\top} F^{-1}$; `central`: those
+  below the top order, and rows over two steps (`central_rows`).
+* `iwp`: $K e$ with $K^\top K \propto Q^{-1}$, the covariance of the `R` times integrated Wiener
+  process. Row `i` of the triangle $K$ is the diagonal Padé approximation of $\exp$, which links the
+  derivative `i` at both ends to order $2(R-i)$.
+* `hermite/p`: the first `p` rows of `iwp`. They determine a system whose governing rows include
+  their time derivatives up to order `R`; `hermite` adds these to equations of order `p`
+  (`derivatives.py`).
+* `hermite-l/p`: the same with subdiagonal Padé approximations, which damp stiff components.
 
 The second half applies the rows to a trajectory, applies their transpose, and differentiates the
 bilinear form
@@ -28,13 +38,52 @@ from torch.nn.functional import pad
 if TYPE_CHECKING:
     from smnn._solver.problem import Problem
 
+Matrix = list[list[float]]
 
-def _entries(R: int, sign: int) -> list[list[float]]:
-    """The entries of `taylor` as Python numbers, which `torch.compile` can trace."""
+
+def taylor_entries(R: int, sign: int = 1) -> Matrix:
+    """The matrix `F`, or its inverse, as Python numbers, which `torch.compile` can trace."""
     return [
         [sign ** (j - i) / math.factorial(j - i) if j >= i else 0.0 for j in range(R + 1)]
         for i in range(R + 1)
     ]
+
+
+def smoothness_top(R: int, scheme: str) -> int:
+    """How many orders have rows over a single step."""
+    name, _, count = scheme.partition("/")
+    if name.startswith("hermite"):
+        return min(int(count or 1), R + 1)
+    return R if scheme == "central" else R + 1
+
+
+def step_rows(R: int, scheme: str) -> tuple[list[Matrix], list[Matrix]]:
+    """`after` and `before`, `(1 or 2, top, R+1)`: rows of a weight have the same index in `top`."""
+    top = smoothness_top(R, scheme)
+    if scheme in ("smnn", "central"):
+        one = [[float(i == j) for j in range(R + 1)] for i in range(top)]
+        step, back = taylor_entries(R)[:top], taylor_entries(R, -1)[:top]
+        return [one, back], [step, one]
+    rows = [_pade_row(R, i, scheme.startswith("hermite-l")) for i in range(top)]
+    return [[after for after, _ in rows]], [[before for _, before in rows]]
+
+
+def _pade_row(R: int, i: int, subdiagonal: bool) -> tuple[list[float], list[float]]:
+    """Link of the derivative `i` and those above it, with the size of row `i` of `iwp`."""
+    m = R - i
+    low = m - 1 if subdiagonal and m else m
+
+    def entry(degree: int, j: int) -> float:
+        below = math.factorial(low + m) * math.factorial(j) * math.factorial(degree - j)
+        return math.factorial(low + m - j) * math.factorial(degree) / below
+
+    def norm(k: int) -> float:
+        return math.sqrt(2 * k + 1) * math.factorial(2 * k) / math.factorial(k)
+
+    size = norm(m) / norm(R)
+    after = [0.0] * i + [(-1) ** j * size * entry(m, j) for j in range(m + 1)]
+    before = [0.0] * i + [size * entry(low, j) for j in range(low + 1)] + [0.0] * (m - low)
+    return after, before
 
 
 def taylor(R: int, sign: int = 1) -> Tensor:
@@ -42,35 +91,25 @@ def taylor(R: int, sign: int = 1) -> Tensor:
 
     Created on every call, because a tensor depends on the mode (inference, fake) it is created in.
     """
-    return torch.tensor(_entries(int(R), sign), dtype=torch.float64)
-
-
-def smoothness_top(R: int, scheme: str) -> int:
-    """How many orders have forward and backward rows."""
-    return R if scheme == "central" else R + 1
+    return torch.tensor(taylor_entries(int(R), sign), dtype=torch.float64)
 
 
 def _triangle(weights: Tensor, scheme: str) -> Tensor:
     """`K` for row weights `(..., R+1)`: the triangle of the stacked weighted rows."""
-    R = weights.shape[-1] - 1
-    top = smoothness_top(R, scheme)
-    inverse = taylor(R, -1).to(weights.device)
-    w = weights[..., :top, None]
-    rows = torch.cat(
-        [w * torch.eye(R + 1, dtype=w.dtype, device=w.device)[:top], w * inverse[:top]], -2
-    )
-    if rows.shape[-2] < R + 1:
-        rows = torch.nn.functional.pad(rows, (0, 0, 0, R + 1 - rows.shape[-2]))
-    return torch.linalg.qr(rows, mode="r")[1]
+    m = weights.shape[-1]
+    after, _ = _step_matrices(m, scheme, weights)
+    rows = (weights[..., None, : after.shape[1], None] * after).flatten(-3, -2)
+    return torch.linalg.qr(pad(rows, (0, 0, 0, max(0, m - rows.shape[-2]))), mode="r")[1]
 
 
 def unit_link(R: int, scheme: str) -> tuple[np.ndarray, np.ndarray]:
     """`K` and `K F` for weights of one."""
-    top = smoothness_top(R, scheme)
-    rows = np.concatenate([np.eye(R + 1)[:top], np.array(_entries(R, -1))[:top]])
-    rows = np.pad(rows, ((0, max(0, R + 1 - len(rows))), (0, 0)))
-    K: np.ndarray = np.linalg.qr(rows)[1]
-    return K, K @ np.array(_entries(R, 1))
+    after, before = (np.array(x).reshape(-1, R + 1) for x in step_rows(R, scheme))
+    short = ((0, max(0, R + 1 - len(after))), (0, 0))
+    if scheme not in ("smnn", "central"):  # already a triangle
+        return np.pad(after, short), np.pad(before, short)
+    K: np.ndarray = np.linalg.qr(np.pad(after, short))[1]
+    return K, K @ np.array(taylor_entries(R))
 
 
 def link_rows(w_smooth: Tensor, scheme: str) -> tuple[Tensor, Tensor, Tensor]:
@@ -78,29 +117,32 @@ def link_rows(w_smooth: Tensor, scheme: str) -> tuple[Tensor, Tensor, Tensor]:
 
     Args:
         w_smooth: `(B, T-1, V, R+1)`. If its last axis is broadcast, one constant `K` serves all.
-        scheme: `"smnn"` or `"central"`.
+        scheme: As in `Problem`.
 
     Returns:
         `scale (B, T-1, V)`, and `K` and `K F`, each `(B, T-1, V, R+1, R+1)`, possibly broadcast.
     """
     R = w_smooth.shape[-1] - 1
     shape = (*w_smooth.shape, R + 1)
+    unit = [torch.from_numpy(x).to(w_smooth.device) for x in unit_link(R, scheme)]
     if w_smooth.stride(-1) == 0 or R == 0:
-        K, KF = (torch.from_numpy(x).to(w_smooth.device) for x in unit_link(R, scheme))
-        return w_smooth[..., 0], K.expand(shape), KF.expand(shape)
+        return w_smooth[..., 0], unit[0].expand(shape), unit[1].expand(shape)
     sizes = [1 if w_smooth.stride(i) == 0 else w_smooth.shape[i] for i in range(3)]
-    K = _triangle(w_smooth[: sizes[0], : sizes[1], : sizes[2]], scheme)
-    scale = torch.ones((), dtype=K.dtype, device=K.device).expand(w_smooth.shape[:-1])
+    weights = w_smooth[: sizes[0], : sizes[1], : sizes[2]]
+    scale = torch.ones((), dtype=w_smooth.dtype, device=w_smooth.device)
+    scale = scale.expand(w_smooth.shape[:-1])
+    if scheme not in ("smnn", "central"):
+        K, KF = (weights[..., None] * x for x in unit)
+        return scale, K.expand(shape), KF.expand(shape)
+    K = _triangle(weights, scheme)
     return scale, K.expand(shape), (K @ taylor(R).to(K.device)).expand(shape)
 
 
 def link_gram(w_smooth: Tensor, scheme: str) -> Tensor:
     """`K^T K` of weighted rows, `(..., R+1, R+1)`; unlike `K`, differentiable in the weights."""
-    if scheme != "smnn":
-        raise NotImplementedError(f"scheme {scheme!r} has no link between neighbouring times only")
-    back = taylor(w_smooth.shape[-1] - 1, -1).to(w_smooth.device)
-    squares = w_smooth.square()
-    return torch.diag_embed(squares) + (back.T * squares.unsqueeze(-2)) @ back
+    after, _ = _step_matrices(w_smooth.shape[-1], scheme, w_smooth)
+    squares = w_smooth[..., : after.shape[1]].square()
+    return torch.einsum("...i,kij,kil->...jl", squares, after, after)
 
 
 def governing(c: Tensor, x: Tensor) -> Tensor:
@@ -121,17 +163,28 @@ def step_powers(s: Tensor, m: int) -> Tensor:
     return torch.stack(out, -1)
 
 
-def _taylor_pair(x: Tensor, powers: Tensor, top: int) -> tuple[Tensor, Tensor]:
-    m = x.shape[-1]
-    before, after = powers * x[:, :-1], powers * x[:, 1:]
-    step, back = taylor(m - 1).to(x.device)[:top], taylor(m - 1, -1).to(x.device)[:top]
-    return after[..., :top] - before @ step.T, before[..., :top] - after @ back.T
+def _step_matrices(m: int, scheme: str, like: Tensor) -> tuple[Tensor, Tensor]:
+    """`after` and `before` of `step_rows` as tensors, `(1 or 2, top, R+1)`."""
+    rows = step_rows(m - 1, scheme)
+    shape = len(rows[0]), smoothness_top(m - 1, scheme), m
+    after, before = (torch.tensor(x, dtype=like.dtype).to(like.device).view(shape) for x in rows)
+    return after, before
 
 
-def taylor_rows(x: Tensor, s: Tensor, scheme: str) -> tuple[Tensor, Tensor]:
-    """Forward and backward rows, weighted by `s^r`: each `(B, T-1, V, R+1)`, or `R` if central."""
+def _over_steps(x: Tensor, powers: Tensor, matrices: tuple[Tensor, Tensor]) -> Tensor:
+    """Rows of every step, scaled by `powers`, `(B, T-1, V, 1 or 2, top)`."""
+    after, before = (a.flatten(0, 1).mT for a in matrices)
+    rows = (powers * x[:, 1:]) @ after - (powers * x[:, :-1]) @ before
+    return rows.unflatten(-1, matrices[0].shape[:2])
+
+
+def smoothness_rows(x: Tensor, s: Tensor, scheme: str) -> Tensor:
+    """Rows over one step, weighted by `s^r`: `(B, T-1, V, 1 or 2, top)`.
+
+    Rows with the same last index have the same weight.
+    """
     m = x.shape[-1]
-    return _taylor_pair(x, step_powers(s, m), smoothness_top(m - 1, scheme))
+    return _over_steps(x, step_powers(s, m), _step_matrices(m, scheme, x))
 
 
 def central_steps(s: Tensor, R: int) -> tuple[Tensor, Tensor]:
@@ -156,10 +209,12 @@ def column_squares(problem: Problem) -> Tensor:
     out = (w_gov[..., None, None] * c).square().sum(2)
     out = out + pad(w_init**2, (0, m - u.shape[3], 0, 0, 0, T - u.shape[1]))
     if T > 1:
-        w = w_smooth[..., :top] ** 2
-        across = w @ taylor(R).to(s.device)[:top] ** 2 + pad(w, (0, m - top))
-        both = step_powers(s, m) ** 2 * across  # the same at both ends of a step
-        out = out + pad(both, (0, 0, 0, 0, 0, 1)) + pad(both, (0, 0, 0, 0, 1, 0))
+        squares = w_smooth[..., :top] ** 2
+        scales = step_powers(s, m) ** 2
+        at_end, at_start = (
+            scales * (squares @ (x**2).sum(0)) for x in _step_matrices(m, scheme, s)
+        )
+        out = out + pad(at_start, (0, 0, 0, 0, 0, 1)) + pad(at_end, (0, 0, 0, 0, 1, 0))
     if scheme == "central" and T > 2:
         H, scale = central_steps(s, R)
         row = (w_smooth[:, :-1, :, R] * scale) ** 2
@@ -179,15 +234,10 @@ def normal_residual(problem: Problem, y: Tensor) -> Tensor:
     at_start = w_init**2 * (u - initial(y, u))
     out = out + pad(at_start, (0, m - u.shape[3], 0, 0, 0, T - u.shape[1]))
     if T > 1:
-        w = w_smooth[..., :top] ** 2
-        powers = step_powers(s, m)
-        forward, backward = (-w * row for row in _taylor_pair(y, powers, top))
-        step, back = taylor(R).to(y.device)[:top], taylor(R, -1).to(y.device)[:top]
-        before = pad(backward, (0, m - top)) - forward @ step
-        after = pad(forward, (0, m - top)) - backward @ back
-        out = (
-            out + pad(powers * before, (0, 0, 0, 0, 0, 1)) + pad(powers * after, (0, 0, 0, 0, 1, 0))
-        )
+        powers, matrices = step_powers(s, m), _step_matrices(m, scheme, y)
+        forces = w_smooth[..., None, :top] ** 2 * _over_steps(y, powers, matrices)
+        at_end, at_start = (powers * (forces.flatten(-2) @ x.flatten(0, 1)) for x in matrices)
+        out = out + pad(at_start, (0, 0, 0, 0, 0, 1)) - pad(at_end, (0, 0, 0, 0, 1, 0))
     if scheme == "central" and T > 2:
         H, scale = central_steps(s, R)
         row = -(w_smooth[:, :-1, :, R] ** 2) * central_rows(y, s) * scale
@@ -200,30 +250,33 @@ def normal_residual(problem: Problem, y: Tensor) -> Tensor:
 def row_gradients(problem: Problem, lam: Tensor, y: Tensor) -> tuple[Tensor, ...]:
     """`-dJ` by `c, d, u, s, w_gov, w_init, w_smooth`."""
     c, d, u, s, w_gov, w_init, w_smooth, scheme = problem
-    T, V, m = y.shape[1:]
-    top = smoothness_top(m - 1, scheme)
     a, rho = governing(c, lam), governing(c, y) - d
     gd, force = w_gov * (w_gov * a), w_gov * (w_gov * rho)
     gc = -(gd[..., None, None] * y.unsqueeze(2) + force[..., None, None] * lam.unsqueeze(2))
     gw_gov = -2 * w_gov * a * rho
     gu = w_init**2 * initial(lam, u)
     gw_init = -2 * w_init * initial(lam, u) * (initial(y, u) - u)
-    gs, gw_smooth = torch.zeros_like(s), torch.zeros_like(w_smooth)
-    if T > 1:
-        w = w_smooth[..., :top]
-        powers = step_powers(s, m)
-        slopes = powers * torch.arange(m, dtype=s.dtype, device=s.device) / s.unsqueeze(-1)
-        left, right = _taylor_pair(lam, powers, top), _taylor_pair(y, powers, top)
-        d_left, d_right = _taylor_pair(lam, slopes, top), _taylor_pair(y, slopes, top)
-        both = left[0] * right[0] + left[1] * right[1]
-        change = d_left[0] * right[0] + left[0] * d_right[0]
-        change = change + d_left[1] * right[1] + left[1] * d_right[1]
-        gs = gs - (w**2 * change).sum(-1)
-        gw_smooth = gw_smooth - pad(2 * w * both, (0, m - top))
-    if scheme == "central" and T > 2:
+    gs, gw_smooth = smoothness_gradients(problem, lam, y)
+    if scheme == "central" and y.shape[1] > 2:
         by_step, by_weight = central_gradients(problem, lam, y)
         gs, gw_smooth = gs + by_step, gw_smooth + by_weight
     return gc, gd, gu, gs, gw_gov, gw_init, gw_smooth
+
+
+def smoothness_gradients(problem: Problem, lam: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """What the rows over one step contribute to `-dJ` by `s` and `w_smooth`."""
+    s, w_smooth, scheme, m = problem.s, problem.w_smooth, problem.scheme, y.shape[-1]
+    if not s.shape[1]:
+        return torch.zeros_like(s), torch.zeros_like(w_smooth)
+    matrices = _step_matrices(m, scheme, y)
+    powers = step_powers(s, m)
+    slopes = powers * torch.arange(m, dtype=s.dtype, device=s.device) / s.unsqueeze(-1)
+    a, rho = (_over_steps(x, powers, matrices) for x in (lam, y))
+    slope_a, slope_rho = (_over_steps(x, slopes, matrices) for x in (lam, y))
+    w = w_smooth[..., : a.shape[-1]]
+    change = (slope_a * rho + a * slope_rho).sum(-2)
+    by_weight = -2 * w * (a * rho).sum(-2)
+    return -(w**2 * change).sum(-1), pad(by_weight, (0, m - a.shape[-1]))
 
 
 def central_gradients(problem: Problem, lam: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

@@ -85,7 +85,8 @@ class Collocation:
 
     def _constants(self, stages: int) -> tuple[Radau, Tensor, Tensor]:
         radau = Radau.of(stages)
-        return radau, *(torch.from_numpy(x).to(self.t.device) for x in radau)
+        c, A = (torch.from_numpy(x).to(self.t.device) for x in radau)
+        return radau, c, A
 
     def _call(self, w: Tensor, t: Tensor) -> Tensor:
         """`f` at one point, of the variables and parameters in one vector."""

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.polynomial import Legendre, Polynomial
+from scipy.interpolate import pade
 from torch import Tensor
 
 WIDE = np.longdouble
@@ -27,7 +29,8 @@ def rows(
     N, T, Q, V, m = c.shape
     T_init, m_init = u.shape[1], u.shape[3]
     R, top = m - 1, m - (scheme == "central")
-    links = 2 * top * V * (T - 1)
+    own = other_links(R, scheme)
+    links = 2 * top * V * (T - 1) if own is None else len(own) * V * (T - 1)
     central = V * max(T - 2, 0) if scheme == "central" else 0
     count = T * Q + T_init * V * m_init + links + central
     if isinstance(c, Tensor):
@@ -47,7 +50,13 @@ def rows(
                 k += 1
     times = np.arange(T - 1)
     for v in range(V):
-        for r in range(top) if T > 1 else ():
+        for r, (after, before) in enumerate(own or ()) if T > 1 else ():
+            at, w = k + times, w_smooth[:, :, v, r]
+            for j in range(r, m):
+                A[:, at, times + 1, v, j] = w * s[:, :, v] ** j * after[j]
+                A[:, at, times, v, j] = -w * s[:, :, v] ** j * before[j]
+            k += T - 1
+        for r in range(top) if T > 1 and own is None else ():
             w = w_smooth[:, :, v, r] * s[:, :, v] ** r
             for sign, here, there in ((1, times, times + 1), (-1, times + 1, times)):
                 at = k + times
@@ -68,6 +77,35 @@ def rows(
             k += T - 2
     assert k == count
     return A.reshape(N, count, T * V * m), b
+
+
+def other_links(R: int, scheme: str) -> list[tuple[Any, Any]] | None:
+    """Coefficients of the rows of `iwp`, `hermite/p` and `hermite-l/p` at both ends of a step.
+
+    `None` for the other schemes.
+    """
+    name, _, count = scheme.partition("/")
+    if name not in ("iwp", "hermite", "hermite-l"):
+        return None
+    out = []
+    for r in range(min(int(count or R + 1), R + 1)):
+        # The variance 1 of orthonormal polynomials: `y_j` at 1 from 0 is the integral of white
+        # noise times `(1 - x)^(R-j) / (R-j)!`, and row `r` that of a Legendre polynomial.
+        m = R - r
+        power = Legendre([0] * m + [1], domain=[0, 1]).convert(kind=Polynomial).coef
+        after = np.array([0.0] * r + [power[m - j] * math.factorial(m - j) for j in range(m + 1)])
+        after *= math.sqrt((2 * m + 1) / (2 * R + 1)) * math.factorial(R) / math.factorial(2 * R)
+        steps = [[1 / math.factorial(j - i) if j >= i else 0 for j in range(R + 1)]
+                 for i in range(R + 1)]  # fmt: skip
+        before = after @ np.array(steps)
+        if name == "hermite-l" and m:
+            top, below = pade([1 / math.factorial(i) for i in range(2 * m)], m, m - 1)
+            scale = after[r] / below.coef[-1]
+            before, after = np.zeros(R + 1), np.zeros(R + 1)
+            before[r : r + m] = scale * top.coef[::-1]
+            after[r:] = scale * below.coef[::-1]
+        out.append((after, before))
+    return out
 
 
 class Exact(NamedTuple):

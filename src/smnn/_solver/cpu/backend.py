@@ -32,8 +32,14 @@ from smnn._solver.plan import (
     refuse_zeros,
     safe_threads,
 )
-from smnn._solver.problem import Problem
-from smnn._solver.rows import central_gradients, link_rows, smoothness_top, taylor
+from smnn._solver.problem import HERMITE, Problem, number_of
+from smnn._solver.rows import (
+    central_gradients,
+    link_rows,
+    smoothness_gradients,
+    smoothness_top,
+    taylor,
+)
 from smnn._solver.tracing import constant
 
 SHORTEST_PIECE = 24  # Minimum number of times per piece; below, the overhead exceeds the gain
@@ -96,15 +102,22 @@ class CpuPlan(Plan):
         self._weights = [x.detach() for x in problem.tensors[4:]]
         # Passed to the kernels by address, so they must live as long as the plan.
         w_smooth = self._weights[2]
+        # Gradients by steps and smoothness weights, computed by tensor operations.
+        self._in_tensors = {"smnn": None, "central": central_gradients}.get(
+            problem.scheme, smoothness_gradients
+        )
         self._links = [*link_rows(w_smooth, problem.scheme), w_smooth[..., -1]]
         self._taylor = np.concatenate([taylor(m - 1, sign)[0].numpy() for sign in (1, -1)])
         self._lanes = _lanes(sizes)
         T_init, m_init = problem.u.shape[1], problem.u.shape[3]
+        top, high = smoothness_top(m - 1, problem.scheme), T_init * m_init + 1
+        if problem.scheme.startswith(HERMITE):  # c contains derivatives of the equations
+            high = m if high > top else 0
         counts = {
             "T": T, "P": pieces, "L": sizes.L, "V": V, "m": m, "Q": Q, "reach": problem.reach,
             "k": 0 if rows_only else sizes.k, "T_init": T_init, "m_init": m_init,
-            "top": smoothness_top(m - 1, problem.scheme), "high": min(T_init * m_init + 1, m),
-            "unit": int(w_smooth.stride(-1) == 0 or m == 1),
+            "top": top if problem.scheme in ("smnn", "central") else 0, "high": min(high, m),
+            "unit": number_of(problem.scheme) if w_smooth.stride(-1) == 0 or m == 1 else 0,
             "given": int(rows_only or pieces > 1),
         }  # fmt: skip
         self._notes: np.ndarray = np.zeros(len(PLACES), np.int64)
@@ -305,7 +318,7 @@ class CpuPlan(Plan):
             found: np.ndarray = np.empty((sizes.groups, 4, W))
             call["@found"] = found.ctypes.data
             parts, own, work = parts | layout.ELIMINATE, own + sizes.group_factor, sizes.work
-        lam = _allocate(self.problem.y_shape) if self._has_central(wanted) else None
+        lam = _allocate(self.problem.y_shape) if self._in_part(wanted) else None
         call["@lam"] = 0 if lam is None else lam.data_ptr()
         grads = self._rows(parts, own, work, call, tensors, y, lam, wanted)
         del gy, factor  # see `adjoint`
@@ -317,9 +330,9 @@ class CpuPlan(Plan):
         call = {"@lam": lam.data_ptr()}
         return self._rows(layout.ROWS, 0, self._sizes.work, call, tensors, y, lam, wanted)
 
-    def _has_central(self, wanted: Sequence[bool]) -> bool:
-        """Whether central rows contribute to the requested gradients."""
-        return self.problem.scheme == "central" and (wanted[3] or any(wanted[6:]))
+    def _in_part(self, wanted: Sequence[bool]) -> bool:
+        """Whether tensor operations contribute to the requested gradients."""
+        return self._in_tensors is not None and bool(wanted[3] or any(wanted[6:]))
 
     def _rows(
         self, parts: int, own: int, work: float, call: dict[str, int], tensors: Sequence[Tensor],
@@ -334,11 +347,11 @@ class CpuPlan(Plan):
         call["@y"] = y.data_ptr()
         call |= {f"@g{x}": g.data_ptr() for x, g in zip(NAMES, grads) if g is not None}
         self._run(parts, self._sizes.groups, work, call, own)
-        if lam is not None and self._has_central(wanted) and self._sizes.T > 2:
+        if lam is not None and self._in_tensors and self._in_part(wanted) and self._sizes.T > 1:
             with torch.no_grad(), safe_threads():
                 problem = Problem.of([*tensors[:4], *self._weights], self.problem.scheme)
                 problem = self.fit(problem.tensors)
-                for i, change in zip((3, 6), central_gradients(problem, lam, y)):
+                for i, change in zip((3, 6), self._in_tensors(problem, lam, y)):
                     g = grads[i] if i < len(grads) else None
                     if g is not None and g.shape == change.shape:
                         g += change

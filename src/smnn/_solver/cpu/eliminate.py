@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from smnn._solver.cpu.emit import Cells, Code, Number, Value
 from smnn._solver.cpu.frame import Frame, clear, copy, rotate
 from smnn._solver.cpu.layout import coupling_cells, row_cells
+from smnn._solver.problem import scheme_of
 from smnn._solver.rows import unit_link
 
 
@@ -141,7 +142,7 @@ def _read_link(f: Elimination, places: dict[str, Cells], t: Number, step: Number
             for j in e.range(1, m):
                 f.powers[v * m + j] = f.powers[v * m + (j - 1)] * h
     if f.straight and f["unit"]:
-        K, KF = unit_link(m - 1, "central" if f.reach == 2 else "smnn")
+        K, KF = unit_link(m - 1, scheme_of(f["unit"]))
         for i in range(f.n):
             for j in range(m):
                 f.links[(i * m + j) * 2] = -float(KF[i % m, j])

@@ -247,6 +247,7 @@ class GpuBackend(Backend):
     """
 
     name = "gpu"
+    schemes = ("smnn", "central")
 
     def unavailable(self, device: torch.device | None = None, n: int = 1) -> str | None:
         """Requires Triton and a recent GPU, or Triton's interpreter on the CPU."""
