@@ -14,6 +14,11 @@ from smnn._solver.api import solve as solve
 from smnn._solver.api import solve_ex as solve_ex
 from smnn._solver.diagnostics import SolveInfo as SolveInfo
 from smnn._solver.plan import available_backends as available_backends
+from smnn._solver.posterior import FittedWeights as FittedWeights
+from smnn._solver.posterior import Leverage as Leverage
+from smnn._solver.posterior import Posterior as Posterior
+from smnn._solver.posterior import fit_weights as fit_weights
+from smnn._solver.posterior import posterior as posterior
 from smnn.errors import BackendError as BackendError
 from smnn.errors import ShapeError as ShapeError
 from smnn.errors import SmnnError as SmnnError
@@ -41,7 +46,10 @@ except PackageNotFoundError:  # a source tree that is not installed
 __all__ = [
     "BackendError",
     "Factorization",
+    "FittedWeights",
+    "Leverage",
     "LinearODE",
+    "Posterior",
     "Residuals",
     "ShapeError",
     "SmnnError",
@@ -50,7 +58,9 @@ __all__ = [
     "__version__",
     "available_backends",
     "factorize",
+    "fit_weights",
     "ode_forward",
+    "posterior",
     "residuals",
     "solve",
     "solve_ex",

@@ -95,6 +95,16 @@ class Plan(ABC):
         """
         return self.backend.row_gradients(self.fit(tensors), self.adjoint(factor, gy), y, wanted)
 
+    def covariances(self, tensors: Sequence[Tensor] = ()) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Blocks of the inverse normal matrix, or `None` if the backend cannot compute them.
+
+        Returns:
+            Of each time `(B, T, n, n)`, of each time with the next `(B, T-1, n, n)`, and
+            the logarithm of the determinant of the normal matrix `(B,)`.
+        """
+        del tensors
+        return None
+
     def fit(self, tensors: Sequence[Tensor]) -> Problem:
         """The problem of `c, d, u, s` of this layout (or of all seven tensors)."""
         views = [

@@ -156,6 +156,18 @@ class DensePlan(Plan):
         R = factor.view(-1, N, N)
         return _twice(R, g.reshape(-1, N, 1)).reshape(self.problem.y_shape)
 
+    def covariances(self, tensors: Sequence[Tensor] = ()) -> tuple[Tensor, Tensor, Tensor]:
+        solved = self.solve(tensors)
+        B, T, V, m = self.problem.y_shape
+        n = V * m
+        R = solved.factor.view(B, T * n, T * n)
+        inverse = torch.linalg.solve_triangular(R, torch.eye(T * n).to(R).expand_as(R), upper=True)
+        grid = (inverse @ inverse.mT).view(B, T, n, T, n)
+        diag = torch.stack([grid[:, t, :, t] for t in range(T)], 1)
+        lags = [grid[:, t, :, t + 1] for t in range(T - 1)]
+        lag = torch.stack(lags, 1) if lags else diag[:, :0]
+        return diag, lag, 2 * R.diagonal(dim1=1, dim2=2).abs().log().sum(1)
+
 
 class ReferenceBackend(Backend):
     """The dense oracle; its cost is cubic in the number of unknowns."""

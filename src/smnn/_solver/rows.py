@@ -173,6 +173,13 @@ def link_rows(w_smooth: Tensor, scheme: str) -> tuple[Tensor, Tensor, Tensor]:
     return scale, K.expand(shape), (K @ taylor(R).to(K.device)).expand(shape)
 
 
+def link_gram(w_smooth: Tensor, scheme: str) -> Tensor:
+    """`K^T K` of weighted rows, `(..., R+1, R+1)`; unlike `K`, differentiable in the weights."""
+    after, _ = _step_matrices(w_smooth.shape[-1], scheme, w_smooth)
+    squares = w_smooth[..., : after.shape[1]].square()
+    return torch.einsum("...i,kij,kil->...jl", squares, after, after)
+
+
 def governing(c: Tensor, x: Tensor) -> Tensor:
     """`sum_vr c x`, `(B, T, Q)`."""
     return torch.einsum("btqvr,btvr->btq", c, x)
@@ -183,7 +190,7 @@ def initial(x: Tensor, u: Tensor) -> Tensor:
     return x[:, : u.shape[1], :, : u.shape[3]]
 
 
-def _powers(s: Tensor, m: int) -> Tensor:
+def step_powers(s: Tensor, m: int) -> Tensor:
     """`s^r`, `(B, T-1, V, R+1)`."""
     out = [torch.ones_like(s)]
     for _ in range(m - 1):  # products are several times faster than powers
@@ -212,7 +219,7 @@ def smoothness_rows(x: Tensor, s: Tensor, scheme: str) -> Tensor:
     Rows with the same last index have the same weight.
     """
     m = x.shape[-1]
-    return _over_steps(x, _powers(s, m), _step_matrices(m, scheme, x))
+    return _over_steps(x, step_powers(s, m), _step_matrices(m, scheme, x))
 
 
 def central_steps(s: Tensor, R: int) -> tuple[Tensor, Tensor]:
@@ -238,7 +245,7 @@ def column_squares(problem: Problem) -> Tensor:
     out = out + pad(w_init**2, (0, m - u.shape[3], 0, 0, 0, T - u.shape[1]))
     if T > 1:
         squares = w_smooth[..., :top] ** 2
-        scales = _powers(s, m) ** 2
+        scales = step_powers(s, m) ** 2
         at_end, at_start = (
             scales * (squares @ (x**2).sum(0)) for x in _step_matrices(m, scheme, s)
         )
@@ -262,7 +269,7 @@ def normal_residual(problem: Problem, y: Tensor) -> Tensor:
     at_start = w_init**2 * (u - initial(y, u))
     out = out + pad(at_start, (0, m - u.shape[3], 0, 0, 0, T - u.shape[1]))
     if T > 1:
-        powers, matrices = _powers(s, m), _step_matrices(m, scheme, y)
+        powers, matrices = step_powers(s, m), _step_matrices(m, scheme, y)
         forces = w_smooth[..., None, :top] ** 2 * _over_steps(y, powers, matrices)
         at_end, at_start = (powers * (forces.flatten(-2) @ x.flatten(0, 1)) for x in matrices)
         out = out + pad(at_start, (0, 0, 0, 0, 0, 1)) - pad(at_end, (0, 0, 0, 0, 1, 0))
@@ -297,7 +304,7 @@ def smoothness_gradients(problem: Problem, lam: Tensor, y: Tensor) -> tuple[Tens
     if not s.shape[1]:
         return torch.zeros_like(s), torch.zeros_like(w_smooth)
     matrices = _step_matrices(m, scheme, y)
-    powers = _powers(s, m)
+    powers = step_powers(s, m)
     slopes = powers * torch.arange(m, dtype=s.dtype, device=s.device) / s.unsqueeze(-1)
     a, rho = (_over_steps(x, powers, matrices) for x in (lam, y))
     slope_a, slope_rho = (_over_steps(x, slopes, matrices) for x in (lam, y))

@@ -205,6 +205,34 @@ class CpuPlan(Plan):
         self._run(layout.SUBSTITUTE, sizes.groups, sizes.work / sizes.n, call)
         del kept
 
+    def covariances(self, tensors: Sequence[Tensor] = ()) -> tuple[Tensor, Tensor, Tensor]:
+        sizes, n = self._sizes, self._sizes.n
+        B, T = sizes.B, sizes.T
+        cov, lag = allocate((B, T, n, n)), allocate((B, T, n, n))
+        factor, found = allocate(sizes.factor), np.empty((sizes.groups, 4, W))
+        call = self._inputs(tensors or self.problem.tensors[:4])
+        call |= {"@factor": factor.data_ptr(), "@found": found.ctypes.data}
+        call |= {"@cov": cov.data_ptr(), "@lag": lag.data_ptr()}
+        if sizes.P == 1:
+            both = layout.ELIMINATE | layout.COVARIANCES
+            self._run(both, sizes.groups, 2 * sizes.work, call, sizes.z)
+            chain = factor.new_empty(B, 1, 0)
+        else:
+            kept = self._between(call, factor, np.zeros(sizes.coupling))
+            self._run(layout.ELIMINATE, sizes.groups, sizes.work, call)
+            self._run(layout.CHAIN, B, B * sizes.P * sizes.k**3, call)
+            chain = factor[sizes.groups * sizes.group_factor :].view(B, sizes.P, -1)
+            between, chain = _separator_covariances(chain, sizes.k)
+            call["@separators"] = between.data_ptr()
+            self._run(layout.COVARIANCES, sizes.groups, sizes.work, call)
+            del kept, between
+        inverses = factor[: sizes.groups * sizes.group_factor].view(sizes.groups, sizes.L, -1, W)
+        inverses = inverses[:, : sizes.L - (sizes.P > 1)]
+        places = [j * (2 * n + sizes.k) - (j * (j - 1)) // 2 for j in range(n)]
+        logs = torch.stack([inverses[:, :, i].abs().log().sum(1) for i in places]).sum(0)
+        logs = logs.reshape(-1)[: B * sizes.P].view(B, -1).sum(1)
+        return cov, lag[:, :-1], -2 * (logs + chain.abs().log().flatten(1).sum(1))
+
     def gradients(
         self, tensors: Sequence[Tensor], y: Tensor, factor: Tensor, gy: Tensor,
         wanted: Sequence[bool], into: Sequence[Tensor | None] = (),
@@ -263,6 +291,25 @@ class CpuPlan(Plan):
                         g[:, 0] += change.sum(1)
         del tensors, y, lam  # see `adjoint`
         return grads
+
+
+def _separator_covariances(chain: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Of separators and with those before, `(B, P, 2, k, k)`; and the inverse pivots."""
+    B, P, _ = chain.shape
+    R, S = chain.new_zeros(B, P, k, k), chain.new_zeros(B, P, k, k)
+    for j in range(k):
+        row = chain[:, :, j * 2 * k - (j * (j - 1)) // 2 :][:, :, : 2 * k - j]
+        R[:, :, j, j], R[:, :, j, j + 1 :] = 1 / row[:, :, 0], row[:, :, 1 : k - j]
+        S[:, : P - 1, j] = row[:, : P - 1, k - j :]
+    both = torch.cat([torch.eye(k, dtype=R.dtype).expand_as(R), S], -1)
+    inverse, gain = torch.linalg.solve_triangular(R, both, upper=True).split(k, -1)
+    out = chain.new_zeros(B, P, 2, k, k)
+    out[:, :, 0] = inverse @ inverse.mT
+    for p in range(P - 2, -1, -1):
+        product = gain[:, p] @ out[:, p + 1, 0]
+        out[:, p, 0] += product @ gain[:, p].mT
+        out[:, p + 1, 1] = -product.mT
+    return out, 1 / R.diagonal(dim1=2, dim2=3)
 
 
 def load_notes(g: Tensor) -> dict[str, int]:

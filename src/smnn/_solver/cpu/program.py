@@ -15,6 +15,7 @@ from torch import Tensor
 
 from smnn._solver.cpu.kernels import layout
 from smnn._solver.cpu.kernels.chain import eliminate_chain, solve_chain
+from smnn._solver.cpu.kernels.covariances import covariances
 from smnn._solver.cpu.kernels.eliminate import eliminate
 from smnn._solver.cpu.kernels.emit import Code, compiled, moving_functions
 from smnn._solver.cpu.kernels.frame import rotating_functions
@@ -54,6 +55,7 @@ _KERNELS = {
     layout.ELIMINATE: eliminate, layout.CHAIN: eliminate_chain, layout.LOAD: substitute_forward,
     layout.CHAIN_AGAIN: solve_chain, layout.SWEEP: sweep, layout.ADJOINT: adjoint_sweep,
     layout.SUBSTITUTE: substitute_back, layout.ROWS: row_gradients,
+    layout.COVARIANCES: covariances,
 }  # fmt: skip
 
 

@@ -9,7 +9,8 @@ WORDS = 24
 
 ADDRESSES = (
     "c", "d", "u", "s", "y", "factor", "z", "coupling", "chain", "separators", "found",
-    "g", "lam", "multipliers", "gc", "gd", "gu", "gs", "gw_gov", "gw_init", "gw_smooth",
+    "g", "lam", "multipliers", "cov", "lag",
+    "gc", "gd", "gu", "gs", "gw_gov", "gw_init", "gw_smooth",
 )  # fmt: skip
 """What differs from call to call: addresses, 0 where there is no such array."""
 G_STRIDES = len(ADDRESSES)
@@ -39,7 +40,9 @@ PLACES = _places()
 CONSTANTS = G_STRIDES + 4
 """The first note that is the same in all calls of a plan."""
 
-ELIMINATE, SUBSTITUTE, LOAD, ROWS, CHAIN, CHAIN_AGAIN, SWEEP, ADJOINT = (2**i for i in range(8))
+ELIMINATE, SUBSTITUTE, LOAD, ROWS, CHAIN, CHAIN_AGAIN, SWEEP, ADJOINT, COVARIANCES = (
+    2**i for i in range(9)
+)
 """Kernels: parts of a solve or derivative."""
 
 
@@ -94,5 +97,6 @@ def room_cells(V: int, m: int, Q: int, reach: int, k: int) -> dict[str, int]:
         "equations": Q * (n + 1), "links": n * m * 2, "powers": n, "window": width,
         "x": n * 2, "mu": n * 2, "near": m * 2, "far": m * 2, "changes": 8,
         "step_powers": m, "gc_sum": Q * n, "gd_sum": Q, "gw_gov_sum": Q, "gs_sum": V,
-        "gw_smooth_sum": n, "dummy": Q * n + n,
+        "gw_smooth_sum": n, "own_cov": n * n, "cross_cov": n * k, "left_cov": k * k,
+        "gain": n * (n + k), "product": n * (n + k), "inverse": n * n, "dummy": Q * n + n * n,
     }  # fmt: skip
