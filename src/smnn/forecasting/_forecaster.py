@@ -310,9 +310,7 @@ class Forecaster(Displayable):
             ((system, centre, _),) = model.panel.states([model.lead], past)
             y = model.panel.transformed(past, model.lead.log) - centre
             fitted = centre + (trajectories(system, y) * system.h).sum(-1)
-            out[part.rows, count - len(fitted[0]) :] = (
-                np.exp(fitted) if model.lead.log else fitted
-            )
+            out[part.rows, count - len(fitted[0]) :] = np.exp(fitted) if model.lead.log else fitted
         return self._scale.shaped(out)
 
     def equation(self, series: int | str = 0) -> Equation:

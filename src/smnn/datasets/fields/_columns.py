@@ -43,10 +43,12 @@ class Columns:
 
     def upto(self, order: int) -> dict[str, Column]:
         """All columns with derivatives up to an order, by name, lower orders first."""
-        orders = [()]
+        orders: list[tuple[int, ...]] = [()]
         for _ in self.axes:
             orders = [(*o, n) for o in orders for n in range(order + 1)]
-        orders = sorted((o for o in orders if sum(o) <= order), key=lambda o: (sum(o), *(-n for n in o)))
+        orders = sorted(
+            (o for o in orders if sum(o) <= order), key=lambda o: (sum(o), *(-n for n in o))
+        )
         sides = (False, True) if self.is_complex else (False,)
         found = [Column(f, o, c) for o in orders for f in range(len(self.fields)) for c in sides]
         return {self.name(c): c for c in found}
@@ -59,7 +61,11 @@ class Columns:
                 if name == stem:
                     return Column(f, (0,) * len(self.axes), conjugate)
                 letters = name.removeprefix(stem + "_")
-                if name.startswith(stem + "_") and letters and not letters.strip("".join(self.axes)):
+                if (
+                    name.startswith(stem + "_")
+                    and letters
+                    and not letters.strip("".join(self.axes))
+                ):
                     return Column(f, tuple(letters.count(a) for a in self.axes), conjugate)
         return None
 

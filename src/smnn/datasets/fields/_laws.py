@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -191,5 +190,3 @@ def simulate_law(name: str, seed: int = 0) -> FieldData:
     if name not in LAWS:
         raise DataError(f"there is no law {name!r}; expected one of {', '.join(LAWS)}.")
     return LAWS[name].simulate(seed)
-
-

@@ -146,11 +146,11 @@ class SpectralLaw:
         return self._modes(self.nonlinear(self.derivatives(v)), v.shape)
 
     def _modes(self, values: Sequence[Any], shape: tuple[int, ...]) -> Field:
-        d = len(self.grid.shape)
         out = np.empty(shape, complex)
+        first: tuple[Any, ...] = (slice(None),) * (len(shape) - len(self.grid.shape) - 1)
         for f, value in enumerate(values):
-            full = np.broadcast_to(value, (*shape[: -d - 1], *self.grid.shape))
-            out[(..., f, *[slice(None)] * d)] = self.grid.forward(full) * self.grid.mask
+            full = np.broadcast_to(value, (*shape[: len(first)], *self.grid.shape))
+            out[(*first, f)] = self.grid.forward(full) * self.grid.mask
         return out
 
     def tangent(self, v: Field, dv: Field) -> Field:

@@ -97,7 +97,9 @@ def gather_fields(
         raise DataError("u is an empty list; expected an array (time, x[, y][, field]).")
     times = list(t) if isinstance(t, list | tuple) and several else [t] * len(arrays)
     if len(times) != len(arrays):
-        raise DataError(f"t has {len(times)} entries for {len(arrays)} runs; expected one for each.")
+        raise DataError(
+            f"t has {len(times)} entries for {len(arrays)} runs; expected one for each."
+        )
     given = [None if x is None else np.asarray(x, float) for x in axes]
     while len(given) > 1 and given[-1] is None and arrays[0].ndim < 4:
         if arrays[0].ndim == 3 and given[0] is not None and _is_plane(arrays[0], names):
@@ -111,11 +113,17 @@ def gather_fields(
         runs.append(v)
         found_times.append(tt)
         found_axes.append(xs)
-    if any(len(x) != len(y) or not np.allclose(x, y) for xs in found_axes for x, y in zip(xs, found_axes[0])):
+    if any(
+        len(x) != len(y) or not np.allclose(x, y)
+        for xs in found_axes
+        for x, y in zip(xs, found_axes[0])
+    ):
         raise DataError("the runs have different grids; expected the same x for all of them.")
     count = len(runs[0])
     if names is not None and len(names) != count:
-        raise DataError(f"names has {len(names)} entries for {count} fields; expected one for each.")
+        raise DataError(
+            f"names has {len(names)} entries for {count} fields; expected one for each."
+        )
     default = ["u", "v", "w"] if count <= 3 else [f"u{i + 1}" for i in range(count)]
     chosen = list(names) if names is not None else default[:count]
     _check_names(chosen, found_axes[0], functions)
@@ -142,8 +150,8 @@ def _numbers(one: Any) -> Field:
         values = values.real
     if values.ndim < 2 or values.ndim > 4:
         raise DataError(
-            f"u has {values.ndim} axes {values.shape}; expected 2 to 4: (time, x), (time, x, field), "
-            "(time, x, y) or (time, x, y, field)."
+            f"u has {values.ndim} axes {values.shape}; expected 2 to 4: (time, x), "
+            "(time, x, field), (time, x, y) or (time, x, y, field)."
         )
     bad = ~np.isfinite(values)
     if bad.all():
@@ -181,9 +189,9 @@ def _ordered(
     coordinates = []
     for a, one in enumerate([t, *given]):
         name = "t" if a == 0 else AXES[a - 1]
-        x, order = _coordinate(one, fields.shape[a + 1], name)
-        if order is not None:
-            fields = np.take(fields, order, a + 1)
+        x, sorting = _coordinate(one, fields.shape[a + 1], name)
+        if sorting is not None:
+            fields = np.take(fields, sorting, a + 1)
             notes.append(f"{name} was sorted.")
         coordinates.append(x)
     spread = np.nanstd(fields.reshape(len(fields), -1), 1)
@@ -261,10 +269,14 @@ def _settle_periods(data: FieldSet, periodic: bool | Sequence[bool] | None) -> N
         if wraps and _repeats(data, a):
             data.axes[a] = x[:-1]
             data.runs = [np.take(u, range(len(x) - 1), a + 2) for u in data.runs]
-            data.notes.append(f"the last point in {AXES[a]} repeats the first one and was left out.")
+            data.notes.append(
+                f"the last point in {AXES[a]} repeats the first one and was left out."
+            )
             data.periodic.append(True)
         else:
-            data.periodic.append(bool(given[a]) if given[a] is not None else wraps and _wraps(data, a))
+            data.periodic.append(
+                bool(given[a]) if given[a] is not None else wraps and _wraps(data, a)
+            )
         if given[a] is None:
             kind = "periodic" if data.periodic[a] else "not periodic"
             data.notes.append(f"the domain was found to be {kind} in {AXES[a]}.")

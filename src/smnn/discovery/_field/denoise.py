@@ -134,9 +134,7 @@ def _mean_of_neighbours(x: Field, axis: int, wraps: bool) -> Field:
 class Derivatives:
     """Spatial derivatives of fields `(..., *grid)`: by Fourier, or by differences."""
 
-    def __init__(
-        self, coordinates: Sequence[Field], periodic: Sequence[bool], order: int
-    ) -> None:
+    def __init__(self, coordinates: Sequence[Field], periodic: Sequence[bool], order: int) -> None:
         self.periodic, self.d = tuple(periodic), len(coordinates)
         self.matrices = []
         for x, wraps in zip(coordinates, periodic):

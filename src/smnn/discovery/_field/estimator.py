@@ -148,7 +148,9 @@ class FieldDiscovery(Displayable, BaseEstimator):
         data = gather_fields(u, t, axes, names, self.periodic, functions)
         self._set_terms(data.names, len(data.axes), np.iscomplexobj(data.runs[0]))
         excluded = self._excluded()
-        options = Options(float(self.threshold), float(self.penalty), self.refine, self.random_state)
+        options = Options(
+            float(self.threshold), float(self.penalty), self.refine, self.random_state
+        )
         from threadpoolctl import threadpool_limits
 
         with threadpool_limits(limits=1, user_api="blas"), np.errstate(all="ignore"):
@@ -278,7 +280,8 @@ class FieldDiscovery(Displayable, BaseEstimator):
 
     def _right_hand_sides(self) -> list[sympy.Expr]:
         return right_hand_sides(
-            self.terms_, [{int(p): float(row[p]) for p in np.flatnonzero(row)} for row in self.coefficients_]
+            self.terms_,
+            [{int(p): float(row[p]) for p in np.flatnonzero(row)} for row in self.coefficients_],
         )
 
     def simulate(self, u0: Any, t: Any) -> FieldSimulation:

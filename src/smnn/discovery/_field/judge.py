@@ -56,10 +56,13 @@ def _one(found: Found, f: int) -> EquationVerdict:
 
 def _by_likelihood(found: Found, f: int, values: int) -> EquationVerdict:
     likely = found.likely
-    assert likely is not None and found.residuals
+    assert likely is not None
+    assert found.residuals is not None
     own = [j for j, (q, _) in enumerate(likely.pairs) if q == f]
     if not own:
-        return EquationVerdict("nothing found", "no candidate explains how it changes.", values=values)
+        return EquationVerdict(
+            "nothing found", "no candidate explains how it changes.", values=values
+        )
     spread = np.sqrt(np.mean([np.var(u[f]) for u in found.denoised]))
     error = np.sqrt(np.mean([np.nanmean(np.abs(r[f]) ** 2) for r in found.residuals]))
     rho = np.mean([correlations(r[f : f + 1]) for r in found.residuals], 0)
@@ -67,8 +70,7 @@ def _by_likelihood(found: Found, f: int, values: int) -> EquationVerdict:
     evidence = _against_filter(found, f, float(error), float(spread), values)
     ratio = min(abs(likely.xi[j]) / max(likely.deviation[j], 1e-300) for j in own)
     structured = pattern > CORRELATED and error > VISIBLE * spread
-    facts = {"evidence": float(evidence), "terms": len(own), "values": values,
-             "correlation": pattern, "unexplained": float(min(error**2 / spread**2, 1.0))}  # fmt: skip
+    unexplained = float(min(error**2 / spread**2, 1.0))
     if evidence < -6:
         level, reason = "not supported", "a smooth surface describes the field better."
     elif evidence < 1:
@@ -81,18 +83,30 @@ def _by_likelihood(found: Found, f: int, values: int) -> EquationVerdict:
         level, reason = "tentative", "the data do not determine all coefficients."
     elif len(likely.segments) > len(found.denoised):
         level = "established"
-        reason = (f"its solutions follow the data, restarted in {len(likely.segments)} parts of the "
-                  f"time, better than a smooth surface (by {significant(evidence, 2)} nats).")  # fmt: skip
+        reason = (
+            f"its solutions follow the data, restarted in {len(likely.segments)} parts of the "
+            f"time, better than a smooth surface (by {significant(evidence, 2)} nats)."
+        )
     else:
         level = "established"
         reason = ("its solution follows the data over the whole time better than a smooth surface "
                   f"(by {significant(evidence, 2)} nats).")  # fmt: skip
-    return EquationVerdict(level, reason, **facts)
+    return EquationVerdict(
+        level,
+        reason,
+        evidence=evidence,
+        terms=len(own),
+        values=values,
+        correlation=pattern,
+        unexplained=unexplained,
+    )
 
 
 def _against_filter(found: Found, f: int, error: float, spread: float, values: int) -> float:
     """Evidence of the law against the filtered field with its many coefficients, in nats."""
-    assert found.likely is not None and found.shooting is not None and found.residuals
+    assert found.likely is not None
+    assert found.shooting is not None
+    assert found.residuals is not None
     rest = [r[f] for r in found.residuals]
     known = sum(int(np.isfinite(r).sum()) for r in rest)
     floor = (FLOOR * spread) ** 2
@@ -110,11 +124,11 @@ def _by_weak_form(found: Found, f: int, values: int) -> EquationVerdict:
     own = [pair for pair in weak.xi if pair[0] == f]
     explained = float(weak.explained[f])
     if not own:
-        return EquationVerdict("nothing found", "no candidate explains how it changes.", values=values)
+        return EquationVerdict(
+            "nothing found", "no candidate explains how it changes.", values=values
+        )
     chosen = min(weak.inclusion[pair] for pair in own)
     ratio = min(abs(weak.xi[p]) / max(weak.deviation[p], 1e-300) for p in own)
-    facts = {"terms": len(own), "values": values, "chosen": chosen,
-             "unexplained": float(np.clip(1 - explained, 0, 1))}  # fmt: skip
     share = percent(max(explained, 0.0))
     text = f"it explains {share} of the rate of change where it was not fitted"
     if explained < BARELY:
@@ -130,4 +144,11 @@ def _by_weak_form(found: Found, f: int, values: int) -> EquationVerdict:
     failed = found.diagnostics.get("why_not_likelihood", "")
     if level == "established" and "does not follow" in failed:
         level, text = "tentative", text + "; its solution does not follow the data"
-    return EquationVerdict(level, text + ".", **facts)
+    return EquationVerdict(
+        level,
+        text + ".",
+        terms=len(own),
+        values=values,
+        chosen=chosen,
+        unexplained=float(np.clip(1 - explained, 0, 1)),
+    )

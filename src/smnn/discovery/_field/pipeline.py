@@ -238,15 +238,13 @@ def _equation(
 
     labels = np.unique(part)
     each = [Quadratic.of(A[part == g], y[part == g]) for g in labels]
-    whole = Quadratic(sum(q.A for q in each), sum(q.b for q in each), sum(q.yy for q in each))
+    whole = Quadratic.total(each)
     best, subsets = choose(whole)
     x = whole.solve(best)[0]
     count, draws = np.zeros(A.shape[1]), []
     for _ in range(RESAMPLES):
         weights = rng.multinomial(len(each), np.full(len(each), 1 / len(each)))
-        q = Quadratic(sum(w * e.A for w, e in zip(weights, each)),
-                      sum(w * e.b for w, e in zip(weights, each)),
-                      sum(w * e.yy for w, e in zip(weights, each)))  # fmt: skip
+        q = Quadratic.total(each, weights)
         count[choose(q)[0]] += 1
         draws.append(q.solve(best)[0])
     spread = np.std(draws, 0) if best else []
@@ -255,10 +253,10 @@ def _equation(
         fit = [each[i] for i in range(len(each)) if i not in half]
         if not fit:
             continue
-        q = Quadratic(sum(e.A for e in fit), sum(e.b for e in fit), sum(e.yy for e in fit))
+        q = Quadratic.total(fit)
         z = np.zeros(A.shape[1])
         z[best] = q.solve(best)[0]
-        left += sum(e.yy - 2 * e.b @ z + z @ e.A @ z for e in (each[i] for i in half))
+        left += sum(float(e.yy - 2 * e.b @ z + z @ e.A @ z) for e in (each[i] for i in half))
         total += sum(each[i].yy for i in half)
     weak.explained[f] = 1 - left / max(total, 1e-300)
     for p, a, s in zip(best, x, spread):
@@ -288,7 +286,9 @@ def find(
     reason = _why_not(data, weak, options)
     if reason is None:
         _likelihood(data, found, terms, columns, options, progress)
-        reason = "the solution of the equations does not follow the data" if not found.likely else None
+        reason = (
+            "the solution of the equations does not follow the data" if not found.likely else None
+        )
     seconds["likelihood"] = time.perf_counter() - began
     found.diagnostics = {
         "method": "likelihood" if found.likely else "weak form",
@@ -375,13 +375,17 @@ def _likelihood(
             break
         progress(f"following the data in {len(joined)} part{'s' * (len(joined) > 1)}")
         extra = list(dict.fromkeys([*pairs, *weak.ranking]))
-        likely = maximise(shooting, joined, found.likely.pairs, found.likely.xi, extra, rules, progress)
+        likely = maximise(
+            shooting, joined, found.likely.pairs, found.likely.xi, extra, rules, progress
+        )
         if likely is None or not likely.converged or not likely.pairs:
             break
         found.likely = likely
     if found.likely is not None:
         final = shooting.law(found.likely.pairs, found.likely.xi)
-        parts = [residual_field(shooting, final, s, found.likely.substeps) for s in found.likely.segments]
+        parts = [
+            residual_field(shooting, final, s, found.likely.substeps) for s in found.likely.segments
+        ]
         found.residuals = [p for p in parts if p is not None]
 
 
@@ -407,7 +411,9 @@ def _joined(segments: Sequence[Segment]) -> list[Segment]:
     ]
 
 
-def _follows(shooting: Shooting, law: Any, segments: Sequence[Segment], found: Found, limit: float = 0.4) -> bool:
+def _follows(
+    shooting: Shooting, law: Any, segments: Sequence[Segment], found: Found, limit: float = 0.4
+) -> bool:
     """Whether solutions from the filtered beginnings stay near the data."""
     spread = _spread(found.denoised)
     for number in (4, 16, 64):
@@ -422,4 +428,3 @@ def _follows(shooting: Shooting, law: Any, segments: Sequence[Segment], found: F
         if len(errors) == len(segments):
             return bool(np.sqrt(np.mean(errors, 0)).max() < limit)
     return False
-

@@ -67,14 +67,18 @@ class Rules:
     penalty: float
 
 
-def select(q: Quadratic, pairs: Sequence[Pair], values: float, rules: Rules, independent: float) -> list[int]:
+def select(
+    q: Quadratic, pairs: Sequence[Pair], values: float, rules: Rules, independent: float
+) -> list[int]:
     """Indices of the pairs that the criterion chooses."""
     pool = list(range(len(pairs)))
     floor = values * float(np.mean((FLOOR * rules.size) ** 2))
     price = rules.penalty * (np.log(max(independent, 2.0)) + 2 * np.log(max(rules.candidates, 2)))
     while True:
         subsets = best_subsets(q, allowed=pool)
-        scores = [independent * np.log(max(q.left(s), 0.0) + floor) + price * len(s) for s in subsets]
+        scores = [
+            independent * np.log(max(q.left(s), 0.0) + floor) + price * len(s) for s in subsets
+        ]
         best = subsets[int(np.argmin(scores))]
         x = q.solve(best)[0]
         weak = [j for j, a in zip(best, x) if abs(a) * rules.share(pairs[j]) < rules.threshold]

@@ -94,7 +94,9 @@ class Shooting:
         parts: list[dict[int, float]] = [{} for _ in self.columns.fields]
         for (f, p), a in zip(chosen, xi):
             parts[f][p] = float(a)
-        return SpectralLaw(self.columns, right_hand_sides(self.terms, parts), self.grid, self.values)
+        return SpectralLaw(
+            self.columns, right_hand_sides(self.terms, parts), self.grid, self.values
+        )
 
     # ---------------------------------------------------------------- comparison with the data
 
@@ -213,13 +215,12 @@ class Shooting:
                 return None
             normals.append(self._normal(law, segment, pairs, r, substeps[1]))
             cost += float(r @ r)
-        A, g = 0.0, 0.0
+        A, g = np.zeros((len(pairs),) * 2), np.zeros(len(pairs))
         for n in normals:
             solved = _solve(n.modes, np.column_stack([n.cross, n.right_modes]))
-            A = A + n.coefficients - n.cross.T @ solved[:, :-1]
-            g = g + n.right_coefficients - n.cross.T @ solved[:, -1]
+            A += n.coefficients - n.cross.T @ solved[:, :-1]
+            g += n.right_coefficients - n.cross.T @ solved[:, -1]
             cost -= float(n.right_modes @ solved[:, -1])
-        A, g = np.asarray(A), np.asarray(g)
         A = (A + A.T) / 2
         b = g + A @ xi
         return Step(Quadratic(A, b, cost + float(xi @ A @ xi) + 2 * float(g @ xi)), normals)

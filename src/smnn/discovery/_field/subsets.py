@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,14 @@ class Quadratic:
         """The sum of squares of `right - rows x`."""
         return cls(rows.T @ rows, rows.T @ right, float(right @ right))
 
+    @classmethod
+    def total(cls, parts: Sequence[Quadratic], weights: Iterable[float] = repeat(1.0)) -> Quadratic:
+        """The weighted sum of several sums of squares."""
+        A, b, yy = np.zeros_like(parts[0].A), np.zeros_like(parts[0].b), 0.0
+        for q, w in zip(parts, weights):
+            A, b, yy = A + w * q.A, b + w * q.b, yy + w * q.yy
+        return cls(A, b, float(yy))
+
     def solve(self, chosen: Sequence[int]) -> tuple[Array, float]:
         """Coefficients of a subset, and the sum of squares that is left."""
         index = list(chosen)
@@ -43,11 +52,13 @@ class Quadratic:
         return self.solve(chosen)[1]
 
 
-def best_subsets(q: Quadratic, most: int = MOST, allowed: Sequence[int] | None = None) -> list[list[int]]:
+def best_subsets(
+    q: Quadratic, most: int = MOST, allowed: Sequence[int] | None = None
+) -> list[list[int]]:
     """The best subset found of each size from 0, by forward steps with exchanges."""
     pool = list(range(len(q.b))) if allowed is None else list(allowed)
     found: list[list[int]] = [[]]
-    for size in range(1, min(most, len(pool)) + 1):
+    for _ in range(1, min(most, len(pool)) + 1):
         chosen = [*found[-1], _next(q, found[-1], pool)]
         chosen = _exchanged(q, chosen, pool)
         found.append(sorted(chosen))

@@ -27,7 +27,9 @@ def default_terms(
     values = [s for n, s in symbols.items() if sum(columns.upto(order)[n].orders) == 0]
     slopes = [s for s in symbols.values() if s not in values]
     first = [symbols[n] for n, c in columns.upto(min(order, 1)).items() if sum(c.orders) == 1]
-    found = [_product(m) for k in range(degree + 1) for m in combinations_with_replacement(values, k)]
+    found = [
+        _product(m) for k in range(degree + 1) for m in combinations_with_replacement(values, k)
+    ]
     found += [
         _product(m) * slope
         for k in range(degree)
@@ -39,7 +41,9 @@ def default_terms(
     return finished([f * t for f in (sympy.S.One, *functions) for t in found], columns)
 
 
-def library_terms(library: Library, columns: Columns, order: int, extra: Sequence[str]) -> list[Term]:
+def library_terms(
+    library: Library, columns: Columns, order: int, extra: Sequence[str]
+) -> list[Term]:
     """Terms of a library whose variables are the fields, their derivatives and coordinates."""
     terms = library.terms([*columns.upto(order), *extra])
     for term in terms:

@@ -35,7 +35,8 @@ COLUMNS = ("target", "term", "coefficient", "low_90", "high_90", "chosen")
 
 def solutions(data: FieldSet, found: Found) -> list[Field]:
     """The fitted solutions of the law, one array `(T, X, F)` for each run."""
-    assert found.likely is not None and found.shooting is not None
+    assert found.likely is not None
+    assert found.shooting is not None
     law = found.shooting.law(found.likely.pairs, found.likely.xi)
     per_run = len(found.likely.segments) // len(data.runs)
     out: list[Field] = []
@@ -63,7 +64,9 @@ def overview(model: FieldDiscovery) -> Overview:
     pictures = []
     if model.data_:
         data = base64.b64encode(picture(model)).decode()
-        pictures = [f'<img alt="{title}" style="max-width:100%" src="data:image/png;base64,{data}">']
+        pictures = [
+            f'<img alt="{title}" style="max-width:100%" src="data:image/png;base64,{data}">'
+        ]
     return Overview(title, f"Verdict: {model.verdict_}", formulas, found, warnings, pictures)
 
 
@@ -83,12 +86,14 @@ def findings(model: FieldDiscovery) -> list[tuple[str, str]]:
     """Key figures, each with its meaning."""
     count = int(np.count_nonzero(model.coefficients_))
     F = len(model.fields_)
-    found = [(f"{count} term{'s' * (count != 1)}",
-              f"in {F} equation{'s' * (F != 1)}, out of {F * len(model.terms_)} candidates")]  # fmt: skip
+    among = f"in {F} equation{'s' * (F != 1)}, out of {F * len(model.terms_)} candidates"
+    found = [(f"{count} term{'s' * (count != 1)}", among)]
     if model.data_:
         spread = np.sqrt(np.mean([_variance(u) for u in model.denoised_], 0))
         noise = float(np.max(model.noise_ / np.maximum(spread, 1e-300)))
-        found.append((f"{significant(100 * noise, 2)} %", "noise relative to the spread of the field"))
+        found.append(
+            (f"{significant(100 * noise, 2)} %", "noise relative to the spread of the field")
+        )
         kinds = ", ".join(
             f"{a} {'periodic' if p else 'not periodic'}"
             for a, p in zip(model._columns.axes, model.periodic_)
@@ -238,7 +243,9 @@ class FieldReport:
         page = write_report(self.model, folder / "report.html", self.source, self.command)
         self.model.save(folder / "model.json")
         verdict = f"Verdict: {self.model.verdict_}\n"
-        write_atomically(folder / "equations.txt", verdict + "\n".join(self.model.equations()) + "\n")
+        write_atomically(
+            folder / "equations.txt", verdict + "\n".join(self.model.equations()) + "\n"
+        )
         write_atomically(folder / "equations.tex", "\n".join(self.model.equations("latex")) + "\n")
         write_atomically(folder / "coefficients.csv", csv_text([COLUMNS, *rows_of(self.model)]))
         return page
@@ -273,8 +280,9 @@ def write_report(model: FieldDiscovery, path: Path, source: str, command: str = 
         for target, term, a, low, high, _ in rows_of(model)
     )
     shape = " × ".join(map(str, model.data_[0].shape)) if model.data_ else ""
+    level, reason = escape(verdict.level.capitalize()), escape(verdict.reason)
     sections = [
-        f'<div class="{kind}"><b>{escape(verdict.level.capitalize())}</b>: {escape(verdict.reason)}</div>',
+        f'<div class="{kind}"><b>{level}</b>: {reason}</div>',
         f'<div class="law">{formulas}</div>',
         html.findings(findings(model)),
         html.section("Coefficients", "<p>± half a 90 % interval.</p>", f"<table>{rows}</table>",
@@ -284,12 +292,16 @@ def write_report(model: FieldDiscovery, path: Path, source: str, command: str = 
         caption = ("Left: the data. Middle: the field without noise; if the coefficients were "
                    "fitted by likelihood, the solution of the law. Right: the difference, which is "
                    "noise without a pattern if the law is right.")  # fmt: skip
-        sections.append(html.section("Data and fit", html.picture(picture(model), "Data and fit", caption)))
+        sections.append(
+            html.section("Data and fit", html.picture(picture(model), "Data and fit", caption))
+        )
     notes = [*model.report_.get("notes", []), *model.warnings_]
     if notes:
         items = "".join(f"<li>{escape(n)}</li>" for n in dict.fromkeys(notes))
         sections.append(html.section("Notes", f"<ul>{items}</ul>"))
-    facts = {k: v for k, v in model.report_.items() if k in ("method", "misfit", "parts", "seconds")}
+    facts = {
+        k: v for k, v in model.report_.items() if k in ("method", "misfit", "parts", "seconds")
+    }
     sections.append(html.section("How it was made", html.code_block(command) if command else "",
                                  html.facts(facts)))  # fmt: skip
     sections.append(html.section("Machine", html.facts(html.machine_facts(describe_machine()))))

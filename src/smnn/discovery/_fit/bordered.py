@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from smnn._solver.cpu.emit import I64, Cells, Code, Number, compiled
+from smnn._solver.cpu.kernels.emit import I64, Cells, Code, Number, compiled
 from smnn.discovery._arrays import Array, Flags
 
 

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,8 @@ PAPER: dict[str, dict[str, float]] = {
 """Errors printed in the paper, which divides by the energy of the prediction; MNN sparse did not
 converge."""
 SETTINGS = "settings.json"
+PRETRAINED = ("modes",)
+"""Models whose weights are part of the package."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,9 @@ class Config:
         60.0, "Training time of each network; the model 'modes' always takes 600 steps.", minimum=1
     )
     seed: int = option(0, "Random seed of data and weights.")
-    pretrained: bool = option(False, "Score the weights of the package; train nothing.")
+    pretrained: bool = option(
+        False, f"Score the weights of the package ({' and '.join(PRETRAINED)}); train nothing."
+    )
     waves: str = option(
         "easy", "Test waves: easy, as in training, or new: bumps, non-zero means, high modes."
     )
@@ -74,10 +79,21 @@ class Config:
                 f"models: got {', '.join(self.models) or 'none'}; expected some of "
                 f"{', '.join(PRESETS)}."
             )
+        if self.pretrained and not self.scored:
+            raise ValueError(
+                f"models: got {', '.join(self.models)} with pretrained; expected some of "
+                f"{', '.join(PRETRAINED)}."
+            )
         if self.scale not in ("small", "full"):
             raise ValueError(f"scale: got {self.scale!r}; expected 'small' or 'full'.")
         if self.waves not in ("easy", "new"):
             raise ValueError(f"waves: got {self.waves!r}; expected 'easy' or 'new'.")
+
+    @property
+    def scored(self) -> tuple[str, ...]:
+        """The models that are scored."""
+        packaged = (name for name in self.models if name in PRETRAINED)
+        return tuple(packaged) if self.pretrained else self.models
 
 
 @dataclass(frozen=True)
@@ -108,10 +124,13 @@ class Result:
         }
 
 
-def pretrained() -> KdVTask:
-    """The packaged model, on the CPU."""
-    folder = resources.files("smnn.experiments.kdv") / "weights"
-    with resources.as_file(folder) as path:
+def _weights(model: str) -> Traversable:
+    return resources.files("smnn.experiments.kdv") / "weights" / model
+
+
+def pretrained(model: str = "modes") -> KdVTask:
+    """A packaged model, one of `PRETRAINED`, on the CPU."""
+    with resources.as_file(_weights(model)) as path:
         task = load_task(path)
     assert isinstance(task, KdVTask)
     return task
@@ -146,8 +165,7 @@ def run(config: Config, tick: Tick = no_progress, out: Path | None = None) -> Re
     models: dict[str, dict[str, Any]] = {}
     pictures: dict[str, np.ndarray] = {}
     law = None
-    names = ("modes",) if config.pretrained else config.models
-    for name in names:
+    for name in config.scored:
         task, record = _trained(name, config, out, tick)
         if isinstance(task.model, ModesModel):
             law = str(task.model.law())
@@ -209,8 +227,7 @@ def _test_set(config: Config, out: Path, tick: Tick) -> Trajectories:
 def _trained(name: str, config: Config, out: Path, tick: Tick) -> tuple[KdVTask, dict[str, Any]]:
     """The packaged model, one trained earlier, or a new one."""
     if config.pretrained:
-        log = resources.files("smnn.experiments.kdv") / "weights" / "log.json"
-        return pretrained(), json.loads(log.read_text())
+        return pretrained(name), json.loads((_weights(name) / "log.json").read_text())
     folder, finished = out / name, out / name / "trained.json"
     if finished.exists():
         task = load_task(folder / "run")

@@ -73,7 +73,7 @@ PRESETS: dict[str, Preset] = {
         ),
     ),
     "window": Preset(
-        {"model": "window", "passes": 2, "symmetries": MIRROR},
+        {"model": "window", "options": {"width": 96}, "passes": 2, "symmetries": MIRROR},
         _deep(128, 1e-3, precision="bf16"),
         {"width": 32, "blocks": 4},
     ),

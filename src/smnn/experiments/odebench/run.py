@@ -185,9 +185,10 @@ def _load(store: Path) -> dict[Key, Case]:
     defaults = {"reconstruction": -np.inf, "generalization": -np.inf, "law": np.inf}
     try:
         entries = read_record(store, "odebench")["cases"]
-        cases = [
-            Case(**{k: defaults.get(k) if v is None else v for k, v in e.items()}) for e in entries
-        ]
+        known: Iterator[dict[str, Any]] = (
+            {k: defaults.get(k) if v is None else v for k, v in e.items()} for e in entries
+        )
+        cases: list[Case] = [Case(**e) for e in known]
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{store} has entries that are not cases ({error}).") from error
     return {case.key: case for case in cases}

@@ -73,8 +73,7 @@ class Scores:
         return replace(self, trust=self.estimated_trust())
 
     def estimated_trust(self) -> float:
-        """Variance between series of the differences between members, relative to its sum with
-        the variance between origins."""
+        """Variance of the differences between members between series, as a share of the total."""
         M, S, O = self.errors.shape
         if S == 1:
             return 1.0

@@ -126,9 +126,7 @@ class Model:
     modes: ModeChoice | None = None
     calibration: Calibration | None = None
 
-    def base(
-        self, past: slice, future: Clock, inputs: np.ndarray | None
-    ) -> dict[str, np.ndarray]:
+    def base(self, past: slice, future: Clock, inputs: np.ndarray | None) -> dict[str, np.ndarray]:
         """`(S, H)` contribution of each kind of term to the blend, without shared modes."""
         out = {"trend": np.zeros((len(self.log), len(future)))}
 

@@ -67,8 +67,8 @@ class Panel:
         self, rows: np.ndarray, start: int = 0, seasons: Sequence[Season] | None = None
     ) -> Panel:
         """Select some of the series, from a time on, with other seasons if any are given."""
-        used = {"values": self.values[rows, start:], "raw": self.raw[rows, start:]}
-        out = replace(self, **used, scale=self.scale[rows])
+        values, raw = self.values[rows, start:], self.raw[rows, start:]
+        out = replace(self, values=values, raw=raw, scale=self.scale[rows])
         if start:
             inputs = None if self.inputs is None else self.inputs[start:]
             out = replace(out, clock=self.clock[start:], inputs=inputs)

@@ -10,8 +10,8 @@ import numpy as np
 from smnn.forecasting._model import spec
 from smnn.forecasting._model.blend import PENALTY, recency, windows
 from smnn.forecasting._model.panel import Panel, least_history
-from smnn.forecasting._model.spec import Spec
 from smnn.forecasting._model.shortlist import mean_known
+from smnn.forecasting._model.spec import Spec
 from smnn.forecasting._model.system import same_gaps
 
 CYCLE_GAIN, CYCLE_WINS = 0.95, 0.75
@@ -36,8 +36,9 @@ def choose_origins(
 
     Each leaves a substantial part of the history to fit, because the best equation depends on the
     length of the history. They are spread over the remainder, so that rare events are included, but
-    are at most about a horizon apart, and overlap by at most one half. If there is room, they have the same phase in
-    one of the `seasons`, because forecasts may be better at some phases than at others.
+    are at most about a horizon apart, and overlap by at most one half. If there is room, they have
+    the same phase in one of the `seasons`, because forecasts may be better at some phases than at
+    others.
     """
     least = least_history(count, horizon, season)
     last = count - horizon

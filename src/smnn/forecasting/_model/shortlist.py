@@ -72,7 +72,10 @@ def complexities(table: np.ndarray) -> np.ndarray:
     """Number of modelling choices beyond a level and fixed seasons."""
     adaptive = (table[..., LAGS + 1 :] > 0).any(-1)
     out: np.ndarray = (
-        (table[..., SLOPE] > 0) + (table[..., ANOMALY] > 0) + 2.0 * (table[..., LAGS] > 0) + adaptive
+        (table[..., SLOPE] > 0)
+        + (table[..., ANOMALY] > 0)
+        + 2.0 * (table[..., LAGS] > 0)
+        + adaptive
     )
     return out
 
@@ -91,7 +94,7 @@ def _tested(
     each = max(1, smoothing.BATCH_SIZE // (table.shape[-2] * len(origins) * longest))
     truth = np.stack([panel.raw[:, o : o + panel.horizon] for o in origins])  # (O, S, H)
     enough = np.stack([panel.scorable(slice(0, o)) for o in origins])
-    truth = np.where(enough[:, :, None], truth, np.nan) 
+    truth = np.where(enough[:, :, None], truth, np.nan)
     for i in range(0, len(y), each):
         rows = slice(i, i + each)
         own = table if table.ndim == 2 else table[rows]

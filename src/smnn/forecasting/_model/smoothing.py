@@ -93,7 +93,9 @@ def make_grid(clock: Clock, future: Clock, seasons: Sequence[Season]) -> Grid | 
         return None
     if n > MAX_GAP * len(clock) or places[-1] != n + len(future) - 1:
         return None
-    used = sorted((s for s in seasons if s.length <= min(MAX_LENGTH, n / 2)), key=lambda s: s.length)
+    used = sorted(
+        (s for s in seasons if s.length <= min(MAX_LENGTH, n / 2)), key=lambda s: s.length
+    )
     used = used if len(used) < 2 else [used[0], used[-1]]
     phases = []
     for season in used:
@@ -127,7 +129,7 @@ def smooth(
     for i in range(0, len(y), each):
         own = _Filter(y[i : i + each], table[i : i + each], grid)
         found = own.run(origins, horizon)
-        parts.append(np.stack([sum(part.values()) for part in found]))  # type: ignore[arg-type]
+        parts.append(np.stack([sum(part.values()) for part in found]))
     return np.concatenate(parts, axis=1)
 
 

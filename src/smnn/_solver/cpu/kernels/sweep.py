@@ -77,7 +77,7 @@ def link_check(V: int, m: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return w, np.kron(each, noise) @ w, np.kron(each, pascal).T @ w
 
 
-def _dot(pairs: Iterable[tuple[Value, Value]], start: Number = None) -> Value:
+def _dot(pairs: Iterable[tuple[Value, Number]], start: Number = None) -> Value:
     for a, b in pairs:
         start = a * b if start is None else a * b + start
     return start
