@@ -96,6 +96,8 @@ class SweptPlan(CpuPlan):
         rcond, weakest = np.sqrt(ratio), np.nan_to_num(where).astype(np.int64)
         doubtful = ~(rcond > DOUBTFUL_PIVOT) | (bad_step != 0)
         doubtful |= ~np.isfinite(y.numpy()[:, 0]).reshape(B, -1).all(1)
+        if doubtful.all():
+            return super().forward(tensors)
         if factor.numel():
             factor[self._kept - B :] = torch.from_numpy(doubtful)
         started = not high.any()
