@@ -1,7 +1,7 @@
 """Damped oscillators, solved by this library, its published predecessor and other packages.
 
 $y'' + c_1 y' + c_0 y = 0$ with one pair of constants for each of `B` samples. Every candidate
-computes $y$ at `T` times, and the gradient of the same functional of $y$ by $c_0, c_1, y(0), y'(0)$.
+computes $y$ at `T` times, and the gradient of one functional of $y$ by $c_0, c_1, y(0), y'(0)$.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def gpu_roofline(record: dict[str, Any]) -> None:
 def schemes(record: dict[str, Any]) -> None:
     """Error against step and time, for both equations."""
     colours = {"smnn": GREY, "iwp": BLUE, "hermite-l": "#2b8a3e", "hermite": ORANGE}
-    titles = {"constant": "$y\'\' + y = 0$", "varying": "$y\'\' + (1 + t/10)\\,y = 0$"}
+    titles = {"constant": "$y'' + y = 0$", "varying": "$y'' + (1 + t/10)\\,y = 0$"}
     figure, grid = plt.subplots(2, 2, figsize=(8.2, 6.4), sharey=True)
     for row, (equation, title) in zip(grid, titles.items()):
         for scheme, colour in colours.items():

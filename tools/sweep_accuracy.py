@@ -116,10 +116,8 @@ def main() -> int:
     options = parser.parse_args()
     torch.set_num_threads(1)
     swept.LEAST_SWEPT = 0
-    record: dict[str, Any] = {
-        kind: {"problems": 0, "worst": 0.0, "worst_eliminated": 0.0, "worst_ratio": 0.0, "given_up": 0}
-        for kind in KINDS
-    }  # fmt: skip
+    fields = ("problems", "worst", "worst_eliminated", "worst_ratio", "given_up")
+    record: dict[str, Any] = {kind: dict.fromkeys(fields, 0) for kind in KINDS}
     start, seed, total = time.monotonic(), options.seed, 0
     while total < options.problems and time.monotonic() - start < 60 * options.minutes:
         for kind in KINDS:

@@ -24,13 +24,15 @@ from experiment_tables import (
     scaling,
     sst,
 )
-from solver_tables import bench, compile_times, gpu, standalone
+from solver_tables import bench, compile_times, gpu, nonlinear, peers, standalone
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLES: dict[str, tuple[Any, str, str]] = {  # option: function, page in docs/generated, help text
     "standalone": (standalone, "standalone", "JSON of `smnn reproduce standalone`"),
     "bench": (bench, "benchmarks", "bench.json of `make bench`"),
     "gpu": (gpu, "gpu", "JSON of benchmarks/bench_gpu.py"),
+    "peers": (peers, "peers", "JSON of benchmarks/bench_peers.py"),
+    "nonlinear": (nonlinear, "nonlinear", "JSON of benchmarks/bench_nonlinear.py"),
     "compile": (compile_times, "compile", "JSON of benchmarks/bench_compile.py"),
     "lorenz": (lorenz, "lorenz", "JSON of `smnn reproduce lorenz`"),
     "lorenz-step": (lorenz_step, "lorenz_step", "JSON of benchmarks/bench_lorenz_step.py"),

@@ -113,7 +113,9 @@ INITIAL: dict[str, Initial] = {
         robertson, [1.0, 0.0, 0.0], np.concatenate([[0], np.geomspace(1e-4, 1e5, 30)]), atol=1e-12,
         stiff=True,
     ),
-    "HIRES": Initial(hires, [1.0, 0, 0, 0, 0, 0, 0, 0.0057], span(321.8122), atol=1e-10, stiff=True),
+    "HIRES": Initial(
+        hires, [1.0, 0, 0, 0, 0, 0, 0, 0.0057], span(321.8122), atol=1e-10, stiff=True
+    ),
     "van der Pol, mu = 1": Initial(van_der_pol(1), [2.0, 0.0], span(10)),
     "van der Pol, mu = 1000": Initial(
         van_der_pol(1000), [2.0, 0.0], span(2000, 11), atol=1e-6, stiff=True

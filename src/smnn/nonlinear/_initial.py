@@ -12,7 +12,7 @@ from smnn.nonlinear._collocation import Collocation, named
 from smnn.nonlinear._newton import correction, differentiable, global_errors, newton
 from smnn.nonlinear._solution import Solution, not_a_number
 
-FIRST_WINDOW = 8
+FIRST_WINDOW = 2
 MOST_PARTS = 8
 """Into how many parts a step is cut at a time."""
 

@@ -115,8 +115,7 @@ class Program:
         known = {x: int(self.notes[PLACES[x]]) for x in names}
         if swept:
             more = self.notes[PLACES["T_init_all"]] > self.notes[PLACES["L"]]
-            steps = {x: int(self.notes[PLACES[x]]) for x in ("s.2", "scale.2")}
-            known |= {"lanes": lanes, "observed": int(more), **steps}
+            known |= {"lanes": lanes, "observed": int(more)}
         return known
 
     def _table(self, parts: int, lanes: int) -> np.ndarray:

@@ -106,7 +106,6 @@ class Sweep(Gradients):
         self.first, self.T = self["L"] - 1, self["T_all"]
         self.rows = self.Q + (self["m_init"] * V if self["observed"] else 0)
         self.excess, self.size, self.largest_size = (e.local(k) for k in (1, 1, self.rows + 1))
-        self.one_step = not (self["s.2"] or self["scale.2"])  # the same for all variables
         self.steady_steps = not (self["s.1"] or self["scale.1"])
         self.steady_rows = self.steady_steps and not (self["c.1"] or self["w_gov.1"])
 
@@ -157,13 +156,8 @@ class Sweep(Gradients):
         for name, cells in (("s", self.step), ("scale", self.scale)):
             self.look(name, e.least(t, self.T - 2))
             for v in range(self.V):
-                again = v > 0 and self.one_step
-                cells[v] = cells[0] if again else self.number(self.at[name], name, v)
+                cells[v] = self.number(self.at[name], name, v)
         for v in range(self.V):
-            if v > 0 and self.one_step:
-                copy(self, self.up.at(v * m), self.up, m)
-                copy(self, self.down.at(v * m), self.down, m)
-                continue
             h, inverse = self.step[v], 1.0 / self.step[v]
             right = (h > 0.0) & (h < float("inf"))
             self.flags[0] = e.select(right, self.flags[0], 1.0)
@@ -289,23 +283,18 @@ class Sweep(Gradients):
         self.read_step(t)
         for v in range(self.V):
             after = self.step[v]
-            if v == 0 or not self.one_step:
-                ratio = after / before[v]
-                back = before[v] / after if sign < 0 else ratio
-                power, inverse = [ratio], [back]
-                for _ in range(2, self.m):
-                    power.append(ratio * power[-1])
-                    inverse.append(back * inverse[-1])
+            ratio = after / before[v] if sign > 0 else before[v] / after
+            power: list[Number] = [1.0]
             for j in range(1, self.m):
-                at, by = v * self.m + j, power[j - 1]
+                power.append(ratio * power[-1])
+                at = v * self.m + j
+                x = self.state if sign > 0 else self.xi
+                x[at] = x[at] * power[j]
                 if sign < 0:
-                    self.here[at] = self.here[at] * by
-                    self.xi[at] = self.xi[at] * inverse[j - 1]
-                    continue
-                self.state[at] = self.state[at] * by
-                for i in range(self.n):
+                    self.here[at] = self.here[at] / power[j]
+                for i in range(self.n) if sign > 0 else ():
                     here = self.cell(at, i)
-                    self.P[here] = self.P[here] * by * (by if i == at else 1.0)
+                    self.P[here] = self.P[here] * power[j] * (power[j] if i == at else 1.0)
 
     def update(self, row: Row, t: Number) -> None:
         """Add a row to what is known of `x`."""
