@@ -208,7 +208,10 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         record["blocks"] = run_blocks(options)
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     if "cases" in options.parts:
-        record["cases"] = [run_case(B, T, options) for B, T in SIZES]
+        record["cases"] = []
+        for B, T in reversed(SIZES):  # the short ones first
+            record["cases"].append(run_case(B, T, options))
+            write_json(options.out, record)
     return record
 
 

@@ -203,7 +203,7 @@ def peers(record: dict[str, Any]) -> str:
             [
                 f"{r['solver']}, {r['note']}" if r["note"] else r["solver"],
                 error(r["error"]),
-                error(r["gradient_error"]) if r["gradient_error"] == r["gradient_error"] else "",
+                error(r["gradient_error"]),
                 milliseconds(r["forward_ms"]["median"]),
                 milliseconds(r["both_ms"]["median"]) if r["solver"] != "SciPy" else "",
             ]

@@ -140,8 +140,8 @@ def odeint(
 
     Radau collocation on the whole trajectory: steps are cut until the estimated error of each is
     below the tolerances. The gradient by `y0`, `params` and all tensors in `f` takes one more
-    linear solve and does not depend on the number of iterations. For a plain, non-stiff problem
-    without gradients an explicit solver is faster.
+    linear solve and does not depend on the number of iterations. For initial value problems alone,
+    jitted solvers such as those of diffrax are faster.
 
     Args:
         f: `f(t, y)`, or `f(t, y, p)` with a dictionary of parameters, for one state `y (V,)`;

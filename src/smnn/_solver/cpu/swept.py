@@ -21,8 +21,8 @@ from smnn._solver.cpu.plan import (
 )  # fmt: skip
 from smnn._solver.cpu.program import Program
 from smnn._solver.diagnostics import DOUBTFUL_PIVOT, Diagnostics
-from smnn._solver.plan import Backend, Solved
-from smnn._solver.problem import Problem
+from smnn._solver.plan import Backend
+from smnn._solver.problem import Problem, Solved
 
 LEAST_SWEPT = 1e5
 """Operations of an elimination from which it pays off to compile code for a block size."""
