@@ -104,6 +104,8 @@ def test_gpu() -> None:
         ("benchmarks", tables.bench, ["cpu_epyc"]),
         ("gpu", tables.gpu, ["gpu_h200"]),
         ("compile", tables.compile_times, ["compile_epyc"]),
+        ("nonlinear", tables.nonlinear, ["nonlinear_epyc"]),
+        ("peers", tables.peers, ["peers_epyc"]),
         ("lorenz", tables.lorenz, ["lorenz_epyc"]),
         ("lorenz_step", tables.lorenz_step, ["lorenz_step_h200"]),
         ("discovery_bench", tables.discovery_bench, ["discovery_bench_epyc"]),
