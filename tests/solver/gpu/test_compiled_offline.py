@@ -74,7 +74,7 @@ KERNELS: dict[str, Callable[[], Sized]] = {
     "chain in pieces": lambda: (programs.chain_kernel(3, True, 4), 32),
     "back": lambda: (programs.back_kernel(3, 1, 3, True), 32),
     "adjoint": lambda: (programs.adjoint_kernel(3, 1, 0, False, 3), 32),
-    "backward": lambda: (programs.backward_kernel(1, 3, 1, 2, "smnn", 3, (True,) * 7), 32),
+    "adjoint in place": lambda: (programs.adjoint_kernel(3, 1, 0, False, 3, True), 32),
     "row gradients": lambda: (programs.rows_kernel(1, 3, 1, 2, "central", (True,) * 7), 128),
     "warp": lambda: (programs.wide_solve_kernel(spec("smnn", V=2), 32), 32),
     "warps from both ends": lambda: (
@@ -159,5 +159,5 @@ def test_kernel_compiles(name: str) -> None:
 @pytest.mark.parametrize("capability", [75, 86, 120])
 def test_other_compute_capabilities(capability: int) -> None:
     """The oldest that `GpuBackend` supports, and those with the least memory for a block."""
-    for name in ("from both ends", "backward", "reduction, level"):
+    for name in ("from both ends", "adjoint in place", "reduction, level"):
         assert compiled(*KERNELS[name](), capability)["cubin"]

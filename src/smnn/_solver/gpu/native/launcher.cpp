@@ -141,7 +141,6 @@ struct Plan : c10::intrusive_ptr_target {
   // Created on first use: row gradients by bit mask, then the adjoint.
   mutable std::array<std::atomic<Program *>, 17> backward{};
   int64_t factor_size, scratch_size, adjoint_scratch, verdicts;
-  bool together;                          // adjoint solve and row gradients are fused
   bool held;                              // the adjoint solution stays in scratch memory
   PyObject *program_for, *differentiable; // callables
 
@@ -152,8 +151,7 @@ struct Plan : c10::intrusive_ptr_target {
         solve(read_program(x["solve"])), factor_size(x["factor_size"].cast<int64_t>()),
         scratch_size(x["scratch_size"].cast<int64_t>()),
         adjoint_scratch(x["adjoint_scratch"].cast<int64_t>()),
-        verdicts(x["verdicts"].cast<int64_t>()), together(x["together"].cast<bool>()),
-        held(x["held"].cast<bool>()) {
+        verdicts(x["verdicts"].cast<int64_t>()), held(x["held"].cast<bool>()) {
     const Tensor some = at::empty({1}, at::TensorOptions(device).dtype(at::kDouble));
     memory = some.storage().allocator();
     TORCH_CHECK(memory, "no allocator of ", device);
@@ -318,7 +316,7 @@ struct SolveOnGpu : torch::autograd::Function<SolveOnGpu> {
       gy = at::zeros(gy.sizes(), y.options());
     else if (gy.is_neg() || !gy.is_contiguous())
       gy = gy.resolve_neg().contiguous();
-    const int64_t words = plan.together || plan.held ? 0 : y.numel(); // adjoint solution
+    const int64_t words = plan.held ? 0 : y.numel(); // adjoint solution
     const int64_t little = make_little(plan, wanted, words + plan.adjoint_scratch, out);
     c10::DataPtr lam, scratch;
     if (!little) {
@@ -330,12 +328,10 @@ struct SolveOnGpu : torch::autograd::Function<SolveOnGpu> {
     bases[STATUS] = address(saved[6]);
     bases[SCRATCH] = little ? little + 8 * words : address(scratch);
     bases[LAMBDA] = plan.held ? bases[SCRATCH] : little ? little : address(lam);
-    if (!plan.together) {
-      plan.run(plan.needed(ADJOINT), bases, y.device());
-      // May be reused for gradients, which are written later on the same stream.
-      if (!plan.held) scratch.clear();
-      if (release && !little) release(), saved[5].reset();
-    }
+    plan.run(plan.needed(ADJOINT), bases, y.device());
+    // May be reused for gradients, which are written later on the same stream.
+    if (!plan.held) scratch.clear();
+    if (release && !little) release(), saved[5].reset();
     if (!little)
       for (int i = 0; i < 4; i++)
         if (wanted >> i & 1) out[i] = made(plan, plan.shapes[i]);
