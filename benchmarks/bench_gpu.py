@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 import smnn
-from smnn._solver.gpu.native import launcher
+from smnn._solver.gpu import launcher
 
 CASES = [  # name, B, T, V, R, orders with an initial value
     ("Lorenz B512 T50", 512, 50, 1, 2, 1),
@@ -301,13 +301,13 @@ def main() -> None:
             parser.error(f"--published: {args.published} holds no smnn.py")
         published = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(published)
-    launcher.wait()
+    absent = launcher.wait()
     copy = copy_bandwidth()
     result: dict[str, Any] = {
         "device": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "python": platform.python_version(),
-        "native": launcher.absent_because() or "compiled",
+        "native": absent or "compiled",
         "copy_bytes_per_s": copy,
         "multiplication": floor(lambda x: 2 * x, 1),
         "addcmul": floor(torch.addcmul, 3),

@@ -22,6 +22,7 @@ import torch
 
 from bench_gpu import device_time, gradients, measure, ours, problem, relative, trainer
 from smnn._solver import plan
+from smnn._solver.gpu import launcher
 from smnn._solver.gpu import strategy as plans
 from smnn._solver.gpu.backend import (
     LANES_WANTED,
@@ -31,7 +32,6 @@ from smnn._solver.gpu.backend import (
     REDUCED,
     GpuBackend,
 )
-from smnn._solver.gpu.native import launcher
 from smnn._solver.gpu.reduction.levels import words
 from smnn._util.files import OutputError, write_json
 from smnn._util.machine import describe_machine

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 
 from smnn._solver.diagnostics import Diagnostics
-from smnn._solver.gpu import strategy
+from smnn._solver.gpu import launcher, strategy
 from smnn._solver.gpu.emit import interpreted
-from smnn._solver.gpu.native import launcher
 from smnn._solver.gpu.reduction.levels import shape_of, sizes_of, words
 from smnn._solver.plan import Backend, Plan, Solved, in_memory, refuse_zeros
 from smnn._solver.problem import Problem

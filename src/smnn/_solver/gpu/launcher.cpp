@@ -108,8 +108,7 @@ Program read_program(const py::list &launches) {
   return program;
 }
 
-// `bases` are addresses, by place.
-void run_program(const Driver &driver, const Program &program, const int64_t *bases,
+void run_program(const Driver &driver, const Program &program, const Bases &bases,
                  c10::Device device) {
   void *stream = driver.stream_of(device);
   int64_t values[MOST_ARGUMENTS + SPARE];
@@ -169,7 +168,7 @@ struct Plan : c10::intrusive_ptr_target {
   }
 
   void run(const Program &program, const Bases &bases, c10::Device device) const {
-    run_program(driver, program, bases.data(), device);
+    run_program(driver, program, bases, device);
   }
 
   const Program &needed(int which) const {
@@ -445,48 +444,6 @@ py::object make(const py::dict &x) {
   return py::reinterpret_steal<py::object>(PyCFunction_New(&method, self.ptr()));
 }
 
-// A sequence of launches, called from Python.
-struct Launcher {
-  Driver driver;
-  Program program;
-  size_t places;
-  c10::Device device;
-};
-
-// Arguments: tensors or addresses, by place.
-PyObject *launched(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-  HANDLE_TH_ERRORS
-  const auto &x = *static_cast<Launcher *>(PyCapsule_GetPointer(self, nullptr));
-  TORCH_CHECK_TYPE(size_t(count) == x.places, "expected ", x.places, " tensors or addresses");
-  std::array<int64_t, MOST_ARGUMENTS> bases;
-  for (Py_ssize_t i = 0; i < count; i++) {
-    const bool tensor = THPVariable_Check(args[i]);
-    bases[i] = tensor ? address(THPVariable_Unpack(args[i])) : PyLong_AsLongLong(args[i]);
-  }
-  if (PyErr_Occurred()) return nullptr;
-  {
-    py::gil_scoped_release gil;
-    run_program(x.driver, x.program, bases.data(), x.device);
-  }
-  Py_RETURN_NONE;
-  END_HANDLE_TH_ERRORS
-}
-
-py::object launcher(const py::dict &x) {
-  static PyMethodDef method{
-      "launch", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&launched)),
-      METH_FASTCALL, nullptr};
-  const auto places = x["places"].cast<size_t>();
-  TORCH_CHECK(places <= MOST_ARGUMENTS, "too many tensors for a launch");
-  auto *made = new Launcher{driver_of(x["functions"]), read_program(x["launches"]), places,
-                            c10::Device(x["device"].cast<std::string>())};
-  py::capsule self(made, [](void *old) { delete static_cast<Launcher *>(old); });
-  return py::reinterpret_steal<py::object>(PyCFunction_New(&method, self.ptr()));
-}
-
 } // namespace
 
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
-  m.def("make", &make);
-  m.def("launcher", &launcher);
-}
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("make", &make); }
