@@ -246,11 +246,6 @@ def _discover(out: Path) -> None:
         _found().write(prepare_output(out))
 
 
-DISCOVERED = {
-    "model.json", "equations.txt", "equations.tex", "coefficients.csv", "states.csv", "report.html",
-}  # fmt: skip
-
-
 def _same_files(reference: Callable[[], dict[str, bytes]]) -> Callable[[Path], int]:
     """Check that every file with its final name has the expected contents."""
 
