@@ -59,7 +59,7 @@ def problem(scheme: str, B: int, T: int, V: int, R: int, by_order: bool) -> Prob
 
 
 def answers(engine: Backend, case: Problem, pieces: int, g: Tensor) -> list[Tensor]:
-    """Solution, adjoint solution, and all gradients, for a given adjoint solution and as a whole."""
+    """Solution, adjoint solution, and all gradients in two ways."""
     plan = engine.plan(case, pieces)
     y, factor, _ = plan.solve()
     lam = plan.adjoint(factor, g)
