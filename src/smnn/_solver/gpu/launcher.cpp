@@ -82,9 +82,6 @@ using Bases = std::array<int64_t, PLACES>;
 // Index of the adjoint solve; smaller ones are bit masks of row gradients.
 constexpr int ADJOINT = 16;
 
-// Small buffers share one allocation, because an allocation takes half as long as a launch.
-constexpr int64_t LITTLE = 1 << 22; // bytes
-constexpr int64_t ALIGNED = 64;     // words
 constexpr size_t MOST_ARGUMENTS = 96;
 constexpr size_t SPARE = 8; // Triton appends pointers to scratch memory, which these kernels lack
 
@@ -232,16 +229,12 @@ Tensor solve(const Plan &plan, const Inputs &x, Found &found) {
   c10::OptionalDeviceGuard guard(device);
   const int64_t B = plan.y_shape[0], count = plan.verdicts, words = (2 * count + 1) * B;
   Tensor y = made(plan, plan.y_shape);
-  const int64_t extra = plan.scratch_size;
-  const bool apart = 8 * extra > LITTLE;
-  found.factor = made(plan, {plan.factor_size + (apart ? 0 : extra)});
-  if (!apart) found.factor.unsafeGetTensorImpl()->set_sizes_contiguous({plan.factor_size});
-  c10::DataPtr scratch;
-  if (apart) scratch = plan.memory->allocate(8 * extra);
+  found.factor = made(plan, {plan.factor_size});
+  const c10::DataPtr scratch = plan.memory->allocate(8 * plan.scratch_size);
   Bases bases{};
   for (int i = 0; i < 4; i++) bases[C + i] = address(*x[i]);
   bases[Y] = address(y), bases[FACTOR] = address(found.factor);
-  bases[SCRATCH] = apart ? address(scratch) : bases[FACTOR] + 8 * plan.factor_size;
+  bases[SCRATCH] = address(scratch);
   bases[RCOND] = address(found.verdicts = made(plan, {words}, at::kLong));
   bases[WEAKEST] = bases[RCOND] + 8 * B * count;
   bases[STATUS] = bases[WEAKEST] + 8 * B * count;
@@ -257,23 +250,6 @@ Tensor laid_out(const Tensor &x, const Sizes &strides) {
     if (strides[i] == 0 && x.size(i) > 1) small = small.narrow(i, 0, 1);
   Tensor out = at::empty_strided(small.sizes(), strides, x.options()).copy_(small);
   return out.as_strided(x.sizes(), strides);
-}
-
-// Allocates the requested gradients and a number of extra words, in one piece if they are small.
-// Returns the address of the extra words, else zero.
-int64_t make_little(const Plan &plan, int wanted, int64_t more, variable_list &out) {
-  std::array<int64_t, 4> from{};
-  int64_t words = 0;
-  for (int i = 0; i < 4; i++) {
-    if (!(wanted >> i & 1)) continue;
-    from[i] = words;
-    words += (c10::multiply_integers(plan.shapes[i]) + ALIGNED - 1) / ALIGNED * ALIGNED;
-  }
-  if (8 * (words + more) > LITTLE) return 0;
-  const Tensor whole = made(plan, {words + more});
-  for (int i = 0; i < 4; i++)
-    if (wanted >> i & 1) out[i] = part(whole, from[i], plan.shapes[i], at::kDouble);
-  return address(whole) + 8 * words;
 }
 
 // Saved state of `SolveOnGpu`, and whether it has been released.
@@ -315,28 +291,22 @@ struct SolveOnGpu : torch::autograd::Function<SolveOnGpu> {
       gy = at::zeros(gy.sizes(), y.options());
     else if (gy.is_neg() || !gy.is_contiguous())
       gy = gy.resolve_neg().contiguous();
-    const int64_t words = plan.held ? 0 : y.numel(); // adjoint solution
-    const int64_t little = make_little(plan, wanted, words + plan.adjoint_scratch, out);
-    c10::DataPtr lam, scratch;
-    if (!little) {
-      lam = plan.memory->allocate(8 * words);
-      scratch = plan.memory->allocate(8 * plan.adjoint_scratch);
-    }
+    const c10::DataPtr lam = plan.memory->allocate(plan.held ? 0 : 8 * y.numel());
+    c10::DataPtr scratch = plan.memory->allocate(8 * plan.adjoint_scratch);
     Bases bases{};
     bases[G] = address(gy), bases[FACTOR] = address(saved[5]), bases[Y] = address(y);
     bases[STATUS] = address(saved[6]);
-    bases[SCRATCH] = little ? little + 8 * words : address(scratch);
-    bases[LAMBDA] = plan.held ? bases[SCRATCH] : little ? little : address(lam);
+    bases[SCRATCH] = address(scratch);
+    bases[LAMBDA] = plan.held ? bases[SCRATCH] : address(lam);
     plan.run(plan.needed(ADJOINT), bases, y.device());
     // May be reused for gradients, which are written later on the same stream.
     if (!plan.held) scratch.clear();
-    if (release && !little) release(), saved[5].reset();
-    if (!little)
-      for (int i = 0; i < 4; i++)
-        if (wanted >> i & 1) out[i] = made(plan, plan.shapes[i]);
+    if (release) release(), saved[5].reset();
     for (int i = 0; i < 4; i++) {
       bases[C + i] = address(saved[i]);
-      if (out[i].defined()) bases[GC + i] = address(out[i]);
+      if (!(wanted >> i & 1)) continue;
+      out[i] = made(plan, plan.shapes[i]);
+      bases[GC + i] = address(out[i]);
     }
     plan.run(plan.needed(wanted), bases, y.device());
     for (int i = 0; i < 4; i++)
