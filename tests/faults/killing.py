@@ -325,14 +325,17 @@ def _facts(out: Path) -> dict[str, Any]:
             for p in out.iterdir() if not _temporary(p.name)}  # fmt: skip
 
 
+NAMES = ("data generation", "training and checkpoints", "discovery report", "reproduction")
+
+
 def scenarios() -> list[Scenario]:
-    """All scenarios; their inputs are computed and compiled here."""
+    """All scenarios, in the order of `NAMES`; their inputs are computed and compiled here."""
     _found()
     _sine()
     return [
-        Scenario("data generation", _generate, _generated, _trajectories,
+        Scenario(NAMES[0], _generate, _generated, _trajectories,
                  lambda name: name.endswith(".smnn-part")),
-        Scenario("training and checkpoints", _train, _trained, _run_files, _temporary),
-        Scenario("discovery report", _discover, _same_files(_discovered), _contents, _temporary),
-        Scenario("reproduction", _reproduce, _parsed, _facts, _temporary),
+        Scenario(NAMES[1], _train, _trained, _run_files, _temporary),
+        Scenario(NAMES[2], _discover, _same_files(_discovered), _contents, _temporary),
+        Scenario(NAMES[3], _reproduce, _parsed, _facts, _temporary),
     ]  # fmt: skip

@@ -1,6 +1,5 @@
 """Every backend, scheme, dtype and option gives the answer of dense least squares."""
 
-
 import pytest
 import torch
 
