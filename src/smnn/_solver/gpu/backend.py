@@ -232,8 +232,8 @@ class GpuPlan(Plan):
             "factor_size": self.backend.factor_size(self.problem, self.pieces),
             "scratch_size": scratch,
             "adjoint_scratch": adjoint_scratch,
-            "held": lanes > 0,
-            "verdicts": strategy.ratio_count(levels) or 1,
+            "adjoint_in_scratch": lanes > 0,
+            "ratios": strategy.ratio_count(levels) or 1,
             "program_for": program_for,
             "differentiable": twice,
         }

@@ -136,8 +136,8 @@ struct Plan : c10::intrusive_ptr_target {
   Program solve;
   // Created on first use: row gradients by bit mask, then the adjoint.
   mutable std::array<std::atomic<Program *>, 17> backward{};
-  int64_t factor_size, scratch_size, adjoint_scratch, verdicts;
-  bool held;                              // the adjoint solution stays in scratch memory
+  int64_t factor_size, scratch_size, adjoint_scratch, ratios;
+  bool adjoint_in_scratch;                // instead of a buffer of its own
   PyObject *program_for, *differentiable; // callables
 
   explicit Plan(const py::dict &x)
@@ -147,7 +147,8 @@ struct Plan : c10::intrusive_ptr_target {
         solve(read_program(x["solve"])), factor_size(x["factor_size"].cast<int64_t>()),
         scratch_size(x["scratch_size"].cast<int64_t>()),
         adjoint_scratch(x["adjoint_scratch"].cast<int64_t>()),
-        verdicts(x["verdicts"].cast<int64_t>()), held(x["held"].cast<bool>()) {
+        ratios(x["ratios"].cast<int64_t>()),
+        adjoint_in_scratch(x["adjoint_in_scratch"].cast<bool>()) {
     const Tensor some = at::empty({1}, at::TensorOptions(device).dtype(at::kDouble));
     memory = some.storage().allocator();
     TORCH_CHECK(memory, "no allocator of ", device);
@@ -186,7 +187,7 @@ Tensor token_of(const PlanPtr &plan) {
 }
 const Plan &plan_of(const c10::IValue &token) {
   const Plan &plan = *static_cast<const Plan *>(token.toTensor().const_data_ptr());
-  TORCH_CHECK(plan.self == &plan, "what smnn keeps for a derivative was copied.");
+  TORCH_CHECK(plan.self == &plan, "the saved state of smnn was copied.");
   return plan;
 }
 
@@ -201,7 +202,7 @@ Tensor summed(const Tensor &g, const Tensor &x, const Plan &plan) {
 }
 
 // Uninitialized tensor, allocated without the dispatcher.
-Tensor made(const Plan &plan, c10::IntArrayRef sizes, at::ScalarType kind = at::kDouble) {
+Tensor new_tensor(const Plan &plan, c10::IntArrayRef sizes, at::ScalarType kind = at::kDouble) {
   return at::detail::empty_generic(sizes, plan.memory, c10::DispatchKeySet(plan.key), kind,
                                    std::nullopt);
 }
@@ -216,26 +217,26 @@ Tensor part(const Tensor &whole, int64_t from, c10::IntArrayRef sizes, at::Scala
 }
 
 // Results besides y: factor, pivot ratios, their indices, and the status of each sample.
-struct Found {
-  Tensor factor, verdicts;
+struct Results {
+  Tensor factor, ratios;
 
   Tensor row(int64_t i, int64_t B, at::ScalarType kind) const {
-    return part(verdicts, i * B, {B}, kind);
+    return part(ratios, i * B, {B}, kind);
   }
 };
 
-Tensor solve(const Plan &plan, const Inputs &x, Found &found) {
+Tensor solve(const Plan &plan, const Inputs &x, Results &found) {
   const c10::Device device = x[0]->device();
   c10::OptionalDeviceGuard guard(device);
-  const int64_t B = plan.y_shape[0], count = plan.verdicts, words = (2 * count + 1) * B;
-  Tensor y = made(plan, plan.y_shape);
-  found.factor = made(plan, {plan.factor_size});
+  const int64_t B = plan.y_shape[0], count = plan.ratios, words = (2 * count + 1) * B;
+  Tensor y = new_tensor(plan, plan.y_shape);
+  found.factor = new_tensor(plan, {plan.factor_size});
   const c10::DataPtr scratch = plan.memory->allocate(8 * plan.scratch_size);
   Bases bases{};
   for (int i = 0; i < 4; i++) bases[C + i] = address(*x[i]);
   bases[Y] = address(y), bases[FACTOR] = address(found.factor);
   bases[SCRATCH] = address(scratch);
-  bases[RCOND] = address(found.verdicts = made(plan, {words}, at::kLong));
+  bases[RCOND] = address(found.ratios = new_tensor(plan, {words}, at::kLong));
   bases[WEAKEST] = bases[RCOND] + 8 * B * count;
   bases[STATUS] = bases[WEAKEST] + 8 * B * count;
   plan.run(plan.solve, bases, device);
@@ -243,7 +244,7 @@ Tensor solve(const Plan &plan, const Inputs &x, Found &found) {
 }
 
 // Restores the memory layout of a saved tensor: hooks may return it repacked.
-Tensor laid_out(const Tensor &x, const Sizes &strides) {
+Tensor with_layout(const Tensor &x, const Sizes &strides) {
   if (x.strides() == strides) return x;
   Tensor small = x;
   for (size_t i = 0; i < strides.size(); i++)
@@ -253,10 +254,10 @@ Tensor laid_out(const Tensor &x, const Sizes &strides) {
 }
 
 // Saved state of `SolveOnGpu`, and whether it has been released.
-variable_list kept(const AutogradContext &ctx) {
+variable_list saved_state(const AutogradContext &ctx) {
   variable_list saved = ctx.get_saved_variables();
-  TORCH_CHECK(saved.size() == 7, "what smnn kept for this derivative was given back when it failed ",
-              "before. Solve again, or pass retain_graph=True.");
+  TORCH_CHECK(saved.size() == 7, "the saved state of smnn was released by a backward pass that failed. ",
+              "Solve again, or pass retain_graph=True.");
   return saved;
 }
 
@@ -272,7 +273,7 @@ struct SolveOnGpu : torch::autograd::Function<SolveOnGpu> {
     Tensor gy = grads[0];
     if (!gy.defined() || !wanted) return out;
     const Plan &plan = plan_of(ctx->saved_data["plan"]);
-    variable_list saved = kept(*ctx);
+    variable_list saved = saved_state(*ctx);
     // In a vectorized Jacobian, `gy` stands for many tensors and has no memory.
     const bool many = !gy.has_storage() && !gy._is_zerotensor();
     if (at::GradMode::is_enabled() || many) {
@@ -284,28 +285,28 @@ struct SolveOnGpu : torch::autograd::Function<SolveOnGpu> {
         if (wanted >> i & 1) out[i] = found[i].cast<Tensor>();
       return out;
     }
-    for (int i = 0; i < 4; i++) saved[i] = laid_out(saved[i], plan.strides[i]);
+    for (int i = 0; i < 4; i++) saved[i] = with_layout(saved[i], plan.strides[i]);
     const Tensor &y = saved[4];
     c10::OptionalDeviceGuard guard(y.device());
     if (gy._is_zerotensor())
       gy = at::zeros(gy.sizes(), y.options());
     else if (gy.is_neg() || !gy.is_contiguous())
       gy = gy.resolve_neg().contiguous();
-    const c10::DataPtr lam = plan.memory->allocate(plan.held ? 0 : 8 * y.numel());
+    const c10::DataPtr lam = plan.memory->allocate(plan.adjoint_in_scratch ? 0 : 8 * y.numel());
     c10::DataPtr scratch = plan.memory->allocate(8 * plan.adjoint_scratch);
     Bases bases{};
     bases[G] = address(gy), bases[FACTOR] = address(saved[5]), bases[Y] = address(y);
     bases[STATUS] = address(saved[6]);
     bases[SCRATCH] = address(scratch);
-    bases[LAMBDA] = plan.held ? bases[SCRATCH] : address(lam);
+    bases[LAMBDA] = plan.adjoint_in_scratch ? bases[SCRATCH] : address(lam);
     plan.run(plan.needed(ADJOINT), bases, y.device());
     // May be reused for gradients, which are written later on the same stream.
-    if (!plan.held) scratch.clear();
+    if (!plan.adjoint_in_scratch) scratch.clear();
     if (release) release(), saved[5].reset();
     for (int i = 0; i < 4; i++) {
       bases[C + i] = address(saved[i]);
       if (!(wanted >> i & 1)) continue;
-      out[i] = made(plan, plan.shapes[i]);
+      out[i] = new_tensor(plan, plan.shapes[i]);
       bases[GC + i] = address(out[i]);
     }
     plan.run(plan.needed(wanted), bases, y.device());
@@ -315,7 +316,7 @@ struct SolveOnGpu : torch::autograd::Function<SolveOnGpu> {
   }
 };
 
-bool followed(const Inputs &x) {
+bool needs_gradient(const Inputs &x) {
   return at::GradMode::is_enabled() && (x[0]->requires_grad() || x[1]->requires_grad() ||
                                         x[2]->requires_grad() || x[3]->requires_grad());
 }
@@ -346,7 +347,8 @@ template <class Node> auto new_node() {
 }
 
 // A solve recorded by autograd. The generic `SolveOnGpu::apply` takes longer than a kernel launch.
-Tensor solve_followed(const Plan &plan, const c10::IValue &token, const Inputs &x, Found &found) {
+Tensor solve_with_gradient(const Plan &plan, const c10::IValue &token, const Inputs &x,
+                           Results &found) {
   Tensor y;
   {
     at::NoGradGuard guard;
@@ -358,7 +360,7 @@ Tensor solve_followed(const Plan &plan, const c10::IValue &token, const Inputs &
   node->set_ctx_grad_fn(node);
   node->is_variable_input_.assign(4, true); // for compiled autograd, like the following
   auto &ctx = node->ctx_;
-  const Tensor status = found.row(2 * plan.verdicts, plan.y_shape[0], at::kLong);
+  const Tensor status = found.row(2 * plan.ratios, plan.y_shape[0], at::kLong);
   ctx.save_for_backward({*x[0], *x[1], *x[2], *x[3], y, found.factor, status});
   ctx.saved_data["plan"] = token;
   ctx.set_materialize_grads(false);
@@ -374,7 +376,7 @@ struct Handle {
 
 // `plan(c, d, u, s)` for tensors of its layout returns y, factor, status, rcond and weakest. Without
 // pybind11, whose dispatch takes longer than the function.
-PyObject *called(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+PyObject *call(PyObject *self, PyObject *const *args, Py_ssize_t count) {
   HANDLE_TH_ERRORS
   const auto &handle = *static_cast<Handle *>(PyCapsule_GetPointer(self, nullptr));
   const Plan &plan = *handle.plan;
@@ -386,13 +388,14 @@ PyObject *called(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     TORCH_CHECK(!x[i]->_is_zerotensor() || !x[i]->numel(), "cdus"[i],
                 " is a ZeroTensor, without memory. Pass torch.zeros instead.");
   }
-  Found found;
+  Results found;
   Tensor y;
   {
     py::gil_scoped_release gil;
-    y = followed(x) ? solve_followed(plan, handle.token, x, found) : solve(plan, x, found);
+    y = needs_gradient(x) ? solve_with_gradient(plan, handle.token, x, found)
+                          : solve(plan, x, found);
   }
-  const int64_t B = plan.y_shape[0], last = plan.verdicts;
+  const int64_t B = plan.y_shape[0], last = plan.ratios;
   const auto wrapped = [](const Tensor &x) {
     return py::reinterpret_steal<py::object>(THPVariable_Wrap(x));
   };
@@ -407,7 +410,7 @@ PyObject *called(PyObject *self, PyObject *const *args, Py_ssize_t count) {
 
 py::object make(const py::dict &x) {
   static PyMethodDef method{
-      "plan", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&called)), METH_FASTCALL,
+      "plan", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&call)), METH_FASTCALL,
       nullptr};
   auto plan = c10::make_intrusive<Plan>(x);
   py::capsule self(new Handle{plan, token_of(plan)}, [](void *x) { delete static_cast<Handle *>(x); });
