@@ -285,6 +285,7 @@ def _sine() -> tuple[Any, dict[str, Any]]:
     from smnn.experiments.sine.run import Config, run
 
     found = run(Config(recordings=2, steps=10, seed=1))
+    found.record()  # compiles its kernels in the parent
     return found, {"figure": view.figure(found), "animation": view.animation(found, 2, 160)}
 
 
