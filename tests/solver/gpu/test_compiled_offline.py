@@ -1,7 +1,7 @@
 """The kernels pass through Triton's compiler and NVIDIA's assembler, which need no GPU.
 
 The interpreter runs other code than the compiler reads: names that a version of Triton lacks, or
-types that it cannot mix, show only here and in `test_emulated.py`, which compiles the other kernels.
+types that it cannot mix, show only here and in `test_emulated.py`, which compiles all others.
 """
 
 import re
