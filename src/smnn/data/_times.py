@@ -21,20 +21,24 @@ TIME_NAMES = [
         r"(t|time)[ _-]?(s|sec|secs|seconds?|ms|min|minutes?|h|hrs?|hours?|d|days?|y|yrs?|years?)",
         r"zeit|datum|temps|tiempo|fecha|tempo|data e ora|tid|tijd|czas|zeitpunkt|uhrzeit"
         r"|(?-i:T)",  # a time if nothing else is: more often a temperature
-        r"(sec|second|minute|hour|day|week|month|quarter|year)s?|jahr|tag|monat|quartal|period",
+        r"(sec|second|minute|hour|day|week|month|quarter|year)s?|jahr|tag|monat|quartal|period|kw|woche"
+        r"|(dec|decimal|frac|fractional)[ _.-]?(year|date|day)|(year|date)[ _.-]?(dec|decimal)"
+        r"|m?jd|julian[ _-]?(day|date)|elapsed([ _-]?time)?",
     )
 ]
 CALENDAR_NAMES = {
     key: re.compile(names, re.IGNORECASE)
     for key, names in {
-        "year": r"years?|jahr|yr", "quarter": r"quarters?|qtr|quartal",
-        "month": r"months?|monat|mon", "week": r"(iso[ _-]?)?weeks?",
-        "day": r"days?|tag|day[ _-]?of[ _-]?month", "doy": r"doy|day[ _-]?of[ _-]?year|yday",
-        "hour": r"hours?|hr|stunde", "minute": r"minutes?|min", "second": r"seconds?|sec",
+        "year": r"years?|jahr|yr|yy|yyyy", "quarter": r"quarters?|qtr|quartal",
+        "month": r"months?|monat|mon?|(?-i:MM)", "week": r"(iso[ _-]?)?weeks?|kw|woche",
+        "day": r"days?|tag|day[ _-]?of[ _-]?month|dy|dd", "doy": r"doy|day[ _-]?of[ _-]?year|yday",
+        "hour": r"hours?|hr|stunde|hh", "minute": r"minutes?|min|mn|(?-i:mm)",
+        "second": r"seconds?|sec|ss",
     }.items()
 }  # fmt: skip
 _NAMED_UNIT = re.compile(
-    r"(?:(?:time|t)[ _-]?)?(ms|second|sec|s|minute|min|hour|hr|h|day|d|week|month|year|yr|y)s?",
+    r"(?:(?:time|t|decimal)[ _-]?)?"
+    r"(ms|second|sec|s|minute|min|hour|hr|h|day|d|week|month|year|yr|y)s?",
     re.I,
 )
 _UNIT_WORDS = {
@@ -167,6 +171,10 @@ def read_axis(
     notes: Sequence[str] = ()
     if date_format is not None and date_format not in _STATED:
         found, zone = _formatted(known, date_format, name)
+        if not re.search("%[aAbBcdGjmuUVwWxyY]", date_format):
+            t = np.full(len(texts), np.nan)
+            t[~absent] = (found - np.datetime64("1900-01-01", "us")).astype(np.float64) / 1e6
+            return Axis(t, name, seconds=True)
     elif date_format is not None:
         found = None
     else:
@@ -266,6 +274,8 @@ def _numeric(values: np.ndarray, name: str) -> Axis:
             f"or YYYYMM; expected {expected}. State the format, such as date_format='%d%m%Y', or "
             "name another column with time=."
         )
+    if (clock := _clock_numbers(values, name)) is not None:
+        return clock
     worded = _NAMED_UNIT.fullmatch(name) if name.lower() not in ("t", "s") else None
     notes = []
     for number, count in sentinels(values).items():
@@ -274,7 +284,28 @@ def _numeric(values: np.ndarray, name: str) -> Axis:
             f"{name}: {number:g} occurs {times_text(count)}, far from all other times; left out."
         )
     stated = _UNIT_WORDS.get(worded[1].lower()) if worded else None
+    turned = np.diff(known) < -50
+    if stated == "years" and high < 100 <= high + turned.sum() and turned.any():
+        raise DataError(
+            f"the time column {name!r} has {known[0]:g} and {known[-1]:g}, years of two digits in "
+            "two centuries; expected four digits. Add the century."
+        )
     return Axis(values, name, stated, notes=tuple(notes))
+
+
+def _clock_numbers(values: np.ndarray, name: str) -> Axis | None:
+    """Numbers that grow evenly only as clock times HHMM or HHMMSS, such as 945, 1000, 1015."""
+    for form, scale in (("HHMM", 100), ("HHMMSS", 1)):
+        whole, steps = values * scale, np.diff(values)
+        hour, minute, second = whole // 10000, whole // 100 % 100, whole % 100
+        good = (values == np.floor(values)) & (hour >= 0) & (hour < 24)
+        good = good & (minute < 60) & (second < 60)
+        even = np.diff(3600.0 * hour + 60.0 * minute + second) % 86400.0
+        if len(values) > 3 and good.all() and np.ptp(steps) > 0 and np.ptp(even) == 0 < even[0]:
+            first = 3600.0 * hour[0] + 60.0 * minute[0] + second[0]
+            notes = (f"the numbers in {name!r} are read as clock times {form}.",)
+            return Axis(first + even[0] * np.arange(len(values)), name, seconds=True, notes=notes)
+    return None
 
 
 def _packed_weeks(values: np.ndarray, name: str) -> Axis:
@@ -321,7 +352,9 @@ def _dates(
         first = _day_first(parts, year, known, name, dayfirst)
         parts["m"], parts["d"] = parts["b" if first else "a"], parts["a" if first else "b"]
     keys = {"m": "month", "q": "quarter", "w": "week", "d": "day"}
-    if {*parts} == {"y", "m"} and len({*known}) > 1:
+    if {*parts} == {"y", "m"} and re.search("week|kw|woche|semaine|semana", name, re.IGNORECASE):
+        parts["w"] = parts.pop("m")
+    elif {*parts} == {"y", "m"} and len({*known}) > 1:
         _refuse_pairs_of_years(year, parts["m"], known, name)
     dates = compose({"year": year} | {
         word: np.array([int(v or 1) for v in parts[k]]) for k, word in keys.items() if k in parts
@@ -516,3 +549,16 @@ def compose(parts: Mapping[str, Any]) -> np.ndarray:
             date = date + np.round(value * length * 1e6).astype("m8[us]")
             good = good & (value >= 0) & (value <= most)
     return np.asarray(np.where(absent | ~good, np.datetime64("NaT"), date)).astype("M8[us]")
+
+
+def calendar_part(dates: np.ndarray, key: str) -> np.ndarray | None:
+    """Years, months and so on of dates, as floats; `None` for other parts."""
+    year, month, day = (dates.astype(f"M8[{unit}]") for unit in "YMD")
+    months = month.astype(np.int64)
+    parts = {
+        "year": year.astype(np.int64) + 1970, "quarter": months % 12 // 3 + 1,
+        "month": months % 12 + 1, "day": (day - month.astype("M8[D]")).astype(np.int64) + 1,
+        "doy": (day - year.astype("M8[D]")).astype(np.int64) + 1,
+        "hour": (dates.astype("M8[h]") - day).astype(np.int64),
+    }  # fmt: skip
+    return None if key not in parts else parts[key].astype(np.float64)
