@@ -352,7 +352,7 @@ CASES: dict[str, tuple[str, Read | Refused]] = {
     "Fortran exponents": (L("t x", "1 1.5D+03", "2 2.5d-1"), Read("x", [1, 2], [1500, 0.25])),
     "below the limit of detection": (
         L("t,y", "1,<LOD", "2,3", "3,n.d.", "4,<0.5", "5,6"),
-        Read("y", [1, 2, 3, 4, 5], [nan, 3, nan, nan, 6], said="y: 3 entries '<LOD', 'n.d.', '<0.5' read as"),
+        Read("y", [1, 2, 3, 4, 5], [nan, 3, nan, nan, 6], said="3 entries '<LOD', 'n.d.', '<0.5' re"),
     ),
     "a marker of one's own": (
         L("t,x,y", "1,bad,1", "2,3,1", "3,4,1"),
@@ -523,9 +523,9 @@ CASES: dict[str, tuple[str, Read | Refused]] = {
     ),
     "French thousands": (L("t;y", "0;1 234,5", "1;2 345,6"), Read("y", [0, 1], [1234.5, 2345.6])),
     "units behind a comma": (L('"time, s","x, mV"', "0,1", "1,2"), Read("x", [0, 1], [1, 2], "s")),
-    # ------------------------------------------------------------ written by instruments and offices
+    # ------------------------------------------------------------ instruments and offices
     "month and day without names": (
-        L(*(f"2024-01-0{1 + h // 24} {h % 24:02d}:00 {h}" for h in range(22, 27))).replace(" ", "\t"),
+        L(*(f"2024-01-0{1 + h // 24}\t{h % 24:02d}:00\t{h}" for h in range(22, 27))),
         Read("x3", [0, 1, 2, 3, 4], [22, 23, 24, 25, 26], "hours", "columns x1.x2 together are"),
     ),
     "date and clock below one name": (
@@ -542,7 +542,7 @@ CASES: dict[str, tuple[str, Read | Refused]] = {
         Read("m/s", [0, 1.5, 3], [1.5, 2, 3], "hours", "yr.mo.dy.hr.mn together"),
     ),
     "years of two digits beside months": (
-        L("YY MM x", "93 1 1", "93 2 2"), Refused("row 1: year 93, month 1 has a year of two digits")
+        L("YY MM x", "93 1 1", "93 2 2"), Refused("row 1: year 93, month 1 has a year of two dig")
     ),
     "TOA5": (
         L('"TOA5","CR1000","1234","OS"', '"TIMESTAMP","RECORD","AirT"', '"TS","RN","Deg C"',
@@ -608,11 +608,11 @@ CASES: dict[str, tuple[str, Read | Refused]] = {
         L("Woche;x", "2023-01;1", "2023-02;2", "2023-03;3"),
         Read("x", [0, 7, 14], [1, 2, 3], "days", first="2023-01-02"),
     ),
-    "German thousands": (
+    "German thousands or decimals": (
         L("Datum;x", "01.01.2024;12.345", "02.01.2024;12.445"),
         Refused("'12.345', which may be 12.345 .decimal point. or 12345 .thousands sep"),
     ),
-    "German thousands, stated": (
+    "German thousands or decimals, stated": (
         L("Datum;x", "01.01.2024;12.345", "02.01.2024;12.445"),
         Read("x", [0, 1], [12345, 12445], "days", options={"decimal": ","}),
     ),

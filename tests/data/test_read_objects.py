@@ -420,6 +420,6 @@ def test_sheets(tmp_path: Path) -> None:
         pd.DataFrame().to_excel(book, sheet_name="empty")
         pd.DataFrame({"about": ["words"]}).to_excel(book, sheet_name="about", index=False)
         pd.DataFrame({"t": [0, 1], "x": [2, 3]}).to_excel(book, sheet_name="b", index=False)
-    with pytest.raises(DataError, match="a.xlsx, sheet 'about' has no column of numbers"):
+    with pytest.raises(DataError, match=r"a\.xlsx, sheet 'about' has no column of numbers"):
         read(path)
     assert read(path, sheet="b").summary().startswith("a.xlsx, sheet 'b': time 't'")
