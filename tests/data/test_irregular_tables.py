@@ -352,7 +352,7 @@ CASES: dict[str, tuple[str, Read | Refused]] = {
     "Fortran exponents": (L("t x", "1 1.5D+03", "2 2.5d-1"), Read("x", [1, 2], [1500, 0.25])),
     "below the limit of detection": (
         L("t,y", "1,<LOD", "2,3", "3,n.d.", "4,<0.5", "5,6"),
-        Read("y", [1, 2, 3, 4, 5], [nan, 3, nan, nan, 6], said="3 entries .<LOD., .n.d., .<0.5"),
+        Read("y", [1, 2, 3, 4, 5], [nan, 3, nan, nan, 6], said="3 entries '<LOD'"),
     ),
     "a marker of one's own": (
         L("t,x,y", "1,bad,1", "2,3,1", "3,4,1"),

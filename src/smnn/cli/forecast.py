@@ -67,7 +67,8 @@ def forecast(
 ) -> None:
     """Forecast the series of a table or grid.
 
-    With prediction intervals and a back-test. Writes report.html, forecast.json and forecast.csv (forecast.nc for a grid).
+    With prediction intervals and a back-test. Writes report.html, forecast.json and forecast.csv
+    (forecast.nc for a grid).
     """
     with shared.guarded(debug, ValueError), _options_named():
         from smnn._util.files import prepare_output

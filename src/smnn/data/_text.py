@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import csv
 import gzip
 import io
@@ -43,7 +44,6 @@ _MISSING = sorted(
 _COMMENT = ("#", "%", "//")
 _RULE = re.compile(r"[-=+|:\s]*-[-=+|:\s]*-[-=+|:\s]*")
 """A line between names and rows, such as `----- -----`."""
-_BROKEN_GZIP = (gzip.BadGzipFile, EOFError, zlib.error)
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", r"\s+": "white space"}
 
 
@@ -362,20 +362,15 @@ def _open(path: Path, dialect: Dialect) -> IO[str]:
     return io.TextIOWrapper(open_bounded(path), dialect.encoding, "replace")
 
 
-class _readable:
-    """Context in which errors about a damaged archive become a `DataError`."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if isinstance(error, _BROKEN_GZIP):
-            raise DataError(
-                f"{self.path.name} ends in .gz but is not a gzip file, or not all of it: {error}."
-            ) from None
+@contextlib.contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Raise errors about a damaged archive as a `DataError`."""
+    try:
+        yield
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError(
+            f"{path.name} ends in .gz but is not a gzip file, or not all of it: {error}."
+        ) from None
 
 
 class _Headed:

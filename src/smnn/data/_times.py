@@ -46,6 +46,7 @@ _UNIT_WORDS = {
     "hr": "h", "hour": "h", "d": "days", "day": "days", "week": "weeks", "month": "months",
     "y": "years", "yr": "years", "year": "years",
 }  # fmt: skip
+_WEEK = re.compile("week|kw|woche|semaine|semana", re.IGNORECASE)
 _LENGTHS = (("years", 365.25 * 86400.0), ("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0))
 _MONTHS = {
     name: number + 1
@@ -236,19 +237,23 @@ def _numeric(values: np.ndarray, name: str) -> Axis:
         raise _no_times(name)
     low, high, form, zone = known.min(), known.max(), "", None
     found = np.array([], "M8[us]")
-    if (known == np.floor(known)).all() and len(str(int(low))) == len(str(int(high))):
-        digits = len(str(int(low)))
-        form = "YYYYMMDDhhmmss"[:digits] if digits in (6, 8, 10, 12, 14) else ""
-        if digits == 6 and re.search("week|kw|woche", name, re.IGNORECASE):
-            return _packed_weeks(values, name)
-        # Of YYYYMM[DD[hh[mm[ss]]]]: the parts that are not there are 1 for days, otherwise 0.
-        whole = known.astype(np.int64) * (10 ** (8 - digits) if digits < 8 else 1)
-        whole = whole * 10 ** (14 - max(digits, 8)) + (1000000 if digits == 6 else 0)
-        parts = dict(zip(("second", "minute", "hour", "day", "month"),
-                         (whole // 100**k % 100 for k in range(5))))  # fmt: skip
-        found = compose({"year": whole // 10**10, **parts}) if form else found
-        good = form and not np.isnat(found).any() and whole.min() // 10**10 >= 1700
-        form = f"dates of the form {form}" if good and whole.max() // 10**10 < 2200 else ""
+    digits = len(str(int(low)))
+    if (known == np.floor(known)).all() and len(str(int(high))) == digits in (6, 8, 10, 12, 14):
+        week = digits == 6 and _WEEK.search(name)
+        keys = ("week" if week else "month", "day", "hour", "minute", "second")[: digits // 2 - 2]
+        parts = {"year": known // 10 ** (digits - 4)}
+        parts |= {k: known // 10 ** (digits - 6 - 2 * i) % 100 for i, k in enumerate(keys)}
+        found = compose(parts)
+        years = parts["year"].min() >= 1700 and parts["year"].max() < 2200
+        if not np.isnat(found).any() and years:
+            form = f"dates of the form {'YYYYMMDDhhmmss'[:digits]}"
+            form = "ISO weeks YYYYWW" if week else form
+        elif week:
+            raise DataError(
+                f"the time column {name!r} has {known[np.isnat(found)][:1]}, which is no week of "
+                "the form YYYYWW; expected an ISO week such as 202453. Name another column with "
+                "time=."
+            )
     for unit, ticks in ("seconds", 1), ("milliseconds", 1e3), ("microseconds", 1e6), \
             ("nanoseconds", 1e9):  # fmt: skip
         if not form and low > 5e8 * ticks and high < 5e9 * ticks:  # 1985 to 2128
@@ -308,17 +313,6 @@ def _clock_numbers(values: np.ndarray, name: str) -> Axis | None:
     return None
 
 
-def _packed_weeks(values: np.ndarray, name: str) -> Axis:
-    """Numbers such as 202053 as ISO weeks."""
-    dates = compose({"year": np.floor(values / 100), "week": values % 100})
-    if (bad := np.isnat(dates) & np.isfinite(values)).any():
-        raise DataError(
-            f"the time column {name!r} has {values[bad][0]:.12g}, which is no week of the form "
-            "YYYYWW; expected an ISO week such as 202453. Name another column with time=."
-        )
-    return _dated(dates, name, None, (f"the numbers in {name!r} are read as ISO weeks YYYYWW.",))
-
-
 def _dates(
     known: np.ndarray, name: str, dayfirst: bool | None
 ) -> tuple[np.ndarray | None, str | None, list[str]]:
@@ -352,7 +346,7 @@ def _dates(
         first = _day_first(parts, year, known, name, dayfirst)
         parts["m"], parts["d"] = parts["b" if first else "a"], parts["a" if first else "b"]
     keys = {"m": "month", "q": "quarter", "w": "week", "d": "day"}
-    if {*parts} == {"y", "m"} and re.search("week|kw|woche|semaine|semana", name, re.IGNORECASE):
+    if {*parts} == {"y", "m"} and _WEEK.search(name):
         parts["w"] = parts.pop("m")
     elif {*parts} == {"y", "m"} and len({*known}) > 1:
         _refuse_pairs_of_years(year, parts["m"], known, name)
