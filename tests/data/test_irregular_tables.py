@@ -541,6 +541,11 @@ CASES: dict[str, tuple[str, Read | Refused]] = {
           "2023 03 25 23 30 2", "2023 03 26 01 00 3"),
         Read("m/s", [0, 1.5, 3], [1.5, 2, 3], "hours", "yr.mo.dy.hr.mn together"),
     ),
+    "a power called kW": (L("kW,x", "3,1", "1,2", "2,5"), Read("kW x", [0, 1, 2], [3, 1, 2])),
+    "a variable called dy": (
+        L("year,month,dy,x", "2020,1,0.5,1", "2020,2,1.5,2"),
+        Read("dy x", [0, 31], [0.5, 1.5], "days"),
+    ),
     "years of two digits beside months": (
         L("YY MM x", "93 1 1", "93 2 2"), Refused("row 1: year 93, month 1 has a year of two dig")
     ),

@@ -81,10 +81,10 @@ def read(
         na: Additional markers of missing values, such as `"-999"`. By default isolated numbers
             such as -999 are missing values, with a warning; `na=()` keeps them.
         dayfirst: Whether 01/02/2024 is the first of February; needed if no row decides.
-        date_format: Format of the dates as for `datetime.strptime`; `"%H:%M"`, `"%H:%M:%S"` and
-            `"%M:%S"` are elapsed times.
+        date_format: Format of the dates as for `datetime.strptime`; formats without a date, such as
+            `"%H:%M"`, `"%H:%M:%S"` and `"%M:%S"`, are elapsed times.
         decimal: Decimal sign, `"."` or `","`; found by default.
-        sheet: Name or number of the sheet of an Excel file.
+        sheet: Name or number of the sheet of an Excel file; by default the first that is not empty.
 
     Returns:
         The series, sorted by time, each time once. What was assumed or dropped is in `notes`, what
@@ -366,7 +366,7 @@ class _Reading:
             if pair[1] == i + 1 < len(self.names) and all(
                 self.columns.raw(j).dtype.kind == "O" and self._timelike(j) for j in pair
             ):
-                dated = [is_date(v) and not elapsed_match(v) for v in self.columns.raw(i)]
+                dated = [is_date(v) and not elapsed_match(v) for v in self.columns.raw(i)[:1000]]
                 if all(dated) and self._clock(i + 1) is not None:
                     return pair
         return []
@@ -374,7 +374,9 @@ class _Reading:
     def _calendar(self, found: dict[str, int], fine: str) -> tuple[np.ndarray, list[int]]:
         """Dates of columns of years, months and so on, and which columns these are."""
         keys = ["year", fine]
-        keys += ["day"] if "day" in found and fine in ("month", "week") else []
+        if "day" in found and fine in ("month", "week"):
+            whole = np.nan_to_num(self._part(found["day"])) % 1 == 0  # dy may be a variable
+            keys += ["day"] if whole.all() else []
         parts = {key: self._part(found[key]) for key in keys}
         dates = compose(parts)
         known = ~np.any([np.isnan(x) for x in parts.values()], 0)

@@ -21,7 +21,7 @@ TIME_NAMES = [
         r"(t|time)[ _-]?(s|sec|secs|seconds?|ms|min|minutes?|h|hrs?|hours?|d|days?|y|yrs?|years?)",
         r"zeit|datum|temps|tiempo|fecha|tempo|data e ora|tid|tijd|czas|zeitpunkt|uhrzeit"
         r"|(?-i:T)",  # a time if nothing else is: more often a temperature
-        r"(sec|second|minute|hour|day|week|month|quarter|year)s?|jahr|tag|monat|quartal|period|kw|woche"
+        r"(sec|second|minute|hour|day|week|month|quarter|year)s?|jahr|tag|monat|quartal|period|(?-i:KW)|woche"
         r"|(dec|decimal|frac|fractional)[ _.-]?(year|date|day)|(year|date)[ _.-]?(dec|decimal)"
         r"|m?jd|julian[ _-]?(day|date)|elapsed([ _-]?time)?",
     )
@@ -30,7 +30,7 @@ CALENDAR_NAMES = {
     key: re.compile(names, re.IGNORECASE)
     for key, names in {
         "year": r"years?|jahr|yr|yy|yyyy", "quarter": r"quarters?|qtr|quartal",
-        "month": r"months?|monat|mon?|(?-i:MM)", "week": r"(iso[ _-]?)?weeks?|kw|woche",
+        "month": r"months?|monat|mon?|(?-i:MM)", "week": r"(iso[ _-]?)?weeks?|(?-i:KW)|woche",
         "day": r"days?|tag|day[ _-]?of[ _-]?month|dy|dd", "doy": r"doy|day[ _-]?of[ _-]?year|yday",
         "hour": r"hours?|hr|stunde|hh", "minute": r"minutes?|min|mn|(?-i:mm)",
         "second": r"seconds?|sec|ss",
@@ -46,7 +46,7 @@ _UNIT_WORDS = {
     "hr": "h", "hour": "h", "d": "days", "day": "days", "week": "weeks", "month": "months",
     "y": "years", "yr": "years", "year": "years",
 }  # fmt: skip
-_WEEK = re.compile("week|kw|woche|semaine|semana", re.IGNORECASE)
+_WEEK = re.compile("week|(?-i:KW)|woche|semaine|semana", re.IGNORECASE)
 _LENGTHS = (("years", 365.25 * 86400.0), ("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0))
 _MONTHS = {
     name: number + 1
@@ -250,9 +250,9 @@ def _numeric(values: np.ndarray, name: str) -> Axis:
             form = "ISO weeks YYYYWW" if week else form
         elif week:
             raise DataError(
-                f"the time column {name!r} has {known[np.isnat(found)][:1]}, which is no week of "
-                "the form YYYYWW; expected an ISO week such as 202453. Name another column with "
-                "time=."
+                f"the time column {name!r} has {known[np.argmax(np.isnat(found))]:.12g}, which is "
+                "no week of the form YYYYWW; expected an ISO week such as 202453. Name another "
+                "column with time=."
             )
     for unit, ticks in ("seconds", 1), ("milliseconds", 1e3), ("microseconds", 1e6), \
             ("nanoseconds", 1e9):  # fmt: skip
