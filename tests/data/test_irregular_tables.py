@@ -541,6 +541,16 @@ CASES: dict[str, tuple[str, Read | Refused]] = {
           "2023 03 25 23 30 2", "2023 03 26 01 00 3"),
         Read("m/s", [0, 1.5, 3], [1.5, 2, 3], "hours", "yr.mo.dy.hr.mn together"),
     ),
+    "hours of a weather service": (
+        L("STATIONS_ID;MESS_DATUM;QN_9;TT_TU;eor",
+          *(f"         44;20230{a};    3;    {x};eor" for a, x in (("32522", 5.1), ("32523", 5.5),
+                                                               ("32600", 4.2)))),
+        Read("STATIONS_ID QN_9 TT_TU", [0, 1, 2], [44, 44, 44], "hours", "form YYYYMMDDhh"),
+    ),
+    "numbers of frames": (
+        L("frame,time,x", "0,0,5", "1,0.04,6", "2,0.08,7"),
+        Read("x", [0, 0.04, 0.08], [5, 6, 7], said="'frame' counts rows"),
+    ),
     "a power called kW": (L("kW,x", "3,1", "1,2", "2,5"), Read("kW x", [0, 1, 2], [3, 1, 2])),
     "a variable called dy": (
         L("year,month,dy,x", "2020,1,0.5,1", "2020,2,1.5,2"),

@@ -288,7 +288,10 @@ def _listed(names: str | Sequence[str] | None) -> list[str]:
 
 def row_number(name: str, values: np.ndarray) -> bool:
     """Whether it is a column of row numbers, as many programs write them."""
-    named = r"column1|Unnamed: 0|index|id|no\.?|nr|#|row|rows?[ _-]?id|record|RN|obs(ervation)?"
+    named = (
+        r"column1|Unnamed: 0|index|id|no\.?|nr|#|row|rows?[ _-]?id|record|RN|obs(ervation)?|sample"
+        r"|frame"
+    )
     return (
         len(values) > 2
         and re.fullmatch(named, name, re.IGNORECASE) is not None

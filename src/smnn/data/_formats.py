@@ -202,8 +202,8 @@ def _json(path: Path) -> Source:
         if isinstance(v, list) and v and all(isinstance(row, dict) for row in v)
     }  # fmt: skip
     split = isinstance(record, dict) and {"columns", "data"} <= set(record)
-    if len(tables) == 1 and not split and not isinstance(record[k := next(iter(tables))][0], list):
-        record = record[k] if k != "schema" else record
+    if len(tables) == 1 and not split:
+        record = next(iter(tables.values()))
     if split:
         columns = {
             name: list(x) for name, x in zip(record["columns"], zip(*record["data"], strict=True))

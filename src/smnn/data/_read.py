@@ -39,9 +39,10 @@ FOOTER = 10
 """Most rows of words that are looked for below the table."""
 _STRONG, _HOURS = TIME_NAMES[:-1], CALENDAR_NAMES["hour"]
 _TIMES = re.compile(
-    r"(?<![^\W_])(time|date|timestamp|datetime|decimal|julian|m?jd|epoch|unix)(?![^\W_])", re.I
-)
-"""In the name of a second column of times."""
+    r"(?<![^\W_])(time|date|timestamp|datetime|datum|zeit|fecha|decimal|julian|m?jd|epoch|unix)"
+    r"(?![^\W_])", re.IGNORECASE,
+)  # fmt: skip
+"""In the name of a column of times."""
 _OF_VARIABLES = re.compile("variable|parameter|quantity|indicator|metric|analyte|measure", re.I)
 
 
@@ -281,7 +282,9 @@ class _Reading:
             return None if self.source.plain else axis
         elif strong := columns.named(_STRONG):
             columns.time = strong[0]
-        elif weak := [i for i in columns.named(TIME_NAMES[-1:]) if self._timelike(i)]:
+        elif weak := [i for i in columns.named(TIME_NAMES[-1:]) if self._timelike(i)] or [
+            i for i in free if _TIMES.search(self.names[i]) and self._increases(i, labels)
+        ]:
             columns.time = weak[0]
         elif self.source.weak_index in free:
             columns.time = self.source.weak_index
@@ -299,6 +302,13 @@ class _Reading:
             return True
         known = [v for v in raw[:1000] if not is_missing(v)]
         return sum(is_number(v) or is_date(v) for v in known) > 0.9 * len(known) > 0
+
+    def _increases(self, column: int, labels: np.ndarray) -> bool:
+        """Whether a column holds dates, or numbers that increase in every series."""
+        raw = self.columns.raw(column)
+        if raw.dtype.kind == "f":
+            return all((np.diff(raw[rows]) > 0).all() for _, rows in rows_of(labels))
+        return raw.dtype.kind == "M" or self._timelike(column)
 
     def _grows(self, column: int, labels: np.ndarray) -> bool:
         """Whether a column without a telling name grows evenly, or holds dates."""

@@ -388,30 +388,34 @@ class _Headed:
         yield from self.file
 
 
+def _data_lines(path: Path, dialect: Dialect) -> Iterator[tuple[int, str]]:
+    """Lines of the table with their numbers, without comments."""
+    with _open(path, dialect) as file:
+        for number, line in enumerate(file, 1):
+            row = line.split(dialect.comment)[0] if dialect.comment else line
+            if number > dialect.skip and row.strip() and not row.lstrip().startswith(_COMMENT):
+                yield number, row.rstrip("\r\n")
+
+
 def line_of(
     path: Path, dialect: Dialect, column: int, bad: Callable[[str], bool]
 ) -> tuple[int, str] | None:
     """Line number and text of the first bad entry of a column."""
-    with _open(path, dialect) as file:
-        for number, line in enumerate(file, 1):
-            if number > dialect.skip and line.strip() and not line.lstrip().startswith(_COMMENT):
-                fields = split(line.rstrip("\r\n"), dialect.delimiter)
-                if column < len(fields) and bad(fields[column]):
-                    return number, fields[column]
+    for number, line in _data_lines(path, dialect):
+        fields = split(line, dialect.delimiter)
+        if column < len(fields) and bad(fields[column]):
+            return number, fields[column]
     return None
 
 
 def _check_short_rows(path: Path, dialect: Dialect) -> None:
     """Note rows with too few fields; between white space, nobody knows which are missing."""
-    blank, found = dialect.delimiter == r"\s+", []
-    with _open(path, dialect) as file:
-        for number, line in enumerate(file, 1):
-            row = line.split(dialect.comment)[0].strip("\r\n") if dialect.comment else line
-            if number <= dialect.skip or not row.strip() or row.count('"') % 2:
-                continue
-            fields = len(row.split()) if blank else row.count(dialect.delimiter) + 1
-            if fields < dialect.width:
-                found.append(number)
+    blank = dialect.delimiter == r"\s+"
+    found = [
+        number for number, row in _data_lines(path, dialect)
+        if not row.count('"') % 2
+        and (len(row.split()) if blank else row.count(dialect.delimiter) + 1) < dialect.width
+    ]  # fmt: skip
     if found and blank:
         raise DataError(
             f"{path.name}, line {found[0]}: got fewer than {dialect.width} fields between white "
