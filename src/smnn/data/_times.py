@@ -235,37 +235,13 @@ def _numeric(values: np.ndarray, name: str) -> Axis:
     known = values[there]
     if not len(known):
         raise _no_times(name)
-    low, high, form, zone = known.min(), known.max(), "", None
-    found = np.array([], "M8[us]")
-    digits = len(str(int(low)))
-    if (known == np.floor(known)).all() and len(str(int(high))) == digits in (6, 8, 10, 12, 14):
-        week = digits == 6 and _WEEK.search(name)
-        keys = ("week" if week else "month", "day", "hour", "minute", "second")[: digits // 2 - 2]
-        parts = {"year": known // 10 ** (digits - 4)}
-        parts |= {k: known // 10 ** (digits - 6 - 2 * i) % 100 for i, k in enumerate(keys)}
-        found = compose(parts)
-        years = parts["year"].min() >= 1700 and parts["year"].max() < 2200
-        if not np.isnat(found).any() and years:
-            form = f"dates of the form {'YYYYMMDDhhmmss'[:digits]}"
-            form = "ISO weeks YYYYWW" if week else form
-        elif week:
-            raise DataError(
-                f"the time column {name!r} has {known[np.argmax(np.isnat(found))]:.12g}, which is "
-                "no week of the form YYYYWW; expected an ISO week such as 202453. Name another "
-                "column with time=."
-            )
-    for unit, ticks in ("seconds", 1), ("milliseconds", 1e3), ("microseconds", 1e6), \
-            ("nanoseconds", 1e9):  # fmt: skip
-        if not form and low > 5e8 * ticks and high < 5e9 * ticks:  # 1985 to 2128
-            form, zone = f"{unit} since 1970", "UTC"
-            found = np.round(known * (1e6 / ticks)).astype(np.int64).astype("M8[us]")
-    dated = re.search("date|datum|fecha", name, re.IGNORECASE)
-    if not form and dated and low > 25569 and high < 60000:  # 1970 to 2064
-        form = "serial dates of a spreadsheet"
-        found = np.datetime64("1899-12-30", "us") + np.round(known * 8.64e10).astype("m8[us]")
+    low, high = known.min(), known.max()
+    dated = bool(re.search("date|datum|fecha", name, re.IGNORECASE))
+    found, form = _coded_dates(known, name, dated)
     if form:
         dates = np.full(len(values), np.datetime64("NaT"), "M8[us]")
         dates[there] = found
+        zone = "UTC" if form.endswith("since 1970") else None
         return _dated(dates, name, zone, (f"the numbers in {name!r} are read as {form}.",))
     months = np.round(known % 1 * 1e4)  # 1.2024 may be a month
     packed = (known == np.floor(known)).all() and 99_999 < high < 100_000_000
@@ -290,12 +266,42 @@ def _numeric(values: np.ndarray, name: str) -> Axis:
         )
     stated = _UNIT_WORDS.get(worded[1].lower()) if worded else None
     turned = np.diff(known) < -50
-    if stated == "years" and high < 100 <= high + turned.sum() and turned.any():
+    if stated == "years" and high < 100 and turned.any():
         raise DataError(
             f"the time column {name!r} has {known[0]:g} and {known[-1]:g}, years of two digits in "
             "two centuries; expected four digits. Add the century."
         )
     return Axis(values, name, stated, notes=tuple(notes))
+
+
+def _coded_dates(known: np.ndarray, name: str, dated: bool) -> tuple[np.ndarray, str]:
+    """Numbers that stand for dates, and how; nothing if they do not."""
+    low, high = known.min(), known.max()
+    digits = len(str(int(low)))
+    if (known == np.floor(known)).all() and len(str(int(high))) == digits in (6, 8, 10, 12, 14):
+        week = digits == 6 and _WEEK.search(name)
+        keys = ("week" if week else "month", "day", "hour", "minute", "second")[: digits // 2 - 2]
+        parts = {"year": known // 10 ** (digits - 4)}
+        parts |= {k: known // 10 ** (digits - 6 - 2 * i) % 100 for i, k in enumerate(keys)}
+        found = compose(parts)
+        if not np.isnat(found).any() and 1700 <= parts["year"].min() <= parts["year"].max() < 2200:
+            form = f"dates of the form {'YYYYMMDDhhmmss'[:digits]}"
+            return found, "ISO weeks YYYYWW" if week else form
+        if week:
+            raise DataError(
+                f"the time column {name!r} has {known[np.argmax(np.isnat(found))]:.12g}, which is "
+                "no week of the form YYYYWW; expected an ISO week such as 202453. Name another "
+                "column with time=."
+            )
+    for unit, ticks in ("seconds", 1), ("milliseconds", 1e3), ("microseconds", 1e6), \
+            ("nanoseconds", 1e9):  # fmt: skip
+        if low > 5e8 * ticks and high < 5e9 * ticks:  # 1985 to 2128
+            found = np.round(known * (1e6 / ticks)).astype(np.int64).astype("M8[us]")
+            return found, f"{unit} since 1970"
+    if dated and low > 25569 and high < 60000:  # 1970 to 2064
+        found = np.datetime64("1899-12-30", "us") + np.round(known * 8.64e10).astype("m8[us]")
+        return found, "serial dates of a spreadsheet"
+    return np.array([], "M8[us]"), ""
 
 
 def _clock_numbers(values: np.ndarray, name: str) -> Axis | None:
