@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from smnn._util.files import InputError
+from smnn._util.names import explained
 from smnn.data._columns import SERIES_NAME, Columns, row_number
 from smnn.data._dataset import TimeSeriesData, rows_text, show_date
 from smnn.data._formats import open_file
@@ -46,6 +47,7 @@ _TIMES = re.compile(
 _OF_VARIABLES = re.compile("variable|parameter|quantity|indicator|metric|analyte|measure", re.I)
 
 
+@explained
 def read(
     source: Any,
     *,
