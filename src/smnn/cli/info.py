@@ -21,7 +21,7 @@ EXTRAS = {
 
 
 def info(as_json: AsJson = False, debug: Debug = False) -> None:
-    """Show versions, devices, and for each backend whether it is usable and why."""
+    """Show versions, devices and which backends are usable, and why."""
     with guarded(debug):
         found = collect()
         if as_json:
