@@ -19,7 +19,7 @@ from smnn.forecasting._model.modes import (
     evenly_spaced,
     find_modes,
 )
-from smnn.forecasting._model.panel import Panel, without_outliers
+from smnn.forecasting._model.panel import Panel, cleaned
 from smnn.forecasting._model.search import (
     Search,
     choose_origins,
@@ -97,7 +97,7 @@ def fit_parts(
         for each in np.unique(bins):
             own = bins == each
             some = panel.part(rows[own], N - int(lengths[own].max()), seasons)
-            out.append(Part(rows[own], fit_model(without_outliers(some), **options)))
+            out.append(Part(rows[own], fit_model(cleaned(some), **options)))
     return out
 
 
@@ -256,8 +256,9 @@ def _calibrated(model: Model) -> Model:
             model, panel=panel.part(tested), log=model.log[tested], held_out=past, table=None,
             weights={m: w[tested] for m, w in model.weights.items()},
         )  # fmt: skip
-    errors = _errors(part, [part.ahead_from(i) for i in range(len(part.origins))])
-    calibration = calibrate(errors, changes[tested])
+    ahead = [part.ahead_from(i) for i in range(len(part.origins))]
+    typical, errors = (_errors(part, ahead, y) for y in (part.panel.values, part.panel.raw))
+    calibration = calibrate(typical, changes[tested], errors)
     if len(tested) < len(changes):
         calibration = calibration.extend(tested, changes)
     return replace(model, calibration=replace(calibration, age=age))
@@ -381,13 +382,13 @@ def _choose_modes(model: Model, modes: int | str) -> ModeChoice | None:
     return ModeChoice(count, best)
 
 
-def _errors(model: Model, ahead: Sequence[np.ndarray]) -> np.ndarray:
+def _errors(model: Model, ahead: Sequence[np.ndarray], observed: np.ndarray) -> np.ndarray:
     """`(S, O, H)` cross-validation errors on the modelled scale; NaN where not scored."""
     panel = model.panel
     out = np.full((len(panel.values), len(ahead), panel.horizon), np.nan)
     log = model.log[:, None]
     for i, (origin, forecast) in enumerate(zip(model.origins, ahead)):
-        truth = panel.raw[:, origin : origin + panel.horizon]
+        truth = observed[:, origin : origin + panel.horizon]
         # An outlier at or below zero has no logarithm, even if the cleaned series has.
         logarithm = np.log(np.where(truth > 0, truth, np.nan))
         error = np.where(log, logarithm, truth) - forecast
