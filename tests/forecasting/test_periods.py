@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from smnn.forecasting import Forecaster
-from smnn.forecasting._model.periods import LEVEL, find_periods, group_by_periods
+from smnn.forecasting._model.periods import LEVEL, find_periods
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
 

@@ -121,7 +121,7 @@ def _seasonal_indices(y: np.ndarray, season: int) -> np.ndarray:
 def scores(
     series: Series, group: Group, mean: np.ndarray, lower: np.ndarray, upper: np.ndarray
 ) -> dict[str, float]:
-    """sMAPE in per cent, MASE, covered fraction and MSIS; negative values become zero."""
+    """SMAPE in per cent, MASE, covered fraction and MSIS; negative values become zero."""
     mean, lower, upper = (np.maximum(x, 0.0) for x in (mean, lower, upper))
     y, m = series.future, group.season
     scale = float(np.abs(series.past[m:] - series.past[:-m]).mean())

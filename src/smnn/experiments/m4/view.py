@@ -12,8 +12,8 @@ from smnn.experiments.m4.run import M4, NAIVE, PARTS
 from smnn.report import page
 from smnn.report.tables import Cell, Row, Table
 
-LABELS = {"panel": "smnn, one panel", "single": "smnn, one by one"}
-COLUMNS = ("series", "sMAPE", "MASE", "OWA", "coverage", "MSIS", "s/series")
+LABELS = {"panel": "smnn, panel", "single": "smnn, one by one"}
+COLUMNS = ("series", "sMAPE", "MASE", "OWA", "inside", "MSIS", "s")
 
 
 def tables(result: M4) -> list[Table]:
@@ -29,8 +29,8 @@ def terminal_tables(result: M4) -> list[Table]:
 def _table(result: M4, part: str) -> Table:
     found = Table(
         f"M4, {part}", COLUMNS,
-        f"OWA: mean of sMAPE and MASE relative to Naive2. Coverage of {100 * LEVEL:.0f} % "
-        "intervals, and their score MSIS. Processor seconds.",
+        "OWA: mean of sMAPE and MASE relative to Naive2. Inside: per cent of the values in "
+        f"their {100 * LEVEL:.0f} % intervals; MSIS: score of these. Processor seconds per series.",
     )  # fmt: skip
     for group in result.config.groups:
         rows = {m: result.summary(group, m, part) for m in (NAIVE, *result.config.methods)}
@@ -40,7 +40,7 @@ def _table(result: M4, part: str) -> Table:
             cells = [
                 Cell(f"{row['series']:.0f}"), Cell(f"{row['smape']:.2f}"),
                 Cell(f"{row['mase']:.3f}"), Cell(f"{row['owa']:.3f}", best=row["owa"] == best),
-                Cell(f"{100 * row['covered']:.1f} %" if "covered" in row else "–"),
+                Cell(f"{100 * row['covered']:.1f}" if "covered" in row else "–"),
                 Cell(f"{row['msis']:.2f}" if "msis" in row else "–"),
                 Cell(f"{row['seconds'] / row['series']:.3f}"),
             ]  # fmt: skip

@@ -16,8 +16,11 @@ SMOOTHING = 8
 """Leads up to this fraction (1/8) of the horizon apart are averaged."""
 OPTIMISM = 1.05
 """Inflation of the spread, because the candidates were selected by the same errors."""
-MAX_OWN = 16
-"""Up to this many series, the growth of the spread with lead time is partly the series' own."""
+FEW = 16
+"""Up to this many series, one half of the growth of the spread with lead time is that of each
+series; with more of them, the common growth is better known and the half becomes less."""
+MIN_OWN = 0.02
+"""Share below which the growth is common."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,10 @@ def calibrate(
     pooled = (unit**2)[:, None] * shape
     own = _ratio(square.sum(1), seen.sum(1))
     own = np.where(np.isfinite(own) & scored_fully[:, None], own, pooled)
-    square = pooled if S > MAX_OWN else 0.5 * np.apply_along_axis(_smooth, 1, own) + 0.5 * pooled
+    share = 0.5 * min(1.0, FEW / S)
+    square = pooled
+    if share > MIN_OWN:
+        square = share * np.apply_along_axis(_smooth, 1, own) + (1 - share) * pooled
     spread = OPTIMISM * np.maximum.accumulate(np.sqrt(square), axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         sizes = np.abs(errors if complete is None else complete) / spread[:, None, :]

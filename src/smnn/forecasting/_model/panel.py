@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -258,7 +259,8 @@ def cleaned(panel: Panel) -> Panel:
     if n < 3 * NEIGHBOURS:
         return panel
     base = TREND if n > 3 * panel.longest else CLIMATOLOGY
-    for find in (_shift, _excess):
+    season = min((s.length for s in panel.seasons), default=0.0)
+    for find in (functools.partial(_shift, season=season), _excess):
         change = _found(panel, base, find)
         some = np.flatnonzero(change.any(1))
         log = some[panel.positive[some]]
@@ -267,7 +269,7 @@ def cleaned(panel: Panel) -> Panel:
             change[log] = np.where(change[log] != 0, logarithm, 0.0)
         plain = np.setdiff1d(some, log)
         values, raw = panel.values.copy(), panel.raw.copy()
-        for y in (values, raw) if find is _shift else (values,):
+        for y in (values, raw) if find is not _excess else (values,):
             y[plain] -= change[plain]
             y[log] *= np.exp(-change[log])
         panel = replace(panel, values=values, raw=raw)
@@ -280,29 +282,33 @@ def _found(panel: Panel, base: Spec, find: Callable[[np.ndarray], np.ndarray]) -
     return np.concatenate([find(residual[i : i + 512]) for i in range(0, len(residual), 512)])
 
 
-def _shift(residual: np.ndarray) -> np.ndarray:
+def _shift(residual: np.ndarray, season: float) -> np.ndarray:
     """`(S, n)` amount to subtract from the values before a change of level.
 
-    A change is one step far beyond the others that persists. A series with several such steps is
-    left as it is: they are part of its dynamics.
+    A change is one step that is far beyond the others and persists for a season, in a series whose
+    level is stable otherwise. A series with several such steps is left as it is: they are part of
+    its dynamics.
     """
     n = residual.shape[1]
     out = np.zeros_like(residual)
     step = np.abs(np.diff(interpolated(residual), axis=1))
     edge = SHIFT * _spread(step)
-    for i in np.flatnonzero(((step > edge) & (edge > 0)).any(1)):
-        changes = {}
-        for t in np.flatnonzero(step[i] > edge[i]) + 1:
-            before, after = residual[i, max(0, t - NEIGHBOURS) : t], residual[i, t : t + NEIGHBOURS]
-            before, after = before[np.isfinite(before)], after[np.isfinite(after)]
-            if min(len(before), len(after)) < MIN_SHIFTED:
-                continue
-            change = float(np.median(after) - np.median(before))
-            if abs(change) > max(0.5 * step[i, t - 1], np.ptp(after), np.ptp(before)):
-                changes[t] = change
-        if len(changes) <= 1 + n // SHIFT_EVERY:
-            for t, change in changes.items():
-                out[i, :t] -= change
+    last = n - max(MIN_SHIFTED, int(np.ceil(season)))
+    for i in np.flatnonzero(((step > edge) & (edge > 0))[:, :last].any(1)):
+        padded = np.pad(residual[i], NEIGHBOURS, constant_values=np.nan)
+        windows = np.lib.stride_tricks.sliding_window_view(padded, NEIGHBOURS)
+        seen = np.isfinite(windows).sum(1) >= MIN_SHIFTED
+        level, size = np.full(len(windows), np.nan), np.full(len(windows), np.nan)
+        level[seen] = np.nanmedian(windows[seen], axis=1)
+        size[seen] = np.nanmax(windows[seen], axis=1) - np.nanmin(windows[seen], axis=1)
+        change = level[NEIGHBOURS:] - level[:-NEIGHBOURS]  # after minus before each time
+        least = np.maximum(size[NEIGHBOURS:], size[:-NEIGHBOURS])
+        least = np.maximum(least, SHIFT * _spread(np.abs(change[None]))[0])[1:n]
+        found = (step[i] > edge[i]) & (np.abs(change[1:n]) > np.maximum(least, 0.5 * step[i]))
+        places = np.flatnonzero(found)[: 2 + n // SHIFT_EVERY] + 1
+        if len(places) <= 1 + n // SHIFT_EVERY and (places <= last).all():
+            for t in places:
+                out[i, :t] -= change[t]
     return out
 
 
