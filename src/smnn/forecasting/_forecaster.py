@@ -313,15 +313,8 @@ class Forecaster(Displayable):
             y = model.panel.transformed(past, model.lead.log) - centre
             fitted = centre + (trajectories(system, y) * system.h).sum(-1)
             fitted = np.exp(fitted) if model.lead.log else fitted
-            # Where the history was moved to a new level, the trajectory is moved back.
             given, used = (y[:, -len(fitted[0]) :] for y in (rows[part.rows], model.panel.raw))
-            with np.errstate(divide="ignore", invalid="ignore"):
-                moved = given / used if model.lead.log else given - used
-            neutral = 1.0 if model.lead.log else 0.0
-            moved = interpolated(np.where(used == 0, neutral, moved))
-            out[part.rows, count - len(fitted[0]) :] = (
-                fitted * moved if model.lead.log else fitted + moved
-            )
+            out[part.rows, count - len(fitted[0]) :] = _on_levels_of(given, used, fitted)
         return self._scale.shaped(out)
 
     def equation(self, series: int | str = 0) -> Equation:
@@ -440,6 +433,13 @@ def _enough_observations(rows: np.ndarray) -> np.ndarray:
             f"{MIN_OBSERVATIONS}. A forecast needs a longer history."
         )
     return enough
+
+
+def _on_levels_of(given: np.ndarray, used: np.ndarray, fitted: np.ndarray) -> np.ndarray:
+    """Move `fitted` back to the level of the data `given`, which was moved to that of `used`."""
+    positive = (np.isnan(used) | (used > 0)).all(1, keepdims=True)
+    factor = interpolated(np.where(positive, given / np.where(positive, used, 1.0), 1.0))
+    return np.asarray(fitted * factor + interpolated(np.where(positive, 0.0, given - used)))
 
 
 def _past(model: Model) -> slice:

@@ -20,8 +20,6 @@ OUTLIER = 8.0
 NEIGHBOURS = 7
 SHIFT = 6.0
 """Robust standard deviations of the other steps beyond which a step may be a change of level."""
-SHIFT_EVERY = 300
-"""Times per further change of level of a series."""
 MIN_SHIFTED = 3
 """Observations on both sides of a change of level."""
 MIN_SHARED = 8
@@ -286,8 +284,8 @@ def _shift(residual: np.ndarray, season: float) -> np.ndarray:
     """`(S, n)` amount to subtract from the values before a change of level.
 
     A change is one step that is far beyond the others and persists for a season, in a series whose
-    level is stable otherwise. A series with several such steps is left as it is: they are part of
-    its dynamics.
+    level is stable otherwise. Several such steps are left as they are: they are part of the
+    dynamics.
     """
     n = residual.shape[1]
     out = np.zeros_like(residual)
@@ -305,10 +303,9 @@ def _shift(residual: np.ndarray, season: float) -> np.ndarray:
         least = np.maximum(size[NEIGHBOURS:], size[:-NEIGHBOURS])
         least = np.maximum(least, SHIFT * _spread(np.abs(change[None]))[0])[1:n]
         found = (step[i] > edge[i]) & (np.abs(change[1:n]) > np.maximum(least, 0.5 * step[i]))
-        places = np.flatnonzero(found)[: 2 + n // SHIFT_EVERY] + 1
-        if len(places) <= 1 + n // SHIFT_EVERY and (places <= last).all():
-            for t in places:
-                out[i, :t] -= change[t]
+        places = np.flatnonzero(found) + 1
+        if len(places) == 1 and places[0] <= last:
+            out[i, : places[0]] = -change[places[0]]
     return out
 
 
