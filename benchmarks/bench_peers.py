@@ -46,7 +46,9 @@ def peers(data: Data, checkout: Path | None) -> dict[str, Callable[[], Peer]]:
     """All candidates by name."""
     makers: dict[str, Callable[[], Peer]] = {
         "smnn": partial(_oscillators.ours, data),
-        "smnn, torch backend": partial(_oscillators.ours, data, backend="torch", name="smnn"),
+        "smnn, torch backend": partial(
+            _oscillators.ours, data, backend="torch", name="smnn, torch backend"
+        ),
         "diffrax": partial(_oscillators.diffrax, data, True),
         "diffrax, one system": partial(_oscillators.diffrax, data, False),
         "torchode": partial(_oscillators.torchode, data),
@@ -199,7 +201,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     """Measure everything."""
     machine = describe_machine()
     machine["versions"] |= package_versions(PACKAGES)
-    command = "python benchmarks/bench_peers.py --published ScalableMNN --baseline SRC"
+    command = f"python benchmarks/bench_peers.py --parts {' '.join(options.parts)}"
+    command += f" --only {options.only}" if options.only else ""
     record: dict[str, Any] = {"benchmark": "peers", "command": command, "machine": machine}
     if "first" in options.parts:
         sizes = (f"{V} {R}" for V, R in BLOCKS)
