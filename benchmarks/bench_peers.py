@@ -19,7 +19,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -64,7 +64,7 @@ def peers(data: Data, checkout: Path | None) -> dict[str, Callable[[], Peer]]:
 
 
 def in_turns(
-    calls: dict[str, Callable[[], object]], repeats: int, budget: float,
+    calls: Mapping[str, Callable[[], object]], repeats: int, budget: float,
     clock: Callable[[], float] = time.process_time,
 ) -> dict[str, dict[str, float]]:  # fmt: skip
     """Milliseconds of each call; slow ones have fewer repeats, or only the first."""
