@@ -62,7 +62,7 @@ def test_terminal_output(done: Any) -> None:
     assert "  x' = " in out
     assert "  y' = " in out
     assert "± half a 90 % interval" in out
-    assert "terms  in 2 equations, out of 6 candidates" in out
+    assert "terms in 2 equations, out of 6 candidates" in out
     assert "hold-out error, relative to the spread" in out
     assert "of the held-out time (1.60 in t) is followed" in out
     assert "noise relative to the spread" in out
