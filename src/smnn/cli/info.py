@@ -59,7 +59,7 @@ def collect() -> dict[str, Any]:
 
 def _requirements(name: str, machine: dict[str, Any], devices: list[str]) -> str:
     """Describe what a usable backend runs on."""
-    from smnn._solver.gpu.native.launcher import described
+    from smnn._solver.gpu.launcher import described
 
     versions, threads = machine["versions"], machine["threads"]
     texts = {

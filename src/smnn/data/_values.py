@@ -149,9 +149,10 @@ def sentinels(values: np.ndarray) -> dict[float, int]:
     rest = values[np.isfinite(values)]
     while len(rest):
         for v, sign in ((float(rest.min()), -1), (float(rest.max()), 1)):
+            if not (v in SENTINELS or abs(v) >= HUGE) or v * sign < 0:
+                continue
             count, others = int((rest == v).sum()), rest[rest != v]
-            known = v in SENTINELS or abs(v) >= HUGE
-            if not known or v * sign < 0 or len(np.unique(others[:1000])) < 2:
+            if len(np.unique(others[:1000])) < 2:
                 continue
             gap = float(np.abs(others - v).min())
             if gap > 2.0 * np.ptp(others) or (v < 0 <= others.min() and count > 1):
