@@ -105,7 +105,7 @@ def test_default_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     oscillator(tmp_path / "swing.csv", n=60)
     result = invoke("swing.csv", "--library", "poly:1", "--ensemble", 0)
     assert result.exit_code == 0, result.output
-    assert sorted(os.listdir(tmp_path / "smnn-results" / "swing")) == FILES
+    assert sorted(os.listdir(tmp_path / "smnn-results" / "discover-swing")) == FILES
 
 
 def test_second_order_for_a_position(tmp_path: Path) -> None:
