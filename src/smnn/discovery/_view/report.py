@@ -509,7 +509,7 @@ def _facts(report: Report) -> dict[str, Any]:
     spent = ", ".join(f"{name} {value:.2f}" for name, value in stages.items())
     seconds = sum(stages.values()) if report.seconds is None else report.seconds
     return {
-        "Time": f"{time} ({table.time_unit})" if table.time_unit else time,
+        "Time": table.time_label if table.time_name else time,
         "Variables": ", ".join(
             f"{n} [{table.units[n]}]" if n in table.units else n for n in table.names
         ),
