@@ -78,7 +78,7 @@ def test_calibration_of_known_errors() -> None:
     steps = np.random.default_rng(2).standard_normal((1, 4000, 16))
     found = calibrate(steps.cumsum(2), np.ones(1))
     expected = OPTIMISM * np.sqrt(np.arange(2, 17))
-    np.testing.assert_allclose(found.spread[0, 1:], expected, rtol=0.08)
+    np.testing.assert_allclose(found.spread[0, 1:], expected, rtol=0.02)
     beyond = found.at(64)[0] / OPTIMISM
     np.testing.assert_allclose(beyond[-1], 8.0, rtol=0.1)  # extrapolated as a square root
 
