@@ -81,6 +81,8 @@ def test_calibration_of_known_errors() -> None:
     np.testing.assert_allclose(found.spread[0, 1:], expected, rtol=0.02)
     beyond = found.at(64)[0] / OPTIMISM
     np.testing.assert_allclose(beyond[-1], 8.0, rtol=0.1)  # extrapolated as a square root
+    without_errors = Calibration(np.ones((1, 4)), np.zeros(0), 101.0)
+    assert without_errors.factor(0.9) == pytest.approx(1.6602, abs=1e-4)  # Student, two-sided
 
 
 def test_untested_leads_of_a_constant() -> None:
