@@ -22,12 +22,14 @@ from smnn.discovery._field import view
 from smnn.discovery._field.data import AXES, FieldSet, gather_fields
 from smnn.discovery._field.judge import judge
 from smnn.discovery._field.pipeline import Found, Options, find
+from smnn.discovery._field.read import read_field
 from smnn.discovery._field.simulation import FieldSimulation, simulate_field
 from smnn.discovery._field.terms import default_terms, finished, library_terms, right_hand_sides
 from smnn.discovery._terms import Term, find_term
 from smnn.discovery._verdict.verdict import RivalEquation, Verdict
-from smnn.discovery.libraries import Library
+from smnn.discovery.libraries import Library, parse_library
 from smnn.equations import ExpressionError, parse_expression
+from smnn.errors import DataError
 from smnn.report.charts import Chart
 from smnn.report.display import Displayable, Overview
 
@@ -48,7 +50,8 @@ class FieldDiscovery(Displayable, BaseEstimator):
         degree: Highest total degree of a candidate in fields and derivatives.
         order: Highest derivative; by default 4 in one direction and 2 in two.
         library: Candidate terms as a library in the names of the fields and their derivatives,
-            such as `Expressions(["u*u_x", "u_xx", "sin(u)"])`; replaces `degree`.
+            such as `Expressions(["u*u_x", "u_xx", "sin(u)"])`, or its text form
+            `"u*u_x,u_xx,sin(u)"`; replaces `degree`.
         functions: Coefficient functions by name, each a function of the coordinates or an
             expression in them such as `"x^2"`; every candidate is also multiplied by each of them.
         periodic: Whether the domain is periodic, or a list for each direction; `None` to detect it.
@@ -90,7 +93,7 @@ class FieldDiscovery(Displayable, BaseEstimator):
         self,
         degree: int = 3,
         order: int | None = None,
-        library: Library | None = None,
+        library: Library | str | None = None,
         functions: Mapping[str, Callable[..., Any] | str] | None = None,
         periodic: bool | Sequence[bool] | None = None,
         forbidden: Mapping[str, Sequence[str]] | None = None,
@@ -126,7 +129,8 @@ class FieldDiscovery(Displayable, BaseEstimator):
         Args:
             u: (T, X), (T, X, F), (T, X, Y) or (T, X, Y, F) values, real or complex; or a list of
                 such arrays for several runs on the same grid. NaN marks missing values. With `y`,
-                three axes are (T, X, Y).
+                three axes are (T, X, Y). Or anything that `read_field` accepts, such as a path or
+                an xarray object, its result, or a frame with times as index and places as columns.
             t: Times (T,), a step, or a list of either; by default 0, 1, 2 and so on.
             x: Coordinates (X,) or a step.
             y: Coordinates (Y,) or a step, for fields with two directions.
@@ -141,11 +145,7 @@ class FieldDiscovery(Displayable, BaseEstimator):
             DiscoveryWarning: Axes were reordered or points were left out.
         """
         self._check_options()
-        runs = u if isinstance(u, list | tuple) else [u]
-        planes = [one for one in runs if np.ndim(one) == 4]
-        axes = [x, y] if y is not None or planes else [x]
-        functions = self._functions(len(axes))
-        data = gather_fields(u, t, axes, names, self.periodic, functions)
+        data = self._gather(u, t, [x, y], names)
         self._set_terms(data.names, len(data.axes), np.iscomplexobj(data.runs[0]))
         excluded = self._excluded()
         options = Options(
@@ -167,12 +167,31 @@ class FieldDiscovery(Displayable, BaseEstimator):
             warnings.warn(str(self.verdict_), VerdictWarning, stacklevel=2)
         return self
 
+    def _gather(self, u: Any, t: Any, axes: list[Any], names: Sequence[str] | None) -> FieldSet:
+        given = [t, *axes, names]
+        if isinstance(u, str | Path | Mapping) or (
+            hasattr(u, "dims") and all(one is None for one in given)
+        ):
+            u = read_field(u, periodic=self.periodic)
+        if hasattr(u, "columns") and hasattr(u, "index"):  # a frame of times and places
+            t = u.index.to_numpy() if t is None else t
+            axes[0] = u.columns.to_numpy() if axes[0] is None else axes[0]
+            u = u.to_numpy()
+        if isinstance(u, FieldSet):
+            if any(one is not None for one in given):
+                raise DataError("t, x, y and names were given, but the data have their own.")
+        else:
+            planes = any(np.ndim(one) == 4 for one in (u if isinstance(u, list | tuple) else [u]))
+            axes = axes if axes[1] is not None or planes else axes[:1]
+            u = gather_fields(u, t, axes, names, self.periodic)
+        return u.with_functions(self._functions(len(u.axes)))
+
     def _check_options(self) -> None:
         if not isinstance(self.degree, int) or not 1 <= self.degree <= 5:
             raise ValueError(f"degree={self.degree!r}; expected a whole number from 1 to 5.")
         if self.order is not None and not (isinstance(self.order, int) and 1 <= self.order <= 6):
             raise ValueError(f"order={self.order!r}; expected a whole number from 1 to 6, or None.")
-        if self.library is not None and not isinstance(self.library, Library):
+        if self.library is not None and not isinstance(self.library, Library | str):
             raise ValueError(
                 f"library={self.library!r}; expected a library such as "
                 'Expressions(["u*u_x", "u_xx"]).'
@@ -201,7 +220,8 @@ class FieldDiscovery(Displayable, BaseEstimator):
         order = self.order or (4 if directions == 1 else 2)
         extra = [*AXES[:directions], *(self.functions or {})]
         if self.library is not None:
-            self.terms_: list[Term] = library_terms(self.library, self._columns, order, extra)
+            library = parse_library(self.library) if isinstance(self.library, str) else self.library
+            self.terms_: list[Term] = library_terms(library, self._columns, order, extra)
         else:
             factors = [sympy.Symbol(name) for name in (self.functions or {})]
             self.terms_ = default_terms(self._columns, self.degree, order, factors)

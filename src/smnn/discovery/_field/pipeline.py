@@ -33,6 +33,10 @@ MOST_VALUES = 400_000
 """Most values of which the likelihood is computed."""
 EXTRA = 12
 """Further terms that the likelihood may add to those of the weak form."""
+STARTS = 6
+"""Laws of the weak form from which the likelihood may start."""
+CLEAN = 1e-4
+"""Noise relative to the spread below which the beginnings are known well enough."""
 RESAMPLES = 20
 FILLS = 10
 WINDOWS = (1, 2, 4, 8, 16, 32)
@@ -50,6 +54,7 @@ class Weak:
         explained: `(F,)` fraction of the rate of change on boxes that were not used for the fit.
         shares: `(F, P)` contribution of a coefficient of one to an equation.
         ranking: Further pairs, the most useful first.
+        path: Coefficients of the best subset of each size, for each equation.
     """
 
     xi: dict[Pair, float]
@@ -58,6 +63,16 @@ class Weak:
     explained: Field
     shares: Field
     ranking: list[Pair]
+    path: list[list[dict[Pair, float]]] = field(default_factory=list)
+
+    def starts(self) -> list[dict[Pair, float]]:
+        """The selected law, and those with fewer terms in each equation."""
+        most = max((len(p) for p in self.path), default=0)
+        shorter = [
+            {pair: a for sizes in self.path for pair, a in sizes[min(k, len(sizes)) - 1].items()}
+            for k in range(1, min(most, STARTS)) if all(self.path)
+        ]  # fmt: skip
+        return [self.xi, *shorter]
 
 
 @dataclass
@@ -176,18 +191,18 @@ def weak_form(
     rights: list[Field] = []
     groups: list[Field] = []
     boxes = 0.0
-    for number, factor in enumerate(WIDTHS):
+    for factor in WIDTHS:
         boxes_here = 0.0
-        for r, (one, t) in enumerate(zip(u, data.times)):
+        for r, (one, t, measured) in enumerate(zip(u, data.times, data.runs)):
             coordinates = [t, *data.axes]
             halves = half_widths(one, coordinates, factor)
             weak = WeakForm(coordinates, [False, *data.periodic], halves)
-            boxes_here += weak.boxes
-            rows.append(_design(weak, one, compiled, slopes))
-            rights.append(np.stack([weak.rate(v) for v in one], 1))
-            groups.append(weak.parts() + 8 * r)
+            keep = weak.measured(~np.isnan(measured).any(0))
+            boxes_here += weak.boxes * float(keep.mean())
+            rows.append(_design(weak, one, compiled, slopes)[keep])
+            rights.append(np.stack([weak.rate(v) for v in one], 1)[keep])
+            groups.append((weak.parts() + 8 * r)[keep])
         boxes = max(boxes, boxes_here)
-        del number
     A, Y, part = np.concatenate(rows), np.concatenate(rights), np.concatenate(groups)
     bad = ~np.isfinite(A).all(0)
     A[:, bad] = 0.0
@@ -219,7 +234,7 @@ def _equation(
     size = float(np.sqrt((y**2).mean()))
     if size == 0 or not pool:
         return
-    A, y, n = A / size, y / size, len(y)
+    A, y = A / size, y / size
     weak.shares[f] = np.sqrt((A**2).mean(0))
     price = options.penalty * (np.log(max(boxes, 2.0)) + 2 * np.log(max(len(pool), 2)))
 
@@ -262,11 +277,14 @@ def _equation(
     for p, a, s in zip(best, x, spread):
         weak.xi[f, p], weak.deviation[f, p] = float(a), float(s)
         weak.inclusion[f, p] = float(count[p] / RESAMPLES)
+    weak.path.append([
+        {(f, p): float(a) for p, a in zip(s, whole.solve(s)[0])} for s in subsets[1 : len(best)]
+    ])  # fmt: skip
+    weak.path[-1].append({(f, p): float(a) for p, a in zip(best, x)})
     later = [p for s in subsets[len(best) : len(best) + 4] for p in s]
     often = sorted((p for p in pool if count[p]), key=lambda p: -count[p])
     ranked = [p for p in dict.fromkeys([*later, *often]) if p not in best]
     weak.ranking += [(f, p) for p in ranked[: max(EXTRA // max(len(weak.explained), 1), 4)]]
-    del n
 
 
 def find(
@@ -344,27 +362,28 @@ def _likelihood(
     """Maximise the likelihood, and keep the result if it follows the data."""
     grid, free = _grid(data, found.denoised, found.noise)
     fields = len(columns.fields)
-    if free * 2 * fields * (2 if grid.is_complex else 1) > MOST_FREE:
-        free = MOST_FREE // (2 * fields * (2 if grid.is_complex else 1))
+    clean = float(np.max(found.noise / _spread(found.denoised))) < CLEAN
+    parts = 2 * fields * (2 if grid.is_complex else 1)
+    free = min(free, MOST_FREE // (8 if clean else 1) // parts)
     values = data.values_on(grid.shape)
     noise = found.noise / (np.sqrt(2.0) if grid.is_complex else 1.0)  # of real and imaginary part
     shooting = Shooting(columns, terms, grid, free, noise, values, len(data.axes[0]))
     weak = found.weak
-    pairs = list(weak.xi)
-    xi = np.array([weak.xi[p] for p in pairs])
     rules = Rules(
         fields * len(terms), _spread(found.denoised) / found.noise,
         lambda pair: float(weak.shares[pair]), options.threshold, options.penalty,
     )  # fmt: skip
-    law = shooting.law(pairs, xi)
+    ranking = list(dict.fromkeys([*weak.xi, *weak.ranking]))
     for count in WINDOWS:
         if count > 1 and min(len(t) for t in data.times) // count < 6:
             break
         segments = _segments(data, found.denoised, shooting, count)
-        if not _follows(shooting, law, segments, found) and count < WINDOWS[-1]:
+        start = _start(shooting, segments, found, count == WINDOWS[-1])
+        if start is None:
             continue
         progress(f"following the data in {len(segments)} part{'s' * (len(segments) > 1)}")
-        likely = maximise(shooting, segments, pairs, xi, weak.ranking, rules, progress)
+        xi = np.array([*start.values()])
+        likely = maximise(shooting, segments, list(start), xi, ranking, rules, progress)
         if likely is not None and likely.converged and len(likely.pairs):
             found.likely, found.shooting = likely, shooting
             break
@@ -374,9 +393,8 @@ def _likelihood(
         if not _follows(shooting, law, joined, found, 0.8):
             break
         progress(f"following the data in {len(joined)} part{'s' * (len(joined) > 1)}")
-        extra = list(dict.fromkeys([*pairs, *weak.ranking]))
         likely = maximise(
-            shooting, joined, found.likely.pairs, found.likely.xi, extra, rules, progress
+            shooting, joined, found.likely.pairs, found.likely.xi, ranking, rules, progress
         )
         if likely is None or not likely.converged or not likely.pairs:
             break
@@ -387,6 +405,18 @@ def _likelihood(
             residual_field(shooting, final, s, found.likely.substeps) for s in found.likely.segments
         ]
         found.residuals = [p for p in parts if p is not None]
+
+
+def _start(
+    shooting: Shooting, segments: list[Segment], found: Found, last: bool
+) -> dict[Pair, float] | None:
+    """The first law of the weak form whose solutions stay near the data."""
+    starts = found.weak.starts()
+    for start in starts:
+        law = shooting.law(list(start), np.array([*start.values()]))
+        if start and _follows(shooting, law, segments, found):
+            return start
+    return starts[0] if last else None
 
 
 def _spread(clean: Sequence[Field]) -> Field:
@@ -416,7 +446,7 @@ def _follows(
 ) -> bool:
     """Whether solutions from the filtered beginnings stay near the data."""
     spread = _spread(found.denoised)
-    for number in (4, 16, 64):
+    for number in (4, 16):
         errors = []
         for segment in segments:
             r = residual_field(shooting, law, segment, number)

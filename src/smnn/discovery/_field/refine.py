@@ -125,7 +125,10 @@ def maximise(
         everything = [*pairs, *([] if selected else [p for p in extra if p not in pairs])]
         padded = np.concatenate([xi, np.zeros(len(everything) - len(xi))])
         step = shooting.linearise(law, segments, everything, padded, steps)
-        if step is None:
+        while step is not None and not np.isfinite(step.quadratic.A).all() and steps[1] < steps[0]:
+            steps = steps[0], 2 * steps[1]  # the derivative is less stable than the solution
+            step = shooting.linearise(law, segments, everything, padded, steps)
+        if step is None or not np.isfinite(step.quadratic.A).all():
             return None
         own = list(range(len(pairs)))
         chosen = own

@@ -94,15 +94,11 @@ def findings(model: FieldDiscovery) -> list[tuple[str, str]]:
         found.append(
             (f"{significant(100 * noise, 2)} %", "noise relative to the spread of the field")
         )
-        kinds = ", ".join(
-            f"{a} {'periodic' if p else 'not periodic'}"
-            for a, p in zip(model._columns.axes, model.periodic_)
-        )
-        found.append((kinds.split(", ")[0] if len(model.periodic_) == 1 else kinds, "domain"))
-    method = model.report_.get("method", "")
+        for axis, wraps in zip(model._columns.axes, model.periodic_):
+            found.append(("periodic" if wraps else "not periodic", f"domain in {axis}"))
     why = model.report_.get("why_not_likelihood")
-    found.append((method, f"coefficients; not by likelihood because {why}" if why else
-                  "maximum likelihood of the whole field"))  # fmt: skip
+    found.append((model.report_.get("method", ""), f"for the coefficients; {why}" if why else
+                  "of the whole field, for the coefficients"))  # fmt: skip
     return found
 
 
@@ -235,6 +231,14 @@ class FieldReport:
 
     def __init__(self, model: FieldDiscovery, source: str = "", command: str = "") -> None:
         self.model, self.source, self.command = model, source, command
+
+    def summary(self) -> list[tuple[str, str]]:
+        """Key figures, each with its meaning."""
+        return findings(self.model)
+
+    def coefficients(self) -> Table:
+        """Coefficients with half of their 90 % intervals."""
+        return coefficient_table(self.model)
 
     def write(self, folder: str | Path) -> Path:
         """Write all result files to a folder; returns the path of the HTML page."""

@@ -16,6 +16,8 @@ Field = np.ndarray[Any, np.dtype[Any]]
 POWER = 7
 PARTS = 8
 """Stretches of time that are resampled."""
+ENOUGH = 0.7
+"""Fraction of measured values in a box, relative to that in most boxes."""
 FEWEST = 4
 """Smallest half width of a test function, in points."""
 
@@ -79,6 +81,13 @@ class WeakForm:
         first = len(self.windows[0])
         eighth = (np.arange(first) * PARTS) // first
         return np.repeat(eighth, self.rows // first)
+
+    def measured(self, seen: Field) -> Field:
+        """`(rows,)` whether enough values `(T, *grid)` of a box were measured, not filled in."""
+        if seen.all():
+            return np.ones(self.rows, bool)
+        share = self.average(seen.astype(float)) / self.average(np.ones(seen.shape))
+        return np.asarray(share >= ENOUGH * np.median(share[share > 1e-6]))
 
     def average(self, u: Field) -> Field:
         """`(rows,)` integrals of a field."""
