@@ -2,8 +2,8 @@
 
 Along a periodic direction the basis is that of Fourier; along time and other directions it
 consists of the singular vectors of the fourth differences: polynomials and oscillations that need
-no conditions at the ends. In both, coefficients of smooth fields decay quickly, while those of noise
-have the same size everywhere, so that a Wiener filter separates them.
+no conditions at the ends. In both, coefficients of smooth fields decay quickly, while those of
+noise have the same size everywhere, so that a Wiener filter separates them.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,7 @@ from smnn.discovery._field.refine import (
     residual_field,
 )
 from smnn.discovery._field.shooting import Segment, Shooting
-from smnn.discovery._field.subsets import Quadratic, best_subsets
-from smnn.discovery._field.weak import WeakForm, half_widths
+from smnn.discovery._field.weak import Quadratic, WeakForm, best_subsets, half_widths
 from smnn.discovery._terms import Term
 
 Field = np.ndarray[Any, np.dtype[Any]]
@@ -37,6 +36,8 @@ STARTS = 6
 """Laws of the weak form from which the likelihood may start."""
 CLEAN = 1e-4
 """Noise relative to the spread below which the beginnings are known well enough."""
+PARTS, SHORT = 4, 16
+"""Parts of clean data that are fitted, and their times."""
 RESAMPLES = 20
 FILLS = 10
 WINDOWS = (1, 2, 4, 8, 16, 32)
@@ -131,13 +132,14 @@ def denoise(data: FieldSet) -> tuple[list[Field], Field, Field, Field]:
 def _filtered(u: Field, t: Field, data: FieldSet) -> tuple[Field, float, float]:
     """A filtered field; long ones in overlapping blocks of time."""
     if len(t) <= BLOCKS:
-        return _filled(u, Filter([t, *data.axes], [False, *data.periodic]))
+        return _filled(u, Filter([t, *data.axes], [False, *data.periodic]), data.periodic)
     count = -(-len(t) // (BLOCKS // 2))
     edges = np.linspace(0, len(t), count + 1).astype(int)
     out, weight = np.zeros_like(u), np.zeros(len(t))
     noises, kept = [], 0.0
     for a, b in zip(edges[:-2], edges[2:]):
-        part, noise, size = _filled(u[a:b], Filter([t[a:b], *data.axes], [False, *data.periodic]))
+        wiener = Filter([t[a:b], *data.axes], [False, *data.periodic])
+        part, noise, size = _filled(u[a:b], wiener, data.periodic)
         s = np.sin(np.pi * (np.arange(b - a) + 0.5) / (b - a)) ** 2
         out[a:b] += s.reshape(-1, *[1] * (u.ndim - 1)) * part
         weight[a:b] += s
@@ -147,15 +149,13 @@ def _filtered(u: Field, t: Field, data: FieldSet) -> tuple[Field, float, float]:
     return out, float(np.sqrt(np.mean(np.square(noises)))), kept
 
 
-def _filled(u: Field, wiener: Filter) -> tuple[Field, float, float]:
+def _filled(u: Field, wiener: Filter, periodic: Sequence[bool]) -> tuple[Field, float, float]:
     """A filtered field; missing values are filled in by the filter itself."""
     gone = np.isnan(u)
     if not gone.any():
         return wiener(u)
     known = max(float(1 - gone.mean()), 1e-3)
-    v = np.where(gone, np.nanmean(u), u)
-    near = _nearest_in_time(u)
-    v = np.where(gone & ~np.isnan(near), near, v)
+    v = _interpolated(u, periodic)
     for _ in range(FILLS):
         smooth, sigma, kept = wiener(v)
         v = np.where(gone, smooth, u)
@@ -163,19 +163,19 @@ def _filled(u: Field, wiener: Filter) -> tuple[Field, float, float]:
     return smooth, sigma / np.sqrt(known), kept
 
 
-def _nearest_in_time(u: Field) -> Field:
-    """Missing values replaced by interpolation in time, where there are values."""
-    flat = u.reshape(len(u), -1).copy()
-    rows = np.arange(len(u))
-    for j in range(flat.shape[1]):
-        bad = np.isnan(flat[:, j])
-        if bad.any() and not bad.all():
-            good = flat[~bad, j]
-            filled = np.interp(rows[bad], rows[~bad], good.real)
-            if np.iscomplexobj(u):
-                filled = filled + 1j * np.interp(rows[bad], rows[~bad], good.imag)
-            flat[bad, j] = filled
-    return flat.reshape(u.shape)
+def _interpolated(u: Field, periodic: Sequence[bool]) -> Field:
+    """Missing values interpolated in time; where there is none at any time, in space."""
+    for axis, wraps in enumerate((False, *periodic)):
+        lines = np.moveaxis(u, axis, -1).copy()
+        places, n = np.arange(lines.shape[-1]), lines.shape[-1]
+        for line in lines.reshape(-1, n):
+            bad = np.isnan(line)
+            if bad.any() and not bad.all():
+                line[bad] = np.interp(
+                    places[bad], places[~bad], line[~bad], period=n if wraps else None
+                )
+        u = np.moveaxis(lines, -1, axis)
+    return u
 
 
 def weak_form(
@@ -374,37 +374,69 @@ def _likelihood(
         lambda pair: float(weak.shares[pair]), options.threshold, options.penalty,
     )  # fmt: skip
     ranking = list(dict.fromkeys([*weak.xi, *weak.ranking]))
+
+    def climb(segments: list[Segment], start: Mapping[Pair, float]) -> Likely | None:
+        progress(f"following the data in {len(segments)} part{'s' * (len(segments) > 1)}")
+        xi = np.array([*start.values()])
+        likely = maximise(shooting, segments, list(start), xi, ranking, rules, progress)
+        return likely if likely is not None and likely.converged and likely.pairs else None
+
+    found.likely = (_by_parts if clean else _by_windows)(data, found, shooting, climb)
+    if found.likely is not None:
+        found.shooting = shooting
+        final = shooting.law(found.likely.pairs, found.likely.xi)
+        rest = [
+            residual_field(shooting, final, s, found.likely.substeps) for s in found.likely.segments
+        ]
+        found.residuals = [r for r in rest if r is not None]
+
+
+Climb = Callable[[list[Segment], Mapping[Pair, float]], Likely | None]
+
+
+def _by_windows(data: FieldSet, found: Found, shooting: Shooting, climb: Climb) -> Likely | None:
+    """Start with the longest parts of the data that a law follows, and join them."""
+    likely = None
     for count in WINDOWS:
         if count > 1 and min(len(t) for t in data.times) // count < 6:
             break
         segments = _segments(data, found.denoised, shooting, count)
         start = _start(shooting, segments, found, count == WINDOWS[-1])
-        if start is None:
-            continue
-        progress(f"following the data in {len(segments)} part{'s' * (len(segments) > 1)}")
-        xi = np.array([*start.values()])
-        likely = maximise(shooting, segments, list(start), xi, ranking, rules, progress)
-        if likely is not None and likely.converged and len(likely.pairs):
-            found.likely, found.shooting = likely, shooting
+        likely = None if start is None else climb(segments, start)
+        if likely is not None:
             break
-    while found.likely is not None and len(found.likely.segments) > len(data.runs):
-        joined = _joined(found.likely.segments)
-        law = shooting.law(found.likely.pairs, found.likely.xi)
-        if not _follows(shooting, law, joined, found, 0.8):
+    while likely is not None and len(likely.segments) > len(data.runs):
+        segments = _joined(likely.segments)
+        law = shooting.law(likely.pairs, likely.xi)
+        if not _follows(shooting, law, segments, found, 0.8):
             break
-        progress(f"following the data in {len(joined)} part{'s' * (len(joined) > 1)}")
-        likely = maximise(
-            shooting, joined, found.likely.pairs, found.likely.xi, ranking, rules, progress
-        )
-        if likely is None or not likely.converged or not likely.pairs:
+        joined = climb(segments, dict(zip(likely.pairs, map(float, likely.xi))))
+        if joined is None:
             break
-        found.likely = likely
-    if found.likely is not None:
-        final = shooting.law(found.likely.pairs, found.likely.xi)
-        parts = [
-            residual_field(shooting, final, s, found.likely.substeps) for s in found.likely.segments
-        ]
-        found.residuals = [p for p in parts if p is not None]
+        likely = joined
+    return likely
+
+
+def _by_parts(data: FieldSet, found: Found, shooting: Shooting, climb: Climb) -> Likely | None:
+    """Fit a few short parts, which suffice where there is hardly any noise; then follow all."""
+    segments = []
+    for u, v, t in zip(data.runs, found.denoised, data.times):
+        for i in np.unique(np.linspace(0, max(len(t) - SHORT, 0), PARTS).astype(int)):
+            part = slice(i, i + SHORT)
+            segments.append(Segment(t[part], u[:, part], shooting.from_data(v[:, i])))
+    start = _start(shooting, segments, found, last=True)
+    likely = None if start is None else climb(segments, start)
+    if likely is None:
+        return None
+    law = shooting.law(likely.pairs, likely.xi)
+    for count in WINDOWS:
+        segments = _segments(data, found.denoised, shooting, count)
+        cost = shooting.cost(law, segments, likely.substeps)
+        if np.isfinite(cost) and _follows(shooting, law, segments, found, 0.1):
+            each = 2 if shooting.grid.is_complex else 1
+            values = each * sum(int(np.isfinite(u).sum()) for u in data.runs)
+            return replace(likely, segments=segments, cost=cost, values=values)
+    return None
 
 
 def _start(

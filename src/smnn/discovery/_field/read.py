@@ -13,7 +13,7 @@ import numpy as np
 
 from smnn._util.files import check_file
 from smnn._util.names import suggestion
-from smnn._util.optional import require
+from smnn._util.optional import MissingPackageError, require
 from smnn.data import DataFormatError, check_dataset, check_library, open_netcdf
 from smnn.discovery._field.data import FEWEST_POINTS, FieldSet, gather_fields
 from smnn.errors import DataError
@@ -61,11 +61,11 @@ def holds_field(path: Path, columns: Sequence[str] | None = None) -> bool:
     `columns` names a field. MATLAB and HDF5 files are always read as fields.
     """
     suffix = Path(path).suffix.lower()
-    if suffix not in TABLES or not Path(path).exists():
+    if suffix not in TABLES:
         return suffix in SUFFIXES
     try:
         found = _opened(Path(path))
-    except DataError:
+    except DataError:  # the reader of tables says what is wrong
         return False
     named = bool(columns) and set(columns or ()) <= set(found.arrays)
     return bool(found.arrays) and (named or not found.others)
@@ -123,8 +123,10 @@ def _opened(path: Path) -> Gridded:
             arrays = _mat(path)
         else:
             arrays = _hdf5(path)
-    except (DataError, OSError):
+    except (DataError, MissingPackageError):
         raise
+    except PermissionError:
+        raise DataFormatError(f"{path} cannot be read: permission denied.") from None
     except Exception as error:  # readers raise anything for a damaged file
         what = (str(error).splitlines() or [""])[0].rstrip(".")
         raise DataFormatError(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from smnn.discovery._field.shooting import COARSE, Segment, Shooting
-from smnn.discovery._field.subsets import Quadratic, best_subsets
+from smnn.discovery._field.weak import Quadratic, best_subsets
 
 Field = np.ndarray[Any, np.dtype[Any]]
 Pair = tuple[int, int]

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from smnn.cli import _guard as shared
-from smnn.cli._discover_field import WORKING, by_target, discover_field, show
 from smnn.cli._guard import WrongUseError, notices, plain, remark, results_folder
 from smnn.cli._reading import names, reads_data
+from smnn.cli.discover.fields import WORKING, by_target, discover_field, show
 
 if TYPE_CHECKING:
     from smnn.data import Table
