@@ -20,9 +20,10 @@ from smnn.discovery._equations import format_equations
 from smnn.discovery._evaluate import DiscoveryWarning, VerdictWarning
 from smnn.discovery._field import view
 from smnn.discovery._field.data import AXES, FieldSet, gather_fields
-from smnn.discovery._field.judge import judge
-from smnn.discovery._field.pipeline import Found, Options, find
+from smnn.discovery._field.judge import judge, rivals_of
+from smnn.discovery._field.pipeline import Options, find
 from smnn.discovery._field.read import read_field
+from smnn.discovery._field.refine import Found
 from smnn.discovery._field.simulation import FieldSimulation, simulate_field
 from smnn.discovery._field.terms import default_terms, finished, library_terms, right_hand_sides
 from smnn.discovery._terms import Term, find_term
@@ -274,7 +275,12 @@ class FieldDiscovery(Displayable, BaseEstimator):
                 "misfit": float(np.sqrt(likely.cost / likely.values)),
                 "parts": len(likely.segments), "substeps": likely.substeps,
             }  # fmt: skip
-        self.candidates_: list[RivalEquation] = []
+        self.candidates_: list[RivalEquation] = rivals_of(found, self.fields_, self._equation_of)
+
+    def _equation_of(self, terms: Mapping[int, float], f: int) -> str:
+        row = np.zeros((1, len(self.terms_)))
+        row[0, list(terms)] = list(terms.values())
+        return str(format_equations([self.targets_[f]], self.terms_, row)[0])
 
     def _progress(self, text: str) -> None:
         if callable(self.verbose):

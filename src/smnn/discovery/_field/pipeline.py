@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,14 +13,22 @@ from smnn.datasets.fields import Columns, Compiled, PeriodicGrid
 from smnn.discovery._field.data import FieldSet
 from smnn.discovery._field.denoise import Derivatives, Filter
 from smnn.discovery._field.refine import (
+    Found,
     Likely,
-    Pair,
     Rules,
     maximise,
     residual_field,
 )
 from smnn.discovery._field.shooting import Segment, Shooting
-from smnn.discovery._field.weak import Quadratic, WeakForm, best_subsets, half_widths
+from smnn.discovery._field.weak import (
+    Pair,
+    Quadratic,
+    Weak,
+    WeakForm,
+    best_subsets,
+    half_widths,
+    swaps,
+)
 from smnn.discovery._terms import Term
 
 Field = np.ndarray[Any, np.dtype[Any]]
@@ -32,8 +40,6 @@ MOST_VALUES = 400_000
 """Most values of which the likelihood is computed."""
 EXTRA = 12
 """Further terms that the likelihood may add to those of the weak form."""
-STARTS = 6
-"""Laws of the weak form from which the likelihood may start."""
 CLEAN = 1e-4
 """Noise relative to the spread below which the beginnings are known well enough."""
 PARTS, SHORT = 4, 16
@@ -42,53 +48,6 @@ RESAMPLES = 20
 FILLS = 10
 WINDOWS = (1, 2, 4, 8, 16, 32)
 BLOCKS = 400
-
-
-@dataclass
-class Weak:
-    """Result of the weak form: coefficients by pair of equation and term.
-
-    Attributes:
-        xi: Coefficients of the selected terms.
-        deviation: Their standard deviations, from resampled boxes.
-        inclusion: Fraction of the resamples in which a term was selected.
-        explained: `(F,)` fraction of the rate of change on boxes that were not used for the fit.
-        shares: `(F, P)` contribution of a coefficient of one to an equation.
-        ranking: Further pairs, the most useful first.
-        path: Coefficients of the best subset of each size, for each equation.
-    """
-
-    xi: dict[Pair, float]
-    deviation: dict[Pair, float]
-    inclusion: dict[Pair, float]
-    explained: Field
-    shares: Field
-    ranking: list[Pair]
-    path: list[list[dict[Pair, float]]] = field(default_factory=list)
-
-    def starts(self) -> list[dict[Pair, float]]:
-        """The selected law, and those with fewer terms in each equation."""
-        most = max((len(p) for p in self.path), default=0)
-        shorter = [
-            {pair: a for sizes in self.path for pair, a in sizes[min(k, len(sizes)) - 1].items()}
-            for k in range(1, min(most, STARTS)) if all(self.path)
-        ]  # fmt: skip
-        return [self.xi, *shorter]
-
-
-@dataclass
-class Found:
-    """Everything that a fit has found."""
-
-    denoised: list[Field]
-    noise: Field
-    signal: Field
-    kept: Field
-    weak: Weak
-    likely: Likely | None
-    shooting: Shooting | None
-    residuals: list[Field] | None
-    diagnostics: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -281,9 +240,10 @@ def _equation(
         {(f, p): float(a) for p, a in zip(s, whole.solve(s)[0])} for s in subsets[1 : len(best)]
     ])  # fmt: skip
     weak.path[-1].append({(f, p): float(a) for p, a in zip(best, x)})
+    others = [s[-1] for s in swaps(whole, best, pool)]
     later = [p for s in subsets[len(best) : len(best) + 4] for p in s]
     often = sorted((p for p in pool if count[p]), key=lambda p: -count[p])
-    ranked = [p for p in dict.fromkeys([*later, *often]) if p not in best]
+    ranked = [p for p in dict.fromkeys([*others, *later, *often]) if p not in best]
     weak.ranking += [(f, p) for p in ranked[: max(EXTRA // max(len(weak.explained), 1), 4)]]
 
 

@@ -18,7 +18,7 @@ from smnn._util.optional import require
 from smnn.datasets.fields import march
 from smnn.discovery._equations import format_equations
 from smnn.discovery._field.data import FieldSet
-from smnn.discovery._field.pipeline import Found
+from smnn.discovery._field.refine import Found
 from smnn.report import maths
 from smnn.report import page as html
 from smnn.report.display import Overview, chosen

@@ -8,14 +8,17 @@ time. Test functions are `(1 - s^2)^7` in each direction on boxes that cover the
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any
 
 import numpy as np
 
 Field = np.ndarray[Any, np.dtype[Any]]
+Pair = tuple[int, int]
 POWER = 7
+STARTS = 6
+"""Laws of the weak form from which the likelihood may start."""
 PARTS = 8
 """Stretches of time that are resampled."""
 ENOUGH = 0.9
@@ -201,6 +204,13 @@ def _next(q: Quadratic, chosen: list[int], pool: list[int]) -> int:
     return pool[int(np.argmax(_gains(q, chosen, pool)))]
 
 
+def swaps(q: Quadratic, chosen: Sequence[int], pool: Sequence[int]) -> list[list[int]]:
+    """The subset with each of its members replaced by the best candidate outside."""
+    outside = [p for p in pool if p not in chosen]
+    rests = [[p for p in chosen if p != out] for out in chosen]
+    return [[*rest, _next(q, rest, outside)] for rest in rests if outside]
+
+
 def _exchanged(q: Quadratic, chosen: list[int], pool: list[int]) -> list[int]:
     """Replace members one by one as long as that helps."""
     best = q.left(chosen)
@@ -215,3 +225,35 @@ def _exchanged(q: Quadratic, chosen: list[int], pool: list[int]) -> list[int]:
         if not improved:
             break
     return chosen
+
+
+@dataclass
+class Weak:
+    """Result of the weak form: coefficients by pair of equation and term.
+
+    Attributes:
+        xi: Coefficients of the selected terms.
+        deviation: Their standard deviations, from resampled boxes.
+        inclusion: Fraction of the resamples in which a term was selected.
+        explained: `(F,)` fraction of the rate of change on boxes that were not used for the fit.
+        shares: `(F, P)` contribution of a coefficient of one to an equation.
+        ranking: Further pairs, the most useful first.
+        path: Coefficients of the best subset of each size, for each equation.
+    """
+
+    xi: dict[Pair, float]
+    deviation: dict[Pair, float]
+    inclusion: dict[Pair, float]
+    explained: Field
+    shares: Field
+    ranking: list[Pair]
+    path: list[list[dict[Pair, float]]] = field(default_factory=list)
+
+    def starts(self) -> list[dict[Pair, float]]:
+        """The selected law, and those with fewer terms in each equation."""
+        most = max((len(p) for p in self.path), default=0)
+        shorter = [
+            {pair: a for sizes in self.path for pair, a in sizes[min(k, len(sizes)) - 1].items()}
+            for k in range(1, min(most, STARTS)) if all(self.path)
+        ]  # fmt: skip
+        return [self.xi, *shorter]
