@@ -310,12 +310,13 @@ class FieldDiscovery(Displayable, BaseEstimator):
             [{int(p): float(row[p]) for p in np.flatnonzero(row)} for row in self.coefficients_],
         )
 
-    def simulate(self, u0: Any, t: Any) -> FieldSimulation:
+    def simulate(self, u0: Any, t: Any, *, rtol: float = 1e-7) -> FieldSimulation:
         """Solve the law on the periodic grid of the data.
 
         Args:
             u0: (X[, Y][, F]) initial values on the grid of the fit.
             t: (T,) increasing times, the first of which is that of `u0`.
+            rtol: Accuracy relative to the size of the solution.
 
         Returns:
             Values at the times that were reached, with a status.
@@ -326,8 +327,9 @@ class FieldDiscovery(Displayable, BaseEstimator):
         check_is_fitted(self, "coefficients_")
         functions = self._functions(len(self.axes_))
         return simulate_field(
-            self._columns, self._right_hand_sides(), self.axes_, self.periodic_, functions, u0, t
-        )
+            self._columns, self._right_hand_sides(), self.axes_, self.periodic_, functions, u0, t,
+            rtol,
+        )  # fmt: skip
 
     def plot(self, ax: Any = None, *, names: str | Sequence[str] | None = None) -> Any:
         """Draw data, fit and residual over time and space with matplotlib.
@@ -362,7 +364,7 @@ class FieldDiscovery(Displayable, BaseEstimator):
             source: Name of the data, for the title.
         """
         check_is_fitted(self, "coefficients_")
-        return view.write_report(self, Path(path), source)
+        return view.write_report(view.FieldReport(self, source), Path(path))
 
     def save(self, path: str | Path) -> Path:
         """Save the law as JSON, without the data.

@@ -156,7 +156,7 @@ def weak_form(
             coordinates = [t, *data.axes]
             halves = half_widths(one, coordinates, factor)
             weak = WeakForm(coordinates, [False, *data.periodic], halves)
-            keep = weak.measured(~np.isnan(measured).any(0))
+            keep = weak.measured(np.asarray(np.isfinite(measured).all(0)))
             boxes_here += weak.boxes * float(keep.mean())
             rows.append(_design(weak, one, compiled, slopes)[keep])
             rights.append(np.stack([weak.rate(v) for v in one], 1)[keep])
@@ -404,9 +404,9 @@ def _start(
 ) -> dict[Pair, float] | None:
     """The first law of the weak form whose solutions stay near the data."""
     starts = found.weak.starts()
-    for start in starts:
+    for i, start in enumerate(starts):
         law = shooting.law(list(start), np.array([*start.values()]))
-        if start and _follows(shooting, law, segments, found):
+        if start and _follows(shooting, law, segments, found, finest=64 if i == 0 else 16):
             return start
     return starts[0] if last else None
 
@@ -434,11 +434,12 @@ def _joined(segments: Sequence[Segment]) -> list[Segment]:
 
 
 def _follows(
-    shooting: Shooting, law: Any, segments: Sequence[Segment], found: Found, limit: float = 0.4
-) -> bool:
+    shooting: Shooting, law: Any, segments: Sequence[Segment], found: Found, limit: float = 0.4,
+    finest: int = 64,
+) -> bool:  # fmt: skip
     """Whether solutions from the filtered beginnings stay near the data."""
     spread = _spread(found.denoised)
-    for number in (4, 16):
+    for number in (n for n in (4, 16, 64) if n <= finest):
         errors = []
         for segment in segments:
             r = residual_field(shooting, law, segment, number)

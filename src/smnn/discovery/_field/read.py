@@ -229,10 +229,8 @@ def _unlabelled(given: Mapping[str, Field], label: str) -> Gridded:
     out.axes = {n: v for n, v in lines.items() if n in used}
     lengths = [len(v) for v in out.axes.values()]
     if out.arrays and len(set(lengths)) < len(lengths):
-        dims, _ = next(iter(out.arrays.values()))
-        out.notes.append(
-            f"several axes have the same length; they were taken to be ({', '.join(dims)})."
-        )
+        shown = ", ".join(next(iter(out.arrays.values()))[0])
+        out.notes.append(f"several axes have the same length; they were taken to be ({shown}).")
     if not out.arrays:
         shapes = ", ".join(f"{n} {v.shape}" for n, v in shaped.items()) or "no numbers"
         out.notes.append(f"it has {shapes}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import io
 import re
 from collections.abc import Sequence
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from smnn.discovery._field.estimator import FieldDiscovery
 
 Field = np.ndarray[Any, np.dtype[Any]]
+LOST = 0.4
+"""Error of a simulation, relative to the spread, at which it no longer follows."""
 COLUMNS = ("target", "term", "coefficient", "low_90", "high_90", "chosen")
 
 
@@ -100,6 +103,23 @@ def findings(model: FieldDiscovery) -> list[tuple[str, str]]:
     found.append((model.report_.get("method", ""), f"for the coefficients; {why}" if why else
                   "of the whole field, for the coefficients"))  # fmt: skip
     return found
+
+
+def followed(model: FieldDiscovery) -> list[tuple[str, str]]:
+    """How long a simulation from the first fitted field follows the fit, and its error."""
+    if not model.data_ or not all(model.periodic_) or not model.coefficients_.any():
+        return []
+    fit, t = model.denoised_[0], model.times_[0]
+    path = model.simulate(fit[0], t, rtol=1e-4)
+    places = tuple(range(1, fit.ndim))
+    rest = np.mean(np.abs(path.u - fit[: len(path.u)]) ** 2, places)
+    error = np.sqrt(rest / max(float(np.var(fit)), 1e-300))
+    lost = np.append(np.flatnonzero(error > LOST), len(error))[0]
+    whole = lost == len(t)
+    until = f"until t = {t[max(lost - 1, 0)]:.4g}" if not whole else "over the whole time"
+    size = significant(100 * float(np.sqrt(np.mean(error[: max(lost, 1)] ** 2))), 2)
+    return [(f"{size} %", f"error of a simulation from the first fitted field, {until}, relative "
+             f"to the spread ({path.status})")]  # fmt: skip
 
 
 def _variance(u: Field) -> Field:
@@ -234,7 +254,12 @@ class FieldReport:
 
     def summary(self) -> list[tuple[str, str]]:
         """Key figures, each with its meaning."""
-        return findings(self.model)
+        return [*findings(self.model), *self.followed]
+
+    @functools.cached_property
+    def followed(self) -> list[tuple[str, str]]:
+        """How long a simulation from the first fitted field follows the fit, and its error."""
+        return followed(self.model)
 
     def coefficients(self) -> Table:
         """Coefficients with half of their 90 % intervals."""
@@ -244,7 +269,7 @@ class FieldReport:
         """Write all result files to a folder; returns the path of the HTML page."""
         folder = Path(folder)
         check_replaceable(folder, self.FILES)
-        page = write_report(self.model, folder / "report.html", self.source, self.command)
+        page = write_report(self, folder / "report.html")
         self.model.save(folder / "model.json")
         verdict = f"Verdict: {self.model.verdict_}\n"
         write_atomically(
@@ -265,12 +290,14 @@ class FieldReport:
             "latex": model.equations("latex"),
             "coefficients": [dict(zip(keys, row)) for row in rows_of(model)],
             "noise": [float(s) for s in model.noise_], "warnings": model.warnings_,
+            "summary": self.summary(),
             "report": model.report_,
         }  # fmt: skip
 
 
-def write_report(model: FieldDiscovery, path: Path, source: str, command: str = "") -> Path:
+def write_report(report: FieldReport, path: Path) -> Path:
     """Write the HTML report."""
+    model, source, command = report.model, report.source, report.command
     verdict = model.verdict_
     kind = "verdict established" if verdict.level == "established" else "verdict"
     formulas = "<br>".join(_mathml(model, f) for f in range(len(model.fields_)))
@@ -288,7 +315,7 @@ def write_report(model: FieldDiscovery, path: Path, source: str, command: str = 
     sections = [
         f'<div class="{kind}"><b>{level}</b>: {reason}</div>',
         f'<div class="law">{formulas}</div>',
-        html.findings(findings(model)),
+        html.findings(report.summary()),
         html.section("Coefficients", "<p>± half a 90 % interval.</p>", f"<table>{rows}</table>",
                      html.code_block("\n".join(text))),
     ]  # fmt: skip
