@@ -26,8 +26,9 @@ from smnn.discovery._field.read import read_field
 from smnn.discovery._field.refine import Found
 from smnn.discovery._field.simulation import FieldSimulation, simulate_field
 from smnn.discovery._field.terms import default_terms, finished, library_terms, right_hand_sides
-from smnn.discovery._terms import Term, find_term
+from smnn.discovery._terms import HALF_WIDTH, Term, find_term
 from smnn.discovery._verdict.verdict import RivalEquation, Verdict
+from smnn.discovery._view.report import frame
 from smnn.discovery.libraries import Library, parse_library
 from smnn.equations import ExpressionError, parse_expression
 from smnn.errors import DataError
@@ -35,7 +36,6 @@ from smnn.report.charts import Chart
 from smnn.report.display import Displayable, Overview
 
 Field = np.ndarray[Any, np.dtype[Any]]
-HALF_WIDTH = 1.6448536269514722  # Half width of a 90 % interval in standard deviations
 
 
 class FieldDiscovery(Displayable, BaseEstimator):
@@ -354,7 +354,7 @@ class FieldDiscovery(Displayable, BaseEstimator):
     def to_frame(self) -> Any:
         """The terms of the equations as a pandas `DataFrame`: coefficients and 90 % intervals."""
         check_is_fitted(self, "coefficients_")
-        return view.frame(self)
+        return frame(self)
 
     def report(self, path: str | Path, *, source: str = "") -> Path:
         """Write an HTML report: equations, verdict, data, fit and residuals.

@@ -20,7 +20,9 @@ from smnn.datasets.fields import march
 from smnn.discovery._equations import format_equations
 from smnn.discovery._field.data import FieldSet
 from smnn.discovery._field.refine import Found
-from smnn.report import maths
+from smnn.discovery._view.charts import coefficient_rows
+from smnn.discovery._view.report import COLUMNS, STYLE
+from smnn.report import intervals, maths
 from smnn.report import page as html
 from smnn.report.display import Overview, chosen
 from smnn.report.figures import plain
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
 Field = np.ndarray[Any, np.dtype[Any]]
 LOST = 0.4
 """Error of a simulation, relative to the spread, at which it no longer follows."""
-COLUMNS = ("target", "term", "coefficient", "low_90", "high_90", "chosen")
 
 
 def solutions(data: FieldSet, found: Found) -> list[Field]:
@@ -136,11 +137,6 @@ def rows_of(model: FieldDiscovery) -> list[tuple[str, str, float, float, float, 
     ]  # fmt: skip
 
 
-def frame(model: FieldDiscovery) -> Any:
-    """The selected terms as a data frame."""
-    return require("pandas", "make a data frame").DataFrame(rows_of(model), columns=list(COLUMNS))
-
-
 def coefficient_table(model: FieldDiscovery) -> Table:
     """Coefficients with half of their 90 % intervals."""
     table = Table("Coefficients", ["coefficient"], "± half a 90 % interval.")
@@ -226,15 +222,6 @@ def picture(model: FieldDiscovery) -> bytes:
 
 # ---------------------------------------------------------------- report
 
-STYLE = """
-.law { margin: 1.4rem 0 .4rem; padding: 1.1rem 1.3rem; border: 1px solid var(--line);
-  border-radius: 8px; background: var(--tint); font-size: 1.22rem; line-height: 1.9;
-  overflow-x: auto; }
-.verdict { margin: 1.4rem 0 0; padding: .7rem 1.1rem; border: 1px solid var(--line);
-  border-left: 4px solid var(--bad); border-radius: 6px; }
-.verdict.established { border-left-color: var(--good); }
-"""
-
 
 class FieldReport:
     """Result files of a fitted law.
@@ -300,24 +287,23 @@ def write_report(report: FieldReport, path: Path) -> Path:
     model, source, command = report.model, report.source, report.command
     verdict = model.verdict_
     kind = "verdict established" if verdict.level == "established" else "verdict"
-    formulas = "<br>".join(_mathml(model, f) for f in range(len(model.fields_)))
-    half = (model.intervals_[..., 1] - model.intervals_[..., 0]) / 2
+    formulas = "".join(f"<div>{_mathml(model, f)}</div>" for f in range(len(model.fields_)))
     text = format_equations(
         model.targets_, model.terms_, model.coefficients_, intervals=model.intervals_
-    ) if half.any() else model.equations()  # fmt: skip
-    rows = "".join(
-        f"<tr><td>{escape(target)}</td><td>{escape(term)}</td>"
-        f"<td>{escape(plus_minus(a, (high - low) / 2))}</td></tr>"
-        for target, term, a, low, high, _ in rows_of(model)
-    )
+    ) if model.deviation_.any() else model.equations()  # fmt: skip
+    tables = [
+        intervals.interval_table(
+            rows, value_title="coefficient, 90 % interval", share_title="stability"
+        )
+        for f in range(len(model.fields_)) if (rows := coefficient_rows(model, f))
+    ]  # fmt: skip
     shape = " × ".join(map(str, model.data_[0].shape)) if model.data_ else ""
     level, reason = escape(verdict.level.capitalize()), escape(verdict.reason)
     sections = [
         f'<div class="{kind}"><b>{level}</b>: {reason}</div>',
-        f'<div class="law">{formulas}</div>',
+        f'<div class="equations">{formulas}</div>',
         html.findings(report.summary()),
-        html.section("Coefficients", "<p>± half a 90 % interval.</p>", f"<table>{rows}</table>",
-                     html.code_block("\n".join(text))),
+        html.section("Coefficients", *tables, html.code_block("\n".join(text))),
     ]  # fmt: skip
     if model.data_:
         caption = ("Left: the data. Middle: the field without noise; if the coefficients were "

@@ -9,6 +9,7 @@ needs the truth, is reported beside it.
 
 from __future__ import annotations
 
+import re
 import statistics
 import time
 import warnings
@@ -44,9 +45,7 @@ Key = tuple[str, str, float, int, str]
 class Config:
     """Laws and settings of the data."""
 
-    laws: tuple[str, ...] = option(
-        ("burgers", "kdv", "ks", "nls"), f"Laws: {', '.join(ONE_DIRECTION)}.", shown="four of them"
-    )
+    laws: tuple[str, ...] = option(("burgers", "kdv"), f"Laws: {', '.join(ONE_DIRECTION)}.")
     noise: tuple[float, ...] = option((0.0, 0.1, 0.5), "Noise, relative to the spread.")
     data: tuple[str, ...] = option(("complete",), f"Kinds of data: {', '.join(DATA)}.")
     methods: tuple[str, ...] = option(METHODS, f"Methods: {', '.join(METHODS)}.", shown="all")
@@ -215,8 +214,8 @@ def truth_of(law: dict[str, str]) -> Law:
     """Coefficients of a law by field and term."""
     found: Law = {}
     for name, text in law.items():
-        symbols = {s for s in text.replace("*", " ").replace("^", " ").split() if s.isidentifier()}
-        expression = sympy.expand(parse_expression(text, sorted(symbols | {"i"})))
+        names = set(re.findall(r"[a-z]\w*", text)) | {"i"}
+        expression = sympy.expand(parse_expression(text, sorted(names)))
         for term in sympy.Add.make_args(expression):
             coefficient, rest = term.as_coeff_Mul()
             found[name, rest] = float(coefficient)

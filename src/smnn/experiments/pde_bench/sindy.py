@@ -28,6 +28,8 @@ DOMAINS = 400
 """Test functions of the weak form."""
 WIDTHS = (8, 16)
 """Its domains, in fractions of the whole: a half width of an eighth, and of a sixteenth."""
+OVERLAP = 10
+"""Rows that share values, and count as one."""
 DEGREE, ORDER = 3, 4
 
 
@@ -58,7 +60,8 @@ def fit_all(method: str, u: Field, t: Field, x: Field) -> list[list[Law]]:
 
 def _path(ps: Any, A: Field, Y: Field, terms: list[sympy.Expr]) -> list[Law]:
     """The law that the criterion chooses, then those of all thresholds."""
-    n, size = len(Y), float(np.linalg.norm(Y, axis=0).max())
+    n = max(len(Y) / OVERLAP, 3.0)
+    size = float(np.linalg.norm(Y, axis=0).max())
     laws: list[Law] = []
     scores = []
     for share in THRESHOLDS:
