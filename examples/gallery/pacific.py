@@ -21,7 +21,7 @@ def run():
     u = grid.values[:, a][:, :, o].astype(float)
     month = np.arange(len(u)) % 12
     for m in range(12):
-        u[month == m] -= np.nanmean(u[month == m], 0)
+        u[month == m] -= u[month == m].mean(0)
     years = (grid.time - grid.time[0]) / np.timedelta64(1, "D") / 365.25
     # Axes (time, x, y): longitude first, latitude from south to north.
     u = np.moveaxis(u[:, ::-1], 1, 2)

@@ -42,6 +42,8 @@ EXTRA = 12
 """Further terms that the likelihood may add to those of the weak form."""
 CLEAN = 1e-4
 """Noise relative to the spread below which the beginnings are known well enough."""
+MOST_ATTEMPTS = 2
+"""Numbers of parts for which the likelihood is maximised in vain."""
 PARTS, SHORT = 4, 16
 """Parts of clean data that are fitted, and their times."""
 RESAMPLES = 20
@@ -356,13 +358,15 @@ Climb = Callable[[list[Segment], Mapping[Pair, float]], Likely | None]
 
 def _by_windows(data: FieldSet, found: Found, shooting: Shooting, climb: Climb) -> Likely | None:
     """Start with the longest parts of the data that a law follows, and join them."""
-    likely = None
+    likely, attempts = None, 0
     for count in WINDOWS:
-        if count > 1 and min(len(t) for t in data.times) // count < 6:
+        short = count > 1 and min(len(t) for t in data.times) // count < 6
+        if attempts == MOST_ATTEMPTS or short:
             break
         segments = _segments(data, found.denoised, shooting, count)
         start = _start(shooting, segments, found, count == WINDOWS[-1])
         likely = None if start is None else climb(segments, start)
+        attempts += start is not None
         if likely is not None:
             break
     while likely is not None and len(likely.segments) > len(data.runs):
