@@ -34,7 +34,7 @@ def run():
 def draw(r):
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, 3, figsize=(8.6, 2.8), layout="constrained", sharey=True)
+    figure, axes = plt.subplots(1, 3, figsize=(8.6, 3.4), layout="constrained", sharey=True)
     x, y = r["data"].x
     panels = [("data, last time", r["noisy"]), ("simulation of the law", r["path"].u)]
     panels.append(("simulation − field without noise", r["path"].u - r["data"].u))

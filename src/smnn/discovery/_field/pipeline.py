@@ -44,6 +44,8 @@ CLEAN = 1e-4
 """Noise relative to the spread below which the beginnings are known well enough."""
 MOST_ATTEMPTS = 2
 """Numbers of parts for which the likelihood is maximised in vain."""
+GOOD = 1.1
+"""Mean square of the residuals in units of the noise that is about one."""
 PARTS, SHORT = 4, 16
 """Parts of clean data that are fitted, and their times."""
 RESAMPLES = 20
@@ -358,16 +360,21 @@ Climb = Callable[[list[Segment], Mapping[Pair, float]], Likely | None]
 
 def _by_windows(data: FieldSet, found: Found, shooting: Shooting, climb: Climb) -> Likely | None:
     """Start with the longest parts of the data that a law follows, and join them."""
-    likely, attempts = None, 0
+    likely: Likely | None = None
+    attempts = 0
     for count in WINDOWS:
         short = count > 1 and min(len(t) for t in data.times) // count < 6
         if attempts == MOST_ATTEMPTS or short:
             break
         segments = _segments(data, found.denoised, shooting, count)
         start = _start(shooting, segments, found, count == WINDOWS[-1])
-        likely = None if start is None else climb(segments, start)
-        attempts += start is not None
-        if likely is not None:
+        if start is None:
+            continue
+        attempts += 1
+        other = climb(segments, start)
+        if other is not None and (likely is None or other.excess < likely.excess):
+            likely = other
+        if likely is not None and likely.excess < GOOD:
             break
     while likely is not None and len(likely.segments) > len(data.runs):
         segments = _joined(likely.segments)
@@ -375,7 +382,7 @@ def _by_windows(data: FieldSet, found: Found, shooting: Shooting, climb: Climb) 
         if not _follows(shooting, law, segments, found, 0.8):
             break
         joined = climb(segments, dict(zip(likely.pairs, map(float, likely.xi))))
-        if joined is None:
+        if joined is None or joined.excess > max(GOOD, 1.1 * likely.excess):
             break
         likely = joined
     return likely

@@ -49,6 +49,11 @@ class Likely:
     substeps: int
     rivals: list[tuple[dict[Pair, float], float]] = field(default_factory=list)
 
+    @property
+    def excess(self) -> float:
+        """Mean square of the residuals in units of the noise; about one if the law is right."""
+        return self.cost / max(self.values, 1)
+
 
 @dataclass
 class Found:
@@ -170,6 +175,9 @@ def maximise(
                 accepted = True
                 break
             damping = max(4 * damping, 1e-3)
+        if not accepted and steps[1] < steps[0]:  # the derivative may be too coarse
+            steps, damping = (steps[0], 2 * steps[1]), 0.0
+            continue
         if not accepted:
             converged = converged or turn > 1
             break
