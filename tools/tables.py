@@ -21,6 +21,7 @@ from experiment_tables import (
     kdv_step,
     lorenz,
     lorenz_step,
+    m4,
     pde_bench,
     scaling,
     sst,
@@ -38,6 +39,7 @@ TABLES: dict[str, tuple[Any, str, str]] = {  # option: function, page in docs/ge
     "discovery-bench": (discovery_bench, "discovery_bench", "JSON of the discovery benchmark"),
     "honesty": (honesty, "honesty", "JSON of `smnn reproduce honesty`"),
     "pde-bench": (pde_bench, "pde_bench", "JSON of `smnn reproduce pde-bench`"),
+    "m4": (m4, "m4", "JSON of `smnn reproduce m4`"),
     "kdv": (
         kdv,
         "kdv",

@@ -30,6 +30,7 @@ FIGURES = {
     "honesty": {"honesty.png"},
     "odebench": {"odebench.png"},
     "pde-bench": {"pde-bench.png"},
+    "m4": {"m4.png"},
 }
 CHANGED: dict[str, dict[str, Any]] = {
     "standalone": {"repeats": 7},
@@ -59,6 +60,7 @@ CHANGED: dict[str, dict[str, Any]] = {
         "laws": ("heat", "ks"), "noise": (0.2,), "data": ("missing", "cut"), "methods": ("smnn",),
         "seeds": 3,
     },
+    "m4": {"data": "M4", "groups": ("Weekly",), "methods": ("panel", "AutoETS"), "every": 3},
     "honesty": {"unrelated": 2, "known": 1, "missing": 3, "seed": 5},
 }  # fmt: skip
 

@@ -138,6 +138,6 @@ def _read(data: Path, **options: Any) -> Table:
         )
     notices().print(plain(table.summary()), soft_wrap=True)
     table = first_rows(table, MOST_VALUES)
-    for text in table.warnings:
+    for text in [*table.notes, *table.warnings]:
         remark(text)
     return table

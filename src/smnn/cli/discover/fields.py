@@ -87,8 +87,5 @@ def show(report: Any, page: Path, lines: list[str]) -> None:
         console.print(f"  [bold]{plain(equation)}[/]", soft_wrap=True)
     console.print()
     console.print(rich_table(report.coefficients()))
-    console.print()
-    for value, meaning in report.summary():
-        console.print(f"[bold]{plain(value)}[/]  {plain(meaning)}")
-    console.print()
+    shared.facts(console, report.summary())
     console.print(f"Report: {plain(str(page))}", soft_wrap=True)
