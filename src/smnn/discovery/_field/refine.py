@@ -178,6 +178,9 @@ def maximise(
         if not accepted and steps[1] < steps[0]:  # the derivative may be too coarse
             steps, damping = (steps[0], 2 * steps[1]), 0.0
             continue
+        if not accepted and not selected and change != 0:  # terms are selected before it ends
+            change, damping = 0.0, 0.0
+            continue
         if not accepted:
             converged = converged or turn > 1
             break
