@@ -54,6 +54,7 @@ def test_standalone() -> None:
         ("kdv", tables.kdv, ["kdv_pretrained_epyc", "kdv_new_epyc", "kdv_models_h200"]),
         ("kdv_step", tables.kdv_step, ["kdv_step_h200"]),
         ("m4", tables.m4, ["m4_epyc"]),
+        ("pde_bench", tables.pde_bench, ["pde_bench_epyc"]),
     ],
 )
 def test_pages_are_what_their_records_say(page: str, write: Any, records: list[str]) -> None:

@@ -22,6 +22,7 @@ from experiment_tables import (
     lorenz,
     lorenz_step,
     m4,
+    pde_bench,
     scaling,
     sst,
 )
@@ -39,6 +40,7 @@ TABLES: dict[str, tuple[Any, str, str]] = {  # option: function, page in docs/ge
     "lorenz-step": (lorenz_step, "lorenz_step", "JSON of benchmarks/bench_lorenz_step.py"),
     "discovery-bench": (discovery_bench, "discovery_bench", "JSON of the discovery benchmark"),
     "honesty": (honesty, "honesty", "JSON of `smnn reproduce honesty`"),
+    "pde-bench": (pde_bench, "pde_bench", "JSON of `smnn reproduce pde-bench`"),
     "m4": (m4, "m4", "JSON of `smnn reproduce m4`"),
     "kdv": (
         kdv,
