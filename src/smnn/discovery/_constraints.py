@@ -32,6 +32,16 @@ class Negative:
 
 
 @dataclass(frozen=True)
+class Bounds:
+    """Constrain the coefficient of a term to an interval; a term is kept if it excludes zero."""
+
+    target: str
+    term: str
+    low: float = -np.inf
+    high: float = np.inf
+
+
+@dataclass(frozen=True)
 class Equal:
     """Constrain a weighted sum of coefficients to a value.
 
@@ -42,7 +52,7 @@ class Equal:
     value: float = field(default=0.0)
 
 
-Constraint = Positive | Negative | Equal
+Constraint = Positive | Negative | Bounds | Equal
 
 
 @dataclass(frozen=True)
@@ -52,8 +62,9 @@ class Rules:
     allowed: Flags
     """Candidate terms; all other coefficients keep their fixed value."""
     required: Flags
-    positive: Flags
-    negative: Flags
+    low: Array
+    """Bounds of the coefficients."""
+    high: Array
     ties: tuple[Array, Array] | None = None
     """Equalities `C p = e` between coefficients, C (ties, V P)."""
     threshold: float = 1e-3
@@ -73,7 +84,7 @@ class Rules:
             ties = (C.reshape(len(C), -1), ties[1])
         return replace(
             self, allowed=self.allowed[:, keep], required=self.required[:, keep],
-            positive=self.positive[:, keep], negative=self.negative[:, keep], ties=ties,
+            low=self.low[:, keep], high=self.high[:, keep], ties=ties,
             complexity=None if self.complexity is None else self.complexity[:, keep],
         )  # fmt: skip
 
@@ -100,7 +111,7 @@ def make_rules(
     V, P = len(targets), len(terms)
     allowed = np.ones((V, P), bool)
     held = np.zeros((V, P))
-    positive, negative = np.zeros((V, P), bool), np.zeros((V, P), bool)
+    low, high = np.full((V, P), -np.inf), np.full((V, P), np.inf)
 
     def place(target: str, term: str) -> tuple[int, int]:
         if target not in targets:
@@ -128,9 +139,14 @@ def make_rules(
     rows, sums = [], []
     for constraint in constraints or ():
         if isinstance(constraint, Positive):
-            positive[place(constraint.target, constraint.term)] = True
+            low[place(constraint.target, constraint.term)] = 0.0
         elif isinstance(constraint, Negative):
-            negative[place(constraint.target, constraint.term)] = True
+            high[place(constraint.target, constraint.term)] = 0.0
+        elif isinstance(constraint, Bounds):
+            at = place(constraint.target, constraint.term)
+            low[at], high[at] = float(constraint.low), float(constraint.high)
+            if not low[at] < high[at]:
+                raise ValueError(f"constraints: got {constraint!r}; expected low < high.")
         elif isinstance(constraint, Equal):
             row = np.zeros((V, P))
             for (target, term), weight in constraint.weights.items():
@@ -139,12 +155,12 @@ def make_rules(
             sums.append(float(constraint.value))
         else:
             raise ValueError(
-                f"constraints: got {constraint!r}; expected Positive, Negative or Equal."
+                f"constraints: got {constraint!r}; expected Positive, Negative, Bounds or Equal."
             )
     ties: Any = (np.array(rows), np.array(sums)) if rows else None
-    required = np.zeros((V, P), bool)
+    required = allowed & ((low > 0.0) | (high < 0.0))
     complexity = np.tile([term.complexity for term in terms], (V, 1))
-    return Rules(allowed, required, positive, negative, ties, threshold, strength, complexity), held
+    return Rules(allowed, required, low, high, ties, threshold, strength, complexity), held
 
 
 def _coefficients_of(

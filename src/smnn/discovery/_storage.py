@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from smnn._util.files import InputError, read_bounded, write_json
-from smnn.discovery._terms import Constant, Term
+from smnn.discovery._fit.data import check_distinct
+from smnn.discovery._fit.model import state_names
+from smnn.discovery._terms import Constant, Term, intervals_of
+from smnn.discovery._varying import indicator
+from smnn.discovery._verdict.verdict import RivalEquation, Verdict
+from smnn.discovery.libraries import Library
+from smnn.equations import OverBudget, budget
 from smnn.errors import DataError
+
+if TYPE_CHECKING:
+    from smnn.discovery._estimator import Discovery
 
 FORMAT = "smnn-discovery"
 VERSION = 1
@@ -27,9 +36,88 @@ class ModelFileError(DataError):
     """File that is not a saved model."""
 
 
-def write_model(path: str | Path, record: Mapping[str, Any]) -> Path:
-    """Write a record atomically."""
+def save(model: Discovery, path: str | Path) -> Path:
+    """Write a fitted model atomically."""
+    record = {
+        "library": model.library_.to_json(),
+        "constants": [vars(constant) for constant in model.constants_.values()],
+        "order": model.order_,
+        "link": model.link,
+        "kind": model.kind,
+        "variables": model.variables_,
+        "inputs": model.inputs_,
+        "series": model.series_,
+        "terms": [term.name for term in model.terms_],
+        "equations": model.equations(precision=6),
+        "coefficients": model.coefficients_,
+        "deviation": model.deviation_,
+        "inclusion": model.inclusion_,
+        "noise": model.noise_,
+        "step": model.step_,
+        "scale": model.scale_,
+        "verdict": model.verdict_.to_dict(),
+        "candidates": [vars(rival) for rival in model.candidates_],
+        "report": model.report_,
+    }
     return write_json(Path(path), {"format": FORMAT, "version": VERSION, **_plain(record)})
+
+
+def load(make: Callable[..., Discovery], path: str | Path) -> Discovery:
+    """Read a fitted model.
+
+    Args:
+        make: Creates an estimator.
+        path: A file that `save` has written.
+
+    Raises:
+        ModelFileError: If the file is not a saved model.
+    """
+    record = read_model(path)
+    try:
+        library = Library.from_json(record.get("library"))  # type: ignore[arg-type]
+        options = {"order": record.get("order", 1), "link": record.get("link")}
+        model = make(library=library, kind=record.get("kind", "ode"), **options)
+        model._check_options()
+        if not isinstance(model.order, int):
+            raise ValueError(f"order={model.order!r}; expected a whole number from 1 to 4.")
+        names = texts(record, "variables"), texts(record, "inputs")
+        check_distinct(*names)
+        model.series_ = texts(record, "series") if record.get("series") else []
+        with budget(MAX_CALLS):
+            columns = [*state_names(names[0], model.order), *names[1]]
+            columns += map(indicator, model.series_)
+            terms = with_constants(library.terms(columns), record)
+            model._set_equations(library, model.order, *names, terms)
+    except ModelFileError:
+        raise
+    except OverBudget:
+        raise ModelFileError(
+            f"{path} has terms that cannot be built in reasonable time; expected a file that "
+            "Discovery.save wrote."
+        ) from None
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ModelFileError(f"{path} cannot be used: {error}") from None
+    if texts(record, "terms") != [term.name for term in model.terms_]:
+        raise ModelFileError(f"the terms in {path} do not match its library.")
+    _restore(model, record)
+    return model
+
+
+def _restore(model: Discovery, record: Mapping[str, Any]) -> None:
+    """Set the results of a fit."""
+    V, P, D = len(model.targets_), len(model.terms_), len(model.state_names_)
+    model.coefficients_ = matrix(record, "coefficients", (V, P))
+    model.deviation_ = matrix(record, "deviation", (V, P))
+    model.intervals_ = intervals_of(model.coefficients_, model.deviation_)
+    known = record.get("inclusion") is not None
+    model.inclusion_ = matrix(record, "inclusion", (V, P)) if known else None
+    model.noise_ = matrix(record, "noise", (V,))
+    model.scale_ = matrix(record, "scale", (D,))
+    model.step_ = float(matrix(record, "step", ()))
+    model.states_, model.times_, model.table_, model.warnings_ = [], [], None, []
+    model.report_ = record.get("report") or {}
+    model.verdict_ = verdict_of(record, model.variables_)
+    model.candidates_ = candidates_of(record)
 
 
 def read_model(path: str | Path) -> dict[str, Any]:
@@ -73,6 +161,27 @@ def matrix(record: Mapping[str, Any], key: str, shape: tuple[int, ...]) -> np.nd
     if not np.isfinite(value).all():
         raise ModelFileError(f"{key!r} in the model file has values that are not finite.")
     return value
+
+
+def verdict_of(record: Mapping[str, Any], variables: Sequence[str]) -> Verdict:
+    """The verdict of a model file; files of earlier versions have none."""
+    if record.get("verdict") is None:
+        return Verdict("not determined", "the file was written without a verdict.", {})
+    try:
+        verdict = Verdict.from_dict(record["verdict"])
+    except ValueError as error:
+        raise ModelFileError(f"'verdict' in the model file: {error}") from None
+    if list(verdict.equations) != list(variables):
+        raise ModelFileError("'verdict' in the model file names other variables.")
+    return verdict
+
+
+def candidates_of(record: Mapping[str, Any]) -> list[RivalEquation]:
+    entries = record.get("candidates") or []
+    try:
+        return [RivalEquation.from_dict(entry) for entry in entries]
+    except (TypeError, ValueError) as error:
+        raise ModelFileError(f"'candidates' in the model file: {error}") from None
 
 
 def with_constants(terms: list[Term], record: Mapping[str, Any]) -> list[Term]:

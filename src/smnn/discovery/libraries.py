@@ -17,7 +17,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
 import sympy
@@ -329,7 +329,8 @@ def _parsed(
         raise LibraryError(f"the term {text!r} is zero; expected a non-zero term.")
     expr = sympy.S.One if expr.is_number else expr.as_coeff_Mul()[1]
     outside = [f for f in sympy.Mul.make_args(expr) if f.is_Symbol and f.name.startswith("?")]
-    return open_term(expr / sympy.Mul(*outside), variables, bounds, own)
+    term = open_term(expr / sympy.Mul(*outside), variables, bounds, own)
+    return replace(term, factors=tuple(f.name for f in outside)) if outside else term
 
 
 def _checked_bounds(given: Any, texts: Sequence[str]) -> dict[str, tuple[float, float]]:
@@ -489,15 +490,21 @@ def open_library() -> Union:
     )
 
 
-def library_of(library: Library, variables: Sequence[str], terms: Sequence[Term]) -> Library:
+def library_of(
+    library: Library, variables: Sequence[str], terms: Sequence[Term], every: bool = False
+) -> Library:
     """The library of a fit: the plain terms of a library, and the chosen terms with constants.
 
     Args:
         library: The library from which the terms were chosen.
         variables: States and inputs.
         terms: The terms of the fit.
+        every: Take all plain terms from those of the fit.
     """
     parts: list[Library] = []
+    if every:
+        plain = tuple(term.source for term in terms if not term.constants)
+        parts, library = [Expressions(plain)] if plain else [], Union(())
     for part in library.libraries if isinstance(library, Union) else (library,):
         every = part.terms(variables)
         plain = [term for term in every if term in terms and not term.constants]
