@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.interpolate import PchipInterpolator
 from sklearn.base import BaseEstimator
 from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
@@ -21,7 +21,15 @@ from smnn._util.names import check_arguments, explained
 from smnn.data import Table, read
 from smnn.discovery import _storage
 from smnn.discovery._arrays import Array, Indices
-from smnn.discovery._candidates import affordable, best_library, best_order, libraries_for
+from smnn.discovery._candidates import (
+    Fitted,
+    affordable,
+    best_library,
+    best_order,
+    better_of,
+    libraries_for,
+    open_terms_suit,
+)
 from smnn.discovery._constraints import Constraint, make_rules
 from smnn.discovery._equations import EquationModule, format_equations
 from smnn.discovery._evaluate import DiscoveryWarning, VerdictWarning
@@ -38,10 +46,12 @@ from smnn.discovery._fit.model import LINKS, OdeModel, simulate, state_names, ta
 from smnn.discovery._fit.pipeline import discover
 from smnn.discovery._fit.smoothing import smooth
 from smnn.discovery._forecast import EquationForecast, continue_equations, index_of, simulate_draws
+from smnn.discovery._models.delays import DelaySearch, Past, delayed_names, simulate_delayed
+from smnn.discovery._models.options import check_kind, check_options, neural_settings
+from smnn.discovery._models.varying import in_series, indicator, split_terms, with_indicators
 from smnn.discovery._open.system import discover_open
 from smnn.discovery._terms import HALF_WIDTH, Constant, Term, compile_terms, intervals_of
-from smnn.discovery._varying import in_series, indicator, split_terms, with_indicators
-from smnn.discovery._verdict.verdict import ESTABLISHED, LEVELS, Verdict, judge
+from smnn.discovery._verdict.verdict import ESTABLISHED, Verdict
 from smnn.discovery._view import report as view
 from smnn.discovery._view.charts import fit_charts, time_axis
 from smnn.discovery.libraries import (
@@ -59,48 +69,6 @@ from smnn.report.numbers import plus_minus
 if TYPE_CHECKING:
     from smnn.discovery._evaluate import HoldOutResult
     from smnn.discovery._fit.neural import Neural
-
-CLEARLY = 6.0  # Gain in evidence, in nats, of constants inside terms that is required
-MOST_COLUMNS = 4  # Largest number of states and inputs for which they are tried by default
-FEWEST_VALUES = 40  # Smallest number of values of each variable for that
-METHODS = ("auto", "regression", "refine", "neural")
-KINDS = ("ode", "map")
-
-
-@dataclass
-class Fitted:
-    """A fit of equations of an order with a library, and its verdict."""
-
-    library: Library
-    order: int
-    result: FitResult
-
-    def __post_init__(self) -> None:
-        began = time.perf_counter()
-        self.verdict, self.rivals = judge(self.result)
-        seconds = self.result.diagnostics.setdefault("seconds", {})
-        seconds["verdict"] = round(time.perf_counter() - began, 4)
-
-    def record(self) -> dict[str, Any]:
-        """What was tried, as plain data."""
-        return {
-            "library": str(self.library), "order": self.order, "verdict": self.verdict.level,
-            "terms": int(np.count_nonzero(self.result.Xi)),
-            "evidence": self.result.diagnostics.get("evidence"),
-        }  # fmt: skip
-
-
-def better_of(first: Fitted, other: Fitted) -> Fitted:
-    """The other fit, if its evidence and its verdict are better."""
-    gain = other.result.diagnostics["evidence"] - first.result.diagnostics["evidence"]
-    ranks = [LEVELS.index(one.verdict.level) for one in (other, first)]
-    return other if gain > CLEARLY and ranks[0] <= ranks[1] else first
-
-
-def open_terms_suit(nodes: Nodes, order: int) -> bool:
-    """Whether data are few enough columns, and enough rows, for constants inside terms."""
-    columns = order * len(nodes.names) + len(nodes.inputs)
-    return columns <= MOST_COLUMNS and int(nodes.seen.sum(0).min()) >= FEWEST_VALUES
 
 
 class Discovery(Displayable, BaseEstimator):
@@ -130,6 +98,8 @@ class Discovery(Displayable, BaseEstimator):
         varies: What differs between the series: names of constants, `["K"]` with the library
             `"x/(?K + x)"`, or terms whose coefficients vary, `["x"]` or by equation
             `{"x'": ["x"]}`.
+        delay: Terms may contain values at an earlier time, `x_lag(t) = x(t - lag)`: the lag, or a
+            pair of its smallest and largest value.
         neural: Options of `method="neural"`: a `Neural`, or a dictionary of its arguments.
         random_state: Seed of the random number generator.
         verbose: Print progress to standard error, or pass it to this function.
@@ -152,6 +122,7 @@ class Discovery(Displayable, BaseEstimator):
         noise_: (V,) standard deviation of the measurement noise.
         states_: Fitted states (T, V order) of every series.
         times_: Times of every series.
+        lag_: The lag, with its standard deviation; `None` without `delay`.
         series_: Names of the series, if parameters vary between them.
         table_: The data that were fitted, as a `Table`; `None` for a loaded model.
         report_: Diagnostics: seconds per stage, levels of the joint fit, whether equations hold,
@@ -174,6 +145,7 @@ class Discovery(Displayable, BaseEstimator):
         link: str | None = None,
         kind: str = "ode",
         varies: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
+        delay: float | Sequence[float] | None = None,
         neural: Neural | Mapping[str, Any] | None = None,
         random_state: int | None = 0,
         verbose: bool | Callable[[str], None] = False,
@@ -190,6 +162,7 @@ class Discovery(Displayable, BaseEstimator):
         self.link = link
         self.kind = kind
         self.varies = varies
+        self.delay = delay
         self.neural = neural
         self.random_state = random_state
         self.verbose = verbose
@@ -232,24 +205,19 @@ class Discovery(Displayable, BaseEstimator):
             DiscoveryWarning: If outliers or candidate terms were left out, the order was changed,
                 or the data contradict a fixed coefficient.
         """
-        self._check_options()
-        _check_kind(X)
+        check_options(self)
+        check_kind(X)
         known = [name for name in inspect.signature(read).parameters if name != "source"]
         own = ["X", "t", "inputs", "feature_names", "sample_weight"]
         check_arguments("Discovery.fit", reading, [*own, *known])
+        self.lag_, self._delayed = None, []
         nodes, X, timed = read_nodes(X, t, inputs, feature_names, sample_weight, reading)
         nodes = nodes.as_map() if self.kind == "map" else nodes
         table = X if isinstance(X, Table) else nodes.table(timed)
         self.series_ = list(table.series) if self.varies else []
         check_distinct(nodes.names, nodes.inputs)
         with _one_blas_thread():
-            if isinstance(self.order, int) or nodes.discrete:
-                first = self.order if isinstance(self.order, int) else 1
-                order, (library, result) = first, self._fit_order(nodes, first)
-            else:
-                second = not self._names_terms
-                order, library, result = best_order(nodes, self._fit_order, second)
-            found = self._escalated(nodes, Fitted(library, order, result))
+            found = self._fitted(nodes) if self.delay is None else self._fitted_with_delay(nodes)
         result = found.result
         self._set_equations(found.library, found.order, nodes.names, nodes.inputs, result.terms)
         self._set_result(nodes, result)
@@ -262,6 +230,37 @@ class Discovery(Displayable, BaseEstimator):
             self.warnings_.append(str(self.verdict_))
             warnings.warn(str(self.verdict_), VerdictWarning, stacklevel=2)
         return self
+
+    def _fitted(self, nodes: Nodes) -> Fitted:
+        """The best equations."""
+        if isinstance(self.order, int) or nodes.discrete or self.delay is not None:
+            order = self.order if isinstance(self.order, int) else 1
+            library, result = self._fit_order(nodes, order)
+        else:
+            second = not self._names_terms
+            order, library, result = best_order(nodes, self._fit_order, second)
+        return self._escalated(nodes, Fitted(library, order, result))
+
+    def _fitted_with_delay(self, nodes: Nodes) -> Fitted:
+        """The best equations with delayed values."""
+        search = DelaySearch(nodes, self.delay, np.random.default_rng(self.random_state))
+        self._progress(f"lag {search.lag:.4g}")
+        self._delayed = delayed_names(nodes.names)
+        found = self._fitted(search.data())
+        search.refine(found.result)
+        self._progress(f"lag {search.lag:.4g}")
+        found = self._fitted(search.data())
+        search.refine(found.result)
+        self.lag_ = search.lag, search.deviation
+        result = found.result
+        terms = result.terms or found.library.terms([*nodes.names, *nodes.inputs, *self._delayed])
+        names = {*self._delayed}
+        delayed = [bool(names & {s.name for s in term.symbolic.free_symbols}) for term in terms]
+        found.verdict = search.judged(
+            found.verdict, ((result.Xi != 0) & delayed).any(1), result.diagnostics["values"]
+        )
+        found.result = replace(result, Z=search.all_states(result.Z))
+        return found
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -295,7 +294,7 @@ class Discovery(Displayable, BaseEstimator):
     @property
     def _names_terms(self) -> bool:
         """Whether options refer to terms of the default library."""
-        return bool(self.fixed or self.forbidden or self.constraints)
+        return bool(self.fixed or self.forbidden or self.constraints or self.varies)
 
     def _fit_order(self, nodes: Nodes, order: int) -> tuple[Library, FitResult]:
         """Fit equations of an order with the best of the candidate libraries."""
@@ -340,42 +339,17 @@ class Discovery(Displayable, BaseEstimator):
                 )
             return discover_open(data, ensemble=self.ensemble, rng=rng, progress=self._progress)
         if self.method == "neural":
+            if nodes.weights is not None:
+                raise ValueError("method='neural' does not support sample_weight.")
             from smnn.discovery._fit.neural import discover_neurally
 
-            settings = _neural_settings(self.neural)
+            settings = neural_settings(self.neural)
             return discover_neurally(data, settings=settings, rng=rng, progress=self._progress)
         found = discover(
             data, method=self.method, ensemble=self.ensemble, rng=rng, progress=self._progress,
             thorough=thorough,
         )  # fmt: skip
         return replace(found, terms=terms) if self.varies else found
-
-    def _check_options(self) -> None:
-        if self.method not in METHODS:
-            raise ValueError(f"method={self.method!r}; expected one of {', '.join(METHODS)}.")
-        automatic = self.order is None or self.order == "auto"
-        if not automatic and not (isinstance(self.order, int) and 1 <= self.order <= 4):
-            raise ValueError(
-                f"order={self.order!r}; expected a whole number from 1 to 4, or 'auto'."
-            )
-        if self.kind not in KINDS:
-            raise ValueError(f"kind={self.kind!r}; expected one of {', '.join(KINDS)}.")
-        if self.kind == "map" and not (automatic or self.order == 1):
-            raise ValueError(f"order={self.order!r} with kind='map'; a map has order 1.")
-        if self.method == "neural" and (self.kind == "map" or self.constraints):
-            raise ValueError("method='neural' does not support kind='map' and constraints.")
-        if self.link is not None and self.link not in LINKS:
-            raise ValueError(f"link={self.link!r}; expected one of {', '.join(LINKS)}, or None.")
-        if self.threshold is not None and not 0.0 <= float(self.threshold) < 1.0:
-            raise ValueError(
-                f"threshold={self.threshold!r}; expected a fraction from 0 to below 1."
-            )
-        if not float(self.penalty) > 0.0:
-            raise ValueError(f"penalty={self.penalty!r}; expected a positive number.")
-        if not isinstance(self.ensemble, int) or self.ensemble < 0:
-            raise ValueError(f"ensemble={self.ensemble!r}; expected the number of resamples, or 0.")
-        if self.method == "neural":
-            _neural_settings(self.neural)
 
     def _set_equations(
         self, library: Library, order: int, variables: list[str], inputs: list[str],
@@ -387,7 +361,7 @@ class Discovery(Displayable, BaseEstimator):
         self.n_features_in_ = len(variables)
         self.state_names_ = state_names(variables, order)
         self.targets_ = target_names(variables, order, self.kind == "map")
-        columns = [*self.state_names_, *inputs]
+        columns = [*self.state_names_, *inputs, *self._delayed]
         self.library_ = library
         if terms is not None:
             given = Expressions(("1",)) if self.series_ else library
@@ -404,7 +378,7 @@ class Discovery(Displayable, BaseEstimator):
     @property
     def _timed(self) -> bool:
         """Whether terms contain the time."""
-        return len(self._columns) > len(self.state_names_) + len(self.inputs_)
+        return TIME in self._columns[len(self.state_names_) + len(self.inputs_) :]
 
     def _set_result(self, nodes: Nodes, result: FitResult) -> None:
         """Set the attributes that hold the result of a fit."""
@@ -475,6 +449,9 @@ class Discovery(Displayable, BaseEstimator):
     def summary(self, precision: int = 4) -> str:
         """The verdict, and the equations with their own verdicts where these are lower."""
         lines = [f"Verdict: {self.verdict_}"]
+        if self.lag_ is not None:
+            lag, half = plus_minus(self.lag_[0], HALF_WIDTH * self.lag_[1]), self._delayed[0]
+            lines.append(f"{half}(t) = {self.variables_[0]}(t - lag), lag = {lag}")
         for name, text in zip(self.variables_, self.equations(precision=precision)):
             lines.append(_with_level(name, text, self.verdict_))
         return "\n".join([*lines, *self._constants()])
@@ -600,11 +577,10 @@ class Discovery(Displayable, BaseEstimator):
             Function of a time and a state (V order,), or (V order, n) for n states, that returns
             the derivative of the state, or the next state of a map, in the same shape.
         """
-        model, columns = self._model(series), len(self.inputs_)
-        if columns and inputs is None:
+        model, driving = self._model(series), [*self.inputs_, *self._delayed]
+        if driving and inputs is None:
             raise DataError(
-                f"the model has inputs ({', '.join(self.inputs_)}); give them as a function of "
-                "time."
+                f"the model has inputs ({', '.join(driving)}); give them as a function of time."
             )
 
         def rate(t: float, x: Any) -> Array:
@@ -646,7 +622,8 @@ class Discovery(Displayable, BaseEstimator):
         """Integrate the equations.
 
         Args:
-            x0: (V order,) initial state: values, then derivatives.
+            x0: (V order,) initial state: values, then derivatives. With a delay, the values before
+                `t[0]` are constant, or those of `x0` if it is a function of time.
             t: (T,) increasing times.
             inputs: (T, inputs) inputs at these times.
             series: The series, if parameters vary.
@@ -655,7 +632,15 @@ class Discovery(Displayable, BaseEstimator):
             (T, V order) trajectory; NaN after it has diverged.
         """
         model = self._model(series)
-        z0, at = np.asarray(x0, float).ravel(), np.asarray(t, float).ravel()
+        at = np.asarray(t, float).ravel()
+        if len(at) < 1 or not np.isfinite(at).all() or (np.diff(at) <= 0).any():
+            raise DataError("t must be finite and increasing.")
+        if self.lag_ is not None:
+            driven = self._driven(inputs, at)
+            past = Past(x0, len(self.variables_))
+            lag, step = self.lag_[0], self.step_
+            return simulate_delayed(model, past, at, driven, lag, step, self.scale_)
+        z0 = np.asarray(x0, float).ravel()
         if z0.shape != (len(self.state_names_),):
             raise DataError(
                 f"x0 has {z0.size} values; expected {len(self.state_names_)}: "
@@ -663,13 +648,24 @@ class Discovery(Displayable, BaseEstimator):
             )
         if not np.isfinite(z0).all():
             raise DataError("x0 has values that are not finite.")
-        if len(at) < 1 or not np.isfinite(at).all() or (np.diff(at) <= 0).any():
-            raise DataError("t must be finite and increasing.")
         steps = np.diff(at) / self.step_
         if self.kind == "map" and not np.allclose(steps, 1.0, rtol=1e-6):
             raise DataError(f"t must have steps of {self.step_:g}, as the data of the map.")
         U = self._driving(inputs, at, len(at))
         return simulate(model, z0, at, U, self.scale_, discrete=self.kind == "map")
+
+    def _driven(self, inputs: Any, at: Array) -> Callable[[float], Array]:
+        """External inputs as a function of time."""
+        if not self.inputs_:
+            return lambda time: np.empty(0)
+        curve = PchipInterpolator(at, self._input_rows(inputs, len(at)), axis=0)
+        return lambda time: np.asarray(curve(time))
+
+    def _past(self, series: int) -> Any:
+        """What a simulation from the end of a series starts from."""
+        if self.lag_ is None:
+            return self.states_[series][-1]
+        return PchipInterpolator(self.times_[series], self.states_[series], axis=0)
 
     def _check_width(self, X: Any) -> None:
         """Check the number of columns of an array: variables, or states."""
@@ -683,7 +679,8 @@ class Discovery(Displayable, BaseEstimator):
 
     def _driving(self, inputs: Any, t: Any, rows: int) -> Array:
         """Columns (rows, inputs) beside the states: the inputs, and the time if terms use it."""
-        U = self._input_rows(inputs, rows) if self.inputs_ else np.empty((rows, 0))
+        driving = [*self.inputs_, *self._delayed]
+        U = self._input_rows(inputs, rows) if driving else np.empty((rows, 0))
         if not self._timed:
             return U
         at = np.asarray(np.nan if t is None else t, float).ravel()
@@ -695,10 +692,11 @@ class Discovery(Displayable, BaseEstimator):
         return np.column_stack([nodes.U, nodes.t]) if self._timed else nodes.U
 
     def _input_rows(self, inputs: Any, rows: int) -> Array:
-        """Validated inputs (rows, inputs)."""
+        """Validated inputs (rows, inputs), with a delay followed by the delayed values."""
+        names = [*self.inputs_, *self._delayed]
         if inputs is None:
-            raise DataError(f"the model has inputs ({', '.join(self.inputs_)}); give `inputs`.")
-        U = np.asarray(inputs, float).reshape(-1, len(self.inputs_))
+            raise DataError(f"the model has inputs ({', '.join(names)}); give `inputs`.")
+        U = np.asarray(inputs, float).reshape(-1, len(names))
         if len(U) != rows or not np.isfinite(U).all():
             raise DataError(f"inputs has {len(U)} rows; expected {rows} without missing values.")
         return U
@@ -741,14 +739,6 @@ class Discovery(Displayable, BaseEstimator):
         return _storage.load(cls, path)
 
 
-def _check_kind(X: Any) -> None:
-    """Refuse what NumPy would convert into something else."""
-    if hasattr(X, "tocsr"):
-        raise DataError("X is sparse; sparse data are not supported. Use X.toarray().")
-    if getattr(getattr(X, "dtype", None), "kind", "") == "c":
-        raise DataError("Complex data not supported: X has complex values; use its real part.")
-
-
 def _with_level(name: str, text: str, verdict: Verdict) -> str:
     """An equation with its level; the level alone if there is no equation to show."""
     one = verdict.equations.get(name)
@@ -763,20 +753,6 @@ def _explicit_time(terms: Sequence[Term], columns: Sequence[str]) -> bool:
     """Whether terms contain the time, which is not one of the columns."""
     named = {s.name for term in terms for s in term.symbolic.free_symbols}
     return TIME in named and TIME not in columns
-
-
-def _neural_settings(given: Any) -> Neural:
-    from smnn.discovery._fit.neural import Neural
-
-    if given is None or isinstance(given, Neural):
-        return given or Neural()
-    try:
-        return Neural(**given)
-    except TypeError:
-        names = ", ".join(Neural.__dataclass_fields__)
-        raise ValueError(
-            f"neural={given!r}; expected a Neural, or a dictionary with keys out of {names}."
-        ) from None
 
 
 def _one_blas_thread() -> Any:

@@ -106,6 +106,8 @@ def continue_equations(
     table = model.table_
     if table is None:
         raise DataError("the model has no fitted states; it was loaded from a file.")
+    if model.lag_ is not None:
+        raise DataError("equations with a delay have no forecast; use simulate.")
     if isinstance(h, bool) or int(h) != h or h < 1:
         raise DataError(f"h: got {h!r}; expected a number of steps, at least 1.")
     i = index_of(table.series, series)

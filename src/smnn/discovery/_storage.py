@@ -12,8 +12,10 @@ import numpy as np
 from smnn._util.files import InputError, read_bounded, write_json
 from smnn.discovery._fit.data import check_distinct
 from smnn.discovery._fit.model import state_names
+from smnn.discovery._models.delays import delayed_names
+from smnn.discovery._models.options import check_options
+from smnn.discovery._models.varying import indicator
 from smnn.discovery._terms import Constant, Term, intervals_of
-from smnn.discovery._varying import indicator
 from smnn.discovery._verdict.verdict import RivalEquation, Verdict
 from smnn.discovery.libraries import Library
 from smnn.equations import OverBudget, budget
@@ -47,6 +49,7 @@ def save(model: Discovery, path: str | Path) -> Path:
         "variables": model.variables_,
         "inputs": model.inputs_,
         "series": model.series_,
+        "lag": model.lag_,
         "terms": [term.name for term in model.terms_],
         "equations": model.equations(precision=6),
         "coefficients": model.coefficients_,
@@ -77,15 +80,18 @@ def load(make: Callable[..., Discovery], path: str | Path) -> Discovery:
         library = Library.from_json(record.get("library"))  # type: ignore[arg-type]
         options = {"order": record.get("order", 1), "link": record.get("link")}
         model = make(library=library, kind=record.get("kind", "ode"), **options)
-        model._check_options()
+        check_options(model)
         if not isinstance(model.order, int):
             raise ValueError(f"order={model.order!r}; expected a whole number from 1 to 4.")
         names = texts(record, "variables"), texts(record, "inputs")
         check_distinct(*names)
         model.series_ = texts(record, "series") if record.get("series") else []
+        model.lag_, model._delayed = _lag(record), []
+        if model.lag_ is not None:
+            model._delayed = delayed_names(names[0])
         with budget(MAX_CALLS):
             columns = [*state_names(names[0], model.order), *names[1]]
-            columns += map(indicator, model.series_)
+            columns += [*model._delayed, *map(indicator, model.series_)]
             terms = with_constants(library.terms(columns), record)
             model._set_equations(library, model.order, *names, terms)
     except ModelFileError:
@@ -101,6 +107,16 @@ def load(make: Callable[..., Discovery], path: str | Path) -> Discovery:
         raise ModelFileError(f"the terms in {path} do not match its library.")
     _restore(model, record)
     return model
+
+
+def _lag(record: Mapping[str, Any]) -> tuple[float, float] | None:
+    """The lag and its standard deviation."""
+    if record.get("lag") is None:
+        return None
+    lag, deviation = matrix(record, "lag", (2,)).tolist()
+    if not lag > 0.0:
+        raise ModelFileError(f"'lag' in the model file is {lag}; expected a positive number.")
+    return lag, deviation
 
 
 def _restore(model: Discovery, record: Mapping[str, Any]) -> None:

@@ -34,6 +34,8 @@ EXPERIMENTS = {
     "sst": "Four-year forecasts of sea surface temperature, with simple references.",
     "scaling": "Error, time and memory against series length, for four methods.",
     "discovery-bench": "Known equations recovered from noisy data by smnn and PySINDy.",
+    "dysts": "Equations of chaotic systems with polynomials, from the collection dysts.",
+    "noise-maps": "Equations of three systems over noise and length of the data.",
     "odebench": "Equations of the 63 systems of ODEBench, judged from another initial state.",
     "honesty": "Verdicts on data without equations and on equations outside the library.",
 }

@@ -16,8 +16,8 @@ import sympy
 from smnn.discovery._arrays import Array
 from smnn.discovery._terms import Constant, Term
 
-EXPONENTS = (-3, -2, -1.5, -1, -0.75, -0.5, -0.25, 0.25, 0.5, 0.75, 1.25, 1.5, 1.75, 2.5, 3.5, 5)
-LARGEST_EXPONENT = 8.0
+EXPONENTS = (-3, -2, -1.5, -1, -0.75, -0.5, -0.25, 0.25, 0.5, 0.75, 1.25, 1.5, 1.75, 2.5, 3.5, 5, 8)
+LARGEST_EXPONENT = 12.0
 MOST_FREQUENCIES = 300  # Maximum number of starting values of a frequency
 PER_CYCLE = 6.0  # Number of samples per cycle of the highest frequency of time
 MOST_STARTS = 400  # Maximum number of starting values of a term with several constants

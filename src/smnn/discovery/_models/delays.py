@@ -1,0 +1,268 @@
+"""Equations with values at an earlier time, `x' = f(x, x_lag)` with `x_lag(t) = x(t - lag)`.
+
+The delayed values are further columns, interpolated in the smoothed and later in the fitted states.
+An unknown lag is found by scanning the regression of a flexible right-hand side over a range, and
+refined by the cost of the joint fit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.interpolate import CubicHermiteSpline
+
+from smnn.discovery._arrays import Array, Flags
+from smnn.discovery._fit.data import DataError, FitResult, Nodes
+from smnn.discovery._fit.model import ESCAPE, OdeModel
+from smnn.discovery._fit.refine import Refiner
+from smnn.discovery._fit.regression import regress
+from smnn.discovery._fit.smoothing import smooth
+from smnn.discovery._terms import compile_terms
+from smnn.discovery._verdict.verdict import LEVELS, NOT_DETERMINED, EquationVerdict, Verdict
+from smnn.discovery.libraries import Polynomial
+
+MOST_LAGS = 50  # Number of lags of the scan
+FEWEST_ROWS = 20  # Fewest rows of a series after the longest lag
+DEGREES = {1: 6, 2: 3}  # Degree of the polynomials of the scan by number of variables; otherwise 2
+REFINEMENTS = 3  # Number of steps in which the joint fit refines the lag
+RIVAL = 6.0  # Difference in evidence, in nats, up to which another lag is as good
+SUBSTEPS = 4  # Steps of a simulation per step of the data
+
+History = Callable[[float], Array]
+"""States (V,) up to the initial time."""
+
+
+def delayed_names(variables: Sequence[str]) -> list[str]:
+    """Names of the columns of delayed values."""
+    return [f"{name}_lag" for name in variables]
+
+
+def lag_range(delay: Any) -> tuple[float, float]:
+    """Smallest and largest lag of the option `delay`, which may be a number.
+
+    Raises:
+        ValueError: It is neither.
+    """
+    try:
+        ends = [float(delay)] * 2 if np.isscalar(delay) else [float(x) for x in delay]
+        low, high = ends
+        if not (0.0 < low <= high < math.inf):
+            raise ValueError
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"delay={delay!r}; expected a positive lag, or its smallest and largest value."
+        ) from None
+    return low, high
+
+
+class DelaySearch:
+    """Data with delayed values, and the search for their lag.
+
+    Args:
+        nodes: The data.
+        delay: The lag, or its range.
+        rng: Generator for the smoothing.
+
+    Raises:
+        DataError: The series are too short for the largest lag.
+    """
+
+    def __init__(self, nodes: Nodes, delay: Any, rng: np.random.Generator) -> None:
+        self.low, self.high = lag_range(delay)
+        self.nodes, self.deviation = nodes, 0.0
+        curves, self.sigma = smooth(nodes, 1, rng)
+        self.states, self.rates = curves[..., 0].copy(), curves[..., 1].copy()
+        self.kept: Flags = np.concatenate(
+            [nodes.t[a:b] >= nodes.t[a] + self.high * (1.0 + 1e-12) for a, b in nodes.bounds]
+        )
+        fewest = min(int(self.kept[a:b].sum()) for a, b in nodes.bounds)
+        if fewest < FEWEST_ROWS:
+            raise DataError(
+                f"{fewest} rows of a series follow its first {self.high:g} time units; expected at "
+                f"least {FEWEST_ROWS}. Give longer series, or a smaller largest delay."
+            )
+        self.rival, self.tried = -np.inf, 1
+        self.lag = self.low if self.low == self.high else self._scan()
+
+    def data(self, lag: float | None = None) -> Nodes:
+        """The rows after the largest lag, with delayed values."""
+        lag, nodes, parts = self.lag if lag is None else lag, self.nodes, []
+        for a, b in nodes.bounds:
+            spline = CubicHermiteSpline(nodes.t[a:b], self.states[a:b], self.rates[a:b])
+            at = nodes.t[a:b][self.kept[a:b]] - lag
+            parts.append(spline(np.maximum(at, nodes.t[a])))
+        bounds = [(a + int((~self.kept[a:b]).sum()), b) for a, b in nodes.bounds]
+        return nodes.take(bounds)[0].with_columns(delayed_names(nodes.names), np.concatenate(parts))
+
+    def _scan(self) -> float:
+        """The lag with the smallest residuals of polynomials in all columns."""
+        step = float(np.median(self.nodes.h[self.nodes.follows]))
+        count = int(np.clip((self.high - self.low) / (0.5 * step), 5, MOST_LAGS))
+        lags = np.linspace(self.low, self.high, count)
+        costs = np.array([self._misfit(lag) for lag in lags])
+        best = int(np.argmin(costs))
+        while lags[1] - lags[0] > 0.25 * step:
+            self.tried = max(self.tried, count)
+            near = np.linspace(lags[max(best - 1, 0)], lags[min(best + 1, len(lags) - 1)], 5)
+            if self.rival == -np.inf:
+                self.rival = self._rival(lags, costs, best)
+            lags, costs = near, np.array([self._misfit(lag) for lag in near])
+            best = int(np.argmin(costs))
+        return float(lags[best])
+
+    def _rival(self, lags: Array, costs: Array, best: int) -> float:
+        """Evidence, in nats, of the best lag that is not beside the best one."""
+        n = float(np.isfinite(self.nodes.Y[self.kept]).sum())
+        minimum = np.r_[True, costs[1:] < costs[:-1]] & np.r_[costs[:-1] <= costs[1:], True]
+        minimum[best] = False
+        others = costs[minimum]
+        flat = costs[np.abs(np.arange(len(lags)) - best) > max(len(lags) // 10, 2)]
+        rest = np.r_[others, flat]
+        return float(0.5 * n * np.log(costs[best] / rest.min())) if len(rest) else -np.inf
+
+    def _misfit(self, lag: float) -> float:
+        """Residual of the regression, relative to the spread of the data and with a noise floor."""
+        nodes = self.data(lag)
+        names = [*nodes.names, *nodes.inputs]
+        terms = Polynomial(DEGREES.get(len(nodes.names), 2)).terms(names)
+        X = np.column_stack([self.states[self.kept], nodes.U])
+        X = (X - X.mean(0)) / np.maximum(X.std(0), 1e-300)
+        found = regress(nodes, compile_terms(terms, names).evaluate(X), 1)
+        return float((found.cost / found.rows / nodes.scale**2 + 1e-10).sum())
+
+    def refine(self, result: FitResult) -> None:
+        """Improve the lag by the joint fit, and the delayed values by its states."""
+        assert result.joint is not None
+        refiner, fit = result.joint
+        if len(refiner.nodes.t) == int(self.kept.sum()) and self.low < self.high:
+            fit = refiner.freeze(fit) if len(fit.theta) else fit
+            step = 0.1 * refiner.unit
+            low = max(self.lag - 0.5 * refiner.unit, self.low)
+            high = min(self.lag + 0.5 * refiner.unit, self.high)
+            for _ in range(REFINEMENTS):
+                lags = self.lag + step * np.array([-1.0, 0.0, 1.0])
+                lags = np.clip(lags, self.low, self.high)
+                a, b, _ = np.polyfit(
+                    lags - self.lag, [self._cost(refiner, fit, x) for x in lags], 2
+                )
+                if not a > 0.0:
+                    break
+                self.deviation = float(np.sqrt(refiner.spread(fit) / a))
+                move = np.clip(-b / (2 * a), -5 * step, 5 * step)
+                self.lag = float(np.clip(self.lag + move, low, high))
+                step = float(np.clip(2 * self.deviation, 1e-4 * refiner.unit, step))
+        self.states[self.kept] = result.Z
+        model = refiner.model(fit)
+        at = self.data()
+        if at.U.shape[1] == len(refiner.terms.variables) - refiner.D:
+            self.rates[self.kept] = model.rate(result.Z, at.U)
+
+    def _cost(self, refiner: Refiner, fit: Any, lag: float) -> float:
+        """Cost of the joint fit with another lag."""
+        nodes = replace(refiner.nodes, U=self.data(lag).U)
+        part = Refiner(nodes, refiner.terms, refiner.order, refiner.rules, refiner.link)
+        part.copy_scales(refiner, np.arange(len(nodes.t)))
+        return part.improve(fit).cost
+
+    def judged(self, verdict: Verdict, used: Flags, values: int) -> Verdict:
+        """The verdict, lowered for equations (V,) with delayed values if another lag is as good."""
+        price = 0.5 * np.log(values) + np.log(self.tried) if self.low < self.high else 0.0
+        doubt = self.rival > -RIVAL
+        equations = {}
+        for (name, one), delayed in zip(verdict.equations.items(), used):
+            if delayed and one.evidence is not None:
+                level, reason = one.level, one.reason
+                if doubt or one.evidence - price <= 1.0:
+                    level = max(level, NOT_DETERMINED, key=LEVELS.index)
+                    reason = "other delays explain the data as well." if doubt else reason
+                one = replace(one, level=level, reason=reason, evidence=one.evidence - price)
+            equations[name] = one
+        worst: EquationVerdict = max(equations.values(), key=lambda e: LEVELS.index(e.level))
+        if LEVELS.index(worst.level) <= LEVELS.index(verdict.level):
+            return replace(verdict, equations=equations)
+        return Verdict(worst.level, worst.reason, equations)
+
+    def all_states(self, Z: Array) -> Array:
+        """(all nodes, V) fitted states; the smoothed ones before."""
+        out = self.states.copy()
+        out[self.kept] = Z
+        return out
+
+
+@dataclass(frozen=True)
+class Past:
+    """States at earlier times: a function, or a constant state."""
+
+    given: Any
+    width: int
+
+    def __call__(self, t: float) -> Array:
+        """States (V,)."""
+        value = self.given(t) if callable(self.given) else self.given
+        state = np.asarray(value, float).ravel()
+        if state.shape != (self.width,) or not np.isfinite(state).all():
+            raise DataError(f"x0 has values {state}; expected {self.width} finite ones.")
+        return state
+
+
+def simulate_delayed(
+    model: OdeModel, past: History, t: Array, driven: Callable[[float], Array], lag: float,
+    step: float, scale: Array,
+) -> Array:  # fmt: skip
+    """Integrate by the classical Runge-Kutta method.
+
+    Args:
+        model: The right-hand side; its inputs are the external ones, delayed values, and the time.
+        past: States up to the first time.
+        t: (T,) increasing times.
+        driven: External inputs as a function of time.
+        lag: The delay.
+        step: Step of the data.
+        scale: (V,) typical size of the states.
+
+    Returns:
+        (T, V) states; NaN after the trajectory has diverged.
+    """
+    out = np.full((len(t), len(scale)), np.nan)
+    times, states = [float(t[0])], [past(float(t[0]))]
+    rates: list[Array] = []
+    timed = len(model.terms.variables) - 2 * len(scale) - len(driven(float(t[0])))
+
+    def before(at: float) -> Array:
+        if at <= times[0]:
+            return past(at)
+        k = min(int(np.searchsorted(times, at, side="right")) - 1, len(times) - 2)
+        h = times[k + 1] - times[k]
+        x = (at - times[k]) / h
+        start = (1 + 2 * x) * states[k] + x * h * rates[k]
+        end = (3 - 2 * x) * states[k + 1] + (x - 1) * h * rates[k + 1]
+        return np.asarray((1 - x) ** 2 * start + x**2 * end)
+
+    def rate(at: float, z: Array) -> Array:
+        columns = [driven(at), before(at - lag), [at] * timed]
+        return model.rate(z, np.concatenate(columns))
+
+    out[0] = states[0]
+    rates.append(rate(times[0], states[0]))
+    with np.errstate(all="ignore"):
+        for k in range(len(t) - 1):
+            n = math.ceil((t[k + 1] - t[k]) / min(step / SUBSTEPS, lag) - 1e-9)
+            h = float(t[k + 1] - t[k]) / n
+            for _ in range(n):
+                at, z = times[-1], states[-1]
+                k1 = rates[-1]
+                k2 = rate(at + h / 2, z + h / 2 * k1)
+                k3 = rate(at + h / 2, z + h / 2 * k2)
+                k4 = rate(at + h, z + h * k3)
+                z = z + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
+                if not (np.abs(z) < ESCAPE * scale).all():
+                    return out
+                times.append(at + h)
+                states.append(z)
+                rates.append(rate(at + h, z))
+            out[k + 1] = states[-1]
+    return out
