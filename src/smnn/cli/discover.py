@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time as clock
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -45,6 +46,21 @@ def discover(
     forbid: Annotated[
         list[str] | None, typer.Option(metavar='"x\' : z"', help="Excluded terms. Repeatable.")
     ] = None,
+    bound: Annotated[
+        list[str] | None,
+        typer.Option(metavar='"x\' : 0 <= x y <= 2"', help="Bounds of a coefficient. Repeatable."),
+    ] = None,
+    weights: Annotated[
+        str | None, typer.Option(metavar="W", help="Column of weights of the rows.")
+    ] = None,
+    kind: Annotated[str, typer.Option(help="ode, or map: from each row to the next.")] = "ode",
+    delay: Annotated[
+        str | None, typer.Option(metavar="1:30", help="Lag of delayed values x_lag, or its range.")
+    ] = None,
+    varies: Annotated[
+        str | None,
+        typer.Option(metavar="K", help="Constants, or terms, that differ between the series."),
+    ] = None,
     link: Annotated[str | None, typer.Option(help="Link function, such as tanh.")] = None,
     threshold: Annotated[
         float | None,
@@ -75,15 +91,18 @@ def discover(
         from smnn._util.optional import require_extra
 
         require_extra(("pandas", "sympy", "sklearn"), "discover equations", "discovery")
-        from smnn.discovery import Discovery, DiscoveryWarning, Report, evaluate, hold_out
+        from smnn.discovery import Bounds, Discovery, DiscoveryWarning, Report, evaluate, hold_out
 
         fixed = {target: " + ".join(terms) for target, terms in _by_target("--fix", fix).items()}
         forbidden = _by_target("--forbid", forbid)
-        table = _read(data, inputs=names(inputs), **reading)
+        driving = [*(names(inputs) or ()), *([weights] if weights else ())]
+        table = _read(data, inputs=driving or None, **reading)
         model = Discovery(
             library=library, order=order or "auto", method=method, threshold=threshold,
-            penalty=penalty, ensemble=ensemble, link=link, random_state=seed,
+            penalty=penalty, ensemble=ensemble, link=link, random_state=seed, kind=kind,
             fixed=fixed or None, forbidden=forbidden or None,
+            constraints=[Bounds.parse(text) for text in bound or ()] or None,
+            varies=names(varies), delay=_numbers(delay),
         )  # fmt: skip
         folder = prepare_output(out or results_folder("discover", data), Report.FILES)
         with notices().status(WORKING) as status, warnings.catch_warnings():
@@ -91,7 +110,9 @@ def discover(
             model.set_params(verbose=lambda text: status.update(f"{WORKING}: {plain(text)}"))
             began = clock.perf_counter()
             fitted, held_out = hold_out(table, holdout)
-            evaluation = evaluate(model.fit(fitted), held_out)
+            fitted, weight = _without(fitted, weights)
+            model.fit(fitted, sample_weight=weight)
+            evaluation = evaluate(model, _without(held_out, weights)[0])
             seconds = clock.perf_counter() - began
         for text in model.warnings_:
             if not (text == str(model.verdict_) and not as_json):  # shown with the equations
@@ -118,6 +139,30 @@ def _read(data: Path, **options: Any) -> Table:
     for text in table.warnings:
         remark(text)
     return table
+
+
+def _without(table: Table, column: str | None) -> tuple[Table, list[Any] | None]:
+    """The table without one of its inputs, and the values of this."""
+    if column is None:
+        return table, None
+    k = table.input_names.index(column)
+    kept = [i for i in range(len(table.input_names)) if i != k]
+    rest = replace(
+        table, input_names=[table.input_names[i] for i in kept],
+        inputs=[u[:, kept] for u in table.inputs],
+    )  # fmt: skip
+    return rest, [u[:, k] for u in table.inputs]
+
+
+def _numbers(delay: str | None) -> float | list[float] | None:
+    """`17` or `1:30`."""
+    try:
+        found = [float(x) for x in delay.split(":")] if delay else []
+    except ValueError:
+        raise ValueError(
+            f"--delay: got {delay!r}; expected a lag, or a range as in 1:30."
+        ) from None
+    return None if not found else found[0] if len(found) == 1 else found
 
 
 def _by_target(option: str, texts: list[str] | None) -> dict[str, list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -40,6 +41,26 @@ class Bounds:
     low: float = -np.inf
     high: float = np.inf
 
+    @classmethod
+    def parse(cls, text: str) -> Bounds:
+        """Read `x' : 0 <= x y <= 2`, of which one bound may be left out.
+
+        Raises:
+            ValueError: The text is not of this form.
+        """
+        target, _, rest = (part.strip() for part in text.partition(":"))
+        parts = [part.strip() for part in re.split("<=|<", rest)]
+        try:
+            if len(parts) == 3:
+                return cls(target, parts[1], float(parts[0]), float(parts[2]))
+            if len(parts) == 2 and _is_number(parts[0]):
+                return cls(target, parts[1], low=float(parts[0]))
+            if len(parts) == 2:
+                return cls(target, parts[0], high=float(parts[1]))
+        except ValueError:
+            pass
+        raise ValueError(f'got {text!r}; expected bounds as in "x\' : 0 <= x y <= 2".')
+
 
 @dataclass(frozen=True)
 class Equal:
@@ -53,6 +74,14 @@ class Equal:
 
 
 Constraint = Positive | Negative | Bounds | Equal
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)

@@ -256,9 +256,8 @@ class Discovery(Displayable, BaseEstimator):
         terms = result.terms or found.library.terms([*nodes.names, *nodes.inputs, *self._delayed])
         names = {*self._delayed}
         delayed = [bool(names & {s.name for s in term.symbolic.free_symbols}) for term in terms]
-        found.verdict = search.judged(
-            found.verdict, ((result.Xi != 0) & delayed).any(1), result.diagnostics["values"]
-        )
+        used = ((result.Xi != 0) & delayed).any(1)
+        found.verdict = search.judged(found.verdict, result, used)
         found.result = replace(result, Z=search.all_states(result.Z))
         return found
 
@@ -388,7 +387,7 @@ class Discovery(Displayable, BaseEstimator):
         self.noise_ = result.noise
         self.states_ = nodes.split(result.Z)
         self.times_ = nodes.split(nodes.t)
-        self.step_ = float(np.median(nodes.h[nodes.follows]))
+        self.step_ = float(np.median(np.diff(nodes.t)[nodes.follows[:-1]]))
         self.scale_ = np.maximum(np.sqrt((result.Z**2).mean(0)), 1e-300)
         self.report_ = result.diagnostics
 

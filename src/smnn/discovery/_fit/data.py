@@ -373,12 +373,8 @@ def read_nodes(
         nodes = replace(nodes, U=nodes.U[:, :-1], inputs=others)
         X = replace(X, input_names=others, inputs=[u[:, :-1] for u in X.inputs])
     if weights is not None:
-        many = (
-            column is not None
-            or (isinstance(weights, list | tuple) and len(nodes.bounds) == len(weights) > 1)
-            or (isinstance(X, list | tuple) and isinstance(weights, list | tuple))
-        )
-        nodes = nodes.weighted(weights if many else [weights])
+        listed = isinstance(weights, list | tuple) and len(weights) and np.ndim(weights[0]) > 0
+        nodes = nodes.weighted(list(weights) if listed else [weights])
     return nodes, X, t is not None
 
 

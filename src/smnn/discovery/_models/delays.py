@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.interpolate import CubicHermiteSpline
+from scipy.interpolate import CubicHermiteSpline, PchipInterpolator
 
 from smnn.discovery._arrays import Array, Flags
 from smnn.discovery._fit.data import DataError, FitResult, Nodes
@@ -22,14 +22,19 @@ from smnn.discovery._fit.refine import Refiner
 from smnn.discovery._fit.regression import regress
 from smnn.discovery._fit.smoothing import smooth
 from smnn.discovery._terms import compile_terms
-from smnn.discovery._verdict.verdict import LEVELS, NOT_DETERMINED, EquationVerdict, Verdict
+from smnn.discovery._verdict.verdict import LEVELS, NOT_DETERMINED, NOT_SUPPORTED, Verdict
 from smnn.discovery.libraries import Polynomial
 
 MOST_LAGS = 50  # Number of lags of the scan
 FEWEST_ROWS = 20  # Fewest rows of a series after the longest lag
 DEGREES = {1: 6, 2: 3}  # Degree of the polynomials of the scan by number of variables; otherwise 2
 REFINEMENTS = 3  # Number of steps in which the joint fit refines the lag
+FLOOR = 1e-5  # Error, relative to the spread of the data, below which smaller errors do not count
 RIVAL = 6.0  # Difference in evidence, in nats, up to which another lag is as good
+WINDOWS, SPAN = 6, 3.0  # Number of simulations per series for the verdict; their length in lags
+AWAY, NOISY = 0.1, 5.0
+"""Error of these, relative to the changes of the data and to the noise, above which they leave the
+data."""
 SUBSTEPS = 4  # Steps of a simulation per step of the data
 
 History = Callable[[float], Array]
@@ -99,40 +104,36 @@ class DelaySearch:
         return nodes.take(bounds)[0].with_columns(delayed_names(nodes.names), np.concatenate(parts))
 
     def _scan(self) -> float:
-        """The lag with the smallest residuals of polynomials in all columns."""
+        """The lag with the best polynomials in all columns."""
         step = float(np.median(self.nodes.h[self.nodes.follows]))
         count = int(np.clip((self.high - self.low) / (0.5 * step), 5, MOST_LAGS))
         lags = np.linspace(self.low, self.high, count)
-        costs = np.array([self._misfit(lag) for lag in lags])
-        best = int(np.argmin(costs))
+        scores = np.array([self._score(lag) for lag in lags])
+        best, self.rival = _peak(scores)
+        self.tried = count
         while lags[1] - lags[0] > 0.25 * step:
-            self.tried = max(self.tried, count)
-            near = np.linspace(lags[max(best - 1, 0)], lags[min(best + 1, len(lags) - 1)], 5)
-            if self.rival == -np.inf:
-                self.rival = self._rival(lags, costs, best)
-            lags, costs = near, np.array([self._misfit(lag) for lag in near])
-            best = int(np.argmin(costs))
+            lags = np.linspace(lags[max(best - 1, 0)], lags[min(best + 1, len(lags) - 1)], 5)
+            scores = np.array([self._score(lag) for lag in lags])
+            best = int(np.argmax(scores))
         return float(lags[best])
 
-    def _rival(self, lags: Array, costs: Array, best: int) -> float:
-        """Evidence, in nats, of the best lag that is not beside the best one."""
-        n = float(np.isfinite(self.nodes.Y[self.kept]).sum())
-        minimum = np.r_[True, costs[1:] < costs[:-1]] & np.r_[costs[:-1] <= costs[1:], True]
-        minimum[best] = False
-        others = costs[minimum]
-        flat = costs[np.abs(np.arange(len(lags)) - best) > max(len(lags) // 10, 2)]
-        rest = np.r_[others, flat]
-        return float(0.5 * n * np.log(costs[best] / rest.min())) if len(rest) else -np.inf
-
-    def _misfit(self, lag: float) -> float:
-        """Residual of the regression, relative to the spread of the data and with a noise floor."""
+    def _score(self, lag: float) -> float:
+        """Evidence for a lag, in nats: that of the best polynomial degree in the regression."""
         nodes = self.data(lag)
         names = [*nodes.names, *nodes.inputs]
-        terms = Polynomial(DEGREES.get(len(nodes.names), 2)).terms(names)
         X = np.column_stack([self.states[self.kept], nodes.U])
         X = (X - X.mean(0)) / np.maximum(X.std(0), 1e-300)
-        found = regress(nodes, compile_terms(terms, names).evaluate(X), 1)
-        return float((found.cost / found.rows / nodes.scale**2 + 1e-10).sum())
+        highest = DEGREES.get(len(nodes.names), 2)
+        terms = compile_terms(Polynomial(highest).terms(names), names)  # by increasing degree
+        found = regress(nodes, terms.evaluate(X), 1)
+        scores = []
+        for degree in range(1, highest + 1):
+            k = Polynomial(degree).count(len(names))
+            left = [cost + (b[k:] ** 2).sum() for cost, b in zip(found.cost, found.b)]
+            error = left / found.rows / nodes.scale**2 + FLOOR**2
+            score = -0.5 * found.rows * np.log(error) - 0.5 * k * np.log(found.rows)
+            scores.append(float(score.sum()))
+        return max(scores)
 
     def refine(self, result: FitResult) -> None:
         """Improve the lag by the joint fit, and the delayed values by its states."""
@@ -145,10 +146,9 @@ class DelaySearch:
             high = min(self.lag + 0.5 * refiner.unit, self.high)
             for _ in range(REFINEMENTS):
                 lags = self.lag + step * np.array([-1.0, 0.0, 1.0])
-                lags = np.clip(lags, self.low, self.high)
-                a, b, _ = np.polyfit(
-                    lags - self.lag, [self._cost(refiner, fit, x) for x in lags], 2
-                )
+                costs = [self._cost(refiner, fit, lag) for lag in lags]
+                a = (costs[0] - 2 * costs[1] + costs[2]) / (2 * step**2)
+                b = (costs[2] - costs[0]) / (2 * step)
                 if not a > 0.0:
                     break
                 self.deviation = float(np.sqrt(refiner.spread(fit) / a))
@@ -168,29 +168,80 @@ class DelaySearch:
         part.copy_scales(refiner, np.arange(len(nodes.t)))
         return part.improve(fit).cost
 
-    def judged(self, verdict: Verdict, used: Flags, values: int) -> Verdict:
-        """The verdict, lowered for equations (V,) with delayed values if another lag is as good."""
+    def judged(self, verdict: Verdict, result: FitResult, used: Flags) -> Verdict:
+        """The verdict, lowered for the equations (V,) with delayed values if these are in doubt.
+
+        Delayed values are data, which can explain their own derivatives. The equations must
+        therefore follow the data from a past on their own, and no other lag may be as good.
+        """
+        assert result.joint is not None
+        values = result.diagnostics["values"]
         price = 0.5 * np.log(values) + np.log(self.tried) if self.low < self.high else 0.0
-        doubt = self.rival > -RIVAL
+        errors = self._simulation_errors(result)
         equations = {}
-        for (name, one), delayed in zip(verdict.equations.items(), used):
-            if delayed and one.evidence is not None:
-                level, reason = one.level, one.reason
-                if doubt or one.evidence - price <= 1.0:
-                    level = max(level, NOT_DETERMINED, key=LEVELS.index)
-                    reason = "other delays explain the data as well." if doubt else reason
-                one = replace(one, level=level, reason=reason, evidence=one.evidence - price)
+        for v, (name, one) in enumerate(verdict.equations.items()):
+            if used[v] and one.evidence is not None:
+                level, reason, evidence = one.level, one.reason, one.evidence - price
+                if not errors[v] < 1.0:
+                    level, reason = NOT_SUPPORTED, "its simulations leave the data."
+                elif self.rival > -RIVAL:
+                    level, reason = NOT_DETERMINED, "other delays explain the data as well."
+                elif evidence <= 1.0:
+                    level = NOT_DETERMINED
+                if LEVELS.index(level) > LEVELS.index(one.level):
+                    one = replace(one, level=level, reason=reason)
+                one = replace(one, evidence=evidence)
             equations[name] = one
-        worst: EquationVerdict = max(equations.values(), key=lambda e: LEVELS.index(e.level))
+        name, worst = max(equations.items(), key=lambda pair: LEVELS.index(pair[1].level))
         if LEVELS.index(worst.level) <= LEVELS.index(verdict.level):
             return replace(verdict, equations=equations)
-        return Verdict(worst.level, worst.reason, equations)
+        return Verdict(worst.level, f"{name}': {worst.reason}", equations)
+
+    def _simulation_errors(self, result: FitResult) -> Array:
+        """(V,) typical error of simulations over some lags, relative to the accepted one."""
+        assert result.joint is not None
+        refiner, fit = result.joint
+        model, nodes, found = refiner.model(fit), self.nodes, []
+        states = self.all_states(result.Z)
+        for a, b in nodes.bounds:
+            t = nodes.t[a:b]
+            past = CubicHermiteSpline(t, states[a:b], self.rates[a:b])
+            inputs = PchipInterpolator(t, nodes.U[a:b], axis=0)
+            length = max(SPAN * self.lag, 0.1 * (t[-1] - t[0]))
+            for start in np.linspace(t[0] + self.high, max(t[-1] - length, t[0]), WINDOWS):
+                rows = np.flatnonzero((t >= start) & (t <= start + length))
+                if len(rows) > 1:
+                    path = simulate_delayed(
+                        model, past, t[rows], inputs, self.lag, refiner.unit, nodes.scale
+                    )
+                    off = np.nan_to_num(path - states[a + rows], nan=np.inf)
+                    limit = np.maximum(AWAY * states[a + rows].std(0), NOISY * result.noise)
+                    found.append(np.sqrt((off**2).mean(0)) / np.maximum(limit, 1e-300))
+        return np.asarray(np.median(found, axis=0))
 
     def all_states(self, Z: Array) -> Array:
         """(all nodes, V) fitted states; the smoothed ones before."""
         out = self.states.copy()
         out[self.kept] = Z
         return out
+
+
+def _peak(scores: Array) -> tuple[int, float]:
+    """Index of the highest peak, and the height of the next one relative to it.
+
+    Scores rise towards short lags, because a value and one shortly before show the derivative; so a
+    maximum at the end of the range does not count as a peak, and is taken only if there is none.
+    """
+    tops = [
+        k for k in range(1, len(scores) - 1)
+        if scores[k] > max(scores[k - 1], scores[k + 1])
+        and scores[k] > max(scores[:k].min(), scores[k + 1 :].min()) + RIVAL
+    ]  # fmt: skip
+    if not tops:
+        return int(np.argmax(scores)), 0.0
+    tops.sort(key=lambda k: -scores[k])
+    second = scores[tops[1]] if len(tops) > 1 else -np.inf
+    return tops[0], float(second - scores[tops[0]])
 
 
 @dataclass(frozen=True)
