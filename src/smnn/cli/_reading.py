@@ -71,3 +71,25 @@ def as_options(message: str) -> str:
         return f"--{name}" + (f" {value}" if value and value != "()" else " ''" if value else "")
 
     return _ARGUMENT.sub(option, message)
+
+
+def by_target(option: str, texts: list[str] | None) -> dict[str, list[str]]:
+    """`["x' : z, x^2"]` as `{"x'": ["z", "x^2"]}`."""
+    found: dict[str, list[str]] = {}
+    for text in texts or ():
+        target, colon, right = (part.strip() for part in text.partition(":"))
+        if not colon or not target or not right:
+            raise ValueError(f'{option}: got {text!r}; expected "x\' : terms", as in "x\' : -1*x".')
+        found.setdefault(target, []).extend(term.strip() for term in right.split(","))
+    return found
+
+
+def lag(delay: str | None) -> float | list[float] | None:
+    """A delay: `17`, or a range `1:30`."""
+    try:
+        found = [float(x) for x in delay.split(":")] if delay else []
+    except ValueError:
+        raise ValueError(
+            f"--delay: got {delay!r}; expected a lag, or a range as in 1:30."
+        ) from None
+    return None if not found else found[0] if len(found) == 1 else found

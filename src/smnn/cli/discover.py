@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time as clock
 import warnings
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +13,7 @@ from rich.console import Console
 
 from smnn.cli import _guard as shared
 from smnn.cli._guard import notices, plain, remark, results_folder
-from smnn.cli._reading import names, reads_data
+from smnn.cli._reading import Text, Texts, by_target, lag, names, reads_data
 
 if TYPE_CHECKING:
     from smnn.data import Table
@@ -36,32 +35,22 @@ def discover(
         int | None,
         typer.Option(min=1, max=4, help="Order of the equations (default: 1, or 2 if 1 fails)."),
     ] = None,
-    library: Annotated[
-        str | None, typer.Option(metavar="poly:2,trig", help="Candidate terms.")
-    ] = None,
+    library: Annotated[Text, typer.Option(metavar="poly:2,trig", help="Candidate terms.")] = None,
     method: Annotated[str, typer.Option(help="auto, regression, refine, neural.")] = "auto",
-    fix: Annotated[
-        list[str] | None, typer.Option(metavar='"x\' : -1*x"', help="Known terms. Repeatable.")
-    ] = None,
-    forbid: Annotated[
-        list[str] | None, typer.Option(metavar='"x\' : z"', help="Excluded terms. Repeatable.")
-    ] = None,
+    fix: Annotated[Texts, typer.Option(metavar='"x\' : -1*x"', help="Known terms.")] = None,
+    forbid: Annotated[Texts, typer.Option(metavar='"x\' : z"', help="Excluded terms.")] = None,
     bound: Annotated[
-        list[str] | None,
-        typer.Option(metavar='"x\' : 0 <= x y <= 2"', help="Bounds of a coefficient. Repeatable."),
+        Texts, typer.Option(metavar='"x\' : 0 <= x y <= 2"', help="Bounds of a coefficient.")
     ] = None,
-    weights: Annotated[
-        str | None, typer.Option(metavar="W", help="Column of weights of the rows.")
-    ] = None,
+    weights: Annotated[Text, typer.Option(metavar="W", help="Column of weights.")] = None,
     kind: Annotated[str, typer.Option(help="ode, or map: from each row to the next.")] = "ode",
     delay: Annotated[
-        str | None, typer.Option(metavar="1:30", help="Lag of delayed values x_lag, or its range.")
+        Text, typer.Option(metavar="1:30", help="Lag of delayed values x_lag, or its range.")
     ] = None,
     varies: Annotated[
-        str | None,
-        typer.Option(metavar="K", help="Constants, or terms, that differ between the series."),
+        Text, typer.Option(metavar="K", help="Constants, or terms, that differ between series.")
     ] = None,
-    link: Annotated[str | None, typer.Option(help="Link function, such as tanh.")] = None,
+    link: Annotated[Text, typer.Option(help="Link function, such as tanh.")] = None,
     threshold: Annotated[
         float | None,
         typer.Option(help="Smallest contribution of a term, as a fraction of its equation."),
@@ -93,8 +82,8 @@ def discover(
         require_extra(("pandas", "sympy", "sklearn"), "discover equations", "discovery")
         from smnn.discovery import Bounds, Discovery, DiscoveryWarning, Report, evaluate, hold_out
 
-        fixed = {target: " + ".join(terms) for target, terms in _by_target("--fix", fix).items()}
-        forbidden = _by_target("--forbid", forbid)
+        fixed = {target: " + ".join(terms) for target, terms in by_target("--fix", fix).items()}
+        forbidden = by_target("--forbid", forbid)
         driving = [*(names(inputs) or ()), *([weights] if weights else ())]
         table = _read(data, inputs=driving or None, **reading)
         model = Discovery(
@@ -102,7 +91,7 @@ def discover(
             penalty=penalty, ensemble=ensemble, link=link, random_state=seed, kind=kind,
             fixed=fixed or None, forbidden=forbidden or None,
             constraints=[Bounds.parse(text) for text in bound or ()] or None,
-            varies=names(varies), delay=_numbers(delay),
+            varies=names(varies), delay=lag(delay),
         )  # fmt: skip
         folder = prepare_output(out or results_folder("discover", data), Report.FILES)
         with notices().status(WORKING) as status, warnings.catch_warnings():
@@ -110,9 +99,9 @@ def discover(
             model.set_params(verbose=lambda text: status.update(f"{WORKING}: {plain(text)}"))
             began = clock.perf_counter()
             fitted, held_out = hold_out(table, holdout)
-            fitted, weight = _without(fitted, weights)
+            fitted, weight = fitted.without_input(weights)
             model.fit(fitted, sample_weight=weight)
-            evaluation = evaluate(model, _without(held_out, weights)[0])
+            evaluation = evaluate(model, held_out.without_input(weights)[0])
             seconds = clock.perf_counter() - began
         for text in model.warnings_:
             if not (text == str(model.verdict_) and not as_json):  # shown with the equations
@@ -139,41 +128,6 @@ def _read(data: Path, **options: Any) -> Table:
     for text in table.warnings:
         remark(text)
     return table
-
-
-def _without(table: Table, column: str | None) -> tuple[Table, list[Any] | None]:
-    """The table without one of its inputs, and the values of this."""
-    if column is None:
-        return table, None
-    k = table.input_names.index(column)
-    kept = [i for i in range(len(table.input_names)) if i != k]
-    rest = replace(
-        table, input_names=[table.input_names[i] for i in kept],
-        inputs=[u[:, kept] for u in table.inputs],
-    )  # fmt: skip
-    return rest, [u[:, k] for u in table.inputs]
-
-
-def _numbers(delay: str | None) -> float | list[float] | None:
-    """`17` or `1:30`."""
-    try:
-        found = [float(x) for x in delay.split(":")] if delay else []
-    except ValueError:
-        raise ValueError(
-            f"--delay: got {delay!r}; expected a lag, or a range as in 1:30."
-        ) from None
-    return None if not found else found[0] if len(found) == 1 else found
-
-
-def _by_target(option: str, texts: list[str] | None) -> dict[str, list[str]]:
-    """`["x' : z, x^2"]` as `{"x'": ["z", "x^2"]}`."""
-    found: dict[str, list[str]] = {}
-    for text in texts or ():
-        target, colon, right = (part.strip() for part in text.partition(":"))
-        if not colon or not target or not right:
-            raise ValueError(f'{option}: got {text!r}; expected "x\' : terms", as in "x\' : -1*x".')
-        found.setdefault(target, []).extend(term.strip() for term in right.split(","))
-    return found
 
 
 def _show(report: Report, page: Path) -> None:

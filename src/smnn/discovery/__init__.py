@@ -41,7 +41,6 @@ from smnn.discovery.libraries import Logarithm as Logarithm
 from smnn.discovery.libraries import Polynomial as Polynomial
 from smnn.discovery.libraries import Power as Power
 from smnn.discovery.libraries import Rational as Rational
-from smnn.discovery.libraries import Sigmoid as Sigmoid
 from smnn.discovery.libraries import Trigonometric as Trigonometric
 from smnn.discovery.libraries import parse_library as parse_library
 from smnn.equations import ExpressionError as ExpressionError
@@ -80,7 +79,6 @@ __all__ = [
     "Rational",
     "Report",
     "RivalEquation",
-    "Sigmoid",
     "Table",
     "TableError",
     "Trigonometric",

@@ -8,17 +8,13 @@ it must explain the data far better to be preferred.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from smnn.discovery._fit.corrections import NUMERICAL_ERROR
 from smnn.discovery._fit.data import DataError, FitResult, Nodes
-from smnn.discovery._models import maps
-from smnn.discovery._verdict.verdict import LEVELS, judge
 from smnn.discovery.libraries import Library, Polynomial, Trigonometric, parse_library
 
 FAR_BETTER = 0.5
@@ -28,7 +24,6 @@ MOST = 200  # Maximum number of candidates, over all equations, of a larger libr
 PART = 1500  # Number of nodes on which libraries are compared if the data are longer
 MOST_POSITIONS = 3  # Maximum number of variables for which second-order equations are tried
 BEGINNING = 1000  # Number of rows on which second-order equations are tried first
-CLEARLY = 6.0  # Gain in evidence, in nats, of constants inside terms that is required
 MOST_COLUMNS = 4  # Largest number of states and inputs for which they are tried by default
 FEWEST_VALUES = 40  # Smallest number of values of each variable for that
 FEWEST_ROWS = 8  # Minimum number of rows per series for that
@@ -184,38 +179,6 @@ def best_order(nodes: Nodes, fit: FitOrder, second: bool = True) -> tuple[int, L
         "keeps first order."
     )
     return 2, other, replace(found, warnings=[*found.warnings, text])
-
-
-@dataclass
-class Fitted:
-    """A fit of equations of an order with a library, and its verdict."""
-
-    library: Library
-    order: int
-    result: FitResult
-
-    def __post_init__(self) -> None:
-        began = time.perf_counter()
-        self.verdict, self.rivals = judge(self.result)
-        if self.result.joint is not None and self.result.joint[0].nodes.discrete:
-            self.verdict = maps.judged(self.verdict, self.result)
-        seconds = self.result.diagnostics.setdefault("seconds", {})
-        seconds["verdict"] = round(time.perf_counter() - began, 4)
-
-    def record(self) -> dict[str, Any]:
-        """What was tried, as plain data."""
-        return {
-            "library": str(self.library), "order": self.order, "verdict": self.verdict.level,
-            "terms": int(np.count_nonzero(self.result.Xi)),
-            "evidence": self.result.diagnostics.get("evidence"),
-        }  # fmt: skip
-
-
-def better_of(first: Fitted, other: Fitted) -> Fitted:
-    """The other fit, if its evidence and its verdict are better."""
-    gain = other.result.diagnostics["evidence"] - first.result.diagnostics["evidence"]
-    ranks = [LEVELS.index(one.verdict.level) for one in (other, first)]
-    return other if gain > CLEARLY and ranks[0] <= ranks[1] else first
 
 
 def open_terms_suit(nodes: Nodes, order: int) -> bool:

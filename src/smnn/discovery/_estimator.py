@@ -22,11 +22,9 @@ from smnn.data import Table, read
 from smnn.discovery import _storage
 from smnn.discovery._arrays import Array, Indices
 from smnn.discovery._candidates import (
-    Fitted,
     affordable,
     best_library,
     best_order,
-    better_of,
     libraries_for,
     open_terms_suit,
 )
@@ -51,6 +49,7 @@ from smnn.discovery._models.options import check_kind, check_options, neural_set
 from smnn.discovery._models.varying import in_series, indicator, split_terms, with_indicators
 from smnn.discovery._open.system import discover_open
 from smnn.discovery._terms import HALF_WIDTH, Constant, Term, compile_terms, intervals_of
+from smnn.discovery._verdict.fitted import Fitted, better_of, judged_delay, stored
 from smnn.discovery._verdict.verdict import ESTABLISHED, Verdict
 from smnn.discovery._view import report as view
 from smnn.discovery._view.charts import fit_charts, time_axis
@@ -257,7 +256,7 @@ class Discovery(Displayable, BaseEstimator):
         names = {*self._delayed}
         delayed = [bool(names & {s.name for s in term.symbolic.free_symbols}) for term in terms]
         used = ((result.Xi != 0) & delayed).any(1)
-        found.verdict = search.judged(found.verdict, result, used)
+        found.verdict = judged_delay(found.verdict, result, used, search)
         found.result = replace(result, Z=search.all_states(result.Z))
         return found
 
@@ -368,6 +367,15 @@ class Discovery(Displayable, BaseEstimator):
         every = [*columns, *map(indicator, self.series_)]
         self.terms_: list[Term] = library.terms(every) if terms is None else terms
         self._columns = [*columns, *[TIME] * _explicit_time(self.terms_, columns)]
+
+    def _check(self) -> None:
+        check_options(self)
+
+    def _more_columns(self, series: list[str], lag: tuple[float, float] | None) -> list[str]:
+        """Set series and lag of a loaded model; the columns besides states and inputs."""
+        self.series_, self.lag_ = series, lag
+        self._delayed = [] if lag is None else delayed_names(self.variables_)
+        return [*self._delayed, *map(indicator, series)]
 
     @property
     def constants_(self) -> dict[str, Constant]:
@@ -735,7 +743,7 @@ class Discovery(Displayable, BaseEstimator):
         Raises:
             ModelFileError: If the file is not a saved model.
         """
-        return _storage.load(cls, path)
+        return _storage.load(cls, path, stored)
 
 
 def _with_level(name: str, text: str, verdict: Verdict) -> str:

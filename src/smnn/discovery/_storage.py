@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +12,7 @@ import numpy as np
 from smnn._util.files import InputError, read_bounded, write_json
 from smnn.discovery._fit.data import check_distinct
 from smnn.discovery._fit.model import state_names
-from smnn.discovery._models.delays import delayed_names
-from smnn.discovery._models.options import check_options
-from smnn.discovery._models.varying import indicator
 from smnn.discovery._terms import Constant, Term, intervals_of
-from smnn.discovery._verdict.verdict import RivalEquation, Verdict
 from smnn.discovery.libraries import Library
 from smnn.equations import OverBudget, budget
 from smnn.errors import DataError
@@ -65,12 +61,15 @@ def save(model: Discovery, path: str | Path) -> Path:
     return write_json(Path(path), {"format": FORMAT, "version": VERSION, **_plain(record)})
 
 
-def load(make: Callable[..., Discovery], path: str | Path) -> Discovery:
+def load(
+    make: Callable[..., Discovery], path: str | Path, verdicts: Callable[..., tuple[Any, Any]]
+) -> Discovery:
     """Read a fitted model.
 
     Args:
         make: Creates an estimator.
         path: A file that `save` has written.
+        verdicts: Reads verdict and rivals from the record, given the variables.
 
     Raises:
         ModelFileError: If the file is not a saved model.
@@ -80,18 +79,17 @@ def load(make: Callable[..., Discovery], path: str | Path) -> Discovery:
         library = Library.from_json(record.get("library"))  # type: ignore[arg-type]
         options = {"order": record.get("order", 1), "link": record.get("link")}
         model = make(library=library, kind=record.get("kind", "ode"), **options)
-        check_options(model)
+        model._check()
         if not isinstance(model.order, int):
             raise ValueError(f"order={model.order!r}; expected a whole number from 1 to 4.")
         names = texts(record, "variables"), texts(record, "inputs")
         check_distinct(*names)
-        model.series_ = texts(record, "series") if record.get("series") else []
-        model.lag_, model._delayed = _lag(record), []
-        if model.lag_ is not None:
-            model._delayed = delayed_names(names[0])
+        model.variables_ = names[0]
+        series = texts(record, "series") if record.get("series") else []
+        more = model._more_columns(series, _lag(record))
         with budget(MAX_CALLS):
             columns = [*state_names(names[0], model.order), *names[1]]
-            columns += [*model._delayed, *map(indicator, model.series_)]
+            columns += more
             terms = with_constants(library.terms(columns), record)
             model._set_equations(library, model.order, *names, terms)
     except ModelFileError:
@@ -106,6 +104,10 @@ def load(make: Callable[..., Discovery], path: str | Path) -> Discovery:
     if texts(record, "terms") != [term.name for term in model.terms_]:
         raise ModelFileError(f"the terms in {path} do not match its library.")
     _restore(model, record)
+    try:
+        model.verdict_, model.candidates_ = verdicts(record, model.variables_)
+    except ValueError as error:
+        raise ModelFileError(str(error)) from None
     return model
 
 
@@ -132,8 +134,6 @@ def _restore(model: Discovery, record: Mapping[str, Any]) -> None:
     model.step_ = float(matrix(record, "step", ()))
     model.states_, model.times_, model.table_, model.warnings_ = [], [], None, []
     model.report_ = record.get("report") or {}
-    model.verdict_ = verdict_of(record, model.variables_)
-    model.candidates_ = candidates_of(record)
 
 
 def read_model(path: str | Path) -> dict[str, Any]:
@@ -177,27 +177,6 @@ def matrix(record: Mapping[str, Any], key: str, shape: tuple[int, ...]) -> np.nd
     if not np.isfinite(value).all():
         raise ModelFileError(f"{key!r} in the model file has values that are not finite.")
     return value
-
-
-def verdict_of(record: Mapping[str, Any], variables: Sequence[str]) -> Verdict:
-    """The verdict of a model file; files of earlier versions have none."""
-    if record.get("verdict") is None:
-        return Verdict("not determined", "the file was written without a verdict.", {})
-    try:
-        verdict = Verdict.from_dict(record["verdict"])
-    except ValueError as error:
-        raise ModelFileError(f"'verdict' in the model file: {error}") from None
-    if list(verdict.equations) != list(variables):
-        raise ModelFileError("'verdict' in the model file names other variables.")
-    return verdict
-
-
-def candidates_of(record: Mapping[str, Any]) -> list[RivalEquation]:
-    entries = record.get("candidates") or []
-    try:
-        return [RivalEquation.from_dict(entry) for entry in entries]
-    except (TypeError, ValueError) as error:
-        raise ModelFileError(f"'candidates' in the model file: {error}") from None
 
 
 def with_constants(terms: list[Term], record: Mapping[str, Any]) -> list[Term]:

@@ -482,30 +482,11 @@ class Harmonic(_Open):
     forms: ClassVar[tuple[str, ...]] = ("sin({c}*{x})", "cos({c}*{x})")
 
 
-@dataclass(frozen=True)
-class Sigmoid(_Open):
-    """`1/(1 + exp(c - k x))`, with the slope `k` and the threshold `c/k` fitted."""
-
-    interaction: bool = False
-    kind: ClassVar[str] = "sigmoid"
-    letter: ClassVar[str] = "k"
-    forms: ClassVar[tuple[str, ...]] = ("1/(1 + exp({c}_c - {c}*{x}))",)
-
-
 def open_library() -> Union:
     """All terms with fitted constants, also those of time."""
     time = (TIME,)
     return Union(
-        (
-            Hill(),
-            Exponential(),
-            Power(),
-            Logarithm(),
-            Harmonic(),
-            Sigmoid(),
-            Exponential(time),
-            Harmonic(time),
-        )
+        (Hill(), Exponential(), Power(), Logarithm(), Harmonic(), Exponential(time), Harmonic(time))
     )
 
 
@@ -597,7 +578,6 @@ _WORD = re.compile(r"\s*([A-Za-z]\w*)\s*((?::[^:*]*)*)\s*")
 OPEN: dict[str, Callable[..., Library]] = {
     "hill": Hill, "exponential": Exponential, "power": Power, "logarithm": Logarithm,
     "harmonic": Harmonic,
-    "sigmoid": Sigmoid,
 }  # fmt: skip
 """Words of libraries with fitted constants in the text form."""
 

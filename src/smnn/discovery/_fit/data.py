@@ -369,9 +369,8 @@ def read_nodes(
     X, t, inputs, names = opened(X, t, inputs, names, **reading)
     nodes = gather(X, t, inputs, names)
     if column is not None:
-        weights, others = nodes.split(nodes.U[:, -1]), nodes.inputs[:-1]
-        nodes = replace(nodes, U=nodes.U[:, :-1], inputs=others)
-        X = replace(X, input_names=others, inputs=[u[:, :-1] for u in X.inputs])
+        X, weights = X.without_input(column)
+        nodes = replace(nodes, U=nodes.U[:, :-1], inputs=X.input_names)
     if weights is not None:
         listed = isinstance(weights, list | tuple) and len(weights) and np.ndim(weights[0]) > 0
         nodes = nodes.weighted(list(weights) if listed else [weights])

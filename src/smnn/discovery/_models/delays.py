@@ -22,7 +22,6 @@ from smnn.discovery._fit.refine import Refiner
 from smnn.discovery._fit.regression import regress
 from smnn.discovery._fit.smoothing import smooth
 from smnn.discovery._terms import compile_terms
-from smnn.discovery._verdict.verdict import LEVELS, NOT_DETERMINED, NOT_SUPPORTED, Verdict
 from smnn.discovery.libraries import Polynomial
 
 MOST_LAGS = 50  # Number of lags of the scan
@@ -168,36 +167,7 @@ class DelaySearch:
         part.copy_scales(refiner, np.arange(len(nodes.t)))
         return part.improve(fit).cost
 
-    def judged(self, verdict: Verdict, result: FitResult, used: Flags) -> Verdict:
-        """The verdict, lowered for the equations (V,) with delayed values if these are in doubt.
-
-        Delayed values are data, which can explain their own derivatives. The equations must
-        therefore follow the data from a past on their own, and no other lag may be as good.
-        """
-        assert result.joint is not None
-        values = result.diagnostics["values"]
-        price = 0.5 * np.log(values) + np.log(self.tried) if self.low < self.high else 0.0
-        errors = self._simulation_errors(result)
-        equations = {}
-        for v, (name, one) in enumerate(verdict.equations.items()):
-            if used[v] and one.evidence is not None:
-                level, reason, evidence = one.level, one.reason, one.evidence - price
-                if not errors[v] < 1.0:
-                    level, reason = NOT_SUPPORTED, "its simulations leave the data."
-                elif self.rival > -RIVAL:
-                    level, reason = NOT_DETERMINED, "other delays explain the data as well."
-                elif evidence <= 1.0:
-                    level = NOT_DETERMINED
-                if LEVELS.index(level) > LEVELS.index(one.level):
-                    one = replace(one, level=level, reason=reason)
-                one = replace(one, evidence=evidence)
-            equations[name] = one
-        name, worst = max(equations.items(), key=lambda pair: LEVELS.index(pair[1].level))
-        if LEVELS.index(worst.level) <= LEVELS.index(verdict.level):
-            return replace(verdict, equations=equations)
-        return Verdict(worst.level, f"{name}': {worst.reason}", equations)
-
-    def _simulation_errors(self, result: FitResult) -> Array:
+    def simulation_errors(self, result: FitResult) -> Array:
         """(V,) typical error of simulations over some lags, relative to the accepted one."""
         assert result.joint is not None
         refiner, fit = result.joint
@@ -218,6 +188,15 @@ class DelaySearch:
                     limit = np.maximum(AWAY * states[a + rows].std(0), NOISY * result.noise)
                     found.append(np.sqrt((off**2).mean(0)) / np.maximum(limit, 1e-300))
         return np.asarray(np.median(found, axis=0))
+
+    @property
+    def ambiguous(self) -> bool:
+        """Whether another lag is as good."""
+        return self.rival > -RIVAL
+
+    def price(self, values: int) -> float:
+        """Evidence, in nats, that the choice of the lag costs."""
+        return 0.0 if self.low == self.high else float(0.5 * np.log(values) + np.log(self.tried))
 
     def all_states(self, Z: Array) -> Array:
         """(all nodes, V) fitted states; the smoothed ones before."""
