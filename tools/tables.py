@@ -21,6 +21,7 @@ from experiment_tables import (
     kdv_step,
     lorenz,
     lorenz_step,
+    m4,
     public_benchmark,
     scaling,
     sst,
@@ -40,6 +41,7 @@ TABLES: dict[str, tuple[Any, str, str]] = {  # option: function, page in docs/ge
     "dysts": (public_benchmark, "dysts", "JSON of `smnn reproduce dysts`"),
     "noise-maps": (public_benchmark, "noise_maps", "JSON of `smnn reproduce noise-maps`"),
     "honesty": (honesty, "honesty", "JSON of `smnn reproduce honesty`"),
+    "m4": (m4, "m4", "JSON of `smnn reproduce m4`"),
     "kdv": (
         kdv,
         "kdv",

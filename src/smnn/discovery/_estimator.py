@@ -461,19 +461,15 @@ class Discovery(Displayable, BaseEstimator):
             lines.append(f"{half}(t) = {self.variables_[0]}(t - lag), lag = {lag}")
         for name, text in zip(self.variables_, self.equations(precision=precision)):
             lines.append(_with_level(name, text, self.verdict_))
-        return "\n".join([*lines, *self._constants()])
+        return "\n".join([*lines, *view.constants(self)])
 
-    def _constants(self) -> list[str]:
-        """The constants inside the terms, with half a 90 % interval."""
-        places = range(max(len(self.series_), 1))
-        terms = {c: {in_series(t, self.series_, i).source: 0 for t in self.terms_ for i in places
-                     if c in in_series(t, self.series_, i).constants}
-                 for c in self.constants_.values()}  # fmt: skip
-        return [
-            f"{c.name[1:]} = {plus_minus(c.value, HALF_WIDTH * c.deviation)} in "
-            + ", ".join(terms[c]).replace("?", "")
-            for c in terms
-        ]
+    def _source(self, term: Term, constant: Constant) -> str:
+        """The term as text, in the series that a constant belongs to."""
+        for i in range(len(self.series_)):
+            one = in_series(term, self.series_, i)
+            if constant in one.constants:
+                return one.source
+        return term.source
 
     def print(self, precision: int = 4) -> None:
         """Print the summary."""
