@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, TypeAlias, get_type_hints
 
 import typer
 
-Text, Texts = str | None, list[str] | None
+Text: TypeAlias = str | None
+Texts: TypeAlias = list[str] | None
 Dayfirst = typer.Option("--dayfirst/--monthfirst", help="Whether 01/02/2024 is in February.")
 Columns = typer.Option("--columns", "--column", metavar="X,Y", help="Variables (default: all).")
 READING: dict[str, Any] = {

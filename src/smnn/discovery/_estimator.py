@@ -209,7 +209,8 @@ class Discovery(Displayable, BaseEstimator):
         known = [name for name in inspect.signature(read).parameters if name != "source"]
         own = ["X", "t", "inputs", "feature_names", "sample_weight"]
         check_arguments("Discovery.fit", reading, [*own, *known])
-        self.lag_, self._delayed = None, []
+        self.lag_: tuple[float, float] | None = None
+        self._delayed: list[str] = []
         nodes, X, timed = read_nodes(X, t, inputs, feature_names, sample_weight, reading)
         nodes = nodes.as_map() if self.kind == "map" else nodes
         table = X if isinstance(X, Table) else nodes.table(timed)

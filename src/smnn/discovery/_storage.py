@@ -34,8 +34,13 @@ class ModelFileError(DataError):
     """File that is not a saved model."""
 
 
+def write_model(path: str | Path, record: Mapping[str, Any]) -> Path:
+    """Write a record atomically."""
+    return write_json(Path(path), {"format": FORMAT, "version": VERSION, **_plain(record)})
+
+
 def save(model: Discovery, path: str | Path) -> Path:
-    """Write a fitted model atomically."""
+    """Write a fitted model."""
     record = {
         "library": model.library_.to_json(),
         "constants": [vars(constant) for constant in model.constants_.values()],
@@ -58,7 +63,7 @@ def save(model: Discovery, path: str | Path) -> Path:
         "candidates": [vars(rival) for rival in model.candidates_],
         "report": model.report_,
     }
-    return write_json(Path(path), {"format": FORMAT, "version": VERSION, **_plain(record)})
+    return write_model(path, record)
 
 
 def load(

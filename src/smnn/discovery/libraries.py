@@ -502,16 +502,17 @@ def library_of(
         every: Take all plain terms from those of the fit.
     """
     parts: list[Library] = []
-    if every:
-        plain = tuple(term.source for term in terms if not term.constants)
-        parts, library = [Expressions(plain)] if plain else [], Union(())
-    for part in library.libraries if isinstance(library, Union) else (library,):
-        every = part.terms(variables)
-        plain = [term for term in every if term in terms and not term.constants]
-        if len(plain) == len(every):
+    libraries = library.libraries if isinstance(library, Union) else (library,)
+    for part in () if every else libraries:
+        own = part.terms(variables)
+        plain = [term for term in own if term in terms and not term.constants]
+        if len(plain) == len(own):
             parts.append(part)
         elif plain:
             parts.append(Expressions(tuple(term.source for term in plain)))
+    rest = [term.source for term in terms if every and not term.constants]
+    if rest:
+        parts.append(Expressions(tuple(rest)))
     chosen = [term for term in terms if term.constants]
     if chosen:
         bounds = {c.name[1:]: (c.low, c.high) for term in chosen for c in term.constants}

@@ -49,7 +49,7 @@ class Nodes:
     @property
     def roots(self) -> Array:
         """(N, V) square roots of the weights; zero where values are missing."""
-        return self.seen * (1.0 if self.weights is None else np.sqrt(self.weights))
+        return np.where(self.seen, 1.0 if self.weights is None else np.sqrt(self.weights), 0.0)
 
     @property
     def follows(self) -> Flags:

@@ -52,8 +52,7 @@ def lag_range(delay: Any) -> tuple[float, float]:
         ValueError: It is neither.
     """
     try:
-        ends = [float(delay)] * 2 if np.isscalar(delay) else [float(x) for x in delay]
-        low, high = ends
+        low, high = map(float, [delay, delay] if isinstance(delay, int | float) else delay)
         if not (0.0 < low <= high < math.inf):
             raise ValueError
     except (TypeError, ValueError):
@@ -273,7 +272,7 @@ def simulate_delayed(
         return np.asarray((1 - x) ** 2 * start + x**2 * end)
 
     def rate(at: float, z: Array) -> Array:
-        columns = [driven(at), before(at - lag), [at] * timed]
+        columns = [driven(at), before(at - lag), np.full(timed, at)]
         return model.rate(z, np.concatenate(columns))
 
     out[0] = states[0]

@@ -134,8 +134,8 @@ def split_terms(
         found += split.per_series(found[p])
         more = np.repeat(flags[:, None], len(series), 1)
         allowed = np.concatenate([allowed, more], 1)
-    keep = allowed.any(0)
-    return [term for term, k in zip(found, keep) if k], allowed[:, keep]
+    keep = np.flatnonzero(allowed.any(0))
+    return [found[p] for p in keep], allowed[:, keep]
 
 
 def in_series(term: Term, series: Sequence[str], chosen: int) -> Term:

@@ -192,10 +192,11 @@ def _load(store: Path) -> dict[Key, Case]:
 def cases_of(record: dict[str, Any]) -> list[Case]:
     """The cases of a record."""
     defaults = {"reconstruction": -np.inf, "generalization": -np.inf, "law": np.inf}
-    return [
-        Case(**{k: defaults.get(k) if v is None else v for k, v in entry.items()})
+    known: Iterator[dict[str, Any]] = (
+        {k: defaults.get(k) if v is None else v for k, v in entry.items()}
         for entry in record["cases"]
-    ]
+    )
+    return [Case(**entry) for entry in known]
 
 
 def _cases(config: Config, stored: dict[Key, Case]) -> Iterator[tuple[Case, bool]]:
