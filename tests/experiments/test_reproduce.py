@@ -29,6 +29,8 @@ FIGURES = {
     "discovery-bench": {"discovery-bench.png"},
     "honesty": {"honesty.png"},
     "odebench": {"odebench.png"},
+    "dysts": {"dysts.png"},
+    "noise-maps": {"noise-maps.png"},
     "m4": {"m4.png"},
 }
 CHANGED: dict[str, dict[str, Any]] = {
@@ -53,6 +55,14 @@ CHANGED: dict[str, dict[str, Any]] = {
     "discovery-bench": {
         "systems": ("Lotka-Volterra", "SIR epidemic"), "noise": (0.0, 0.25), "seeds": 2,
         "methods": ("smnn",), "samples": 30, "again": ("smnn",),
+    },
+    "dysts": {
+        "systems": ("SprottA", "SprottB"), "noise": (0.25,), "seeds": 2, "methods": ("smnn",),
+        "samples": 30, "again": ("smnn",),
+    },
+    "noise-maps": {
+        "systems": ("Lorenz",), "noise": (0.25,), "lengths": (0.5,), "seeds": 2,
+        "methods": ("smnn-regression",), "again": ("smnn",),
     },
     "odebench": {"systems": (3, 5), "noise": (0.1,), "deleted": (0.25,), "seeds": 2},
     "m4": {"data": "M4", "groups": ("Weekly",), "methods": ("panel", "AutoETS"), "every": 3},

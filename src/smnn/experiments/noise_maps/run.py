@@ -33,6 +33,8 @@ class Config(bench.Config):
     )
     seeds: int = option(3, "Noise realizations.", minimum=1)
     methods: tuple[str, ...] = option(("smnn",), "Methods to compare, comma-separated.")
+    samples: int | None = None
+    """Unused; `lengths` takes its place."""
     record: bool = False
     among: ClassVar[tuple[System, ...]] = NOISE_MAPS
     experiment: ClassVar[str] = "noise-maps"
