@@ -5,6 +5,8 @@ from __future__ import annotations
 from statistics import mean
 from typing import Any
 
+from smnn.experiments.discovery_bench.run import Bench, Case
+from smnn.experiments.experiment import load
 from smnn.experiments.honesty.run import Config, Honesty
 from smnn.experiments.honesty.run import cases_of as honest_cases
 from smnn.experiments.honesty.view import tables
@@ -151,28 +153,50 @@ def discovery_bench(record: dict[str, Any]) -> str:
     )
 
 
+def _markdown(view: Any) -> list[str]:
+    """Title, caption and rows of a table of a report."""
+    labels = len({row.label for row in view.rows}) > 1 or len({row.group for row in view.rows}) == 1
+    head = ["", *([""] if labels else []), *view.columns]
+    rows = [[r.group, *([r.label] if labels else []), *(c.text for c in r.cells)]
+            for r in view.rows]  # fmt: skip
+    return [f"{view.title}. {view.caption}", table(head, rows)]
+
+
+def _source(record: dict[str, Any], name: str) -> str:
+    stored = f"benchmarks/results/{name.replace('-', '_')}_epyc.json"
+    return (
+        f"{machine(record)} Written by `smnn reproduce {name}` and `python tools/tables.py "
+        f"--{name} {stored}`."
+    )
+
+
+def public_benchmark(record: dict[str, Any]) -> str:
+    """The tables of a terminal: odebench, dysts, noise-maps."""
+    name = record["experiment"]
+    run, view = load(name)
+    settings = {k: tuple(v) if isinstance(v, list) else v for k, v in record["settings"].items()}
+    config = run.Config(**settings)
+    if name == "odebench":
+        result = run.OdeBench(config, record["machine"], run.cases_of(record))
+    else:
+        result = Bench(config, record["machine"], [Case(**case) for case in record["cases"]])
+    parts = [part for one in view.terminal_tables(result) for part in _markdown(one)]
+    return "\n\n".join([*parts, _source(record, name)])
+
+
 def honesty(record: dict[str, Any]) -> str:
     """Verdicts by group of data, coverage of the intervals, and stability of terms."""
     result = Honesty(Config(**record["settings"]), record["machine"], honest_cases(record))
     levels, stability, _ = tables(result)
-    parts = []
-    for view in (levels, stability):
-        first = ["data", ""] if view is levels else ["terms of"]
-        head = [*first, *view.columns]
-        rows = [
-            [*((r.group, r.label) if view is levels else (r.group,)), *(c.text for c in r.cells)]
-            for r in view.rows
-        ]
-        parts += [f"{view.title}. {view.caption}", table(head, rows)]
     number, within = result.coverage()
     return "\n\n".join(
         [
-            *parts,
+            *_markdown(levels),
+            *_markdown(stability),
             f"90 % intervals contain {100 * within / number:.0f} % of the {number} coefficients of "
             "equations with the right terms, in noisy data. The verdict takes "
             f"{100 * (result.cost() or 0):.1f} % of the time of the fit (median).",
-            f"{machine(record)} Written by `smnn reproduce honesty` and `python tools/tables.py "
-            "--honesty benchmarks/results/honesty_epyc.json`.",
+            _source(record, "honesty"),
         ]
     )
 

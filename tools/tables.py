@@ -23,6 +23,7 @@ from experiment_tables import (
     lorenz_step,
     m4,
     pde_bench,
+    public_benchmark,
     scaling,
     sst,
 )
@@ -39,6 +40,9 @@ TABLES: dict[str, tuple[Any, str, str]] = {  # option: function, page in docs/ge
     "lorenz": (lorenz, "lorenz", "JSON of `smnn reproduce lorenz`"),
     "lorenz-step": (lorenz_step, "lorenz_step", "JSON of benchmarks/bench_lorenz_step.py"),
     "discovery-bench": (discovery_bench, "discovery_bench", "JSON of the discovery benchmark"),
+    "odebench": (public_benchmark, "odebench", "JSON of `smnn reproduce odebench`"),
+    "dysts": (public_benchmark, "dysts", "JSON of `smnn reproduce dysts`"),
+    "noise-maps": (public_benchmark, "noise_maps", "JSON of `smnn reproduce noise-maps`"),
     "honesty": (honesty, "honesty", "JSON of `smnn reproduce honesty`"),
     "pde-bench": (pde_bench, "pde_bench", "JSON of `smnn reproduce pde-bench`"),
     "m4": (m4, "m4", "JSON of `smnn reproduce m4`"),

@@ -15,7 +15,6 @@ from smnn.discovery import (
     evaluate,
     hold_out,
 )
-from smnn.discovery._terms import compile_terms
 
 EVIL = "<script>alert(1)</script>"
 
@@ -36,7 +35,7 @@ class Made(Discovery):
         self.state_names_ = list(names)
         self.targets_ = [f"{name}'" for name in names]
         self.terms_ = Polynomial(2).terms(names)
-        self._compiled = compile_terms(self.terms_, names)
+        self._columns, self._delayed, self.series_, self.lag_ = list(names), [], [], None
         P, V = len(self.terms_), len(names)
         self.coefficients_ = np.zeros((V, P))
         self.coefficients_[0, 1] = -1.0

@@ -20,6 +20,7 @@ from smnn.discovery._candidates import affordable, best_library, libraries_for
 from smnn.discovery._fit.data import FitResult
 
 SINES = Polynomial(2) + Trigonometric()
+PRODUCTS = Polynomial(1) + Polynomial(1) * Trigonometric() + Trigonometric() * Trigonometric()
 
 
 T = np.arange(0, 20, 0.05)
@@ -65,18 +66,19 @@ class TestFits:
 
 
 def test_libraries_by_size() -> None:
-    assert libraries_for(None, 3, 1) == [Polynomial(2), Polynomial(3), SINES]
-    assert libraries_for(None, 1, 1) == [Polynomial(3), SINES]
-    assert libraries_for(None, 2, 2) == [Polynomial(3), SINES]
+    assert libraries_for(None, 3, 1) == [Polynomial(2), Polynomial(3), SINES, PRODUCTS]
+    assert libraries_for(None, 1, 1) == [Polynomial(3), SINES, PRODUCTS]
+    assert libraries_for(None, 2, 2) == [Polynomial(3), SINES, PRODUCTS]
     assert libraries_for("poly:1", 3, 1) == [Polynomial(1)]
     with pytest.raises(ValueError, match=r"library=7; expected a library"):
         libraries_for(7, 3, 1)  # type: ignore[arg-type]
 
 
 def test_large_libraries_need_more_data() -> None:
-    three = libraries_for(None, 2, 1)
-    assert affordable(three, 2, 2, 100) == [Polynomial(2)]
-    assert affordable(three, 2, 2, 200) == three
+    four = libraries_for(None, 2, 1)
+    assert affordable(four, 2, 2, 100) == [Polynomial(2)]
+    assert affordable(four, 2, 2, 200) == four[:3]
+    assert affordable(four, 2, 2, 1000) == four
     assert affordable(libraries_for(None, 8, 1), 8, 8, 10**6) == [Polynomial(2)]
 
 

@@ -85,9 +85,9 @@ def test_required_and_signs() -> None:
     required[absent] = True
     assert select(R, b, 20.0, required=required).support[absent]
     positive = p < 0
-    found = select(R, b, 20.0, positive=positive)
+    found = select(R, b, 20.0, low=np.where(positive, 0.0, -np.inf))
     assert (found.p[positive] >= 0).all()
-    assert (select(R, b, 20.0, negative=p > 0).p[p > 0] <= 0).all()
+    assert (select(R, b, 20.0, high=np.where(p > 0, 0.0, np.inf)).p[p > 0] <= 0).all()
 
 
 def test_duplicate_columns() -> None:

@@ -32,6 +32,13 @@ SMALL: dict[str, dict[str, Any]] = {
         "systems": ("Lotka", "SIR"), "noise": (0.0, 0.1), "seeds": 1,
         "methods": ("smnn-regression",), "samples": 60,
     },
+    "dysts": {
+        "systems": ("SprottA",), "noise": (0.1,), "methods": ("smnn-regression",), "samples": 300,
+    },
+    "noise-maps": {
+        "systems": ("van der Pol",), "noise": (0.025, 0.1), "lengths": (0.5, 1.0), "seeds": 1,
+        "methods": ("smnn-regression",),
+    },
     "odebench": {"systems": (2, 24), "noise": (0.0,), "deleted": (0.0, 0.5)},
     "pde-bench": {"laws": ("heat",), "noise": (0.1,), "methods": ("smnn", "pde-find")},
     "honesty": {"unrelated": 3, "known": 4, "missing": 2},

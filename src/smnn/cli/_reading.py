@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, TypeAlias, get_type_hints
 
 import typer
 
-Text, Texts = str | None, list[str] | None
+Text: TypeAlias = str | None
+Texts: TypeAlias = list[str] | None
 Dayfirst = typer.Option("--dayfirst/--monthfirst", help="Whether 01/02/2024 is in February.")
 Columns = typer.Option("--columns", "--column", metavar="X,Y", help="Variables (default: all).")
 READING: dict[str, Any] = {
@@ -71,3 +72,25 @@ def as_options(message: str) -> str:
         return f"--{name}" + (f" {value}" if value and value != "()" else " ''" if value else "")
 
     return _ARGUMENT.sub(option, message)
+
+
+def by_target(option: str, texts: list[str] | None) -> dict[str, list[str]]:
+    """`["x' : z, x^2"]` as `{"x'": ["z", "x^2"]}`."""
+    found: dict[str, list[str]] = {}
+    for text in texts or ():
+        target, colon, right = (part.strip() for part in text.partition(":"))
+        if not colon or not target or not right:
+            raise ValueError(f'{option}: got {text!r}; expected "x\' : terms", as in "x\' : -1*x".')
+        found.setdefault(target, []).extend(term.strip() for term in right.split(","))
+    return found
+
+
+def lag(delay: str | None) -> float | list[float] | None:
+    """A delay: `17`, or a range `1:30`."""
+    try:
+        found = [float(x) for x in delay.split(":")] if delay else []
+    except ValueError:
+        raise ValueError(
+            f"--delay: got {delay!r}; expected a lag, or a range as in 1:30."
+        ) from None
+    return None if not found else found[0] if len(found) == 1 else found

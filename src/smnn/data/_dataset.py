@@ -126,6 +126,15 @@ class TimeSeriesData:
         zone = f" ({self.zone})" if self.zone else ""
         return f"time {self.time_name!r} from {low} to {high}{zone}{step}"
 
+    def without_input(self, name: str | None) -> tuple[TimeSeriesData, list[np.ndarray] | None]:
+        """The same without an input column, and the values of this column."""
+        if name is None:
+            return self, None
+        k = self.input_names.index(name)
+        names = [*self.input_names[:k], *self.input_names[k + 1 :]]
+        inputs = [np.delete(u, k, axis=1) for u in self.inputs]
+        return replace(self, input_names=names, inputs=inputs), [u[:, k] for u in self.inputs]
+
     def dense(self, shortest: int = 1) -> TimeSeriesData:
         """The same without rows that have no value, and without series that are shorter."""
         kept = [np.isfinite(x).any(1) for x in self.values]

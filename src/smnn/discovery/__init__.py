@@ -3,6 +3,7 @@
 from smnn.data import Table as Table
 from smnn.data import TableError as TableError
 from smnn.data import read_table as read_table
+from smnn.discovery._constraints import Bounds as Bounds
 from smnn.discovery._constraints import Equal as Equal
 from smnn.discovery._constraints import Negative as Negative
 from smnn.discovery._constraints import Positive as Positive
@@ -47,6 +48,7 @@ from smnn.discovery.libraries import parse_library as parse_library
 from smnn.equations import ExpressionError as ExpressionError
 
 __all__ = [
+    "Bounds",
     "Constant",
     "Custom",
     "DataError",

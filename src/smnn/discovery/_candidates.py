@@ -24,6 +24,8 @@ MOST = 200  # Maximum number of candidates, over all equations, of a larger libr
 PART = 1500  # Number of nodes on which libraries are compared if the data are longer
 MOST_POSITIONS = 3  # Maximum number of variables for which second-order equations are tried
 BEGINNING = 1000  # Number of rows on which second-order equations are tried first
+MOST_COLUMNS = 4  # Largest number of states and inputs for which they are tried by default
+FEWEST_VALUES = 40  # Smallest number of values of each variable for that
 FEWEST_ROWS = 8  # Minimum number of rows per series for that
 
 FitLibrary = Callable[[Nodes, Library, bool], FitResult]
@@ -44,7 +46,9 @@ def libraries_for(library: Library | str | None, columns: int, order: int) -> li
     if library is None:
         few = columns == 1 or (order > 1 and columns <= 4)
         larger: list[Library] = [] if few else [Polynomial(3)]
-        return [Polynomial(3 if few else 2), *larger, Polynomial(2) + Trigonometric()]
+        waves = Trigonometric()
+        angles = Polynomial(1) + Polynomial(1) * waves + waves * waves
+        return [Polynomial(3 if few else 2), *larger, Polynomial(2) + waves, angles]
     if isinstance(library, str):
         return [parse_library(library)]
     if not isinstance(library, Library):
@@ -175,3 +179,9 @@ def best_order(nodes: Nodes, fit: FitOrder, second: bool = True) -> tuple[int, L
         "keeps first order."
     )
     return 2, other, replace(found, warnings=[*found.warnings, text])
+
+
+def open_terms_suit(nodes: Nodes, order: int) -> bool:
+    """Whether data are few enough columns, and enough rows, for constants inside terms."""
+    columns = order * len(nodes.names) + len(nodes.inputs)
+    return columns <= MOST_COLUMNS and int(nodes.seen.sum(0).min()) >= FEWEST_VALUES

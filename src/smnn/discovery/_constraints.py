@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -32,6 +33,36 @@ class Negative:
 
 
 @dataclass(frozen=True)
+class Bounds:
+    """Constrain the coefficient of a term to an interval; a term is kept if it excludes zero."""
+
+    target: str
+    term: str
+    low: float = -np.inf
+    high: float = np.inf
+
+    @classmethod
+    def parse(cls, text: str) -> Bounds:
+        """Read `x' : 0 <= x y <= 2`, of which one bound may be left out.
+
+        Raises:
+            ValueError: The text is not of this form.
+        """
+        target, _, rest = (part.strip() for part in text.partition(":"))
+        parts = [part.strip() for part in re.split("<=|<", rest)]
+        try:
+            if len(parts) == 3:
+                return cls(target, parts[1], float(parts[0]), float(parts[2]))
+            if len(parts) == 2 and _is_number(parts[0]):
+                return cls(target, parts[1], low=float(parts[0]))
+            if len(parts) == 2:
+                return cls(target, parts[0], high=float(parts[1]))
+        except ValueError:
+            pass
+        raise ValueError(f'got {text!r}; expected bounds as in "x\' : 0 <= x y <= 2".')
+
+
+@dataclass(frozen=True)
 class Equal:
     """Constrain a weighted sum of coefficients to a value.
 
@@ -42,7 +73,15 @@ class Equal:
     value: float = field(default=0.0)
 
 
-Constraint = Positive | Negative | Equal
+Constraint = Positive | Negative | Bounds | Equal
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -52,8 +91,9 @@ class Rules:
     allowed: Flags
     """Candidate terms; all other coefficients keep their fixed value."""
     required: Flags
-    positive: Flags
-    negative: Flags
+    low: Array
+    """Bounds of the coefficients."""
+    high: Array
     ties: tuple[Array, Array] | None = None
     """Equalities `C p = e` between coefficients, C (ties, V P)."""
     threshold: float = 1e-3
@@ -73,7 +113,7 @@ class Rules:
             ties = (C.reshape(len(C), -1), ties[1])
         return replace(
             self, allowed=self.allowed[:, keep], required=self.required[:, keep],
-            positive=self.positive[:, keep], negative=self.negative[:, keep], ties=ties,
+            low=self.low[:, keep], high=self.high[:, keep], ties=ties,
             complexity=None if self.complexity is None else self.complexity[:, keep],
         )  # fmt: skip
 
@@ -100,7 +140,7 @@ def make_rules(
     V, P = len(targets), len(terms)
     allowed = np.ones((V, P), bool)
     held = np.zeros((V, P))
-    positive, negative = np.zeros((V, P), bool), np.zeros((V, P), bool)
+    low, high = np.full((V, P), -np.inf), np.full((V, P), np.inf)
 
     def place(target: str, term: str) -> tuple[int, int]:
         if target not in targets:
@@ -128,9 +168,14 @@ def make_rules(
     rows, sums = [], []
     for constraint in constraints or ():
         if isinstance(constraint, Positive):
-            positive[place(constraint.target, constraint.term)] = True
+            low[place(constraint.target, constraint.term)] = 0.0
         elif isinstance(constraint, Negative):
-            negative[place(constraint.target, constraint.term)] = True
+            high[place(constraint.target, constraint.term)] = 0.0
+        elif isinstance(constraint, Bounds):
+            at = place(constraint.target, constraint.term)
+            low[at], high[at] = float(constraint.low), float(constraint.high)
+            if not low[at] < high[at]:
+                raise ValueError(f"constraints: got {constraint!r}; expected low < high.")
         elif isinstance(constraint, Equal):
             row = np.zeros((V, P))
             for (target, term), weight in constraint.weights.items():
@@ -139,12 +184,12 @@ def make_rules(
             sums.append(float(constraint.value))
         else:
             raise ValueError(
-                f"constraints: got {constraint!r}; expected Positive, Negative or Equal."
+                f"constraints: got {constraint!r}; expected Positive, Negative, Bounds or Equal."
             )
     ties: Any = (np.array(rows), np.array(sums)) if rows else None
-    required = np.zeros((V, P), bool)
+    required = allowed & ((low > 0.0) | (high < 0.0))
     complexity = np.tile([term.complexity for term in terms], (V, 1))
-    return Rules(allowed, required, positive, negative, ties, threshold, strength, complexity), held
+    return Rules(allowed, required, low, high, ties, threshold, strength, complexity), held
 
 
 def _coefficients_of(

@@ -238,6 +238,8 @@ def _symbolic(
     def function(name: str) -> sympy.Expr:
         if timed and name == "t":
             return t
+        if name.startswith("["):  # one in a series, zero in the others
+            return sympy.Symbol(name)
         stem = name.rstrip("'")
         order = len(name) - len(stem)
         x = sympy.Function(stem)(t)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.interpolate import PchipInterpolator
 from sklearn.base import BaseEstimator
 from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
@@ -20,70 +20,54 @@ from sklearn.utils.validation import check_is_fitted
 from smnn._util.names import check_arguments, explained
 from smnn.data import Table, read
 from smnn.discovery import _storage
-from smnn.discovery._arrays import Array
-from smnn.discovery._candidates import affordable, best_library, best_order, libraries_for
+from smnn.discovery._arrays import Array, Indices
+from smnn.discovery._candidates import (
+    affordable,
+    best_library,
+    best_order,
+    libraries_for,
+    open_terms_suit,
+)
 from smnn.discovery._constraints import Constraint, make_rules
 from smnn.discovery._equations import EquationModule, format_equations
 from smnn.discovery._evaluate import DiscoveryWarning, VerdictWarning
-from smnn.discovery._fit.data import DataError, FitInput, FitResult, Nodes, gather, opened
-from smnn.discovery._fit.model import LINKS, OdeModel, simulate
+from smnn.discovery._fit.data import (
+    DataError,
+    FitInput,
+    FitResult,
+    Nodes,
+    check_distinct,
+    gather,
+    read_nodes,
+)
+from smnn.discovery._fit.model import LINKS, OdeModel, simulate, state_names, target_names
 from smnn.discovery._fit.pipeline import discover
 from smnn.discovery._fit.smoothing import smooth
-from smnn.discovery._forecast import EquationForecast, continue_equations, simulate_draws
+from smnn.discovery._forecast import EquationForecast, continue_equations, index_of, simulate_draws
+from smnn.discovery._models.delays import DelaySearch, Past, delayed_names, simulate_delayed
+from smnn.discovery._models.options import check_kind, check_options, neural_settings
+from smnn.discovery._models.varying import in_series, indicator, split_terms, with_indicators
 from smnn.discovery._open.system import discover_open
-from smnn.discovery._terms import HALF_WIDTH, CompiledTerms, Constant, Term, compile_terms
-from smnn.discovery._verdict.verdict import ESTABLISHED, LEVELS, RivalEquation, Verdict, judge
+from smnn.discovery._terms import HALF_WIDTH, Constant, Term, compile_terms, intervals_of
+from smnn.discovery._verdict.fitted import Fitted, better_of, judged_delay, stored
+from smnn.discovery._verdict.verdict import ESTABLISHED, Verdict
 from smnn.discovery._view import report as view
 from smnn.discovery._view.charts import fit_charts, time_axis
-from smnn.discovery.libraries import TIME, Library, Polynomial, library_of, open_library
-from smnn.equations import OverBudget, budget
+from smnn.discovery.libraries import (
+    TIME,
+    Expressions,
+    Library,
+    Polynomial,
+    library_of,
+    open_library,
+)
 from smnn.report.charts import Chart
 from smnn.report.display import Displayable, Overview
+from smnn.report.numbers import plus_minus
 
 if TYPE_CHECKING:
     from smnn.discovery._evaluate import HoldOutResult
     from smnn.discovery._fit.neural import Neural
-
-CLEARLY = 6.0  # Gain in evidence, in nats, of constants inside terms that is required
-MOST_COLUMNS = 4  # Largest number of states and inputs for which they are tried by default
-FEWEST_VALUES = 40  # Smallest number of values of each variable for that
-METHODS = ("auto", "regression", "refine", "neural")
-
-
-@dataclass
-class Fitted:
-    """A fit of equations of an order with a library, and its verdict."""
-
-    library: Library
-    order: int
-    result: FitResult
-
-    def __post_init__(self) -> None:
-        began = time.perf_counter()
-        self.verdict, self.rivals = judge(self.result)
-        seconds = self.result.diagnostics.setdefault("seconds", {})
-        seconds["verdict"] = round(time.perf_counter() - began, 4)
-
-    def record(self) -> dict[str, Any]:
-        """What was tried, as plain data."""
-        return {
-            "library": str(self.library), "order": self.order, "verdict": self.verdict.level,
-            "terms": int(np.count_nonzero(self.result.Xi)),
-            "evidence": self.result.diagnostics.get("evidence"),
-        }  # fmt: skip
-
-
-def better_of(first: Fitted, other: Fitted) -> Fitted:
-    """The other fit, if its evidence and its verdict are better."""
-    gain = other.result.diagnostics["evidence"] - first.result.diagnostics["evidence"]
-    ranks = [LEVELS.index(one.verdict.level) for one in (other, first)]
-    return other if gain > CLEARLY and ranks[0] <= ranks[1] else first
-
-
-def open_terms_suit(nodes: Nodes, order: int) -> bool:
-    """Whether data are few enough columns, and enough rows, for constants inside terms."""
-    columns = order * len(nodes.names) + len(nodes.inputs)
-    return columns <= MOST_COLUMNS and int(nodes.seen.sum(0).min()) >= FEWEST_VALUES
 
 
 class Discovery(Displayable, BaseEstimator):
@@ -108,6 +92,13 @@ class Discovery(Displayable, BaseEstimator):
         forbidden: Terms to exclude, `{"x'": ["z", "x^2"]}`.
         constraints: `Positive`, `Negative` and `Equal` constraints on coefficients.
         link: Link function around the sum of terms: tanh, exp, sigmoid, softplus, sin; or `None`.
+        kind: `"ode"`, or `"map"` for equations `x_next = sum_j xi_j phi_j(x, inputs)` between
+            consecutive rows.
+        varies: What differs between the series: names of constants, `["K"]` with the library
+            `"x/(?K + x)"`, or terms whose coefficients vary, `["x"]` or by equation
+            `{"x'": ["x"]}`.
+        delay: Terms may contain values at an earlier time, `x_lag(t) = x(t - lag)`: the lag, or a
+            pair of its smallest and largest value.
         neural: Options of `method="neural"`: a `Neural`, or a dictionary of its arguments.
         random_state: Seed of the random number generator.
         verbose: Print progress to standard error, or pass it to this function.
@@ -130,6 +121,8 @@ class Discovery(Displayable, BaseEstimator):
         noise_: (V,) standard deviation of the measurement noise.
         states_: Fitted states (T, V order) of every series.
         times_: Times of every series.
+        lag_: The lag, with its standard deviation; `None` without `delay`.
+        series_: Names of the series, if parameters vary between them.
         table_: The data that were fitted, as a `Table`; `None` for a loaded model.
         report_: Diagnostics: seconds per stage, levels of the joint fit, whether equations hold,
             and significant terms whose share is below `threshold` (`"weak_terms"`).
@@ -149,6 +142,9 @@ class Discovery(Displayable, BaseEstimator):
         forbidden: Mapping[str, Sequence[str]] | None = None,
         constraints: Sequence[Constraint] | None = None,
         link: str | None = None,
+        kind: str = "ode",
+        varies: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
+        delay: float | Sequence[float] | None = None,
         neural: Neural | Mapping[str, Any] | None = None,
         random_state: int | None = 0,
         verbose: bool | Callable[[str], None] = False,
@@ -163,6 +159,9 @@ class Discovery(Displayable, BaseEstimator):
         self.forbidden = forbidden
         self.constraints = constraints
         self.link = link
+        self.kind = kind
+        self.varies = varies
+        self.delay = delay
         self.neural = neural
         self.random_state = random_state
         self.verbose = verbose
@@ -175,6 +174,7 @@ class Discovery(Displayable, BaseEstimator):
         t: Any = None,
         inputs: Any = None,
         feature_names: Sequence[str] | None = None,
+        sample_weight: Any = None,
         **reading: Any,
     ) -> Discovery:
         """Find the equations.
@@ -189,6 +189,8 @@ class Discovery(Displayable, BaseEstimator):
             inputs: (T, inputs) external inputs without missing values, or a list of these; or names
                 of columns of X.
             feature_names: Names of the variables.
+            sample_weight: Weights (T,) or (T, V) of squared errors, or a list of these; or the name
+                of a column of X. Only their ratios matter; a weight of zero leaves a value out.
             **reading: How to read a file or frame: `time`, `series`, `columns`, `dayfirst`, `na`
                 and the other arguments of `smnn.data.read`.
 
@@ -202,24 +204,24 @@ class Discovery(Displayable, BaseEstimator):
             DiscoveryWarning: If outliers or candidate terms were left out, the order was changed,
                 or the data contradict a fixed coefficient.
         """
-        self._check_options()
-        _check_kind(X)
+        check_options(self)
+        check_kind(X)
         known = [name for name in inspect.signature(read).parameters if name != "source"]
-        check_arguments("Discovery.fit", reading, ["X", "t", "inputs", "feature_names", *known])
-        X, t, inputs, feature_names = opened(X, t, inputs, feature_names, **reading)
-        nodes = gather(X, t, inputs, feature_names)
-        _check_distinct(nodes.names, nodes.inputs)
+        own = ["X", "t", "inputs", "feature_names", "sample_weight"]
+        check_arguments("Discovery.fit", reading, [*own, *known])
+        self.lag_: tuple[float, float] | None = None
+        self._delayed: list[str] = []
+        nodes, X, timed = read_nodes(X, t, inputs, feature_names, sample_weight, reading)
+        nodes = nodes.as_map() if self.kind == "map" else nodes
+        table = X if isinstance(X, Table) else nodes.table(timed)
+        self.series_ = list(table.series) if self.varies else []
+        check_distinct(nodes.names, nodes.inputs)
         with _one_blas_thread():
-            if isinstance(self.order, int):
-                order, (library, result) = self.order, self._fit_order(nodes, self.order)
-            else:
-                second = not self._names_terms
-                order, library, result = best_order(nodes, self._fit_order, second)
-            found = self._escalated(nodes, Fitted(library, order, result))
+            found = self._fitted(nodes) if self.delay is None else self._fitted_with_delay(nodes)
         result = found.result
         self._set_equations(found.library, found.order, nodes.names, nodes.inputs, result.terms)
         self._set_result(nodes, result)
-        self.table_: Table | None = X if isinstance(X, Table) else _table_of(nodes, t is not None)
+        self.table_: Table | None = table
         self.verdict_, self.candidates_ = found.verdict, found.rivals
         self.warnings_ = list(result.warnings)
         for text in result.warnings:
@@ -228,6 +230,36 @@ class Discovery(Displayable, BaseEstimator):
             self.warnings_.append(str(self.verdict_))
             warnings.warn(str(self.verdict_), VerdictWarning, stacklevel=2)
         return self
+
+    def _fitted(self, nodes: Nodes) -> Fitted:
+        """The best equations."""
+        if isinstance(self.order, int) or nodes.discrete or self.delay is not None:
+            order = self.order if isinstance(self.order, int) else 1
+            library, result = self._fit_order(nodes, order)
+        else:
+            second = not self._names_terms
+            order, library, result = best_order(nodes, self._fit_order, second)
+        return self._escalated(nodes, Fitted(library, order, result))
+
+    def _fitted_with_delay(self, nodes: Nodes) -> Fitted:
+        """The best equations with delayed values."""
+        search = DelaySearch(nodes, self.delay, np.random.default_rng(self.random_state))
+        self._progress(f"lag {search.lag:.4g}")
+        self._delayed = delayed_names(nodes.names)
+        found = self._fitted(search.data())
+        search.refine(found.result)
+        self._progress(f"lag {search.lag:.4g}")
+        found = self._fitted(search.data())
+        search.refine(found.result)
+        self.lag_ = search.lag, search.deviation
+        result = found.result
+        terms = result.terms or found.library.terms([*nodes.names, *nodes.inputs, *self._delayed])
+        names = {*self._delayed}
+        delayed = [bool(names & {s.name for s in term.symbolic.free_symbols}) for term in terms]
+        used = ((result.Xi != 0) & delayed).any(1)
+        found.verdict = judged_delay(found.verdict, result, used, search)
+        found.result = replace(result, Z=search.all_states(result.Z))
+        return found
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -261,7 +293,7 @@ class Discovery(Displayable, BaseEstimator):
     @property
     def _names_terms(self) -> bool:
         """Whether options refer to terms of the default library."""
-        return bool(self.fixed or self.forbidden or self.constraints)
+        return bool(self.fixed or self.forbidden or self.constraints or self.varies)
 
     def _fit_order(self, nodes: Nodes, order: int) -> tuple[Library, FitResult]:
         """Fit equations of an order with the best of the candidate libraries."""
@@ -275,12 +307,16 @@ class Discovery(Displayable, BaseEstimator):
 
     def _fit_library(self, order: int, nodes: Nodes, library: Library, thorough: bool) -> FitResult:
         """Fit equations of an order with a library."""
-        columns = [*_state_names(nodes.names, order), *nodes.inputs]
-        terms = library.terms(columns)
+        columns = [*state_names(nodes.names, order), *nodes.inputs]
+        terms, targets = library.terms(columns), target_names(nodes.names, order, nodes.discrete)
+        if self.varies:
+            terms, varying = split_terms(terms, self.varies, self.series_, targets, columns)
+            nodes = with_indicators(nodes, self.series_)
         if _explicit_time(terms, columns):
-            nodes, columns = nodes.with_time(), [*columns, TIME]
+            nodes = nodes.with_columns([TIME], nodes.t)
+        columns = [*columns, *nodes.inputs[len(columns) - order * len(nodes.names) :]]
         rules, fixed = make_rules(
-            [v + "'" * order for v in nodes.names],
+            targets,
             terms,
             columns,
             fixed=self.fixed,
@@ -289,6 +325,8 @@ class Discovery(Displayable, BaseEstimator):
             threshold=1e-3 if self.threshold is None else float(self.threshold),
             strength=float(self.penalty),
         )
+        if self.varies:
+            rules = replace(rules, allowed=rules.allowed & varying)
         link = LINKS[self.link] if self.link else None
         data = FitInput(nodes, compile_terms(terms, columns), order, rules, fixed, link)
         rng = np.random.default_rng(self.random_state)
@@ -300,35 +338,17 @@ class Discovery(Displayable, BaseEstimator):
                 )
             return discover_open(data, ensemble=self.ensemble, rng=rng, progress=self._progress)
         if self.method == "neural":
+            if nodes.weights is not None:
+                raise ValueError("method='neural' does not support sample_weight.")
             from smnn.discovery._fit.neural import discover_neurally
 
-            settings = _neural_settings(self.neural)
+            settings = neural_settings(self.neural)
             return discover_neurally(data, settings=settings, rng=rng, progress=self._progress)
-        return discover(
+        found = discover(
             data, method=self.method, ensemble=self.ensemble, rng=rng, progress=self._progress,
             thorough=thorough,
         )  # fmt: skip
-
-    def _check_options(self) -> None:
-        if self.method not in METHODS:
-            raise ValueError(f"method={self.method!r}; expected one of {', '.join(METHODS)}.")
-        automatic = self.order is None or self.order == "auto"
-        if not automatic and not (isinstance(self.order, int) and 1 <= self.order <= 4):
-            raise ValueError(
-                f"order={self.order!r}; expected a whole number from 1 to 4, or 'auto'."
-            )
-        if self.link is not None and self.link not in LINKS:
-            raise ValueError(f"link={self.link!r}; expected one of {', '.join(LINKS)}, or None.")
-        if self.threshold is not None and not 0.0 <= float(self.threshold) < 1.0:
-            raise ValueError(
-                f"threshold={self.threshold!r}; expected a fraction from 0 to below 1."
-            )
-        if not float(self.penalty) > 0.0:
-            raise ValueError(f"penalty={self.penalty!r}; expected a positive number.")
-        if not isinstance(self.ensemble, int) or self.ensemble < 0:
-            raise ValueError(f"ensemble={self.ensemble!r}; expected the number of resamples, or 0.")
-        if self.method == "neural":
-            _neural_settings(self.neural)
+        return replace(found, terms=terms) if self.varies else found
 
     def _set_equations(
         self, library: Library, order: int, variables: list[str], inputs: list[str],
@@ -338,13 +358,25 @@ class Discovery(Displayable, BaseEstimator):
         self.order_ = order
         self.variables_, self.inputs_ = list(variables), list(inputs)
         self.n_features_in_ = len(variables)
-        self.state_names_ = _state_names(variables, order)
-        self.targets_ = [v + "'" * order for v in variables]
-        columns = [*self.state_names_, *inputs]
-        self.library_ = library if terms is None else library_of(library, columns, terms)
-        self.terms_: list[Term] = library.terms(columns) if terms is None else terms
-        columns += [TIME] * _explicit_time(self.terms_, columns)
-        self._compiled: CompiledTerms = compile_terms(self.terms_, columns)
+        self.state_names_ = state_names(variables, order)
+        self.targets_ = target_names(variables, order, self.kind == "map")
+        columns = [*self.state_names_, *inputs, *self._delayed]
+        self.library_ = library
+        if terms is not None:
+            given = Expressions(("1",)) if self.series_ else library
+            self.library_ = library_of(given, columns, terms, every=bool(self.series_))
+        every = [*columns, *map(indicator, self.series_)]
+        self.terms_: list[Term] = library.terms(every) if terms is None else terms
+        self._columns = [*columns, *[TIME] * _explicit_time(self.terms_, columns)]
+
+    def _check(self) -> None:
+        check_options(self)
+
+    def _more_columns(self, series: list[str], lag: tuple[float, float] | None) -> list[str]:
+        """Set series and lag of a loaded model; the columns besides states and inputs."""
+        self.series_, self.lag_ = series, lag
+        self._delayed = [] if lag is None else delayed_names(self.variables_)
+        return [*self._delayed, *map(indicator, series)]
 
     @property
     def constants_(self) -> dict[str, Constant]:
@@ -354,17 +386,17 @@ class Discovery(Displayable, BaseEstimator):
     @property
     def _timed(self) -> bool:
         """Whether terms contain the time."""
-        return len(self._compiled.variables) > len(self.state_names_) + len(self.inputs_)
+        return TIME in self._columns[len(self.state_names_) + len(self.inputs_) :]
 
     def _set_result(self, nodes: Nodes, result: FitResult) -> None:
         """Set the attributes that hold the result of a fit."""
         self.coefficients_, self.deviation_ = result.Xi, result.deviation
-        self.intervals_ = _intervals(result.Xi, result.deviation)
+        self.intervals_ = intervals_of(result.Xi, result.deviation)
         self.inclusion_ = result.inclusion
         self.noise_ = result.noise
         self.states_ = nodes.split(result.Z)
         self.times_ = nodes.split(nodes.t)
-        self.step_ = float(np.median(nodes.h[nodes.follows]))
+        self.step_ = float(np.median(np.diff(nodes.t)[nodes.follows[:-1]]))
         self.scale_ = np.maximum(np.sqrt((result.Z**2).mean(0)), 1e-300)
         self.report_ = result.diagnostics
 
@@ -374,26 +406,49 @@ class Discovery(Displayable, BaseEstimator):
         elif self.verbose:
             print(text, file=sys.stderr, flush=True)
 
-    def _model(self) -> OdeModel:
-        check_is_fitted(self, "coefficients_")
+    def _model(self, series: str | int | None = None) -> OdeModel:
         link = LINKS[self.link] if self.link else None
-        used = (self.coefficients_ != 0).any(0)  # other terms may not be finite everywhere
-        terms = [term for term, u in zip(self.terms_, used) if u]
-        compiled = compile_terms(terms, self._compiled.variables)
+        terms, used = self._used_terms(series)
+        compiled = compile_terms(terms, self._columns)
         return OdeModel(compiled, self.coefficients_[:, used], self.order_, link)
 
-    def equations(self, format: str = "text", precision: int = 4) -> list[Any]:
+    def _used_terms(self, series: str | int | None = None) -> tuple[list[Term], Indices]:
+        """The terms with coefficients, in a series if parameters vary, and their indices."""
+        check_is_fitted(self, "coefficients_")
+        used = np.flatnonzero((self.coefficients_ != 0).any(0))
+        terms = [self.terms_[p] for p in used]  # others may not be finite everywhere
+        if not self.series_:
+            return terms, used
+        if series is None:
+            raise DataError(
+                f"parameters vary between the series; give series= one of "
+                f"{', '.join(self.series_)}."
+            )
+        chosen = index_of(self.series_, series)
+        terms = [in_series(term, self.series_, chosen) for term in terms]
+        there = [i for i, term in enumerate(terms) if term.symbolic != 0]
+        return [terms[i] for i in there], used[there]
+
+    def equations(
+        self, format: str = "text", precision: int = 4, series: str | int | None = None
+    ) -> list[Any]:
         """Equations, one per variable.
 
         Args:
             format: `"text"`, `"latex"` or `"sympy"`.
             precision: Significant digits of the coefficients.
+            series: The series whose equations to give, if parameters vary. By default factors such
+                as `[a]` mark the terms of the series `a`.
         """
         check_is_fitted(self, "coefficients_")
+        terms, coefficients = self.terms_, self.coefficients_
+        if self.series_ and series is not None:
+            terms, used = self._used_terms(series)
+            coefficients = coefficients[:, used]
         return format_equations(
             self.targets_,
-            self.terms_,
-            self.coefficients_,
+            terms,
+            coefficients,
             format=format,
             precision=precision,
             link=self.link,
@@ -402,31 +457,45 @@ class Discovery(Displayable, BaseEstimator):
     def summary(self, precision: int = 4) -> str:
         """The verdict, and the equations with their own verdicts where these are lower."""
         lines = [f"Verdict: {self.verdict_}"]
+        if self.lag_ is not None:
+            lag, half = plus_minus(self.lag_[0], HALF_WIDTH * self.lag_[1]), self._delayed[0]
+            lines.append(f"{half}(t) = {self.variables_[0]}(t - lag), lag = {lag}")
         for name, text in zip(self.variables_, self.equations(precision=precision)):
             lines.append(_with_level(name, text, self.verdict_))
         return "\n".join([*lines, *view.constants(self)])
+
+    def _source(self, term: Term, constant: Constant) -> str:
+        """The term as text, in the series that a constant belongs to."""
+        for i in range(len(self.series_)):
+            one = in_series(term, self.series_, i)
+            if constant in one.constants:
+                return one.source
+        return term.source
 
     def print(self, precision: int = 4) -> None:
         """Print the summary."""
         print(self.summary(precision))
 
-    def predict(self, X: Any, *, t: Any = None, inputs: Any = None) -> Any:
-        """Highest derivative at given states.
+    def predict(
+        self, X: Any, *, t: Any = None, inputs: Any = None, series: str | int | None = None
+    ) -> Any:
+        """Highest derivative at given states; for a map the next states.
 
         Args:
             X: (T, V order) states or, if the order is above one, (T, V) positions over time, whose
                 derivatives are estimated by smoothing; or a list of these.
             t: Times of the positions, as in `fit`; by default the step of the fitted data.
             inputs: External inputs, as in `fit`.
+            series: The series, if parameters vary; by default those of a list in their order.
 
         Returns:
             (T, V) array, or a list of these if X is a list.
         """
-        model = self._model()
         V = len(self.variables_)
         if isinstance(X, list | tuple):
             nodes, Z = self._states_of(X, t, inputs)
-            return nodes.split(model.rate(Z, self._columns_of(nodes))[:, -V:])
+            return nodes.split(self._rates(nodes, Z, series))
+        model = self._model(series)
         given = np.asarray(X, float)
         self._check_width(given)
         if self.order_ == 1 or (given.ndim == 2 and given.shape[1] == len(self.state_names_)):
@@ -435,21 +504,35 @@ class Discovery(Displayable, BaseEstimator):
         nodes, Z = self._states_of(X, t, inputs)
         return model.rate(Z, self._columns_of(nodes))[:, -V:]
 
-    def score(self, X: Any, y: Any = None, *, t: Any = None, inputs: Any = None) -> float:
-        """Coefficient of determination (R²) of the highest derivative.
+    def _rates(self, nodes: Nodes, Z: Array, series: str | int | None) -> Array:
+        """(N, V) right-hand side; with the parameters of each series if there are as many."""
+        U, V = self._columns_of(nodes), len(self.variables_)
+        if series is not None or len(nodes.bounds) != len(self.series_):
+            return self._model(series).rate(Z, U)[:, -V:]
+        return np.concatenate(
+            [self._model(i).rate(Z[a:b], U[a:b])[:, -V:] for i, (a, b) in enumerate(nodes.bounds)]
+        )
+
+    def score(
+        self, X: Any, y: Any = None, *, t: Any = None, inputs: Any = None,
+        series: str | int | None = None,
+    ) -> float:  # fmt: skip
+        """Coefficient of determination (R²) of the highest derivative, or of a map's next values.
 
         The derivative of the data is estimated by smoothing. Without `t`, the step is that of the
         fitted data.
         """
-        model = self._model()
+        check_is_fitted(self, "coefficients_")
         self._check_width(X)
         nodes = gather(X, t, inputs, self.variables_, self.step_)
+        nodes = nodes.as_map() if self.kind == "map" else nodes
         curves, _ = smooth(nodes, self.order_, np.random.default_rng(self.random_state))
         Z = np.concatenate([curves[..., r] for r in range(self.order_)], -1)
-        top = model.rate(Z, self._columns_of(nodes))[:, -len(self.variables_) :]
+        top = self._rates(nodes, Z, series)
         measured = curves[..., self.order_]
-        error = ((top - measured) ** 2).sum(0)
-        spread = ((measured - measured.mean(0)) ** 2).sum(0)
+        used = nodes.follows if nodes.discrete else slice(None)
+        error = ((top - measured)[used] ** 2).sum(0)
+        spread = ((measured - measured.mean(0))[used] ** 2).sum(0)
         return float(np.mean(1.0 - error / np.maximum(spread, 1e-300)))
 
     def forecast(
@@ -486,22 +569,22 @@ class Discovery(Displayable, BaseEstimator):
         return simulate_draws(self, series, t, U)
 
     def to_function(
-        self, inputs: Callable[[float], Any] | None = None
+        self, inputs: Callable[[float], Any] | None = None, series: str | int | None = None
     ) -> Callable[[float, Any], Array]:
         """The equations as a function `f(t, x)`, such as `scipy.integrate.solve_ivp` integrates.
 
         Args:
             inputs: Function of time that returns the external inputs, if there are any.
+            series: The series, if parameters vary.
 
         Returns:
             Function of a time and a state (V order,), or (V order, n) for n states, that returns
-            the derivative of the state in the same shape.
+            the derivative of the state, or the next state of a map, in the same shape.
         """
-        model, columns = self._model(), len(self.inputs_)
-        if columns and inputs is None:
+        model, driving = self._model(series), [*self.inputs_, *self._delayed]
+        if driving and inputs is None:
             raise DataError(
-                f"the model has inputs ({', '.join(self.inputs_)}); give them as a function of "
-                "time."
+                f"the model has inputs ({', '.join(driving)}); give them as a function of time."
             )
 
         def rate(t: float, x: Any) -> Array:
@@ -512,9 +595,9 @@ class Discovery(Displayable, BaseEstimator):
 
         return rate
 
-    def to_torch(self) -> EquationModule:
+    def to_torch(self, series: str | int | None = None) -> EquationModule:
         """The equations as a differentiable module with the coefficients as parameters."""
-        model = self._model()
+        model = self._model(series)
         return EquationModule(self.targets_, model.terms, model.Xi, self.link, self._timed)
 
     def to_frame(self) -> Any:
@@ -537,19 +620,31 @@ class Discovery(Displayable, BaseEstimator):
 
     _repr_html_ = _html_repr
 
-    def simulate(self, x0: Any, t: Any, inputs: Any = None) -> Array:
+    def simulate(
+        self, x0: Any, t: Any, inputs: Any = None, series: str | int | None = None
+    ) -> Array:
         """Integrate the equations.
 
         Args:
-            x0: (V order,) initial state: values, then derivatives.
+            x0: (V order,) initial state: values, then derivatives. With a delay, the values before
+                `t[0]` are constant, or those of `x0` if it is a function of time.
             t: (T,) increasing times.
             inputs: (T, inputs) inputs at these times.
+            series: The series, if parameters vary.
 
         Returns:
             (T, V order) trajectory; NaN after it has diverged.
         """
-        model = self._model()
-        z0, at = np.asarray(x0, float).ravel(), np.asarray(t, float).ravel()
+        model = self._model(series)
+        at = np.asarray(t, float).ravel()
+        if len(at) < 1 or not np.isfinite(at).all() or (np.diff(at) <= 0).any():
+            raise DataError("t must be finite and increasing.")
+        if self.lag_ is not None:
+            driven = self._driven(inputs, at)
+            past = Past(x0, len(self.variables_))
+            lag, step = self.lag_[0], self.step_
+            return simulate_delayed(model, past, at, driven, lag, step, self.scale_)
+        z0 = np.asarray(x0, float).ravel()
         if z0.shape != (len(self.state_names_),):
             raise DataError(
                 f"x0 has {z0.size} values; expected {len(self.state_names_)}: "
@@ -557,9 +652,24 @@ class Discovery(Displayable, BaseEstimator):
             )
         if not np.isfinite(z0).all():
             raise DataError("x0 has values that are not finite.")
-        if len(at) < 1 or not np.isfinite(at).all() or (np.diff(at) <= 0).any():
-            raise DataError("t must be finite and increasing.")
-        return simulate(model, z0, at, self._driving(inputs, at, len(at)), self.scale_)
+        steps = np.diff(at) / self.step_
+        if self.kind == "map" and not np.allclose(steps, 1.0, rtol=1e-6):
+            raise DataError(f"t must have steps of {self.step_:g}, as the data of the map.")
+        U = self._driving(inputs, at, len(at))
+        return simulate(model, z0, at, U, self.scale_, discrete=self.kind == "map")
+
+    def _driven(self, inputs: Any, at: Array) -> Callable[[float], Array]:
+        """External inputs as a function of time."""
+        if not self.inputs_:
+            return lambda time: np.empty(0)
+        curve = PchipInterpolator(at, self._input_rows(inputs, len(at)), axis=0)
+        return lambda time: np.asarray(curve(time))
+
+    def _past(self, series: int) -> Any:
+        """What a simulation from the end of a series starts from."""
+        if self.lag_ is None:
+            return self.states_[series][-1]
+        return PchipInterpolator(self.times_[series], self.states_[series], axis=0)
 
     def _check_width(self, X: Any) -> None:
         """Check the number of columns of an array: variables, or states."""
@@ -573,7 +683,8 @@ class Discovery(Displayable, BaseEstimator):
 
     def _driving(self, inputs: Any, t: Any, rows: int) -> Array:
         """Columns (rows, inputs) beside the states: the inputs, and the time if terms use it."""
-        U = self._input_rows(inputs, rows) if self.inputs_ else np.empty((rows, 0))
+        driving = [*self.inputs_, *self._delayed]
+        U = self._input_rows(inputs, rows) if driving else np.empty((rows, 0))
         if not self._timed:
             return U
         at = np.asarray(np.nan if t is None else t, float).ravel()
@@ -582,13 +693,14 @@ class Discovery(Displayable, BaseEstimator):
         return np.column_stack([U, at])
 
     def _columns_of(self, nodes: Nodes) -> Array:
-        return nodes.with_time().U if self._timed else nodes.U
+        return np.column_stack([nodes.U, nodes.t]) if self._timed else nodes.U
 
     def _input_rows(self, inputs: Any, rows: int) -> Array:
-        """Validated inputs (rows, inputs)."""
+        """Validated inputs (rows, inputs), with a delay followed by the delayed values."""
+        names = [*self.inputs_, *self._delayed]
         if inputs is None:
-            raise DataError(f"the model has inputs ({', '.join(self.inputs_)}); give `inputs`.")
-        U = np.asarray(inputs, float).reshape(-1, len(self.inputs_))
+            raise DataError(f"the model has inputs ({', '.join(names)}); give `inputs`.")
+        U = np.asarray(inputs, float).reshape(-1, len(names))
         if len(U) != rows or not np.isfinite(U).all():
             raise DataError(f"inputs has {len(U)} rows; expected {rows} without missing values.")
         return U
@@ -619,28 +731,7 @@ class Discovery(Displayable, BaseEstimator):
     def save(self, path: str | Path) -> Path:
         """Save the model as JSON."""
         check_is_fitted(self, "coefficients_")
-        return _storage.write_model(
-            path,
-            {
-                "library": self.library_.to_json(),
-                "constants": [vars(constant) for constant in self.constants_.values()],
-                "order": self.order_,
-                "link": self.link,
-                "variables": self.variables_,
-                "inputs": self.inputs_,
-                "terms": [term.name for term in self.terms_],
-                "equations": self.equations(precision=6),
-                "coefficients": self.coefficients_,
-                "deviation": self.deviation_,
-                "inclusion": self.inclusion_,
-                "noise": self.noise_,
-                "step": self.step_,
-                "scale": self.scale_,
-                "verdict": self.verdict_.to_dict(),
-                "candidates": [vars(rival) for rival in self.candidates_],
-                "report": self.report_,
-            },
-        )
+        return _storage.save(self, path)
 
     @classmethod
     def load(cls, path: str | Path) -> Discovery:
@@ -649,52 +740,7 @@ class Discovery(Displayable, BaseEstimator):
         Raises:
             ModelFileError: If the file is not a saved model.
         """
-        record = _storage.read_model(path)
-        try:
-            library = Library.from_json(record.get("library"))  # type: ignore[arg-type]
-            self = cls(library=library, order=record.get("order", 1), link=record.get("link"))
-            self._check_options()
-            if not isinstance(self.order, int):
-                raise ValueError(f"order={self.order!r}; expected a whole number from 1 to 4.")
-            names = _storage.texts(record, "variables"), _storage.texts(record, "inputs")
-            _check_distinct(*names)
-            with budget(_storage.MAX_CALLS):
-                columns = [*_state_names(names[0], self.order), *names[1]]
-                terms = _storage.with_constants(library.terms(columns), record)
-                self._set_equations(library, self.order, *names, terms)
-        except _storage.ModelFileError:
-            raise
-        except OverBudget:
-            raise _storage.ModelFileError(
-                f"{path} has terms that cannot be built in reasonable time; expected a file that "
-                "Discovery.save wrote."
-            ) from None
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise _storage.ModelFileError(f"{path} cannot be used: {error}") from None
-        if _storage.texts(record, "terms") != [term.name for term in self.terms_]:
-            raise _storage.ModelFileError(f"the terms in {path} do not match its library.")
-        V, P, D = len(self.targets_), len(self.terms_), len(self.state_names_)
-        self.coefficients_ = _storage.matrix(record, "coefficients", (V, P))
-        self.deviation_ = _storage.matrix(record, "deviation", (V, P))
-        self.intervals_ = _intervals(self.coefficients_, self.deviation_)
-        known = record.get("inclusion") is not None
-        self.inclusion_ = _storage.matrix(record, "inclusion", (V, P)) if known else None
-        self.noise_ = _storage.matrix(record, "noise", (V,))
-        self.scale_ = _storage.matrix(record, "scale", (D,))
-        self.step_ = float(_storage.matrix(record, "step", ()))
-        self.states_, self.times_, self.table_, self.warnings_ = [], [], None, []
-        self.report_ = record.get("report") or {}
-        self.verdict_ = _stored_verdict(record, self.variables_)
-        self.candidates_ = _stored_candidates(record)
-        return self
-
-
-def _check_kind(X: Any) -> None:
-    """Refuse what NumPy would convert into something else."""
-    if hasattr(X, "tocsr"):
-        raise DataError("X is sparse; sparse data are not supported. Use X.toarray().")
-    if getattr(getattr(X, "dtype", None), "kind", "") == "c":
-        raise DataError("Complex data not supported: X has complex values; use its real part.")
+        return _storage.load(cls, path, stored)
 
 
 def _with_level(name: str, text: str, verdict: Verdict) -> str:
@@ -711,70 +757,6 @@ def _explicit_time(terms: Sequence[Term], columns: Sequence[str]) -> bool:
     """Whether terms contain the time, which is not one of the columns."""
     named = {s.name for term in terms for s in term.symbolic.free_symbols}
     return TIME in named and TIME not in columns
-
-
-def _state_names(variables: Sequence[str], order: int) -> list[str]:
-    return [v + "'" * r for r in range(order) for v in variables]
-
-
-def _intervals(coefficients: Array, deviation: Array) -> Array:
-    half = HALF_WIDTH * deviation
-    return np.stack([coefficients - half, coefficients + half], -1)
-
-
-def _check_distinct(variables: Sequence[str], inputs: Sequence[str]) -> None:
-    clash = set(inputs) & set(variables)
-    if clash:
-        raise DataError(f"inputs and variables share a name: {', '.join(sorted(clash))}.")
-
-
-def _neural_settings(given: Any) -> Neural:
-    from smnn.discovery._fit.neural import Neural
-
-    if given is None or isinstance(given, Neural):
-        return given or Neural()
-    try:
-        return Neural(**given)
-    except TypeError:
-        names = ", ".join(Neural.__dataclass_fields__)
-        raise ValueError(
-            f"neural={given!r}; expected a Neural, or a dictionary with keys out of {names}."
-        ) from None
-
-
-def _stored_verdict(record: Mapping[str, Any], variables: Sequence[str]) -> Verdict:
-    """The verdict of a model file; files of earlier versions have none."""
-    if record.get("verdict") is None:
-        return Verdict("not determined", "the file was written without a verdict.", {})
-    try:
-        verdict = Verdict.from_dict(record["verdict"])
-    except ValueError as error:
-        raise _storage.ModelFileError(f"'verdict' in the model file: {error}") from None
-    if list(verdict.equations) != list(variables):
-        raise _storage.ModelFileError("'verdict' in the model file names other variables.")
-    return verdict
-
-
-def _stored_candidates(record: Mapping[str, Any]) -> list[RivalEquation]:
-    entries = record.get("candidates") or []
-    try:
-        return [RivalEquation.from_dict(entry) for entry in entries]
-    except (TypeError, ValueError) as error:
-        raise _storage.ModelFileError(f"'candidates' in the model file: {error}") from None
-
-
-def _table_of(nodes: Nodes, timed: bool) -> Table:
-    """The data as a table."""
-    times = nodes.split(nodes.t)
-    return Table(
-        names=list(nodes.names),
-        times=times,
-        values=nodes.split(nodes.Y),
-        input_names=list(nodes.inputs),
-        inputs=nodes.split(nodes.U),
-        series=[""] if len(times) == 1 else [str(i) for i in range(len(times))],
-        time_name="t" if timed else None,
-    )
 
 
 def _one_blas_thread() -> Any:

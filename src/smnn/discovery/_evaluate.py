@@ -180,7 +180,7 @@ def evaluate(model: Discovery, X: Any, *, t: Any = None, inputs: Any = None) -> 
         if len(times) == 0:
             continue
         start = float(table.times[i][-1])
-        path = model.simulate(model.states_[i][-1], np.append(start, times), inputs=U)
+        path = model.simulate(model._past(i), np.append(start, times), U, series=i)
         path = path[1:, : len(scale)]
         error = _error(path, data, scale)
         found.append(HeldOutSeries(i, table.series[i], start, times, data, path, error, U))

@@ -13,6 +13,7 @@ from smnn.discovery._fit.data import DataError
 from smnn.discovery._fit.model import (
     COOPER_VERNER,
     ESCAPE,
+    MAP,
     OdeModel,
     StepGrid,
     flow,
@@ -105,9 +106,11 @@ def continue_equations(
     table = model.table_
     if table is None:
         raise DataError("the model has no fitted states; it was loaded from a file.")
+    if model.lag_ is not None:
+        raise DataError("equations with a delay have no forecast; use simulate.")
     if isinstance(h, bool) or int(h) != h or h < 1:
         raise DataError(f"h: got {h!r}; expected a number of steps, at least 1.")
-    i = _index(table.series, series)
+    i = index_of(table.series, series)
     last = float(model.times_[i][-1])
     t: Array = last + model.step_ * np.arange(int(h) + 1, dtype=np.float64)
     driving = None
@@ -115,7 +118,7 @@ def continue_equations(
         driving = np.concatenate([table.inputs[i][-1:], model._input_rows(inputs, int(h))])
     elif inputs is not None:
         raise DataError("inputs: got some, but the equations have none.")
-    mean = model.simulate(model.states_[i][-1], t, driving)
+    mean = model.simulate(model.states_[i][-1], t, driving, series=i)
     V = len(model.variables_)
     draws = simulate_draws(model, i, t, driving)
     bounds = probabilities(level)
@@ -131,10 +134,9 @@ def continue_equations(
 
 def simulate_draws(model: Discovery, i: int, t: Array, inputs: Array | None) -> Array:
     """`(DRAWS, H, V)` sorted future measurements; infinite where a simulation diverged."""
-    ode, U = model._model(), model._driving(inputs, t, len(t))
+    ode, U = model._model(i), model._driving(inputs, t, len(t))
     rng = np.random.default_rng(model.random_state)
-    used = (model.coefficients_ != 0).any(0)
-    deviation = model.deviation_[:, used]
+    deviation = model.deviation_[:, model._used_terms(i)[1]]
     free = (ode.Xi != 0) & (deviation > 0)
     root = _root(_covariance(model, i, ode, deviation, free))
     D, V = len(model.state_names_), len(model.variables_)
@@ -145,7 +147,7 @@ def simulate_draws(model: Discovery, i: int, t: Array, inputs: Array | None) -> 
     sampled = _Sampled(ode, Xi)
     out = np.full((DRAWS, len(t) - 1, V), np.nan)
     with np.errstate(all="ignore"):
-        for k, steps in enumerate(_steps(t, U)):
+        for k, steps in enumerate(_steps(t, U, model.kind)):
             wide = StepGrid(np.repeat(steps.h, DRAWS), np.repeat(steps.U, DRAWS, 0), steps.method)
             Z = flow(sampled, Z, wide)  # type: ignore[arg-type]
             Z[~(np.abs(Z) < ESCAPE * model.scale_).all(1)] = np.nan
@@ -167,8 +169,10 @@ class _Sampled(NamedTuple):
         return np.concatenate([Z[:, self.Xi.shape[1] :], top], -1)
 
 
-def _steps(t: Array, U: Array) -> list[StepGrid]:
+def _steps(t: Array, U: Array, kind: str) -> list[StepGrid]:
     """One step between each time and the next, with inputs interpolated linearly."""
+    if kind == "map":
+        return [StepGrid(np.ones(1), U[k : k + 1, None, None], MAP) for k in range(len(t) - 1)]
     c = COOPER_VERNER.c
     at = (np.arange(SUBSTEPS)[:, None] + c) / SUBSTEPS  # (substeps, stages)
     between = U[:-1, None, None] + at[:, :, None] * np.diff(U, axis=0)[:, None, None]
@@ -190,8 +194,9 @@ def _covariance(model: Discovery, i: int, ode: OdeModel, deviation: Array, free:
     U = model._driving(table.inputs[i][rows] if model.inputs_ else None, t, len(t))
     size = np.concatenate([model.scale_, deviation[free]])
     D, V, n = Z.shape[1], Y.shape[1], len(size)
-    grids = _steps(t, U)
-    joined = StepGrid(np.diff(t), np.concatenate([g.U for g in grids]), COOPER_VERNER)
+    grids = _steps(t, U, model.kind)
+    h, U_all = (np.concatenate([getattr(g, name) for g in grids]) for name in ("h", "U"))
+    joined = StepGrid(h, U_all, grids[0].method)
     with np.errstate(all="ignore"):
         _, FZ, FX = flow_with_derivatives(ode, Z[:-1], joined, free)
     F = np.tile(np.eye(n), (len(FZ), 1, 1))
@@ -228,7 +233,7 @@ def _root(C: Array) -> Array:
     return root
 
 
-def _index(names: list[str], series: str | int | None) -> int:
+def index_of(names: list[str], series: str | int | None) -> int:
     if series is None and len(names) == 1:
         return 0
     if isinstance(series, str) and series in names:

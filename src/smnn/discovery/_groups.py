@@ -81,8 +81,8 @@ def _discover_one(
                 series=False, columns=columns, inputs=inputs,
             )  # fmt: skip
         found, notes = model.to_frame(), " ".join(model.warnings_)
-        levels = {v: model.verdict_.equations[v].level for v in model.variables_}
-        verdicts = [levels[target.rstrip("'")] for target in found["target"]]
+        levels = dict(zip(model.targets_, (e.level for e in model.verdict_.equations.values())))
+        verdicts = [levels[target] for target in found["target"]]
         verdicts = verdicts or [model.verdict_.level]
     except ValueError as error:
         verdicts, notes = [""], str(error)

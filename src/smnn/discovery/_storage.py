@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from smnn._util.files import InputError, read_bounded, write_json
-from smnn.discovery._terms import Constant, Term
+from smnn.discovery._fit.data import check_distinct
+from smnn.discovery._fit.model import state_names
+from smnn.discovery._terms import Constant, Term, intervals_of
+from smnn.discovery.libraries import Library
+from smnn.equations import OverBudget, budget
 from smnn.errors import DataError
+
+if TYPE_CHECKING:
+    from smnn.discovery._estimator import Discovery
 
 FORMAT = "smnn-discovery"
 VERSION = 1
@@ -30,6 +37,108 @@ class ModelFileError(DataError):
 def write_model(path: str | Path, record: Mapping[str, Any]) -> Path:
     """Write a record atomically."""
     return write_json(Path(path), {"format": FORMAT, "version": VERSION, **_plain(record)})
+
+
+def save(model: Discovery, path: str | Path) -> Path:
+    """Write a fitted model."""
+    record = {
+        "library": model.library_.to_json(),
+        "constants": [vars(constant) for constant in model.constants_.values()],
+        "order": model.order_,
+        "link": model.link,
+        "kind": model.kind,
+        "variables": model.variables_,
+        "inputs": model.inputs_,
+        "series": model.series_,
+        "lag": model.lag_,
+        "terms": [term.name for term in model.terms_],
+        "equations": model.equations(precision=6),
+        "coefficients": model.coefficients_,
+        "deviation": model.deviation_,
+        "inclusion": model.inclusion_,
+        "noise": model.noise_,
+        "step": model.step_,
+        "scale": model.scale_,
+        "verdict": model.verdict_.to_dict(),
+        "candidates": [vars(rival) for rival in model.candidates_],
+        "report": model.report_,
+    }
+    return write_model(path, record)
+
+
+def load(
+    make: Callable[..., Discovery], path: str | Path, verdicts: Callable[..., tuple[Any, Any]]
+) -> Discovery:
+    """Read a fitted model.
+
+    Args:
+        make: Creates an estimator.
+        path: A file that `save` has written.
+        verdicts: Reads verdict and rivals from the record, given the variables.
+
+    Raises:
+        ModelFileError: If the file is not a saved model.
+    """
+    record = read_model(path)
+    try:
+        library = Library.from_json(record.get("library"))  # type: ignore[arg-type]
+        options = {"order": record.get("order", 1), "link": record.get("link")}
+        model = make(library=library, kind=record.get("kind", "ode"), **options)
+        model._check()
+        if not isinstance(model.order, int):
+            raise ValueError(f"order={model.order!r}; expected a whole number from 1 to 4.")
+        names = texts(record, "variables"), texts(record, "inputs")
+        check_distinct(*names)
+        model.variables_ = names[0]
+        series = texts(record, "series") if record.get("series") else []
+        more = model._more_columns(series, _lag(record))
+        with budget(MAX_CALLS):
+            columns = [*state_names(names[0], model.order), *names[1]]
+            columns += more
+            terms = with_constants(library.terms(columns), record)
+            model._set_equations(library, model.order, *names, terms)
+    except ModelFileError:
+        raise
+    except OverBudget:
+        raise ModelFileError(
+            f"{path} has terms that cannot be built in reasonable time; expected a file that "
+            "Discovery.save wrote."
+        ) from None
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ModelFileError(f"{path} cannot be used: {error}") from None
+    if texts(record, "terms") != [term.name for term in model.terms_]:
+        raise ModelFileError(f"the terms in {path} do not match its library.")
+    _restore(model, record)
+    try:
+        model.verdict_, model.candidates_ = verdicts(record, model.variables_)
+    except ValueError as error:
+        raise ModelFileError(str(error)) from None
+    return model
+
+
+def _lag(record: Mapping[str, Any]) -> tuple[float, float] | None:
+    """The lag and its standard deviation."""
+    if record.get("lag") is None:
+        return None
+    lag, deviation = matrix(record, "lag", (2,)).tolist()
+    if not lag > 0.0:
+        raise ModelFileError(f"'lag' in the model file is {lag}; expected a positive number.")
+    return lag, deviation
+
+
+def _restore(model: Discovery, record: Mapping[str, Any]) -> None:
+    """Set the results of a fit."""
+    V, P, D = len(model.targets_), len(model.terms_), len(model.state_names_)
+    model.coefficients_ = matrix(record, "coefficients", (V, P))
+    model.deviation_ = matrix(record, "deviation", (V, P))
+    model.intervals_ = intervals_of(model.coefficients_, model.deviation_)
+    known = record.get("inclusion") is not None
+    model.inclusion_ = matrix(record, "inclusion", (V, P)) if known else None
+    model.noise_ = matrix(record, "noise", (V,))
+    model.scale_ = matrix(record, "scale", (D,))
+    model.step_ = float(matrix(record, "step", ()))
+    model.states_, model.times_, model.table_, model.warnings_ = [], [], None, []
+    model.report_ = record.get("report") or {}
 
 
 def read_model(path: str | Path) -> dict[str, Any]:

@@ -23,6 +23,11 @@ HALF_WIDTH = 1.6448536269514722  # Half width of a 90 % interval in standard dev
 _STEP = float(np.finfo(np.float64).eps) ** 0.2
 
 
+def intervals_of(values: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+    """90 % confidence intervals (..., 2)."""
+    return np.stack([values - HALF_WIDTH * deviation, values + HALF_WIDTH * deviation], -1)
+
+
 @dataclass(frozen=True)
 class Constant:
     """Constant inside a term, which is fitted together with the coefficients.
@@ -40,6 +45,8 @@ class Constant:
     """Standard deviation; zero before the fit."""
     own: bool = False
     """Whether it may differ between equations."""
+    alike: str = ""
+    """Common name of the constants of several series, which start from equal values."""
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -80,6 +87,8 @@ class Term:
     """The variables, in the order of the factors in the name."""
     formula: sympy.Expr | None = None
     """The expression with the symbols of its constants, if it has any."""
+    factors: tuple[str, ...] = ()
+    """Names of constants that multiply the term, which is thus the name of its coefficient."""
     constants: tuple[Constant, ...] = ()
     """Constants inside the term; `symbolic` contains their values, or symbols before the fit."""
 

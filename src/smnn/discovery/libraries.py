@@ -17,7 +17,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
 import sympy
@@ -329,7 +329,8 @@ def _parsed(
         raise LibraryError(f"the term {text!r} is zero; expected a non-zero term.")
     expr = sympy.S.One if expr.is_number else expr.as_coeff_Mul()[1]
     outside = [f for f in sympy.Mul.make_args(expr) if f.is_Symbol and f.name.startswith("?")]
-    return open_term(expr / sympy.Mul(*outside), variables, bounds, own)
+    term = open_term(expr / sympy.Mul(*outside), variables, bounds, own)
+    return replace(term, factors=tuple(f.name for f in outside)) if outside else term
 
 
 def _checked_bounds(given: Any, texts: Sequence[str]) -> dict[str, tuple[float, float]]:
@@ -489,22 +490,29 @@ def open_library() -> Union:
     )
 
 
-def library_of(library: Library, variables: Sequence[str], terms: Sequence[Term]) -> Library:
+def library_of(
+    library: Library, variables: Sequence[str], terms: Sequence[Term], every: bool = False
+) -> Library:
     """The library of a fit: the plain terms of a library, and the chosen terms with constants.
 
     Args:
         library: The library from which the terms were chosen.
         variables: States and inputs.
         terms: The terms of the fit.
+        every: Take all plain terms from those of the fit.
     """
     parts: list[Library] = []
-    for part in library.libraries if isinstance(library, Union) else (library,):
-        every = part.terms(variables)
-        plain = [term for term in every if term in terms and not term.constants]
-        if len(plain) == len(every):
+    libraries = library.libraries if isinstance(library, Union) else (library,)
+    for part in () if every else libraries:
+        own = part.terms(variables)
+        plain = [term for term in own if term in terms and not term.constants]
+        if len(plain) == len(own):
             parts.append(part)
         elif plain:
             parts.append(Expressions(tuple(term.source for term in plain)))
+    rest = [term.source for term in terms if every and not term.constants]
+    if rest:
+        parts.append(Expressions(tuple(rest)))
     chosen = [term for term in terms if term.constants]
     if chosen:
         bounds = {c.name[1:]: (c.low, c.high) for term in chosen for c in term.constants}

@@ -35,6 +35,8 @@ EXPERIMENTS = {
     "m4": "Series of the M4 competition, beside statsforecast, by the official scores.",
     "scaling": "Error, time and memory against series length, for four methods.",
     "discovery-bench": "Known equations recovered from noisy data by smnn and PySINDy.",
+    "dysts": "Equations of chaotic systems with polynomials, from the collection dysts.",
+    "noise-maps": "Equations of three systems over noise and length of the data.",
     "odebench": "Equations of the 63 systems of ODEBench, judged from another initial state.",
     "pde-bench": "Partial differential equations recovered from noisy fields, with PySINDy.",
     "honesty": "Verdicts on data without equations and on equations outside the library.",

@@ -36,8 +36,9 @@ class Style:
     """Plain text: `x y`, `x^2`, `sin(x)`, `x/(1 + x)`. Base class of the other styles."""
 
     def symbol(self, name: str) -> str:
-        """A name, in backticks if it is ambiguous."""
-        return name if _PLAIN.fullmatch(name) else f"`{name}`"
+        """A name, in backticks if it is ambiguous; names in brackets are not."""
+        plain = _PLAIN.fullmatch(name) or (name.startswith("[") and name.endswith("]"))
+        return name if plain else f"`{name}`"
 
     def number(self, text: str) -> str:
         """A number."""
@@ -70,6 +71,10 @@ class Style:
 
 class Source(Style):
     """Text that `smnn.equations.parse_expression` reads: `x*y`."""
+
+    def symbol(self, name: str) -> str:
+        """A name, in backticks if it is not a word."""
+        return name if _PLAIN.fullmatch(name) else f"`{name}`"
 
     def product(self, factors: Sequence[str], signs: bool = False) -> str:
         """A product with signs."""

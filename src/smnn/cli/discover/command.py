@@ -12,8 +12,8 @@ import typer
 
 from smnn.cli import _guard as shared
 from smnn.cli._guard import WrongUseError, notices, plain, remark, results_folder
-from smnn.cli._reading import names, reads_data
-from smnn.cli.discover.fields import WORKING, by_target, discover_field, show
+from smnn.cli._reading import Text, Texts, by_target, lag, names, reads_data
+from smnn.cli.discover.fields import WORKING, discover_field, show
 
 if TYPE_CHECKING:
     from smnn.data import Table
@@ -38,17 +38,22 @@ def discover(
             "of fields, the highest derivative in space.",
         ),
     ] = None,
-    library: Annotated[
-        str | None, typer.Option(metavar="poly:2,trig", help="Candidate terms.")
-    ] = None,
+    library: Annotated[Text, typer.Option(metavar="poly:2,trig", help="Candidate terms.")] = None,
     method: Annotated[str, typer.Option(help="auto, regression, refine, neural.")] = "auto",
-    fix: Annotated[
-        list[str] | None, typer.Option(metavar='"x\' : -1*x"', help="Known terms. Repeatable.")
+    fix: Annotated[Texts, typer.Option(metavar='"x\' : -1*x"', help="Known terms.")] = None,
+    forbid: Annotated[Texts, typer.Option(metavar='"x\' : z"', help="Excluded terms.")] = None,
+    bound: Annotated[
+        Texts, typer.Option(metavar='"x\' : 0 <= x y <= 2"', help="Bounds of a coefficient.")
     ] = None,
-    forbid: Annotated[
-        list[str] | None, typer.Option(metavar='"x\' : z"', help="Excluded terms. Repeatable.")
+    weights: Annotated[Text, typer.Option(metavar="W", help="Column of weights.")] = None,
+    kind: Annotated[str, typer.Option(help="ode, or map: from each row to the next.")] = "ode",
+    delay: Annotated[
+        Text, typer.Option(metavar="1:30", help="Lag of delayed values x_lag, or its range.")
     ] = None,
-    link: Annotated[str | None, typer.Option(help="Link function, such as tanh.")] = None,
+    varies: Annotated[
+        Text, typer.Option(metavar="K", help="Constants, or terms, that differ between series.")
+    ] = None,
+    link: Annotated[Text, typer.Option(help="Link function, such as tanh.")] = None,
     threshold: Annotated[
         float | None,
         typer.Option(help="Smallest contribution of a term, as a fraction of its equation."),
@@ -87,6 +92,7 @@ def discover(
 
         require_extra(("pandas", "sympy", "sklearn"), "discover equations", "discovery")
         from smnn.discovery import (
+            Bounds,
             Discovery,
             DiscoveryWarning,
             Report,
@@ -102,11 +108,14 @@ def discover(
             raise WrongUseError(f"--periodic has no effect for {data.name}, which is a table.")
         fixed = {target: " + ".join(terms) for target, terms in by_target("--fix", fix).items()}
         forbidden = by_target("--forbid", forbid)
-        table = _read(data, inputs=names(inputs), **reading)
+        driving = [*(names(inputs) or ()), *([weights] if weights else ())]
+        table = _read(data, inputs=driving or None, **reading)
         model = Discovery(
             library=library, order=order or "auto", method=method, threshold=threshold,
-            penalty=penalty, ensemble=ensemble, link=link, random_state=seed,
+            penalty=penalty, ensemble=ensemble, link=link, random_state=seed, kind=kind,
             fixed=fixed or None, forbidden=forbidden or None,
+            constraints=[Bounds.parse(text) for text in bound or ()] or None,
+            varies=names(varies), delay=lag(delay),
         )  # fmt: skip
         folder = prepare_output(out or results_folder("discover", data), Report.FILES)
         with notices().status(WORKING) as status, warnings.catch_warnings():
@@ -114,7 +123,9 @@ def discover(
             model.set_params(verbose=lambda text: status.update(f"{WORKING}: {plain(text)}"))
             began = clock.perf_counter()
             fitted, held_out = hold_out(table, holdout)
-            evaluation = evaluate(model.fit(fitted), held_out)
+            fitted, weight = fitted.without_input(weights)
+            model.fit(fitted, sample_weight=weight)
+            evaluation = evaluate(model, held_out.without_input(weights)[0])
             seconds = clock.perf_counter() - began
         for text in model.warnings_:
             if not (text == str(model.verdict_) and not as_json):  # shown with the equations

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from smnn.cli import _guard as shared
 from smnn.cli._guard import WrongUseError, notices, plain, remark, results_folder
+from smnn.cli._reading import by_target
 
 WORKING = "Looking for equations"
 USED = ("data", "order", "library", "forbid", "threshold", "penalty", "periodic", "seed", "out",
@@ -62,17 +63,6 @@ def _options(context: typer.Context, data: Path) -> dict[str, Any]:
                 f"a grid; expected {', '.join(f'--{n}' for n in USED[1:9])}, --columns or --time."
             )
     return context.params
-
-
-def by_target(option: str, texts: list[str] | None) -> dict[str, list[str]]:
-    """`["x' : z, x^2"]` as `{"x'": ["z", "x^2"]}`."""
-    found: dict[str, list[str]] = {}
-    for text in texts or ():
-        target, colon, right = (part.strip() for part in text.partition(":"))
-        if not colon or not target or not right:
-            raise ValueError(f'{option}: got {text!r}; expected "x\' : terms", as in "x\' : -1*x".')
-        found.setdefault(target, []).extend(term.strip() for term in right.split(","))
-    return found
 
 
 def show(report: Any, page: Path, lines: list[str]) -> None:

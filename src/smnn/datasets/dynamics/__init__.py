@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import difflib
 import unicodedata
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -24,24 +25,26 @@ from smnn.datasets.dynamics._system import add_noise as add_noise
 from smnn.datasets.dynamics._system import simulate as simulate
 from smnn.datasets.dynamics._systems import LORENZ as LORENZ
 from smnn.datasets.dynamics._systems import SYSTEMS as SYSTEMS
+from smnn.datasets.dynamics._table import DYSTS as DYSTS
+from smnn.datasets.dynamics._table import NOISE_MAPS as NOISE_MAPS
 from smnn.datasets.dynamics._terms import Array as Array
 from smnn.datasets.dynamics._terms import Basis as Basis
 from smnn.datasets.dynamics._terms import canonical as canonical
 from smnn.datasets.dynamics._terms import evaluate as evaluate
 
 
-def find_system(name: str) -> System:
+def find_system(name: str, among: Sequence[System] = SYSTEMS) -> System:
     """Find a system by its name or a unique beginning of it, ignoring case and accents.
 
     Raises:
         ValueError: No system or several systems match; the message lists candidates.
     """
     wanted = _plain(name)
-    exact = [s for s in SYSTEMS if _plain(s.name) == wanted]
-    found = exact or [s for s in SYSTEMS if wanted and _plain(s.name).startswith(wanted)]
+    exact = [s for s in among if _plain(s.name) == wanted]
+    found = exact or [s for s in among if wanted and _plain(s.name).startswith(wanted)]
     if len(found) == 1:
         return found[0]
-    names = {_plain(s.name): s.name for s in found or SYSTEMS}
+    names = {_plain(s.name): s.name for s in found or among}
     near = list(names) if found else difflib.get_close_matches(wanted, names, n=3, cutoff=0.4)
     raise ValueError(
         f"{'several systems fit' if found else 'no system is called'} {name!r}; expected one of: "

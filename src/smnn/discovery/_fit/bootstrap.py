@@ -42,8 +42,8 @@ def resample(
     chosen = (fit.Xi != 0)[free]
     penalty = refiner.spread(fit) * penalty_for(int(refiner.seen.sum()), m, rules.strength)
     size = refiner.sizes(fit)[free]
-    signs: dict[str, Any] = {
-        "positive": rules.positive[free], "negative": rules.negative[free]
+    bounds: dict[str, Any] = {
+        "low": rules.low[free], "high": rules.high[free]
     }  # fmt: skip
     equation = np.nonzero(free)[0]
     times, values = np.zeros(m), []
@@ -54,7 +54,7 @@ def resample(
         b = R[:, m] + R[:, :m] @ fit.Xi[free]
         R, b = refiner.tied(R[:, :m], b, fit.Xi, free)
         one = select(
-            R, b, penalty, start=chosen, required=rules.required[free], equation=equation, **signs
+            R, b, penalty, start=chosen, required=rules.required[free], equation=equation, **bounds
         )
         times += one.support & (np.abs(one.p) * size >= rules.threshold)
         if chosen.any():

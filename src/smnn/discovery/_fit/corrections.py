@@ -165,6 +165,8 @@ def outliers_of(refiner: Refiner, fit: JointFit, measured: Array, strict: float)
         fit = refiner.improve(replace(fit, rho=0.2 * strict))
     seen = np.isfinite(measured)
     residual = np.abs(np.where(seen, measured - fit.Z[:, : refiner.V], 0.0))
+    if refiner.nodes.weights is not None:
+        residual *= np.sqrt(refiner.nodes.weights)
     out = np.zeros_like(seen)
     for v in range(refiner.V):
         fitted = residual[refiner.seen[:, v], v]

@@ -43,6 +43,13 @@ class Nodes:
     starts: Indices  # (series + 1,) index of the first node of every series, and N
     names: list[str]
     inputs: list[str]
+    weights: Array | None = None  # (N, V) relative weights of squared errors, with a mean of one
+    discrete: bool = False  # Whether the equations are a map from one node to the next
+
+    @property
+    def roots(self) -> Array:
+        """(N, V) square roots of the weights; zero where values are missing."""
+        return np.where(self.seen, 1.0 if self.weights is None else np.sqrt(self.weights), 0.0)
 
     @property
     def follows(self) -> Flags:
@@ -56,6 +63,8 @@ class Nodes:
     @property
     def h(self) -> Array:
         """(N,) length of the step that starts at a node; 1 where there is none."""
+        if self.discrete:
+            return np.ones(len(self.t))
         return np.where(self.follows, np.append(np.diff(self.t), 1.0), 1.0)
 
     @property
@@ -70,9 +79,10 @@ class Nodes:
         size = np.nanmax(np.abs(self.Y), axis=0)
         return np.where(spread > 1e-12 * size, spread, np.where(size > 0, size, 1.0))
 
-    def with_time(self) -> Nodes:
-        """The nodes with the time as another input."""
-        return replace(self, U=np.column_stack([self.U, self.t]), inputs=[*self.inputs, "t"])
+    def with_columns(self, names: Sequence[str], columns: Array) -> Nodes:
+        """The nodes with further inputs (N,) or (N, n)."""
+        U = np.column_stack([self.U, columns])
+        return replace(self, U=U, inputs=[*self.inputs, *names])
 
     def split(self, values: Array) -> list[Array]:
         """Split an array over the nodes into one array per series."""
@@ -94,7 +104,7 @@ class Nodes:
         Returns:
             The merged nodes, and the index of the merged node of every original node (N,).
         """
-        follows, h = self.follows, self.h
+        follows, h, weights = self.follows, self.h, self.weights
         apart = np.ones(len(self.t), dtype=bool)
         apart[1:] = ~follows[:-1] | (h[:-1] >= CLOSE * np.median(h[follows]))
         into = np.cumsum(apart) - 1
@@ -111,7 +121,10 @@ class Nodes:
         t = np.bincount(into, self.t) / count
         U = mean(self.U, everything) if self.U.shape[1] else np.empty((len(t), 0))
         starts = np.append(into[self.starts[:-1]], len(t))
-        return Nodes(t, mean(self.Y, self.seen), U, starts, self.names, self.inputs), into
+        if weights is not None:
+            weights = mean(weights, np.ones(weights.shape))
+        few = replace(self, t=t, Y=mean(self.Y, self.seen), U=U, starts=starts, weights=weights)
+        return few, into
 
     def segments(self, most: int, length: int = 2000) -> tuple[Nodes, Indices]:
         """Evenly spread segments with about `most` nodes in total; everything if that is fewer.
@@ -134,7 +147,9 @@ class Nodes:
         """Ranges of nodes, each as a series of its own, and their indices."""
         at = np.concatenate([np.arange(a, b) for a, b in bounds])
         starts = np.cumsum([0, *(b - a for a, b in bounds)])
-        return Nodes(self.t[at], self.Y[at], self.U[at], starts, self.names, self.inputs), at
+        weights = None if self.weights is None else self.weights[at]
+        t, Y, U = self.t[at], self.Y[at], self.U[at]
+        return replace(self, t=t, Y=Y, U=U, starts=starts, weights=weights), at
 
     def head(self, rows: int) -> Nodes:
         """At most the first `rows` nodes of every series.
@@ -143,6 +158,54 @@ class Nodes:
             DataError: If a variable has too few values among them.
         """
         return self.take([(a, min(a + rows, b)) for a, b in self.bounds])[0].checked()
+
+    def table(self, timed: bool) -> Table:
+        """The data as a table."""
+        times = self.split(self.t)
+        return Table(
+            names=list(self.names),
+            times=times,
+            values=self.split(self.Y),
+            input_names=list(self.inputs),
+            inputs=self.split(self.U),
+            series=[""] if len(times) == 1 else [str(i) for i in range(len(times))],
+            time_name="t" if timed else None,
+        )
+
+    def weighted(self, given: Sequence[Any]) -> Nodes:
+        """The nodes with weights (T,) or (T, V) of every series; zero leaves a value out.
+
+        Raises:
+            DataError: If there are not as many weights as values, or some are negative.
+        """
+        series = [as_matrix(w, "sample_weight") for w in given]
+        V = self.Y.shape[1]
+        shapes = [w.shape for w in series]
+        rows = [b - a for a, b in self.bounds]
+        if [len(w) for w in series] != rows or any(w.shape[1] not in (1, V) for w in series):
+            raise DataError(
+                f"sample_weight has shapes {shapes}; expected {rows} rows of one column or {V}."
+            )
+        W = np.concatenate([np.broadcast_to(w, (len(w), V)) for w in series])
+        if not (W >= 0.0).all():
+            raise DataError("sample_weight has negative or missing values; expected zero or more.")
+        found = replace(self, Y=np.where(W > 0.0, self.Y, np.nan)).checked()
+        mean = np.where(found.seen, W, 0.0).sum(0) / found.seen.sum(0)
+        return replace(found, weights=W / mean)
+
+    def as_map(self) -> Nodes:
+        """The nodes as iterates of a map.
+
+        Raises:
+            DataError: If steps differ.
+        """
+        steps = np.diff(self.t)[self.follows[:-1]]
+        if np.ptp(steps) > 1e-6 * steps[0]:
+            raise DataError(
+                f"the steps of t are between {steps.min():g} and {steps.max():g}; a map needs "
+                "equal steps. Insert the missing rows, with NaN."
+            )
+        return replace(self, discrete=True)
 
     def checked(self) -> Nodes:
         """The nodes themselves.
@@ -291,6 +354,34 @@ def opened(X: Any, t: Any, inputs: Any, names: Any = None, **reading: Any) -> tu
         inputs,
         names or data.names * named or None,
     )
+
+
+def read_nodes(
+    X: Any, t: Any, inputs: Any, names: Any, weights: Any, reading: Mapping[str, Any]
+) -> tuple[Nodes, Any, bool]:
+    """The arguments of a fit as nodes; the values or `Table` that were read; whether times are."""
+    column = weights if isinstance(weights, str) else None
+    if column is not None:
+        driving = [] if inputs is None else [inputs] if isinstance(inputs, str) else inputs
+        if isinstance(X, Table) or not isinstance(driving, list | tuple):
+            raise DataError("sample_weight is a name; it needs a frame or file with this column.")
+        inputs = [*driving, column]
+    X, t, inputs, names = opened(X, t, inputs, names, **reading)
+    nodes = gather(X, t, inputs, names)
+    if column is not None:
+        X, weights = X.without_input(column)
+        nodes = replace(nodes, U=nodes.U[:, :-1], inputs=X.input_names)
+    if weights is not None:
+        listed = isinstance(weights, list | tuple) and len(weights) and np.ndim(weights[0]) > 0
+        nodes = nodes.weighted(list(weights) if listed else [weights])
+    return nodes, X, t is not None
+
+
+def check_distinct(variables: Sequence[str], inputs: Sequence[str]) -> None:
+    """Refuse inputs that have the name of a variable."""
+    clash = set(inputs) & set(variables)
+    if clash:
+        raise DataError(f"inputs and variables share a name: {', '.join(sorted(clash))}.")
 
 
 def gather(

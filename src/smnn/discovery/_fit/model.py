@@ -67,6 +67,10 @@ COOPER_VERNER = Tableau(
 """Order 8 in eleven stages (Cooper and Verner 1972)."""
 
 
+MAP = Tableau(((),), (1.0,))
+"""One iteration of a map: the right-hand side is the next state."""
+
+
 @dataclass(frozen=True)
 class Link:
     """Link function g with its derivative and inverse."""
@@ -103,6 +107,16 @@ LINKS = {
     ),
     "sin": Link("sin", np.sin, np.cos, lambda b: np.arcsin(np.clip(b, -0.999, 0.999))),
 }
+
+
+def state_names(variables: Sequence[str], order: int) -> list[str]:
+    """Names of the states: variables, then their derivatives."""
+    return [v + "'" * r for r in range(order) for v in variables]
+
+
+def target_names(variables: Sequence[str], order: int, discrete: bool) -> list[str]:
+    """Left-hand sides of the equations."""
+    return [f"{v}_next" if discrete else v + "'" * order for v in variables]
 
 
 class OdeModel(NamedTuple):
@@ -158,7 +172,7 @@ def flow(model: OdeModel, Z: Array, steps: StepGrid) -> Array:
         k: list[Array] = []
         for j, row in enumerate(steps.method.a):
             k.append(model.rate(Z + h * _sum(row, k), steps.U[:, i, j]))
-        Z = Z + h * _sum(steps.method.b, k)
+        Z = k[0] if steps.method is MAP else Z + h * _sum(steps.method.b, k)
     return Z
 
 
@@ -213,8 +227,11 @@ def flow_with_derivatives(
             rate, slope = stage(Z + h * _sum(row, k), steps.U[:, i, j], G + h3 * _sum(row, g))
             k.append(rate)
             g.append(slope)
-        Z = Z + h * _sum(steps.method.b, k)
-        G = G + h3 * _sum(steps.method.b, g)
+        if steps.method is MAP:
+            Z, G = k[0], g[0]
+        else:
+            Z = Z + h * _sum(steps.method.b, k)
+            G = G + h3 * _sum(steps.method.b, g)
     return Z, G[:, :, :D], G[:, :, D:]
 
 
@@ -225,6 +242,7 @@ def simulate(
     U: Array | None,
     scale: Array,
     tolerance: float = TOLERANCE,
+    discrete: bool = False,
 ) -> Array:
     """Integrate from an initial state.
 
@@ -235,6 +253,7 @@ def simulate(
         U: (T, inputs) inputs at these times, or `None`.
         scale: (D,) typical size of the states.
         tolerance: Relative tolerance of the integrator.
+        discrete: Whether the model is a map, which is iterated.
 
     Returns:
         (T, D) states; NaN after the trajectory has diverged or the integrator has failed.
@@ -259,6 +278,14 @@ def simulate(
     out = np.full((len(t), len(z0)), np.nan)
     out[0] = z0
     if len(t) == 1:
+        return out
+    if discrete:
+        with np.errstate(all="ignore"):
+            for k in range(len(t) - 1):
+                out[k + 1] = model.rate(out[k], nothing if U is None else U[k])
+                if not (np.abs(out[k + 1]) < ESCAPE * scale).all():
+                    out[k + 1 :] = np.nan
+                    break
         return out
     try:
         done = solve_ivp(

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from scipy.optimize import lsq_linear
 
 from smnn.discovery._arrays import Array, Flags, Indices, root_mean_square, triangle_of
 from smnn.discovery._constraints import Rules
@@ -24,6 +25,7 @@ from smnn.discovery._fit.data import Nodes
 from smnn.discovery._fit.model import (
     CLASSICAL,
     COOPER_VERNER,
+    MAP,
     Link,
     OdeModel,
     StepGrid,
@@ -116,7 +118,11 @@ class Refiner:
     def prepare(self, Z: Array, dZ: Array, Xi: Array, sigma: Array) -> None:
         """Set scales of states and rates, and substeps with integration errors below the noise."""
         self.zone = root_mean_square(Z)
-        self.rates = np.maximum(root_mean_square(dZ), 1e-12 * self.zone / self.unit)
+        changes = dZ - dZ.mean(0) if self.nodes.discrete else dZ
+        self.rates = np.maximum(root_mean_square(changes), 1e-12 * self.zone / self.unit)
+        if self.nodes.discrete:
+            self.groups = self._steps(MAP, 1)
+            return
         want = np.full(self.D, np.inf)
         want[: self.V] = np.maximum(0.02 * sigma, 1e-13 * self.zone[: self.V])
         model = OdeModel(self.terms, Xi, self.order, self.link)
@@ -179,7 +185,7 @@ class Refiner:
         wq = 1.0 / (rho * self.rates * loose[:, None])
         wq[~self.follows] = 0.0
         wd = np.zeros_like(self.data)
-        wd[:, : self.V] = self.seen[:, : self.V] / sigma
+        wd[:, : self.V] = self.nodes.roots / sigma
         return wq, wd
 
     def model(self, fit: JointFit) -> OdeModel:
@@ -277,15 +283,13 @@ class Refiner:
         rules, free = self.rules, self.rules.allowed
         penalty = spread * penalty_for(int(self.seen.sum()), int(free.sum()), rules.strength)
         R, b = self.tied(R, b, fit.Xi, free)
-        signs: dict[str, Any] = {
-            "positive": rules.positive[free], "negative": rules.negative[free]
-        }  # fmt: skip
+        bounds: dict[str, Any] = {"low": rules.low[free], "high": rules.high[free]}
         required = rules.required[free]
         size = self.sizes(fit)[free]
         complexity = None if rules.complexity is None else rules.complexity[free]
         chosen = select(
             R, b, penalty, required=required, complexity=complexity, equation=np.nonzero(free)[0],
-            **signs,
+            **bounds,
         )  # fmt: skip
         while True:  # remove terms below the threshold, the smallest first
             share = np.abs(chosen.p) * size
@@ -295,7 +299,7 @@ class Refiner:
                 return chosen
             support = chosen.support.copy()
             support[least] = False
-            chosen = select(R, b, np.inf, start=support, required=support, **signs)
+            chosen = select(R, b, np.inf, start=support, required=support, **bounds)
 
     def tied(self, R: Array, b: Array, Xi: Array, free: Flags) -> tuple[Array, Array]:
         """Prepend the equality constraints as heavily weighted rows."""
@@ -321,13 +325,17 @@ class Refiner:
     ) -> JointFit:
         """Gauss-Newton iterations for given terms; evidence from the last linearization."""
         free = self.rules.allowed & (fit.Xi != 0)
+        Xi = np.where(free, np.clip(fit.Xi, self.rules.low, self.rules.high), fit.Xi)
+        fit = replace(fit, Xi=Xi)
         fit = replace(fit, cost=self.cost(fit), evidence=-np.inf)
         for _ in range(iterations):
             found = self.triangle(fit, free, inner=True)
             if found is None:
                 return fit
             R, b, (chain, eliminated) = found
-            chosen = self._damped(*self.tied(R, b, fit.Xi, free), fit.theta)
+            R, b = self.tied(R, b, fit.Xi, free)
+            chosen = self._damped(R, b, fit.theta)
+            chosen = bounded(R, b, chosen, self.rules.low[free], self.rules.high[free])
             now = np.concatenate([fit.Xi[free], fit.theta])
             dx = bordered.states_for(eliminated, chain, chosen.p - now)
             before = fit.cost
@@ -421,10 +429,25 @@ class Refiner:
         """(V,) standard deviation of the residuals of a fit with strong constraints."""
         k = (fit.Xi != 0).sum()
         seen = self.seen[:, : self.V]
-        misfit = np.where(seen, (self.data - fit.Z)[:, : self.V], 0.0)
+        misfit = self.nodes.roots * (self.data - fit.Z)[:, : self.V]
         used = (self.D * self.nodes.pieces + k) / self.V
         freedom = np.maximum(seen.sum(0) - used, 0.2 * seen.sum(0) + 1)
         return np.maximum(np.sqrt((misfit**2).sum(0) / freedom), 1e-14 * self.nodes.scale)
+
+
+def bounded(R: Array, b: Array, found: Selection, low: Array, high: Array) -> Selection:
+    """Least squares with bounds on the first coefficients, if the solution violates them."""
+    first = found.p[: len(low)]
+    if ((first >= low) & (first <= high)).all():
+        return found
+    m = len(found.p)
+    ends = np.full((2, m), np.inf) * [[-1.0], [1.0]]
+    ends[0, : len(low)], ends[1, : len(low)] = low, high
+    size = np.sqrt((R**2).sum(0))
+    size[size == 0.0] = 1.0
+    with np.errstate(all="ignore"):
+        p = lsq_linear(R / size, b, ends * size, method="bvls").x / size
+    return replace(found, p=np.clip(p, *ends))
 
 
 def continuation(

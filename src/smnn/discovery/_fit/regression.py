@@ -9,6 +9,7 @@ of the data themselves, so the noise stays white.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -50,6 +51,11 @@ def regress(nodes: Nodes, phi: Array, order: int, window: int = WINDOW) -> Regre
         first_of = np.searchsorted(into, np.arange(len(nodes.t)))
         phi = np.add.reduceat(phi, first_of) / np.bincount(into)[:, None]
     V, P = nodes.Y.shape[1], phi.shape[1]
+    if nodes.discrete:
+        rows, following = _pairs(nodes)
+        weight = rows[..., None] * np.concatenate([nodes.roots[1:], nodes.roots[-1:]])[..., None]
+        tables = [weight[:, v] * np.column_stack([phi, following[:, v]]) for v in range(V)]
+        return _triangles(tables, rows.sum(0))
     first, member, place = _windows(nodes, window)
     Y = _trajectories(nodes, phi, order, first)
     count, longest = int(member.max()) + 1, int(place.max()) + 1
@@ -61,19 +67,30 @@ def regress(nodes: Nodes, phi: Array, order: int, window: int = WINDOW) -> Regre
     span = np.maximum(nodes.t[grid].max(1, keepdims=True) - start, 1e-300)
     tau = np.where(filled, (nodes.t[grid] - start) / span, 0.0)
     powers = tau[..., None] ** np.arange(order)
-    out: Regression = Regression([], [], np.empty(V), np.empty(V))
+    tables, counts = [], np.empty(V)
     for v in range(V):
-        weight = (filled & nodes.seen[grid, v]).astype(float)[..., None]
+        weight = (filled * nodes.roots[grid, v])[..., None]
         Q = _basis(powers * weight)
         rows = np.concatenate([Y[grid], np.where(weight > 0, nodes.Y[grid, v][..., None], 0.0)], -1)
         rows = rows * weight
         rows = rows - Q @ (np.swapaxes(Q, 1, 2) @ rows)
-        triangle = triangle_of(rows.reshape(-1, P + 1))
-        out.R.append(triangle[:P, :P])
-        out.b.append(triangle[:P, P])
-        out.cost[v] = triangle[P, P] ** 2
-        out.rows[v] = max(weight.sum() - np.abs(Q).any(1).sum(), 1)
-    return out
+        tables.append(rows.reshape(-1, P + 1))
+        counts[v] = max((weight > 0).sum() - np.abs(Q).any(1).sum(), 1)
+    return _triangles(tables, counts)
+
+
+def _triangles(tables: Sequence[Array], rows: Array) -> Regression:
+    """The regression from the rows of every variable, with the right-hand side last."""
+    triangles = [triangle_of(table) for table in tables]
+    cost = np.array([R[-1, -1] ** 2 for R in triangles])
+    return Regression([R[:-1, :-1] for R in triangles], [R[:-1, -1] for R in triangles], cost, rows)
+
+
+def _pairs(nodes: Nodes) -> tuple[Flags, Array]:
+    """(N, V) mask of the nodes of a map with a known state and next value, and these values."""
+    following = np.concatenate([nodes.Y[1:], nodes.Y[-1:]])
+    known = (nodes.follows & nodes.seen.all(1))[:, None] & np.isfinite(following)
+    return known, np.where(known, following, 0.0)
 
 
 def operators(nodes: Nodes, order: int, window: int = WINDOW) -> list[tuple[Any, Array]]:
@@ -83,8 +100,12 @@ def operators(nodes: Nodes, order: int, window: int = WINDOW) -> list[tuple[Any,
         For every variable a sparse matrix (N, N) from the values of a term at the nodes to its
         column of the regression, without the free initial values, and the right-hand side (N,).
     """
-    from scipy.sparse import csr_array
+    from scipy.sparse import csr_array, diags_array
 
+    if nodes.discrete:
+        known, following = _pairs(nodes)
+        roots = known * np.concatenate([nodes.roots[1:], nodes.roots[-1:]])
+        return [(diags_array(w).tocsr(), w * y) for w, y in zip(roots.T, following.T)]
     first, member, place = _windows(nodes, window)
     N = len(member)
     impulses = np.eye(int(place.max()) + 1)[place]
@@ -94,14 +115,14 @@ def operators(nodes: Nodes, order: int, window: int = WINDOW) -> list[tuple[Any,
         y, parts, at = np.zeros(N), [], []
         for k in range(int(member.max()) + 1):
             mine = np.flatnonzero(member == k)
-            weight = nodes.seen[mine, v].astype(float)[:, None]
+            weight = nodes.roots[mine, v][:, None]
             tau = nodes.t[mine] - nodes.t[mine[0]]
             powers = (tau / max(float(tau.max()), 1e-300))[:, None] ** np.arange(order) * weight
             Q = _basis(powers[None])[0]
             block = answers[np.ix_(mine, place[mine])] * weight
             parts.append((block - Q @ (Q.T @ block)).ravel())
             at.append((np.repeat(mine, len(mine)), np.tile(mine, len(mine))))
-            given = np.where(weight[:, 0] > 0, nodes.Y[mine, v], 0.0)
+            given = np.where(weight[:, 0] > 0, weight[:, 0] * nodes.Y[mine, v], 0.0)
             y[mine] = given - Q @ (Q.T @ given)
         rows, columns = (np.concatenate([pair[i] for pair in at]) for i in (0, 1))
         out.append((csr_array((np.concatenate(parts), (rows, columns)), shape=(N, N)), y))
@@ -148,14 +169,12 @@ def regression_of(data: FitInput, phi: Array, top: Array) -> Regression:
     """Regression; with a link, of the inverse link at the smoothed highest derivatives."""
     if data.link is None:
         return regress(data.nodes, phi, data.order)
-    P = phi.shape[1]
-    out = Regression([], [], np.empty(top.shape[1]), np.full(top.shape[1], float(len(phi))))
-    for v in range(top.shape[1]):
-        triangle = triangle_of(np.column_stack([phi, data.link.inverse(top[:, v])]))
-        out.R.append(triangle[:P, :P])
-        out.b.append(triangle[:P, P])
-        out.cost[v] = triangle[P, P] ** 2
-    return out
+    known = _pairs(data.nodes)[0] if data.nodes.discrete else np.ones(top.shape, bool)
+    tables = [
+        np.column_stack([phi, data.link.inverse(top[:, v])])[known[:, v]]
+        for v in range(top.shape[1])
+    ]
+    return _triangles(tables, known.sum(0).astype(float))
 
 
 def initial_coefficients(
@@ -175,17 +194,17 @@ def initial_coefficients(
         spread = max((regression.cost[v] + full.cost) / max(rows - k, 1.0), 1e-300)
         penalty = spread * penalty_for(int(rows), k, rules.strength)
         size = root_mean_square(phi[:, allowed]) / root_mean_square(top[:, v])
-        signs = {"positive": rules.positive[v, allowed], "negative": rules.negative[v, allowed]}
+        bounds = {"low": rules.low[v, allowed], "high": rules.high[v, allowed]}
         every[v, allowed] = full.p
-        chosen[v, allowed] = _above_threshold(R, b, penalty, signs, size, rules.threshold).p
+        chosen[v, allowed] = _above_threshold(R, b, penalty, bounds, size, rules.threshold).p
     return every, chosen
 
 
 def _above_threshold(
-    R: Array, b: Array, penalty: float, signs: dict[str, Any], size: Array, threshold: float
+    R: Array, b: Array, penalty: float, bounds: dict[str, Any], size: Array, threshold: float
 ) -> Selection:
     """Select terms, then remove those below the threshold."""
-    found = select(R, b, penalty, **signs)
+    found = select(R, b, penalty, **bounds)
     while (small := found.support & (np.abs(found.p) * size < threshold)).any():
         support = found.support.copy()
         support[np.argmin(np.where(small, np.abs(found.p) * size, np.inf))] = False

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -100,8 +100,8 @@ def select(
     *,
     start: Flags | None = None,
     required: Flags | None = None,
-    positive: Flags | None = None,
-    negative: Flags | None = None,
+    low: Array | None = None,
+    high: Array | None = None,
     complexity: Array | None = None,
     equation: Indices | None = None,
 ) -> Selection:
@@ -113,8 +113,9 @@ def select(
         penalty: Decrease of the cost that a term must achieve to be kept.
         start: Initial support; by default the better result from all terms and from none.
         required: Terms that are always kept.
-        positive: Terms whose coefficient must be non-negative.
-        negative: Terms whose coefficient must be non-positive.
+        low: (m,) lower bounds of the coefficients. A term beyond a bound of zero is left out; one
+            beyond another bound gets this value.
+        high: (m,) upper bounds.
         complexity: (m,) complexity; of terms with about equal cost, the simplest is chosen.
         equation: (m,) index of the equation that a term belongs to; by default one for all.
     """
@@ -123,17 +124,39 @@ def select(
         TriangularSystem(R, b),
         penalty,
         np.zeros(m, bool) if required is None else required,
-        [(x, sign) for x, sign in ((positive, 1.0), (negative, -1.0)) if x is not None],
+        np.full(m, -np.inf) if low is None else low,
+        np.full(m, np.inf) if high is None else high,
         np.zeros(m, int) if equation is None else equation,
     )
+    found = _selected(search, start, complexity)
+    beyond = np.maximum(search.low - found.p, found.p - search.high) * search.system.length
+    beyond[~found.support | search.at_zero(found.p)] = 0.0
+    j = int(np.argmax(beyond)) if m else 0
+    if not m or beyond[j] <= 0.0:
+        return found
+    # Keep the value at the bound, and select the other terms again.
+    held, rest = float(np.clip(found.p[j], search.low[j], search.high[j])), R.copy()
+    rest[:, j] = 0.0
+    others = np.arange(m) != j
+    chosen = select(
+        rest, b - held * R[:, j], penalty, start=None if start is None else start & others,
+        required=search.required & others, low=np.where(others, search.low, -np.inf),
+        high=np.where(others, search.high, np.inf), complexity=complexity, equation=equation,
+    )  # fmt: skip
+    p = np.where(others, chosen.p, held)
+    return replace(chosen, support=chosen.support | ~others, p=p)
+
+
+def _selected(search: _Search, start: Flags | None, complexity: Array | None) -> Selection:
+    """Select terms without bounds other than zero."""
     if start is not None:
         return search.run(start | search.required)
-    found = search.run(np.ones(m, bool))
-    if not np.isfinite(penalty):
+    found = search.run(np.ones(len(search.required), bool))
+    if not np.isfinite(search.penalty):
         return found
     if found.support.sum() > max(int(search.required.sum()), 1):
         other = search.run(search.required)
-        found = min(found, other, key=lambda one: one.cost + penalty * one.support.sum())
+        found = min(found, other, key=lambda one: one.cost + search.penalty * one.support.sum())
     if complexity is None:
         return found
     simple = search.simpler(found, complexity)
@@ -148,7 +171,8 @@ class _Search:
     system: TriangularSystem
     penalty: float
     required: Flags
-    signs: list[tuple[Flags, float]]  # Masks of the constrained terms, with their sign
+    low: Array
+    high: Array
     equation: Indices
 
     def run(self, support: Flags) -> Selection:
@@ -280,13 +304,14 @@ class _Search:
         return None
 
     def _wrong_signs(self, support: Flags, p: Array) -> Flags:
-        """Mask of the terms that violate a sign constraint."""
+        """Mask of the terms that violate a bound of zero."""
         full: Any = np.zeros(len(support))
         full[support] = p
-        wrong = np.zeros(len(support), bool)
-        for flags, sign in self.signs:
-            wrong |= flags & (sign * full < 0.0)
-        return wrong & ~self.required
+        return self.at_zero(full) & ~self.required
+
+    def at_zero(self, p: Array) -> Flags:
+        """Mask of the coefficients beyond a bound of zero."""
+        return np.asarray(((self.low == 0.0) & (p < 0.0)) | ((self.high == 0.0) & (p > 0.0)))
 
 
 def best_subset(gram: Array, right: Array, k: int, ridge: float) -> Indices:

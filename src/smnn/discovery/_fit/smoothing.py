@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.spatial import cKDTree
 
 from smnn._solver.api import solve_ex
 from smnn.discovery._arrays import Array, Flags
-from smnn.discovery._fit.data import Nodes
+from smnn.discovery._fit.data import DataError, Nodes
 
 ORDER = 5  # Highest derivative of the spline
 SMOOTH = 0.05
@@ -29,6 +30,7 @@ PARTS = 5  # The points are divided into so many parts, of which one is left out
 ENOUGH = 30  # Number of left-out values that suffice; with fewer, every part is left out in turn
 NOISE_FLOOR = 1e-10
 """Lower bound of the noise estimate, relative to the standard deviation of a variable."""
+FEWEST_PAIRS = 8  # Minimum number of pairs of consecutive states of a map
 FAINT = 1e-8
 """Weight of rows that pull every derivative to zero; they make very short series well-posed."""
 
@@ -45,6 +47,8 @@ def smooth(nodes: Nodes, order: int, rng: np.random.Generator) -> tuple[Array, A
         Values and derivatives (N, V, order + 1), and the root-mean-square error on left-out points
         (V,): an upper bound of the noise, close to it where points are dense.
     """
+    if nodes.discrete:
+        return _iterates(nodes)
     few, into = nodes.merged()
     scale = nodes.scale
     y = np.empty((len(nodes.t), len(scale), order + 1))
@@ -52,9 +56,32 @@ def smooth(nodes: Nodes, order: int, rng: np.random.Generator) -> tuple[Array, A
     shift = nodes.t - few.t[into]
     for v in range(len(scale)):
         highest, weight, missed[v] = _choose(few, v, order, rng)
-        one = _solve(few, few.Y[:, v] / scale[v], few.seen[:, v], np.array([weight]), highest)
+        one = _solve(few, few.Y[:, v] / scale[v], few.roots[:, v], np.array([weight]), highest)
         y[:, v] = _shifted(one[0, into], shift, order) * scale[v]
     return y, np.clip(missed, NOISE_FLOOR, 1.0) * scale
+
+
+def _iterates(nodes: Nodes) -> tuple[Array, Array]:
+    """States and next states (N, V, 2) of a map, and an upper bound of its noise (V,).
+
+    States that are close have next states that differ by their noise, amplified by the map.
+    """
+    Y = np.where(nodes.seen, nodes.Y, np.nanmean(nodes.Y, 0))
+    following = np.concatenate([Y[1:], Y[-1:]])
+    known = nodes.seen.all(1) & nodes.follows
+    known[:-1] &= nodes.seen[1:].all(1)
+    if known.sum() < FEWEST_PAIRS:
+        raise DataError(
+            f"{int(known.sum())} pairs of consecutive rows without missing values; expected at "
+            f"least {FEWEST_PAIRS} for a map."
+        )
+    X = np.concatenate([Y / nodes.scale, nodes.U / np.maximum(np.std(nodes.U, 0), 1e-300)], 1)
+    near = cKDTree(X[known]).query(X[known], 2)[1][:, 1]
+    gaps = following[known] - following[known][near]
+    noise = np.sqrt(0.5 * np.quantile(gaps**2, 0.75, axis=0))
+    return np.stack([Y, following], -1), np.clip(
+        noise / nodes.scale, NOISE_FLOOR, 1.0
+    ) * nodes.scale
 
 
 def _shifted(jet: Array, shift: Array, order: int) -> Array:
@@ -77,9 +104,9 @@ def _choose(nodes: Nodes, v: int, order: int, rng: np.random.Generator) -> tuple
         part, _ = nodes.take(nodes.bounds[:last] or [(0, MAX_NODES)])
     hidden = _left_out(part, v, rng)
     target = np.where(part.seen[:, v], part.Y[:, v], 0.0) / nodes.scale[v]
-    weight, error = _best_weight(part, target, hidden, part.seen[:, v], ORDER)
+    weight, error = _best_weight(part, target, hidden, part.roots[:, v], ORDER)
     if error > SMOOTH:
-        other, less = _best_weight(part, target, hidden, part.seen[:, v], order)
+        other, less = _best_weight(part, target, hidden, part.roots[:, v], order)
         if less < 0.5 * error:
             return order, other, less
     return ORDER, weight, error
@@ -99,17 +126,17 @@ def _left_out(nodes: Nodes, v: int, rng: np.random.Generator) -> list[Flags]:
 
 
 def _best_weight(
-    nodes: Nodes, target: Array, parts: list[Flags], seen: Flags, order: int
+    nodes: Nodes, target: Array, parts: list[Flags], roots: Array, order: int
 ) -> tuple[float, float]:
     """Weight with the smallest error on the parts that are left out, and this error."""
     squares = np.zeros(len(WEIGHTS))
-    count = 0
+    count = 1e-300
     for hidden in parts:
-        y = _solve(nodes, target, seen & ~hidden, WEIGHTS, order)[..., 0]
-        squares += ((y - target)[:, hidden] ** 2).sum(1)
-        count += int(hidden.sum())
+        y = _solve(nodes, target, roots * ~hidden, WEIGHTS, order)[..., 0]
+        squares += ((roots * (y - target))[:, hidden] ** 2).sum(1)
+        count += float((roots[hidden] ** 2).sum())
     # Not finite if the solve failed because it was too stiff.
-    errors = np.where(np.isfinite(squares), squares, np.inf) / max(count, 1)
+    errors = np.where(np.isfinite(squares), squares, np.inf) / count
     best = errors.min()
     # The middle one of the weights that do about equally well.
     close = np.flatnonzero(errors <= 1.02 * best)
@@ -117,13 +144,13 @@ def _best_weight(
     return float(WEIGHTS[middle]), float(np.sqrt(best))
 
 
-def _solve(nodes: Nodes, target: Array, seen: Flags, weights: Array, order: int) -> Array:
+def _solve(nodes: Nodes, target: Array, roots: Array, weights: Array, order: int) -> Array:
     """Splines of an order for several smoothing weights: (weights, N, order + 1)."""
     N, B = len(target), len(weights)
     c = torch.eye(order + 1, dtype=torch.float64)[None, None, :, None].expand(B, 1, -1, 1, -1)
     d = torch.zeros(B, 1, order + 1, dtype=torch.float64)
-    u = torch.as_tensor(np.where(seen, target, 0.0))[None, :, None, None].expand(B, N, 1, 1)
-    w_init = torch.as_tensor(seen.astype(float))[None, :, None, None]
+    u = torch.as_tensor(np.where(roots > 0, target, 0.0))[None, :, None, None].expand(B, N, 1, 1)
+    w_init = torch.as_tensor(roots)[None, :, None, None]
     unit = float(np.median(nodes.h[nodes.follows]))
     # The variation of a spline over a step grows with its length, so long steps weigh less.
     scaling = (nodes.h[:-1] / unit) ** -(order + 0.5) * nodes.follows[:-1]

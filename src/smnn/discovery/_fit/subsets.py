@@ -36,6 +36,7 @@ def search_supports(
     tried: dict[bytes, JointFit] = {}
 
     def fitted(support: Flags) -> JointFit:
+        support = support | refiner.rules.required
         key = support.tobytes()
         if key not in tried:
             Xi = _coefficients(regression, support, fixed, refiner.rules.allowed)

@@ -113,10 +113,13 @@ class EquationSearch:
             new: list[Form] = []
             for base in bases:
                 new += [r for r in map(self.refined, self._extended(base)) if r is not None]
-            for form in [*new, *(r for f in new for r in self._with_partner(f))]:
+            new.sort(key=lambda form: form.score)
+            fewer = [few for f in new[:KEPT] for few in self.with_terms(f.terms)]
+            again = [r for r in map(self.refined, fewer) if r is not None]
+            for form in [*new, *again, *(r for f in new for r in self._with_partner(f))]:
                 if form.key not in found or form.score < found[form.key].score:
                     found[form.key] = form
-            bases = sorted(new, key=lambda form: form.score)[:KEPT]
+            bases = new[:KEPT]
         best: list[Form] = []
         for form in sorted(
             [*found.values(), *self.with_terms((), BEAM)], key=lambda form: form.score

@@ -16,8 +16,8 @@ import sympy
 from smnn.discovery._arrays import Array
 from smnn.discovery._terms import Constant, Term
 
-EXPONENTS = (-3, -2, -1.5, -1, -0.75, -0.5, -0.25, 0.25, 0.5, 0.75, 1.25, 1.5, 1.75, 2.5, 3.5, 5)
-LARGEST_EXPONENT = 8.0
+EXPONENTS = (-3, -2, -1.5, -1, -0.75, -0.5, -0.25, 0.25, 0.5, 0.75, 1.25, 1.5, 1.75, 2.5, 3.5, 5, 8)
+LARGEST_EXPONENT = 12.0
 MOST_FREQUENCIES = 300  # Maximum number of starting values of a frequency
 PER_CYCLE = 6.0  # Number of samples per cycle of the highest frequency of time
 MOST_STARTS = 400  # Maximum number of starting values of a term with several constants
@@ -55,7 +55,7 @@ def place_of(constant: str, formula: sympy.Expr) -> Place:
 
 
 def _variable(expr: sympy.Expr) -> str:
-    names = sorted(s.name for s in expr.free_symbols if not s.name.startswith("?"))
+    names = sorted(s.name for s in expr.free_symbols if not s.name.startswith(("?", "[")))
     return names[0] if names else ""
 
 
@@ -99,14 +99,16 @@ def _range(place: Place, columns: Sequence[str], X: Array, step: float) -> tuple
 def starts(term: Term, columns: Sequence[str], X: Array) -> Array:
     """(starts, K) values of the constants of a term to start from."""
     each = []
-    share = MOST_STARTS ** (1.0 / len(term.constants))
-    for constant in term.constants:
+    groups = [c.alike or c.name for c in term.constants]
+    distinct = list(dict.fromkeys(groups))
+    share = MOST_STARTS ** (1.0 / len(distinct))
+    for constant in (term.constants[groups.index(name)] for name in distinct):
         place = place_of(constant.name, term.formula)
         values = _values(constant, place, columns, X)
-        if len(term.constants) > 1 and len(values) > share:
+        if len(distinct) > 1 and len(values) > share:
             values = values[np.linspace(0, len(values) - 1, int(share)).astype(int)]
         each.append(values)
-    return np.array(list(itertools.product(*each)))
+    return np.array(list(itertools.product(*each)))[:, [distinct.index(name) for name in groups]]
 
 
 def _values(constant: Constant, place: Place, columns: Sequence[str], X: Array) -> Array:

@@ -35,6 +35,7 @@ LARGEST = 4000  # Number of nodes in the joint fit if the data are longer
 ALTERNATIVES = 4  # Number of forms of an equation that are fitted jointly
 UNKNOWN = 0.5  # Relative standard deviation above which a constant is not determined
 SHARED = 0.25  # Relative difference up to which a constant is shared by two equations
+FAULT = 1e12  # Evidence that a term or constant costs that is not acceptable, in nats
 ROUNDS = 2  # Number of rounds over the equations
 DOUBTFUL = 8.0  # Standard deviations of a coefficient up to which a form without it is tried
 
@@ -129,7 +130,7 @@ class SystemSearch:
             if best is before:
                 break
         self.timer.lap("refinement")
-        return best if np.isfinite(best.fit.evidence) else None
+        return best if best.fit.evidence > -0.5 * FAULT else None
 
     def _borrowed(self, best: _Combination, v: int) -> list[Form]:
         """Forms of an equation with the terms of another one."""
@@ -185,8 +186,8 @@ class SystemSearch:
         data = self.data
         refiner = Refiner(data.nodes, compiled, data.order, rules, data.link, self.progress)
         fit = continuation(refiner, self.Z, self.dZ, Xi, self.sigma, keep=True)
-        if not self._significant(refiner, fit, chosen & allowed):
-            fit = replace(fit, evidence=-np.inf)
+        fault = FAULT * self._faults(refiner, fit, chosen & allowed)
+        fit = replace(fit, evidence=fit.evidence - fault)
         return _Combination(forms, refiner, fit)
 
     def _coefficients(self, compiled: CompiledTerms, chosen: Flags, fixed: Array) -> Array:
@@ -200,15 +201,15 @@ class SystemSearch:
         return Xi
 
     @staticmethod
-    def _significant(refiner: Refiner, fit: JointFit, chosen: Flags) -> bool:
-        """Whether every term is above the threshold, and no constant at its bounds."""
+    def _faults(refiner: Refiner, fit: JointFit, chosen: Flags) -> int:
+        """Number of terms below the threshold, and of constants at bounds or not determined."""
         if not np.isfinite(fit.evidence):
-            return False
+            return 0
         share = np.abs(fit.Xi) * refiner.sizes(fit)
         low, high = (np.array([getattr(c, e) for c in refiner.constants]) for e in ("low", "high"))
         inside = (fit.theta > low) & (fit.theta < high)
         known = fit.theta_deviation <= UNKNOWN * np.abs(fit.theta)
-        return bool((share[chosen] >= refiner.rules.threshold).all() and (inside & known).all())
+        return int((share[chosen] < refiner.rules.threshold).sum() + (~(inside & known)).sum())
 
     def result(self, best: _Combination, ensemble: int) -> FitResult:
         """Intervals, inclusion and diagnostics of a combination."""

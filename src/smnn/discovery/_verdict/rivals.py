@@ -192,12 +192,12 @@ def _widened(refiner: Refiner, nodes: Any, at: Indices, wider: Any) -> Refiner:
     rules = refiner.rules
     count = len(wider.functions)
 
-    def padded(flags: Flags, value: bool) -> Flags:
+    def padded(flags: Any, value: float) -> Any:
         return np.pad(flags, ((0, 0), (0, count)), constant_values=value)
 
     rules = replace(
         rules, allowed=padded(rules.allowed, True), required=padded(rules.required, False),
-        positive=padded(rules.positive, False), negative=padded(rules.negative, False),
+        low=padded(rules.low, -np.inf), high=padded(rules.high, np.inf),
         ties=None, complexity=None,
     )  # fmt: skip
     part = Refiner(nodes, wider, refiner.order, rules, refiner.link)

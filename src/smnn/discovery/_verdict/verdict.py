@@ -11,6 +11,7 @@ import numpy as np
 from smnn.discovery._arrays import Array
 from smnn.discovery._fit.corrections import NUMERICAL_ERROR, missed
 from smnn.discovery._fit.data import FitResult
+from smnn.discovery._fit.model import target_names
 from smnn.discovery._fit.refine import JointFit, Refiner
 from smnn.discovery._verdict.evidence import (
     against_curves,
@@ -219,7 +220,8 @@ def judge(result: FitResult) -> tuple[Verdict, list[RivalEquation]]:
         )
         equations[name] = facts.verdict()
         rivals += [_described(refiner, fit, v, rival) for rival in against[v].rivals]
-    return _overall(equations, refiner.order), rivals
+    targets = target_names(list(equations), refiner.order, refiner.nodes.discrete)
+    return _overall(equations, targets), rivals
 
 
 def _least(inclusion: Array | None, Xi: Array, v: int) -> float | None:
@@ -251,7 +253,7 @@ def _jaggedness(refiner: Refiner, v: int) -> float:
     return float(np.sqrt((steps**2).mean() / 2.0) / refiner.nodes.scale[v])
 
 
-def _overall(equations: dict[str, EquationVerdict], order: int) -> Verdict:
+def _overall(equations: dict[str, EquationVerdict], targets: list[str]) -> Verdict:
     found = {n: e for n, e in equations.items() if e.level != NOTHING}
     if not found:
         few = min((e.values for e in equations.values()), default=0)
@@ -263,7 +265,8 @@ def _overall(equations: dict[str, EquationVerdict], order: int) -> Verdict:
     if worst.level == ESTABLISHED:
         reason = "the data support the equations, within their range and the library."
         return Verdict(ESTABLISHED, reason, equations)
-    return Verdict(worst.level, f"{name}{chr(39) * order}: {worst.reason}", equations)
+    target = targets[list(equations).index(name)]
+    return Verdict(worst.level, f"{target}: {worst.reason}", equations)
 
 
 @dataclass(frozen=True)
@@ -403,7 +406,8 @@ def _described(refiner: Refiner, fit: JointFit, v: int, rival: Rival) -> RivalEq
         sign = (" - " if a < 0 else " + ") if parts else ("-" if a < 0 else "")
         parts.append(f"{sign}{significant(abs(a))}" + ("" if name == "1" else f" {name}"))
     variable = refiner.nodes.names[v]
-    text = f"{variable}{chr(39) * refiner.order} = {''.join(parts) or '0'}"
+    (target,) = target_names([variable], refiner.order, refiner.nodes.discrete)
+    text = f"{target} = {''.join(parts) or '0'}"
     where = _divergence(refiner, fit, v, rival)
     return RivalEquation(variable, text, rival.evidence, not rival.outside, where)
 

@@ -313,7 +313,7 @@ def _places_of_constants(model: Discovery) -> dict[str, str]:
     hidden = {v for v, e in model.verdict_.equations.items() if e.withheld}
     shown = (model.coefficients_[[v not in hidden for v in model.variables_]] != 0).any(0)
     places = {
-        name: [t.source for t, u in zip(model.terms_, shown) if u and c in t.constants]
+        name: [model._source(t, c) for t, u in zip(model.terms_, shown) if u and c in t.constants]
         for name, c in model.constants_.items()
     }
     return {name: ", ".join(where).replace("?", "") for name, where in places.items() if where}

@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from smnn._util.files import InputError, write_json
 from smnn._util.machine import describe_machine, package_versions
@@ -70,6 +70,10 @@ class Config:
     )
     record: bool = True
     """Whether the measured hare and lynx series are included."""
+    among: ClassVar[tuple[System, ...]] = SYSTEMS
+    """The systems to choose from."""
+    experiment: ClassVar[str] = "discovery-bench"
+    title: ClassVar[str] = "Recovering known equations"
 
     def __post_init__(self) -> None:
         for name in self.methods:
@@ -77,7 +81,11 @@ class Config:
                 raise ValueError(f"methods: got {name!r}; expected some of {', '.join(METHODS)}.")
         if any(not 0 <= x < 10 for x in self.noise):
             raise ValueError(f"noise: got {self.noise}; expected fractions such as 0.05.")
-        object.__setattr__(self, "systems", tuple(find_system(s).name for s in self.systems))
+        object.__setattr__(self, "systems", tuple(self.find(s).name for s in self.systems))
+
+    def find(self, name: str) -> System:
+        """One of the systems."""
+        return find_system(name, self.among)
 
     @classmethod
     def quick(cls, **changes: Any) -> Config:
@@ -159,7 +167,7 @@ class Bench:
     def record(self) -> dict[str, Any]:
         """JSON-serializable record."""
         return {
-            "experiment": "discovery-bench",
+            "experiment": self.config.experiment,
             "settings": asdict(self.config),
             "machine": self.machine,
             "summary": {
@@ -188,14 +196,14 @@ def run(config: Config, tick: Tick = no_progress, out: Path | None = None) -> Be
     Args:
         config: Settings.
         tick: Called after every case with its description.
-        out: Folder of `discovery-bench.json`, which holds the cases of earlier runs and gets every
+        out: Folder of the JSON file, which holds the cases of earlier runs and gets every
             new case. Cases in it that the settings do not include are kept.
 
     Raises:
         InputError: The file holds something else.
     """
-    store = None if out is None else out / "discovery-bench.json"
-    stored = {} if store is None else {c.key: c for c in load(store)}
+    store = None if out is None else out / f"{config.experiment}.json"
+    stored = {} if store is None else {c.key: c for c in load(store, config.experiment)}
     stored = {key: case for key, case in stored.items() if case.method not in config.again}
     wanted = config.cases()
     pools = require("threadpoolctl", "keep the linear algebra of all methods to one thread")
@@ -203,7 +211,7 @@ def run(config: Config, tick: Tick = no_progress, out: Path | None = None) -> Be
         machine = describe_machine()
         machine["versions"] |= package_versions(("pysindy",))
         bench = Bench(config, machine)
-        for key, case in _cases(wanted, stored):
+        for key, case in _cases(config, wanted, stored):
             if key not in stored:
                 stored[key] = case
                 if store is not None:
@@ -221,7 +229,7 @@ def _sorted(bench: Bench, wanted: list[Key], stored: dict[Key, Case]) -> Bench:
     )
 
 
-def load(store: Path) -> list[Case]:
+def load(store: Path, experiment: str = Config.experiment) -> list[Case]:
     """The cases in a file; none if there is no file.
 
     Raises:
@@ -229,27 +237,29 @@ def load(store: Path) -> list[Case]:
     """
     if not store.exists():
         return []
-    cases = read_record(store, "discovery-bench")["cases"]
+    cases = read_record(store, experiment)["cases"]
     try:
         return [Case(**case) for case in cases]
     except TypeError as error:
         raise InputError(f"{store} has entries that are not cases ({error}).") from error
 
 
-def _cases(wanted: list[Key], stored: dict[Key, Case]) -> Iterator[tuple[Key, Case]]:
+def _cases(
+    config: Config, wanted: list[Key], stored: dict[Key, Case]
+) -> Iterator[tuple[Key, Case]]:
     """All wanted cases, computed if they are not stored; each system is integrated once."""
-    clean: tuple[str, list[Series]] = ("", [])
+    clean: tuple[tuple[str, int | None] | None, list[Series]] = (None, [])
     for key in wanted:
         if key in stored:
             yield key, stored[key]
             continue
         name, noise, seed, method, samples = key
-        problem: System | Record = HARE_LYNX if name == HARE_LYNX.name else find_system(name)
-        if clean[0] != name:
+        problem: System | Record = HARE_LYNX if name == HARE_LYNX.name else config.find(name)
+        if clean[0] != (name, samples):
             if isinstance(problem, System):
-                clean = name, simulate(problem, n=samples)
+                clean = (name, samples), simulate(problem, n=samples)
             else:
-                clean = name, list(problem.series)
+                clean = (name, samples), list(problem.series)
         series = add_noise(clean[1], noise, seed)
         yield key, do_case(Case(*key), METHODS[method], series, problem)
 

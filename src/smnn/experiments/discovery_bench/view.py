@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from smnn.datasets.dynamics import HARE_LYNX, find_system
+from smnn.datasets.dynamics import HARE_LYNX
 from smnn.experiments import views
 from smnn.experiments.discovery_bench.run import Bench, Case
 from smnn.report import page
@@ -102,7 +103,7 @@ def _systems(bench: Bench) -> Table:
             counts[m] = sum(_exact(c) for c in cases), len(cases)
         most = max(n for n, _ in counts.values())
         cells = [Cell(f"{n}/{all_}", n == most and n > 0) for n, all_ in counts.values()]
-        system = find_system(name)
+        system = bench.config.find(name)
         table.rows.append(Row(name, f"{len(system.terms)} terms", cells))
     return table
 
@@ -173,7 +174,7 @@ def figures(bench: Bench) -> dict[str, bytes]:
         _draw_systems(right, bench, colormaps["Blues"])
 
     size = 11, 2.2 + 0.22 * max(len(bench.config.systems), 10)
-    return {"discovery-bench.png": views.png(size, draw, dpi=200)}
+    return {f"{bench.config.experiment}.png": views.png(size, draw, dpi=200)}
 
 
 def _draw_shares(axes: Any, bench: Bench) -> None:
@@ -222,23 +223,31 @@ def _box(x: float, y: float, colour: Any) -> Any:
     return Rectangle((x + 0.03, y + 0.04), 0.94, 0.92, facecolor=colour, lw=0)
 
 
-def report(bench: Bench, figures: dict[str, bytes], command: str) -> str:
-    """The HTML report."""
+def report(
+    bench: Bench, figures: dict[str, bytes], command: str, more: Sequence[Table] = ()
+) -> str:
+    """The HTML report, with more tables at the beginning."""
     config = bench.config
     failures = [c for c in bench.cases if c.error is not None]
     systems = {
         s.name: f"{', '.join(s.targets)}; {len(s.terms)} candidate terms; "
         f"{len(s.starts)} × {config.samples or s.n} samples, {s.dt:g} apart; {s.reference}"
-        for s in map(find_system, config.systems)
+        for s in map(config.find, config.systems)
     }
     first, second, third = (views.table_section(table) for table in tables(bench))
     picture = page.picture(
-        figures["discovery-bench.png"],
+        figures[f"{config.experiment}.png"],
         "Shares of exactly found equations against noise, and by system and method",
         "Left: share of cases with exactly the right terms; dotted lines are the best choice in "
         "hindsight. Right: the same by system, over all noise levels.",
     )
-    sections = [first, second, page.section("By noise and system", picture), third]
+    sections = [
+        *map(views.table_section, more),
+        first,
+        second,
+        page.section("By noise and system", picture),
+        third,
+    ]
     rows = "".join(
         f"<dt>{escape(method)}{' ✓' if same else ''}</dt><dd>{'<br>'.join(map(escape, texts))}</dd>"
         for method, texts, same in hare_lynx(bench)
@@ -253,7 +262,7 @@ def report(bench: Bench, figures: dict[str, bytes], command: str) -> str:
         )
     sections.append(page.section("Systems", page.facts(systems)))
     return views.report(
-        "Recovering known equations",
+        config.title,
         "Dynamical systems with known equations, measured with noise: which methods return exactly "
         "their terms.",
         summary(bench),

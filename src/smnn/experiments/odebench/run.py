@@ -182,16 +182,21 @@ def run(config: Config, tick: Tick = no_progress, out: Path | None = None) -> Od
 def _load(store: Path) -> dict[Key, Case]:
     if not store.exists():
         return {}
-    defaults = {"reconstruction": -np.inf, "generalization": -np.inf, "law": np.inf}
     try:
-        entries = read_record(store, "odebench")["cases"]
-        known: Iterator[dict[str, Any]] = (
-            {k: defaults.get(k) if v is None else v for k, v in e.items()} for e in entries
-        )
-        cases: list[Case] = [Case(**e) for e in known]
+        cases = cases_of(read_record(store, "odebench"))
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{store} has entries that are not cases ({error}).") from error
     return {case.key: case for case in cases}
+
+
+def cases_of(record: dict[str, Any]) -> list[Case]:
+    """The cases of a record."""
+    defaults = {"reconstruction": -np.inf, "generalization": -np.inf, "law": np.inf}
+    known: Iterator[dict[str, Any]] = (
+        {k: defaults.get(k) if v is None else v for k, v in entry.items()}
+        for entry in record["cases"]
+    )
+    return [Case(**entry) for entry in known]
 
 
 def _cases(config: Config, stored: dict[Key, Case]) -> Iterator[tuple[Case, bool]]:

@@ -1,0 +1,1 @@
+"""Model classes besides plain differential equations, and the options of the estimator."""

@@ -1,0 +1,1 @@
+"""Discovery on the polynomial systems of the collection dysts."""

@@ -1,0 +1,1 @@
+"""Discovery over noise and length of the data."""
