@@ -31,12 +31,7 @@ def discover(
     inputs: Annotated[str | None, typer.Option(metavar="U,V", help="Input columns.")] = None,
     order: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            max=4,
-            help="Order of the equations (default: 1, or 2 if 1 fails); "
-            "of fields, the highest derivative in space.",
-        ),
+        typer.Option(min=1, max=4, help="Order of the equations; fields: of space derivatives."),
     ] = None,
     library: Annotated[Text, typer.Option(metavar="poly:2,trig", help="Candidate terms.")] = None,
     method: Annotated[str, typer.Option(help="auto, regression, refine, neural.")] = "auto",
