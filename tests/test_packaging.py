@@ -93,7 +93,7 @@ def test_wheel_holds_the_package_and_nothing_else(archives: tuple[Path, Path]) -
     assert {n.split("/")[0] for n in names - inside} == {f"smnn-{PROJECT['version']}.dist-info"}
     assert {"smnn/py.typed", "smnn/datasets/data/oisst_v2_monthly_2p5deg.nc",
             "smnn/datasets/data/nino_weekly_1990_2020.for",
-            "smnn/experiments/kdv/weights/weights.safetensors"} <= inside  # fmt: skip
+            "smnn/experiments/kdv/weights/modes/weights.safetensors"} <= inside  # fmt: skip
     assert not [n for n in names if "test" in PurePosixPath(n).name.lower().split("_")[0]]
     assert archives[0].stat().st_size < 8e6
 

@@ -15,6 +15,7 @@ from smnn.errors import InputError
 from smnn.experiments.lorenz import model, view
 from smnn.experiments.lorenz import run as experiment
 from smnn.experiments.lorenz.run import COEFFICIENTS, OURS, PAPER, PRINTED, PYSINDY, Config, Lorenz
+from smnn.experiments.solvers import SMNN, Solver
 
 pytest.importorskip("scipy")
 pytest.importorskip("sklearn")
@@ -97,7 +98,7 @@ class TestNetwork:
         net = model.LorenzNet(50, hidden=4)
         net.states, net.coefficients = nn.Identity(), Fixed()  # type: ignore[assignment]
         x = torch.as_tensor(simulate(LORENZ, n=50)[0].x)[None]
-        solution, states, _ = net(x, model.make_solver(name))
+        solution, states, _ = net(x, Solver(name))
         assert torch.equal(states, x)
         assert (solution - x).abs().max() < 0.2
         assert (solution[0, 0] - x[0, 0]).abs().max() < 0.01
@@ -114,16 +115,14 @@ class TestNetwork:
 
     def test_the_loss_falls(self) -> None:
         x = torch.as_tensor(paper_lorenz(300).x)
-        losses = model.train(model.SMNN, x, steps=40, batch=8, window=10, hidden=64).losses
+        losses = model.train(SMNN, x, steps=40, batch=8, window=10, hidden=64).losses
         assert np.mean(losses[-5:]) < 0.7 * np.mean(losses[:5])
 
     def test_results_follow_from_the_seed_without_changing_global_state(self) -> None:
         x = torch.as_tensor(paper_lorenz(300).x)
 
         def train(seed: int) -> list[float]:
-            return model.train(
-                model.SMNN, x, steps=2, batch=2, window=10, hidden=8, seed=seed
-            ).losses
+            return model.train(SMNN, x, steps=2, batch=2, window=10, hidden=8, seed=seed).losses
 
         before = torch.random.get_rng_state()
         assert train(0) == train(0) != train(1)
@@ -132,11 +131,7 @@ class TestNetwork:
     def test_a_loss_that_is_not_finite_is_reported(self) -> None:
         x = torch.full((60, 3), float("nan"), dtype=torch.float64)
         with pytest.raises(ArithmeticError, match="S-MNN: the loss is nan after 0 steps"):
-            model.train(model.SMNN, x, steps=3, batch=2, window=10, hidden=4)
-
-    def test_unknown_solver(self) -> None:
-        with pytest.raises(ValueError, match="solver: got 'QR'; expected one of MNN"):
-            model.make_solver("QR")
+            model.train(SMNN, x, steps=3, batch=2, window=10, hidden=4)
 
     def test_moving_average(self) -> None:
         assert model.Training("", [10.0, 0.0, 20.0]).average() == pytest.approx([10, 9, 10.1])

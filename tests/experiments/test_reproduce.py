@@ -24,7 +24,7 @@ FIGURES = {
     "sine": {"sine.png", "sine.gif"},
     "kdv": {"kdv.png"},
     "lorenz": {"lorenz.png", "lorenz-loss.png"},
-    "sst": {"sst.png", "sst-skill.png", "sst-leads.png", "sst-parameters.png"},
+    "sst": {"sst.png", "sst-skill.png", "sst-leads.png"},
     "scaling": {"scaling.png"},
     "discovery-bench": {"discovery-bench.png"},
     "honesty": {"honesty.png"},

@@ -9,11 +9,9 @@ import torch
 
 from experiments.sst_grids import small_grid
 from smnn.datasets.sst import neighbours, standard
+from smnn.experiments.solvers import DENSE, SMNN, SPARSE
 from smnn.experiments.sst import networks
 from smnn.experiments.sst.networks import (
-    DENSE,
-    SMNN,
-    SPARSE,
     LatentSplit,
     MechanisticIdentifier,
     Window,
@@ -50,47 +48,19 @@ class TestSplit:
 
 class TestIdentifier:
     @pytest.mark.parametrize("peek", [False, True])
-    @pytest.mark.parametrize("invariant", [False, True])
-    def test_the_ode_is_what_is_solved(self, peek: bool, invariant: bool) -> None:
+    def test_the_ode_is_what_is_solved(self, peek: bool) -> None:
         window = Window(24, 6, peek=peek)
-        model = MechanisticIdentifier(
-            window, hidden=8, depth=1, head_depth=1, invariant=invariant, order=4
-        ).double()
+        model = MechanisticIdentifier(window, hidden=8, depth=1, head_depth=1, order=4).double()
         history = torch.randn(3, 24, dtype=torch.float64)
         start = torch.zeros(3, 6, dtype=torch.float64) + history.mean(-1, keepdim=True)
         found = model(history, start)
         assert found.target.shape == (3, 24)
         ode = found.ode
-        assert ode.c.shape[1] == (1 if invariant else window.times)
+        assert ode.c.shape[1] == window.times
         assert torch.equal(ode.c[..., 2], torch.ones_like(ode.c[..., 2]))
         assert bool((ode.c > 0).all())
         assert ode.d.shape == (3, window.times, 1)
         assert float(ode.s) == pytest.approx(2 * math.pi / 12)
-
-    def test_time_invariant_against_an_integrator(self) -> None:
-        """Constant coefficients and seasonal forcing: scipy from the same initial state."""
-        from scipy.integrate import solve_ivp
-
-        window = Window(240, 2, period=120)
-        torch.manual_seed(1)
-        model = MechanisticIdentifier(
-            window, keep=12, hidden=8, depth=1, head_depth=1, invariant=True, order=4
-        ).double()
-        history = 0.1 * torch.randn(1, 240, dtype=torch.float64)
-        ode = model.ode(model.encode(history), torch.zeros(1, 2, dtype=torch.float64))
-        y = model.layer(ode, n_steps=window.times)[0, :, 0]
-        c0, c1, _ = ode.c[0, 0, 0, 0].tolist()
-        a = model.forcing.amplitudes(model.encode(history))[0].tolist()
-
-        def rhs(t: float, x: np.ndarray) -> list[float]:
-            d = a[0] + sum(
-                a[2 * j - 1] * math.cos(j * t) + a[2 * j] * math.sin(j * t) for j in (1, 2, 3)
-            )
-            return [x[1], d - c1 * x[1] - c0 * x[0]]
-
-        t = 2 * math.pi / 120 * np.arange(window.times)
-        exact = solve_ivp(rhs, (0, t[-1]), y[0, :2].tolist(), t_eval=t, rtol=1e-10, atol=1e-12)
-        np.testing.assert_allclose(y[:, 0].detach(), exact.y[0], atol=2e-3 * np.ptp(exact.y[0]))
 
     def test_pairs_share(self) -> None:
         model = MechanisticIdentifier(

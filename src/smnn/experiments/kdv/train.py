@@ -15,15 +15,14 @@ import torch
 from smnn._util.files import prepare_output, write_json
 from smnn._util.machine import describe_machine
 from smnn.datasets.kdv import Trajectories
-from smnn.experiments.kdv.modes import ModesModel
+from smnn.experiments.kdv.paper import Convolution
+from smnn.experiments.kdv.spectral import ModesModel, SpectralModel
 from smnn.experiments.kdv.task import HISTORY, SCORED, KdVTask, Windows, errors, rollout
-from smnn.experiments.kdv.window import Convolution
 from smnn.training import Data, TrainConfig, fit
 
 PLAN = "plan.json"
 DIVERGED = 100.0
 """Squared error over the energy of the truth at which a roll-out counts as failed."""
-MIRROR = {"shift": 0.0, "boost": 0.0, "scale": 0.0, "mirror": True}
 PUBLISHED = {"shift": 1.0, "boost": 0.4, "scale": 0.1}
 """Data augmentation of the published experiments."""
 NONE = dict.fromkeys(PUBLISHED, 0.0)
@@ -72,10 +71,12 @@ PRESETS: dict[str, Preset] = {
             log_every=20, monitor="nmse_20", checkpoint_every=100, tensorboard=False,
         ),
     ),
-    "window": Preset(
-        {"model": "window", "options": {"width": 96}, "passes": 2, "symmetries": MIRROR},
-        _deep(128, 1e-3, precision="bf16"),
-        {"width": 32, "blocks": 4},
+    "operator": Preset(
+        {
+            "model": "operator", "options": {"sweeps": 3, "tolerance": 1e-5},
+            "relative_to": "change",
+        },
+        _deep(8, 4e-3, optimizer="adam", ema=None, checkpoint_every=500),
     ),
     "paper": Preset(
         {"model": "paper"}, _deep(32, 1e-4, optimizer="adam", warmup_steps=0),
@@ -143,37 +144,23 @@ def train(
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     config = _config(preset, scale, seed, device, settings or {})
     task = preset.make(scale, seed)
-    for module in task.modules():
-        if isinstance(module, Convolution):
-            module.channels_last = device.type == "cuda"  # 20 % faster
-    dtype = torch.float64 if config.precision == "float64" else torch.float32
-    data = Data(
-        Windows(train_set, task.length, device=device, dtype=dtype),
-        Windows(valid_set, HISTORY + SCORED[1], start=0, device=device, dtype=dtype),
-    )
-    if isinstance(task.model, ModesModel):
-        whole = Windows(train_set.take(slice(0, 64)), train_set.u.shape[1], start=0)
-        task.model.prepare(*whole.batch(torch.arange(len(whole))))
-    prepare_output(out)
-    plan = out / PLAN
-    if resume and plan.exists():
-        config = config.replace(max_steps=json.loads(plan.read_text())["steps"])
-    elif steps is not None:
-        config = config.replace(max_steps=steps)
-    elif seconds is not None:
-        config = config.replace(max_steps=_steps_in(seconds, task, data, config))
-    assert config.max_steps is not None
-    total = config.max_steps
-    epochs = total / max(1, len(data.train) // config.batch_size)  # type: ignore[arg-type]
-    # About twenty evaluations; each takes as long as a hundred steps.
-    config = config.replace(evaluate_every=max(1, round(epochs / 20)))
-    if config.ema is not None:  # short runs need a shorter averaging time
-        config = config.replace(ema=min(config.ema, max(0.0, 1 - 20 / total)))
-    write_json(plan, {"steps": total})
+    data = _prepare(task, train_set, valid_set, device, config)
+    plan = prepare_output(out) / PLAN
+    known = json.loads(plan.read_text()) if resume and plan.exists() else {}
+    total = known.get("steps") or steps
+    if total is None and seconds is not None:
+        total = _steps_in(seconds, task, data, config)
+    config = _of_length(config.replace(max_steps=total or config.max_steps), data)
+    before = {"steps": config.max_steps, "cpu_seconds": known.get("cpu_seconds", 0.0)}
+    write_json(plan, before)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
-    start = time.perf_counter()
-    result = fit(task, data, config, out / "run", resume=resume, progress=progress)
+    start, cpu = time.perf_counter(), time.process_time()
+    try:
+        result = fit(task, data, config, out / "run", resume=resume, progress=progress)
+    finally:
+        spent = before["cpu_seconds"] + time.process_time() - cpu
+        write_json(plan, {**before, "cpu_seconds": spent})
     record = {
         "model": name,
         "scale": scale,
@@ -182,17 +169,50 @@ def train(
         "parameters": sum(p.numel() for p in task.parameters()),
         "trajectories": len(train_set),
         "steps": result.steps,
-        "samples": result.steps * config.batch_size,
         "seconds": time.perf_counter() - start,
-        "samples_per_second": result.samples_per_second,
+        "cpu_seconds": spent,
         "memory_gib": torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else None,
-        "graphed": result.graphed,
         "best": result.best,
+        "history": [
+            {k: float(f"{row[k]:.4g}") for k in ("step", "loss", "nmse_20") if k in row}
+            for row in result.history
+        ],
         "machine": describe_machine(),
     }
     if isinstance(task.model, ModesModel):
         record["law"] = str(task.model.law())
     return Trained(task, record)
+
+
+def _prepare(
+    task: KdVTask, train_set: Trajectories, valid_set: Trajectories, device: torch.device,
+    config: TrainConfig,
+) -> Data:  # fmt: skip
+    """The data on the device, with which spectral models are scaled."""
+    for module in task.modules():
+        if isinstance(module, Convolution):
+            module.channels_last = device.type == "cuda"  # 20 % faster
+    dtype = torch.float64 if config.precision == "float64" else torch.float32
+    data = Data(
+        Windows(train_set, task.length, device=device, dtype=dtype),
+        Windows(valid_set, HISTORY + SCORED[1], start=0, device=device, dtype=dtype),
+    )
+    if isinstance(task.model, SpectralModel):
+        whole = Windows(train_set.take(slice(0, 64)), train_set.u.shape[1], start=0)
+        task.model.prepare(*whole.batch(torch.arange(len(whole))))
+    return data
+
+
+def _of_length(config: TrainConfig, data: Data) -> TrainConfig:
+    """Settings that depend on the number of steps."""
+    assert config.max_steps is not None
+    epochs = config.max_steps / max(1, len(data.train) // config.batch_size)  # type: ignore[arg-type]
+    # About twenty evaluations; each takes as long as a hundred steps.
+    config = config.replace(evaluate_every=max(1, round(epochs / 20)))
+    if config.ema is None:
+        return config
+    # Short runs need a shorter averaging time.
+    return config.replace(ema=min(config.ema, max(0.0, 1 - 20 / config.max_steps)))
 
 
 def _config(

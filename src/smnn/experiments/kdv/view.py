@@ -14,13 +14,16 @@ from smnn.report.tables import Cell, Row, Table, best_of
 
 TITLES = {
     "modes": "modes",
-    "window": "window",
+    "operator": "operator",
     "paper": "S-MNN, paper's network",
     "resnet": "ResNet",
     "fno": "FNO",
 }
-ASSUMED = "assumes a local, constant, at most quadratic law"
-"""What `modes` assumes; the other models assume nothing about the law."""
+ASSUMED = {
+    "modes": "assumes a local, constant, at most quadratic law",
+    "operator": "assumes a law that is the same at all places and times",
+}
+"""Assumptions by model; the others make none about the law."""
 PAPER_SECONDS = {"S-MNN": "36360", "MNN dense": "136800", "MNN sparse": "> 296640"}
 """10.1, 38.0 and 82.4 hours, on an unspecified GPU."""
 
@@ -40,7 +43,7 @@ def tables(result: Result) -> list[Table]:
         [f"{lengths[0]} frames", *lengths[1:], "train s"],
         "Mean over trajectories and over the frames after the ten given ones, divided by the "
         "energy of the prediction (as in the paper) or of the truth; 'worst': the trajectory with "
-        f"the largest error by prediction. modes {ASSUMED}; the other models assume no law. The "
+        f"the largest error by prediction. {_assumptions()}; the other models assume no law. The "
         "paper calls frames seconds; its rows for ResNet and FNO come from other publications.",
     )
     kinds = (("nmse", "prediction"), ("nmse_by_truth", "truth"), ("worst", "worst"))
@@ -57,6 +60,10 @@ def tables(result: Result) -> list[Table]:
     return [view]
 
 
+def _assumptions() -> str:
+    return "; ".join(f"{name} {text}" for name, text in ASSUMED.items())
+
+
 def _lengths(result: Result) -> list[str]:
     return list(next(iter(result.models.values()))["scores"]["nmse"])
 
@@ -69,7 +76,7 @@ def summary(result: Result) -> list[tuple[str, str]]:
     """Key figures and their meaning."""
     out = []
     for name, model in result.models.items():
-        what = title(name) + (f", which {ASSUMED}" if name == "modes" else "")
+        what = title(name) + (f", which {ASSUMED[name]}" if name in ASSUMED else "")
         seconds = f"trained for {model['seconds']:.0f} s"
         found = model["scores"]["nmse"]["20"]
         out.append((_number(found), f"NMSE over 20 frames, {what}; {seconds}"))

@@ -22,7 +22,6 @@ standard normal summed over features, both per sample.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -30,23 +29,19 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from smnn.baselines import mnn_dense, mnn_sparse
+from smnn.experiments.solvers import SMNN, Solver
 from smnn.nn import (
     MLP,
     Between,
     Coefficients,
     Free,
     LinearODE,
-    MechanisticLayer,
     Positive,
     RightHandSide,
     SpectralInput,
     Steps,
 )
 
-SMNN, DENSE, SPARSE = "S-MNN", "MNN dense", "MNN sparse"
-SOLVERS = (SMNN, DENSE, SPARSE)
-SPARSE_ITERATIONS = 200
 LeakyReLU = partial(nn.LeakyReLU, 0.01)
 
 
@@ -129,33 +124,6 @@ class Output(NamedTuple):
     """The equations, with all samples in one batch axis."""
 
 
-class SeasonalForcing(nn.Module):
-    r"""$d(t) = b + \sum_j a_j \cos(jt) + b_j \sin(jt)$: constant amplitudes from the code.
-
-    Args:
-        in_features: Size of the code.
-        window: Known and predicted times.
-        harmonics: Number of harmonics of the year.
-        hidden: Widths of the hidden layers.
-    """
-
-    waves: Tensor
-
-    def __init__(
-        self, in_features: int, window: Window, harmonics: int = 3, hidden: Sequence[int] = ()
-    ) -> None:
-        super().__init__()
-        t = 2 * math.pi / window.period * torch.arange(window.times, dtype=torch.float64)
-        waves = [f(j * t) for j in range(1, harmonics + 1) for f in (torch.cos, torch.sin)]
-        self.register_buffer("waves", torch.stack([torch.ones_like(t), *waves]), persistent=False)
-        self.amplitudes = MLP(in_features, hidden, 1 + 2 * harmonics, LeakyReLU)
-
-    def forward(self, features: Tensor) -> Tensor:
-        """`d (*B, T, 1)`."""
-        amplitudes = self.amplitudes(features)
-        return (amplitudes @ self.waves.to(amplitudes)).unsqueeze(-1)
-
-
 class MechanisticIdentifier(nn.Module):
     """Encoder, heads for the coefficients of an ODE, and solver.
 
@@ -166,8 +134,6 @@ class MechanisticIdentifier(nn.Module):
         hidden: Width of all hidden layers.
         depth: Hidden layers of the encoder.
         head_depth: Hidden layers of each head.
-        invariant: Use the time-invariant variant: no encoder, coefficients constant in time,
-            forcing by a constant and harmonics of the year, and nothing shared.
         order: Highest derivative that the solver carries, at least 2.
         solver: Name in `SOLVERS`.
         published: Use the published form: all coefficients free, learned steps between 0.001 and
@@ -185,35 +151,27 @@ class MechanisticIdentifier(nn.Module):
         hidden: int = 1024,
         depth: int = 5,
         head_depth: int = 3,
-        invariant: bool = False,
         order: int = 2,
         solver: str = SMNN,
         published: bool = False,
     ) -> None:
         super().__init__()
-        if solver not in SOLVERS:
-            raise ValueError(f"solver: got {solver!r}; expected one of {', '.join(SOLVERS)}.")
         if solver != SMNN and order != 2:
             raise ValueError(f"order: got {order} with {solver}; expected 2, as published.")
-        self.window, self.invariant, self.solver = window, invariant, solver
+        self.window, self.split = window, split
         keep = keep or max(2, window.length // (4 if published else 2))
         self.spectrum = SpectralInput(window.length, keep)
         kept = len(self.spectrum.matrix)
-        self.split = LatentSplit(0, kept) if invariant else split
-        self.encoder: nn.Module = (
-            nn.Identity() if invariant else MLP(kept, [hidden] * depth, split.size, LeakyReLU)
-        )
-        layers, F = [hidden] * head_depth, self.split.size
+        self.encoder = MLP(kept, [hidden] * depth, split.size, LeakyReLU)
+        layers, F = [hidden] * head_depth, split.size
         # Positive coefficients: a stable oscillator, initially with a period of one year.
         pattern = [[[Free()] * 3 if published else [Positive(1.0), Positive(0.5), 1.0]]]
         self.coefficients = Coefficients(
-            F, pattern, times=None if invariant else window.times, hidden=layers,
-            activation=LeakyReLU, gain=1.0 if published else 0.1,
+            F, pattern, times=window.times, hidden=layers, activation=LeakyReLU,
+            gain=1.0 if published else 0.1,
         )  # fmt: skip
-        self.forcing: nn.Module = (
-            SeasonalForcing(F, window, hidden=layers)
-            if invariant
-            else RightHandSide(F, [Free()], times=window.times, hidden=layers, activation=LeakyReLU)
+        self.forcing = RightHandSide(
+            F, [Free()], times=window.times, hidden=layers, activation=LeakyReLU
         )
         step = torch.full((1, 1), 2 * math.pi / window.period, dtype=torch.float64)
         self.register_buffer("step", step, persistent=False)
@@ -222,7 +180,7 @@ class MechanisticIdentifier(nn.Module):
                   activation=LeakyReLU)
             if published else None
         )  # fmt: skip
-        self.layer = MechanisticLayer(None if order == 2 else order, check=False)
+        self.solver = Solver(solver, None if order == 2 else order)
 
     def encode(self, history: Tensor) -> Tensor:
         """Codes `(..., F)` of chunks `(..., length)`."""
@@ -248,22 +206,9 @@ class MechanisticIdentifier(nn.Module):
         code = self.encode(history)
         used = self.split.average(code) if pairs else code
         ode = self.ode(used.flatten(0, -2), (start - centre).flatten(0, -2))
-        y = self._solve(ode).to(history.dtype).reshape(*history.shape[:-1], self.window.times)
+        y = self.solver(ode, self.window.times)[0][..., 0, 0].to(history.dtype)
+        y = y.reshape(*history.shape[:-1], self.window.times)
         return Output(y[..., self.window.ahead] + centre, code, ode)
-
-    def _solve(self, ode: LinearODE) -> Tensor:
-        """`(N, T)`."""
-        if self.solver == SMNN:
-            y: Tensor = self.layer(ode, n_steps=self.window.times)
-        else:
-            c, d, u, s = ode.apply(torch.Tensor.double)
-            if self.solver == DENSE:
-                y = mnn_dense(c, d, u, s, n_steps=self.window.times, check=False).y
-            else:
-                y = mnn_sparse(
-                    c, d, u, s, n_steps=self.window.times, max_iter=SPARSE_ITERATIONS, check=False
-                ).y
-        return y[..., 0, 0]
 
 
 class Posterior(NamedTuple):

@@ -12,17 +12,17 @@ from torch.utils.data import Dataset
 
 from smnn import training
 from smnn.datasets.sst import Neighbours
+from smnn.experiments.solvers import SMNN
 from smnn.experiments.sst.networks import (
-    SMNN,
     AdaGVAE,
     LatentSplit,
     MechanisticIdentifier,
     Window,
 )
 
-IDENTIFIER, INVARIANT, GVAE = "identifier", "invariant", "ada-gvae"
+IDENTIFIER, GVAE = "identifier", "ada-gvae"
 PUBLISHED = "identifier as published"
-NETWORKS = (IDENTIFIER, INVARIANT, PUBLISHED, GVAE)
+NETWORKS = (IDENTIFIER, PUBLISHED, GVAE)
 ALIGNMENT, PUBLISHED_ALIGNMENT = 1.0, 10.0
 """Weight of the distance between the shared codes of neighbours."""
 DRAWS = 65_537
@@ -74,9 +74,8 @@ class SSTTask(training.Task):
         else:
             self.model = MechanisticIdentifier(
                 self.window, LatentSplit(self.size.shared, self.size.specific), **wide,
-                head_depth=self.size.head_depth, invariant=kind == INVARIANT,
-                order=2 if kind == PUBLISHED else self.size.order, solver=solver,
-                published=kind == PUBLISHED,
+                head_depth=self.size.head_depth, solver=solver, published=kind == PUBLISHED,
+                order=2 if kind == PUBLISHED else self.size.order,
             )  # fmt: skip
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
