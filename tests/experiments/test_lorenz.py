@@ -1,8 +1,6 @@
 """The Lorenz experiment: the printed table, the network of the paper, and runs."""
 
-import json
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from smnn.datasets.dynamics import LORENZ, paper_lorenz, simulate
-from smnn.errors import InputError
 from smnn.experiments.lorenz import model, view
 from smnn.experiments.lorenz import run as experiment
 from smnn.experiments.lorenz.run import COEFFICIENTS, OURS, PAPER, PRINTED, PYSINDY, Config, Lorenz
@@ -177,35 +174,6 @@ class TestRun:
         assert answer.note == "2 cycles of 10 steps, batch 4, width 8"
         assert len(found.cycle_losses) == 2
         assert "Cycle 2" in view.report(found, view.figures(found), "")
-
-    def test_training_of_another_run(self, result: Lorenz, tmp_path: Path) -> None:
-        """The training of another run, on a GPU for example, is combined with new results."""
-        neural = experiment._scored(OURS, "networks", LORENZ.truth, 7.0, "elsewhere")
-        theirs = {**result.record(), "machine": {"gpu": "some GPU"}, "cycle_losses": [0.5]}
-        theirs["answers"] = [*theirs["answers"], json.loads(json.dumps(vars(neural)))]
-        file = tmp_path / "lorenz.json"
-        file.write_text(json.dumps(theirs))
-        config = Config(samples=1500, methods=("smnn-regression",), trained=str(file))
-        seen: list[str] = []
-        found = experiment.run(config, seen.append)
-        assert len(seen) == experiment.ticks(config) == 1
-        assert [t.losses for t in found.training] == [t.losses for t in result.training]
-        assert found.config.steps == 3
-        assert found.find(OURS, "networks").values == neural.values
-        page = view.report(found, {"lorenz.png": b"", "lorenz-loss.png": b""}, "")
-        assert "some GPU" in page
-        assert json.loads(json.dumps(found.record()))["trained_on"] == {"gpu": "some GPU"}
-
-    @pytest.mark.parametrize("text", [None, '{"experiment": "lorenz"}'])
-    def test_files_without_training(self, text: str | None, tmp_path: Path) -> None:
-        file = tmp_path / "other.json"
-        if text is not None:
-            file.write_text(text)
-        config = Config(samples=400, methods=(), trained=str(file))
-        with pytest.raises(
-            InputError, match=r"other\.json (holds no results|is not a complete record)"
-        ):
-            experiment.run(config)
 
 
 class TestView:

@@ -39,7 +39,6 @@ CHANGED: dict[str, dict[str, Any]] = {
     },
     "lorenz": {
         "steps": 5, "batch": 3, "seed": 2, "device": "cpu", "neural": True, "neural_cycles": 2,
-        "trained": "lorenz.json",
     },
     "sst": {
         "data": "grid.nc", "mask": "mask.nc", "scale": "full", "holdouts": 2, "seeds": 1,

@@ -67,8 +67,10 @@ def test_a_weekly_file_passes_through_the_command(tmp_path: Path) -> None:
     xarray.Dataset(
         {"sst": (("time", "lat", "lon"), packed, about)}, coords={**axes, "time": time}
     ).to_netcdf(file, engine="h5netcdf")
+    once = ("time", [0.0], {"units": "days since 1-1-1 00:00:00"})  # as in NOAA's mask
     xarray.Dataset(
-        {"mask": (("time", "lat", "lon"), ocean[None].astype(np.int16))}, coords=axes
+        {"mask": (("time", "lat", "lon"), ocean[None].astype(np.int16))},
+        coords={**axes, "time": once},
     ).to_netcdf(mask, engine="h5netcdf")
     out = tmp_path / "out"
     words = ["reproduce", "sst", "--quick", "--data", file, "--mask", mask, "--horizon", "52",

@@ -125,7 +125,8 @@ def read_grid(path: str | Path, mask: str | Path | None = None, variable: str = 
 
 
 def _read_mask(path: Path, lat: np.ndarray, lon: np.ndarray) -> np.ndarray:
-    with open_netcdf(path, WANTED) as data:
+    # The only time of NOAA's mask is in the year 1, which is no date here.
+    with open_netcdf(path, WANTED, decode_times=False) as data:
         if "mask" not in data:
             raise DataFormatError(f"{path}: no variable 'mask'. Expected NOAA's lsmask.nc.")
         field = data["mask"]

@@ -135,10 +135,13 @@ class SpectralModel(nn.Module):
         current, rates = known[:, -1], self._rate(known, grid)
         ode = self._left_hand_side(grid)
         out = [u[:, -1:].double()]
-        for _ in range(-(-horizon // self.frames)):
-            v, rates = self._window(current, rates, grid, ode)
+        windows = -(-horizon // self.frames)
+        for i in range(windows):
+            v = self._window(current, rates, grid, ode)
             current = v[:, -1]
             out.append(torch.fft.irfft(v, n=u.shape[-1]))
+            if i < windows - 1:
+                rates = torch.cat([rates, self._rate(v, grid)], 1)[:, -HISTORY:]
         return torch.cat(out, 1)[:, : 1 + horizon].to(u.dtype)
 
     def _rate(self, v: Tensor, grid: Grid) -> Tensor:
@@ -158,8 +161,8 @@ class SpectralModel(nn.Module):
 
     def _window(
         self, current: Tensor, rates: Tensor, grid: Grid, ode: tuple[Tensor, Tensor, Tensor]
-    ) -> tuple[Tensor, Tensor]:
-        """Frames of a window `(B, frames, K)`, and the rates at the last frames."""
+    ) -> Tensor:
+        """Frames of a window `(B, frames, K)`."""
         c, s, scale = ode
         force = torch.einsum("th,bhk->btk", self.guess.to(rates), rates)
         u = torch.view_as_real(current)[:, :, None, :, None]
@@ -178,8 +181,7 @@ class SpectralModel(nn.Module):
                 force = torch.cat([force[:, :1], self._rate(v[:, 1:], grid)], 1)
         if not self.training:
             v = torch.where(converged[:, None, None], v, torch.nan)
-        whole = v[:, self.substeps :: self.substeps]
-        return whole, torch.cat([rates, self._rate(whole, grid)], 1)[:, -HISTORY:]
+        return v[:, self.substeps :: self.substeps]
 
 
 class ModesModel(SpectralModel):

@@ -18,7 +18,7 @@ from smnn.datasets.kdv import Trajectories
 from smnn.experiments.kdv.paper import Convolution
 from smnn.experiments.kdv.spectral import ModesModel, SpectralModel
 from smnn.experiments.kdv.task import HISTORY, SCORED, KdVTask, Windows, errors, rollout
-from smnn.training import Data, TrainConfig, fit
+from smnn.training import Data, TrainConfig, fit, load_weights
 
 PLAN = "plan.json"
 DIVERGED = 100.0
@@ -122,6 +122,7 @@ def train(
     resume: bool = False,
     progress: bool = True,
     settings: dict[str, Any] | None = None,
+    weights: Path | None = None,
 ) -> Trained:
     """Train one of `PRESETS`.
 
@@ -137,6 +138,7 @@ def train(
         resume: Resume the run in `out`.
         progress: Show progress on standard error.
         settings: Changes to the training settings of the preset.
+        weights: Folder of a run whose weights are the initial ones; random ones by default.
     """
     if name not in PRESETS:
         raise ValueError(f"model: got {name!r}; expected one of {', '.join(PRESETS)}.")
@@ -145,6 +147,8 @@ def train(
     config = _config(preset, scale, seed, device, settings or {})
     task = preset.make(scale, seed)
     data = _prepare(task, train_set, valid_set, device, config)
+    if weights is not None:
+        load_weights(task, weights)
     plan = prepare_output(out) / PLAN
     known = json.loads(plan.read_text()) if resume and plan.exists() else {}
     total = known.get("steps") or steps

@@ -203,9 +203,6 @@ def report(result: Lorenz, figures: dict[str, bytes], command: str) -> str:
         "MNN": f"gamma {model.GAMMA}, alpha {model.ALPHA:g}; {ITERATIONS} iterations of "
         "conjugate gradients for the sparse one" if result.training else None,
     }  # fmt: skip
-    if result.trained_on is not None:
-        names = [result.trained_on.get(key) for key in ("gpu", "processor")]
-        setup["Trained on"] = ", ".join(str(name) for name in names if name)
     return views.report(
         "Lorenz discovery",
         "The equations of the Lorenz system from its trajectory: the paper's table of "
