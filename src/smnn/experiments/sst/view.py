@@ -85,14 +85,16 @@ def _peeking(result: Result) -> Table:
     table = Table(
         title=f"The same, first {given} {result.unit}s of the target given (the paper's protocol)",
         columns=COLUMNS,
-        caption="The rows 'all' also score the given steps, as in the paper; 'after': only "
-        f"those from {given + 1} on. 'as published': a quarter of the cosine transform, alignment "
-        "weight 10, order 2, free coefficients and steps; trained as the others. Mean over seeds.",
+        caption="Temperatures as in the paper, not anomalies. 'all': the given steps are scored "
+        f"too, as in the paper; 'after': only those from {given + 1} on. 'as published': a quarter "
+        "of the cosine transform, alignment weight 10, order 2, free coefficients and steps; "
+        "trained as the others. Mean over seeds.",
     )
-    for name, entries in result.of_networks(PEEK).items():
-        table.rows.append(Row(name, "all", _cells([e["scores"] for e in entries], {})))
-        after = [e["scores_after_given"] for e in entries]
-        table.rows.append(Row(name, "after", _cells(after, {})))
+    found = result.of_networks(PEEK)
+    for group, key in (("all", "scores"), ("after", "scores_after_given")):
+        for name, entries in found.items():
+            cells = _cells([e[key] for e in entries], {})
+            table.rows.append(Row(group, name.removesuffix(", temperatures"), cells))
     return table
 
 
@@ -155,18 +157,20 @@ def _forecast(result: Result) -> bytes:
     """Forecast, error and error over all times of `coupled` and of the network of the paper."""
     truth, month = result.scorer.truth[-1], str(result.grid.time[-1])[:7]
     H, unit, given = result.horizon, result.unit, result.config.given
-    found = [draw.Map(truth, f"Observed, {month}", "°C", "turbo", -2, 32)]
+    found = []
     for name, title in (
         (COUPLED, "coupled (no network)"), (DRAWN.name, f"identifier, {given} {unit}s given"),
     ):  # fmt: skip
         ours = result.forecasts[name]
         rmse = result.scorer.rmse_map(ours)
-        found += [
-            draw.Map(ours[-1], f"{title}, {H} {unit}s ahead", "°C", "turbo", -2, 32),
-            draw.Map(ours[-1] - truth, f"{title} minus observed", "°C", "RdBu_r", -3, 3),
-            draw.Map(rmse, f"{title}, RMSE of all {unit}s", "°C", "magma_r", 0, 1.5),
-        ]
-    return draw.maps(result.grid, [*found[:3], *found[4:6], found[3], found[6]])
+        found.append(
+            (
+                draw.Map(ours[-1], f"{title}, {month}", "°C", "turbo", -2, 32),
+                draw.Map(ours[-1] - truth, "Minus observed, that month", "°C", "RdBu_r", -3, 3),
+                draw.Map(rmse, f"Root mean square error, all {H} {unit}s", "°C", "magma_r", 0, 1.5),
+            )
+        )
+    return draw.maps(result.grid, [one for row in zip(*found) for one in row])
 
 
 def _skill(result: Result) -> bytes:
