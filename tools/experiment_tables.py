@@ -157,9 +157,9 @@ def honesty(record: dict[str, Any]) -> str:
 
 MODELS = {
     "modes": "`modes`", "operator": "`operator`", "paper": "`paper`, the paper's network",
-    "resnet": "ResNet", "fno": "FNO",
+    "mnn": "the paper's network", "resnet": "ResNet", "fno": "FNO",
 }  # fmt: skip
-VARIANTS = {"ar": "unrolled", "lpsda": "LPSDA"}
+VARIANTS = {"ar": "unrolled", "lpsda": "LPSDA", "dense": "MNN dense", "sparse": "MNN sparse"}
 
 
 def _model(name: str) -> str:

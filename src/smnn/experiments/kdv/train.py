@@ -18,6 +18,7 @@ from smnn.datasets.kdv import Trajectories
 from smnn.experiments.kdv.paper import Convolution
 from smnn.experiments.kdv.spectral import ModesModel, SpectralModel
 from smnn.experiments.kdv.task import HISTORY, SCORED, KdVTask, Windows, errors, rollout
+from smnn.experiments.solvers import DENSE, SMNN, SPARSE
 from smnn.training import Data, TrainConfig, fit, load_weights
 
 PLAN = "plan.json"
@@ -63,6 +64,12 @@ def _direct(model: str, *, passes: int, symmetries: dict[str, Any] | None) -> Pr
     return Preset(task, _deep(64, 1e-3), small)
 
 
+def _paper(solver: str) -> Preset:
+    settings = _deep(32, 1e-4, optimizer="adam", warmup_steps=0)
+    return Preset({"model": "paper", "options": {"solver": solver}}, settings,
+                  {"blocks": [16, 16, 32, 32]})  # fmt: skip
+
+
 PRESETS: dict[str, Preset] = {
     "modes": Preset(
         {"model": "modes", "options": {"sweeps": 3}, "relative_to": "change"},
@@ -78,10 +85,9 @@ PRESETS: dict[str, Preset] = {
         },
         _deep(8, 4e-3, optimizer="adam", ema=None, checkpoint_every=500),
     ),
-    "paper": Preset(
-        {"model": "paper"}, _deep(32, 1e-4, optimizer="adam", warmup_steps=0),
-        {"blocks": [16, 16, 32, 32]},
-    ),
+    **{name: _paper(solver) for name, solver in (
+        ("paper", SMNN), ("mnn-dense", DENSE), ("mnn-sparse", SPARSE),
+    )},
     **{
         f"{model}{'-ar' * (passes > 1)}{'-lpsda' * (symmetries is not None)}": _direct(
             model, passes=passes, symmetries=symmetries
@@ -95,10 +101,11 @@ PRESETS: dict[str, Preset] = {
         for k, name in enumerate(PUBLISHED, 2)
     },
 }  # fmt: skip
-"""Models by name. `-lpsda`: with the published data augmentation, `-2` to `-4` with one symmetry:
-shifts, boosts, scaling. `-ar`: trained on unrolled predictions too. The rows ResNet-LPSDA-1 to -4
-of the paper are not defined there; they are taken for one symmetry each, of which the first, shifts
-in time, is part of all models, because they are trained on windows from every frame."""
+"""Models by name. `mnn-dense` and `mnn-sparse` are `paper` with other solvers. `-lpsda`: with the
+published data augmentation, `-2` to `-4` with one symmetry: shifts, boosts, scaling. `-ar`: trained
+on unrolled predictions too. The rows ResNet-LPSDA-1 to -4 of the paper are not defined there; they
+are taken for one symmetry each, of which the first, shifts in time, is part of all models, because
+they are trained on windows from every frame."""
 
 
 @dataclass(frozen=True)

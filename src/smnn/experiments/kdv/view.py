@@ -16,6 +16,7 @@ TITLES = {
     "modes": "modes",
     "operator": "operator",
     "paper": "S-MNN, paper's network",
+    "mnn": "MNN, paper's network",
     "resnet": "ResNet",
     "fno": "FNO",
 }

@@ -286,7 +286,9 @@ def _fit(data: DampedSine, config: Config, tick: Callable[[], None], *, shared: 
     model = SineModel(config, first, float(data.noisy.std()))
     values, frames = torch.from_numpy(data.noisy), []
     optimizer = torch.optim.Adam(model.parameters(), config.lr)
-    cycle = torch.optim.lr_scheduler.OneCycleLR(optimizer, config.lr, config.steps)
+    cycle = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, config.lr, config.steps, cycle_momentum=False
+    )
     for step in range(config.steps):
         optimizer.zero_grad()
         out, log_noise = model()
