@@ -348,13 +348,17 @@ def test_training_is_resumed_and_other_settings_are_refused(tmp_path: Path) -> N
     assert "holds results of other settings (seed differ)" in other.output
 
 
-def test_the_packaged_log_belongs_to_the_weights() -> None:
-    task = experiment.pretrained()
-    folder = Path(experiment.__file__).parent / "weights" / "modes"
+@pytest.mark.parametrize("name", experiment.PRETRAINED)
+def test_the_packaged_logs_belong_to_the_weights(name: str) -> None:
+    task = experiment.pretrained(name)
+    folder = Path(experiment.__file__).parent / "weights" / name
     log = json.loads((folder / "log.json").read_text())
-    assert log["law"] == str(task.model.law())
     assert log["task"] == task.config()
     assert log["trajectories"] == 512
+    assert log["parameters"] == sum(p.numel() for p in task.parameters())
+    if name == "modes":
+        assert log["law"] == str(task.model.law())
+    assert sum(file.stat().st_size for file in folder.iterdir()) < 5e6
 
 
 # ------------------------------------------------------------------ waves unlike the training data

@@ -22,7 +22,7 @@ experiments = pytest.mark.parametrize("name", EXPERIMENTS)
 FIGURES = {
     "standalone": {"standalone.png"},
     "sine": {"sine.png", "sine.gif"},
-    "kdv": {"kdv.png"},
+    "kdv": {"kdv.png", "kdv-training.png"},
     "lorenz": {"lorenz.png", "lorenz-loss.png"},
     "sst": {"sst.png", "sst-skill.png", "sst-leads.png"},
     "scaling": {"scaling.png"},

@@ -41,7 +41,7 @@ PAPER: dict[str, dict[str, float]] = {
 """Errors printed in the paper, which divides by the energy of the prediction; MNN sparse did not
 converge."""
 SETTINGS = "settings.json"
-PRETRAINED = ("modes",)
+PRETRAINED = ("modes", "operator")
 """Models whose weights are part of the package."""
 
 

@@ -113,7 +113,7 @@ def notes(result: Result) -> list[str]:
 
 
 def figures(result: Result) -> dict[str, bytes]:
-    """Roll-outs side by side, and the error against lead time."""
+    """Roll-outs side by side, the error against lead time, and the loss during training."""
     names = list(result.pictures)
     columns = ["truth", *names, *(["prediction - truth"] if len(names) == 1 else [])]
     shown = min(len(result.truth), 3)
@@ -146,7 +146,28 @@ def figures(result: Result) -> dict[str, bytes]:
         _draw_curves(canvas.add_subplot(grid[shown, :]), result)
 
     size = max(7.5, 2.3 * len(columns) + 1), 1.9 * shown + 3
-    return {"kdv.png": views.png(size, draw)}
+    found = {"kdv.png": views.png(size, draw)}
+    if any("history" in model for model in result.models.values()):
+        found["kdv-training.png"] = _training(result)
+    return found
+
+
+def _training(result: Result) -> bytes:
+    """The loss of each model during training."""
+
+    def draw(canvas: Any) -> None:
+        axes = canvas.subplots()
+        for name, model in result.models.items():
+            rows = [row for row in model.get("history", []) if "loss" in row]
+            if rows:
+                axes.loglog([r["step"] for r in rows], [r["loss"] for r in rows], lw=1,
+                            label=title(name))  # fmt: skip
+        axes.set_xlabel("optimization step")
+        axes.set_ylabel("training loss")
+        axes.grid(lw=0.4, color="0.9")
+        axes.legend()
+
+    return views.png((7.5, 3.2), draw)
 
 
 def _draw_curves(axes: Any, result: Result) -> None:
@@ -173,6 +194,13 @@ def report(result: Result, figures: dict[str, bytes], command: str) -> str:
         "From ten known frames; each call continues the output of the previous one.",
     )
     sections = [views.table_section(tables(result)[0]), page.section("Roll-outs", rollouts)]
+    if "kdv-training.png" in figures:
+        losses = page.picture(
+            figures["kdv-training.png"], "Training loss against steps",
+            "Root of the squared error of a window relative to its energy, or for modes and "
+            "operator relative to its change.",
+        )  # fmt: skip
+        sections.append(page.section("Training", losses))
     if result.law is not None:
         text = (
             "<p>Law learned by the model with an ODE for every Fourier mode; the data satisfy "
