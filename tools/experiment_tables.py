@@ -9,7 +9,7 @@ from smnn.experiments.honesty.run import Config, Honesty
 from smnn.experiments.honesty.run import cases_of as honest_cases
 from smnn.experiments.honesty.view import tables
 from smnn.experiments.kdv.run import PAPER
-from smnn.experiments.kdv.train import PRESETS
+from smnn.experiments.kdv.train import PRESETS, training_seconds
 from smnn.experiments.scaling.run import from_record
 from smnn.experiments.scaling.view import stops, summary
 from smnn.experiments.sst.references import CLIMATOLOGY, COUPLED, DAMPED, OURS, REFERENCES, TREND
@@ -182,8 +182,7 @@ def kdv(*records: dict[str, Any]) -> str:
             scores = model["scores"]
             cells = [" / ".join(error(scores[k].get(n)) or "–" for k in kinds) for n in lengths]
             memory, gpu = model["memory_gib"], model["machine"]["gpu"]
-            seconds = model.get("cpu_seconds", model["seconds"])
-            made = f"{seconds:,.0f} s, {gpu or 'one CPU thread'}"
+            made = f"{training_seconds(model):,.0f} s, {gpu or 'one CPU thread'}"
             size = ["small network"] * (model["scale"] == "small")
             label = ", ".join([_model(name), *labels, *size])
             rows.append([label, *cells, made, "" if memory is None else f"{memory:.2f}"])

@@ -214,6 +214,12 @@ def _prepare(
     return data
 
 
+def training_seconds(record: dict[str, Any]) -> float:
+    """Processor time on a CPU, which others may use too, and elapsed time on a GPU."""
+    on_cpu = record["machine"]["gpu"] is None and "cpu_seconds" in record
+    return float(record["cpu_seconds" if on_cpu else "seconds"])
+
+
 def _of_length(config: TrainConfig, data: Data) -> TrainConfig:
     """Settings that depend on the number of steps."""
     assert config.max_steps is not None

@@ -8,7 +8,7 @@ import numpy as np
 
 from smnn.experiments import views
 from smnn.experiments.kdv.run import PAPER, Result
-from smnn.experiments.kdv.train import PRESETS
+from smnn.experiments.kdv.train import PRESETS, training_seconds
 from smnn.report import page
 from smnn.report.tables import Cell, Row, Table, best_of
 
@@ -53,7 +53,7 @@ def tables(result: Result) -> list[Table]:
         best = {n: best_of([scores[n] for scores in found.values()]) for n in lengths}
         for name, scores in found.items():
             cells = [Cell(_number(scores[n]), best=scores[n] == best[n]) for n in lengths]
-            cells.append(Cell(f"{result.models[name]['seconds']:.0f}"))
+            cells.append(Cell(f"{training_seconds(result.models[name]):.0f}"))
             view.rows.append(Row(group, title(name), cells))
     for name, values in PAPER.items():
         cells = [Cell(_number(values.get(n)) if values else "no conv.") for n in lengths]
@@ -78,7 +78,7 @@ def summary(result: Result) -> list[tuple[str, str]]:
     out = []
     for name, model in result.models.items():
         what = title(name) + (f", which {ASSUMED[name]}" if name in ASSUMED else "")
-        seconds = f"trained for {model['seconds']:.0f} s"
+        seconds = f"trained for {training_seconds(model):.0f} s"
         found = model["scores"]["nmse"]["20"]
         out.append((_number(found), f"NMSE over 20 frames, {what}; {seconds}"))
     out.append(
@@ -115,19 +115,18 @@ def notes(result: Result) -> list[str]:
 def figures(result: Result) -> dict[str, bytes]:
     """Roll-outs side by side, the error against lead time, and the loss during training."""
     names = list(result.pictures)
-    columns = ["truth", *names, *(["prediction - truth"] if len(names) == 1 else [])]
+    errors = [f"{name} - truth" for name in names] if len(names) <= 2 else []
+    columns = ["truth", *names, *errors]
     shown = min(len(result.truth), 3)
 
     def draw(canvas: Any) -> None:
         grid = canvas.add_gridspec(shown + 1, len(columns), height_ratios=[1] * shown + [1.4])
         for i in range(shown):
-            limit = float(np.abs(result.truth[i]).max())
             truth = result.truth[i]
             fields = [truth, *(result.pictures[n][i] for n in names)]
-            fields.append(fields[-1] - truth)  # drawn if there is one model
+            fields += [values - truth for values in fields[1:]][: len(errors)]
             for j, (name, values) in enumerate(zip(columns, fields)):
-                if j > len(names):
-                    limit = float(np.abs(values).max())
+                limit = float(np.abs(values if name in errors else truth).max())
                 axes = canvas.add_subplot(grid[i, j])
                 image = axes.imshow(
                     values.T, aspect="auto", origin="lower", cmap="RdBu_r", vmin=-limit, vmax=limit,
