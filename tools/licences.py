@@ -61,6 +61,7 @@ WHY = {
     "pytorch-lightning": "launching several processes", "safetensors": "checkpoints without code",
     "tensorboard": "logs of training", "h5netcdf": "reading NetCDF 4", "h5py": "reading HDF5",
     "xarray": "grids with coordinates", "triton": "the GPU solver",
+    "fugue": "many series on Dask, Ray or Spark", "zarr": "reading Zarr stores",
     "pysindy": "benchmark comparison for discovery",
     "torchdiffeq": "benchmark comparison for the solver",
     "mkdocs-material": "the documentation", "mkdocstrings": "the API reference",

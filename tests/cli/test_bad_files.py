@@ -37,7 +37,7 @@ def test_check(tmp_path: Path, kind: str) -> None:
 # `smnn solve` wants equations: every table is refused.
 EQUATIONS = {
     "missing": r"cannot read .*data\.csv: No such file or directory; expected a text file of",
-    "folder": r"cannot read .*data\.csv: Is a directory; expected a text file of equations",
+    "folder": r"data\.csv is a folder; expected a file\. It should contain equations",
     "empty": r"is empty\. Expected lines such as",
     "blank": r"is empty\. Expected lines such as",
     "binary": r"is not text: it begins with",

@@ -293,12 +293,18 @@ def test_file_that_crashes_the_hdf5_library(
     assert hdf5_probe.deadly(path) is None
 
 
-@pytest.mark.parametrize("column", ["id", "where"])
-def test_rows_without_a_series_label(tmp_path: Path, column: str) -> None:
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ("id", "column 'id' names a series in 5 of 6 rows"),
+        ("where", r"3 of 6 rows .* another row .* as series"),
+    ],
+)
+def test_rows_without_a_series_label(tmp_path: Path, column: str, message: str) -> None:
     """Found by fuzzing: times repeat, and the column that could label series has gaps."""
     path = tmp_path / "x.csv"
     path.write_text(f"t,{column},x\n0,a,1\n1,a,2\n2,a,3\n0,b,4\n1,,5\n2,b,6\n")
-    with pytest.raises(TableError, match=r"3 of 6 rows .* another row .* as series"):
+    with pytest.raises(TableError, match=message):
         read_table(path)
     with pytest.raises(TableError, match=rf"column '{column}' has rows without a name"):
         read_table(path, series=column)

@@ -64,7 +64,8 @@ def test_pins_fit_every_build_of_torch() -> None:
 
 def test_every_direct_dependency_is_explained() -> None:
     assert set(licences.direct()) <= set(licences.WHY)
-    assert set(licences.WHY) <= set(licences.pins())
+    # fugue needs an older pandas than the pinned one, and Zarr stores are optional even in tests.
+    assert set(licences.WHY) - set(licences.pins()) == {"fugue", "zarr"}
 
 
 def test_every_pin_but_torch_is_locked() -> None:
