@@ -13,9 +13,10 @@ from smnn.experiments.solvers import DENSE, SMNN, SPARSE
 from smnn.experiments.sst import networks
 from smnn.experiments.sst.networks import (
     MechanisticIdentifier,
+    Size,
     Window,
 )
-from smnn.experiments.sst.train import GVAE, NETWORKS, Pairs, Size, SSTTask, predict, train
+from smnn.experiments.sst.train import GVAE, NETWORKS, Pairs, SSTTask, predict, train
 
 TINY = Size(hidden=16, depth=1, head_depth=1, shared=2, specific=2)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -23,7 +25,7 @@ class Solver:
         **options: `gamma` and `alpha` of the original MNN.
     """
 
-    def __init__(self, name: str, order: int | None = None, **options: float) -> None:
+    def __init__(self, name: str, order: int | None = None, **options: Any) -> None:
         if name not in SOLVERS:
             raise ValueError(f"solver: got {name!r}; expected one of {', '.join(SOLVERS)}.")
         self.name, self.options = name, options

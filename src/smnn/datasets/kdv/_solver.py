@@ -64,7 +64,7 @@ def evolve(
     advance = Etdrk4((1j * k**3 * h).cpu().numpy(), 1.0)  # time in steps
     for name, x in vars(advance).items():
         setattr(advance, name, torch.from_numpy(x).to(u.device))
-    rate = _nonlinear(k, X, form, h)
+    rate: Any = _nonlinear(k, X, form, h)
     out = u.new_empty(len(u), frames - skip, X)
     v: Any = torch.fft.rfft(u)
     for frame in range(frames):

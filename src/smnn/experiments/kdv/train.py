@@ -222,14 +222,15 @@ def training_seconds(record: dict[str, Any]) -> float:
 
 def _of_length(config: TrainConfig, data: Data) -> TrainConfig:
     """Settings that depend on the number of steps."""
-    assert config.max_steps is not None
-    epochs = config.max_steps / max(1, len(data.train) // config.batch_size)  # type: ignore[arg-type]
+    total = config.max_steps
+    assert total is not None
+    epochs = total / max(1, len(data.train) // config.batch_size)  # type: ignore[arg-type]
     # About twenty evaluations; each takes as long as a hundred steps.
     config = config.replace(evaluate_every=max(1, round(epochs / 20)))
     if config.ema is None:
         return config
     # Short runs need a shorter averaging time.
-    return config.replace(ema=min(config.ema, max(0.0, 1 - 20 / config.max_steps)))
+    return config.replace(ema=min(config.ema, max(0.0, 1 - 20 / total)))
 
 
 def _config(
