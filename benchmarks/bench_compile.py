@@ -1,10 +1,10 @@
-"""How long the kernels of the `gpu` backend compile, for a solve with its gradients; needs no GPU.
+"""Time the compilation of the GPU kernels of a solve with its gradients; needs no GPU.
 
     python benchmarks/bench_compile.py --out bench_compile.json [--only TEXT]
 
-The first call with tensors of a shape waits for that, once: Triton keeps what it has compiled.
-Every kernel that a problem would launch on a device with the memory of an H200 is compiled for
-compute capability 9.0, one after the other, by Triton and NVIDIA's assembler, into an empty folder.
+The first call for a shape waits for the compiler; afterwards Triton's cache is used. Every kernel
+that a problem launches on a device with the memory of an H200 is compiled for compute capability
+9.0 by Triton and NVIDIA's assembler, sequentially and with an empty cache.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ CASES = [  # name, scheme, B, T, V, R
 
 @contextmanager
 def launches() -> Iterator[dict[tuple[Kernel, int], None]]:
-    """What is launched inside, and with how many lanes; nothing is."""
+    """Collect the kernels launched in a block and their widths, without running them."""
     found: dict[tuple[Kernel, int], None] = {}
 
     def note(program: Program, tensors: Any) -> None:
@@ -82,7 +82,7 @@ def kernels_of(scheme: str, B: int, T: int, V: int, R: int) -> dict[tuple[Kernel
 
 
 def measure(kernels: dict[tuple[Kernel, int], None]) -> dict[str, Any]:
-    """Seconds in all, and of the kernel that takes longest."""
+    """Total compile time in seconds, and that of the slowest kernel."""
     times = {}
     for kernel, width in kernels:
         start = time.perf_counter()
@@ -98,10 +98,10 @@ def measure(kernels: dict[tuple[Kernel, int], None]) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--only", default="", help="cases whose names contain this")
+    parser.add_argument("--only", default="", help="only cases whose name contains this text")
     options = parser.parse_args()
     if os.environ.get("TRITON_INTERPRET") == "1":
-        parser.error("TRITON_INTERPRET=1: an interpreter compiles nothing")
+        parser.error("TRITON_INTERPRET=1 is set; the interpreter does not compile")
     chosen = [case for case in CASES if options.only in case[0]]
     if not chosen:
         parser.error(f"--only: no case has {options.only!r} in its name")
@@ -112,7 +112,7 @@ def main() -> int:
         "command": "python benchmarks/bench_compile.py", "cases": [],
     }  # fmt: skip
     large = mock.patch.object(gpu, "_memory", return_value=MEMORY)
-    # Triton's modules are loaded, and its compiler is warm.
+    # Load Triton's modules and warm up its compiler.
     warm = kernels_of("smnn", 512, 5, 1, 1)
     with tempfile.TemporaryDirectory() as folder, large:
         os.environ["TRITON_CACHE_DIR"] = folder

@@ -1,12 +1,13 @@
-"""Time the `gpu` backend on a CUDA device, beside the published solver in the same process.
+"""Time the `gpu` backend on a CUDA device, and the published solver in the same process.
 
     python benchmarks/bench_gpu.py --out bench_gpu.json [--published PATH/TO/ScalableMNN]
 
-Every case first checks values and gradients, in float64, against the `torch` backend (on a part of
-the batch) and then times forward + backward in eager mode: median of repeats, synchronised after
-each call; and of calls in a row, synchronised before the first and after the last, as training and
-`torch.utils.benchmark` do. The two take turns for three seconds, five each at least (one where a
-call takes long), with a few calls to warm up before each: a host's speed changes within seconds.
+For each case, values and gradients are first compared with the `torch` backend in float64 (on a
+part of the batch). Then forward and backward passes are timed in eager mode: the median over calls
+with synchronization after each, and the mean of consecutive calls with synchronization before the
+first and after the last only, as in training and `torch.utils.benchmark`. The two solvers alternate
+for three seconds, at least five times (once if a call is slow), each time after a few warm-up
+calls, because the speed of a host changes within seconds.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import torch
 from torch import Tensor
 
 import smnn
-from smnn._solver.gpu.native import launcher
+from smnn._solver.gpu import launcher
 
 CASES = [  # name, B, T, V, R, orders with an initial value
     ("Lorenz B512 T50", 512, 50, 1, 2, 1),
@@ -72,17 +73,17 @@ def problem(B: int, T: int, V: int, R: int, m_init: int) -> list[Tensor]:
 
 
 def ours(*x: Tensor) -> Tensor:
-    """Without waiting for the device; by the backend that is chosen there."""
+    """Solve with the default backend, without synchronization."""
     return smnn.solve(*x, check=False)
 
 
-def forgetful(*x: Tensor) -> Tensor:
-    """Computing the factor twice instead of keeping it."""
+def recomputing(*x: Tensor) -> Tensor:
+    """Solve with `keep_factor=False`, which computes the factor twice."""
     return smnn.solve(*x, check=False, keep_factor=False)
 
 
 def oracle(*x: Tensor) -> Tensor:
-    """An independent way to the same answer."""
+    """Solve with the `torch` backend, for comparison."""
     return smnn.solve(*x, backend="torch")
 
 
@@ -92,14 +93,14 @@ def relative(a: Tensor, b: Tensor) -> float:
 
 
 def gradients(solve: Callable[..., Tensor], tensors: list[Tensor], g: Tensor) -> list[Tensor]:
-    """`y` and the gradients by all four tensors."""
+    """The solution and the gradients with respect to all four tensors."""
     leaves = [x.detach().clone().requires_grad_() for x in tensors]
     y = solve(*leaves)
     return [y.detach(), *torch.autograd.grad(y, leaves, g)]
 
 
 def trainer(solve: Callable[..., Tensor], tensors: list[Tensor], g: Tensor) -> Callable[[], None]:
-    """Forward and backward, gradients by everything."""
+    """A function that runs a forward and a backward pass with all gradients."""
     leaves = [x.detach().requires_grad_() for x in tensors]
 
     def step() -> None:
@@ -109,9 +110,9 @@ def trainer(solve: Callable[..., Tensor], tensors: list[Tensor], g: Tensor) -> C
 
 
 class Stopwatch:
-    """Times of one contender, in milliseconds, and its peak memory beyond what was there, in MB.
+    """Times of one solver in milliseconds, and its additional peak memory in MB.
 
-    Two calls come first. What the contender keeps of them counts as its memory in all turns.
+    Memory that remains allocated after two initial calls counts as memory of the solver.
     """
 
     def __init__(self, step: Callable[[], Any]) -> None:
@@ -125,7 +126,7 @@ class Stopwatch:
         self._kept = torch.cuda.memory_allocated() - before
 
     def _watched(self, repeats: int) -> list[float]:
-        """Seconds of each; the largest memory is remembered."""
+        """Seconds of each call; updates the peak memory."""
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
         before, found = torch.cuda.memory_allocated() - self._kept, []
@@ -149,14 +150,14 @@ class Stopwatch:
         self.in_a_row.append(1e3 * (time.perf_counter() - start) / repeats)
 
     def result(self) -> dict[str, float]:
-        """Median and quartiles; and the median of calls in a row."""
+        """Median and quartiles of single calls, and the median of consecutive calls."""
         low, middle, high = statistics.quantiles(self.times, n=4)
         found = {"ms": middle, "low": low, "high": high, "peak_mb": self.peak}
         return found | {"in_a_row_ms": statistics.median(self.in_a_row)}
 
 
 def measure(step: Callable[[], Any], repeats: int) -> dict[str, float]:
-    """One contender alone."""
+    """Measure a single solver."""
     watch = Stopwatch(step)
     watch.turn(repeats, 10)
     return watch.result()
@@ -165,7 +166,7 @@ def measure(step: Callable[[], Any], repeats: int) -> dict[str, float]:
 def in_turns(
     mine: Callable[[], Any], theirs: Callable[[], Any] | None
 ) -> tuple[dict[str, float], dict[str, float] | None]:
-    """Two contenders, or one. What takes long takes fewer turns, and is less often repeated."""
+    """Measure two solvers alternately, or one; slow ones are repeated less often."""
     ours = Stopwatch(mine)
     contenders = [(ours, 20, 10) if ours.seconds < 0.002 else (ours, 4, 3)]
     if theirs is not None:
@@ -181,7 +182,7 @@ def in_turns(
 
 
 def device_time(step: Callable[[], Any]) -> float:
-    """Milliseconds of the device alone: replays of a captured graph."""
+    """Milliseconds of device time, from replays of a captured graph."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -219,13 +220,13 @@ def case(
     if published is not None and B * T < 1e7:
         theirs = trainer(published.ode_forward, tensors, g)
     row["ours"], other = in_turns(mine, theirs)
-    if published is not None and theirs is not None:  # it keeps memory from its first call on
+    if published is not None and theirs is not None:  # its first call allocates permanent buffers
         row["error_published"] = relative(published.ode_forward(*part).detach(), a[0])
-    with torch.autograd.set_multithreading_enabled(False):  # a tip of docs/benchmarks.md
+    with torch.autograd.set_multithreading_enabled(False):  # recommended in docs/benchmarks.md
         alone, other_alone = in_turns(mine, theirs)
     row["ours"]["one_thread_ms"] = alone["ms"]
     row["ours"]["device_ms"] = device_time(mine)
-    without = measure(trainer(forgetful, tensors, g), 20 if row["ours"]["ms"] < 2 else 3)
+    without = measure(trainer(recomputing, tensors, g), 20 if row["ours"]["ms"] < 2 else 3)
     row["ours"] |= {f"{key}_factor_forgotten": without[key] for key in ("ms", "peak_mb")}
     if other is not None and other_alone is not None:
         row["published"] = other | {"one_thread_ms": other_alone["ms"]}
@@ -236,7 +237,7 @@ def case(
 
 
 def floor(function: Callable[..., Tensor], count: int) -> dict[str, float]:
-    """Milliseconds that PyTorch takes for a function of so many tensors, forward + backward."""
+    """Milliseconds of PyTorch for a function of `count` tensors, forward and backward."""
     x = [torch.ones(512, 5, dtype=torch.float64, device="cuda") for _ in range(count)]
     step = trainer(function, x, x[0])
     out = {"ms": measure(step, 200)["ms"]}
@@ -245,7 +246,7 @@ def floor(function: Callable[..., Tensor], count: int) -> dict[str, float]:
 
 
 def copy_bandwidth() -> float:
-    """Bytes per second of a large device-to-device copy, read and written."""
+    """Bytes per second, read and written, of a large device-to-device copy."""
     x = torch.empty(1 << 28, dtype=torch.float64, device="cuda").normal_()
     y = torch.empty_like(x)
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -259,7 +260,7 @@ def copy_bandwidth() -> float:
 
 
 def bytes_moved(B: int, T: int, V: int, R: int, m_init: int) -> int:
-    """The fewest bytes that forward + backward move with a kept factor: each array once a pass."""
+    """Minimum memory traffic of both passes with a kept factor: each array once per pass."""
     n = V * (R + 1)
     inputs, factor = V * n + V + 1, n * (n + 1) // 2 + n * n
     forward = inputs + 2 * factor + 2 * n + n
@@ -268,7 +269,7 @@ def bytes_moved(B: int, T: int, V: int, R: int, m_init: int) -> int:
 
 
 def show(out: dict[str, Any], copy: float) -> None:
-    """One line per case."""
+    """Print a line for a case."""
     mine, theirs = out["ours"], out.get("published", {})
     alone, moved = mine["device_ms"], out["bytes_per_s"]
     print(
@@ -290,9 +291,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--out", type=Path, default=Path("bench_gpu.json"))
-    parser.add_argument("--published", type=Path, help="a checkout of the published solver")
-    parser.add_argument("--only", default="", help="cases whose name contains this")
-    parser.add_argument("--resume", action="store_true", help="measure what --out has not yet")
+    parser.add_argument("--published", type=Path, help="checkout of the published solver")
+    parser.add_argument("--only", default="", help="only cases whose name contains this text")
+    parser.add_argument("--resume", action="store_true", help="continue the record in --out")
     args = parser.parse_args()
     published = None
     if args.published:
@@ -301,13 +302,13 @@ def main() -> None:
             parser.error(f"--published: {args.published} holds no smnn.py")
         published = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(published)
-    launcher.wait()
+    absent = launcher.wait()
     copy = copy_bandwidth()
     result: dict[str, Any] = {
         "device": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "python": platform.python_version(),
-        "native": launcher.absent_because() or "compiled",
+        "native": absent or "compiled",
         "copy_bytes_per_s": copy,
         "multiplication": floor(lambda x: 2 * x, 1),
         "addcmul": floor(torch.addcmul, 3),
@@ -341,15 +342,15 @@ def main() -> None:
 
 
 def resumed(earlier: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
-    """An earlier record to go on with, if it was made on such a machine."""
+    """The earlier record, if it was made on the same kind of machine."""
     for key in ("device", "torch", "python", "native"):
         if earlier[key] != now[key]:
-            raise SystemExit(f"--resume: {key} was {earlier[key]!r}, and is {now[key]!r} here")
+            raise SystemExit(f"--resume: {key} was {earlier[key]!r}; here it is {now[key]!r}")
     return earlier | {"runs": earlier.get("runs", 1) + 1}
 
 
 def write(result: dict[str, Any], out: Path) -> None:
-    """What there is so far: a run that is cut short leaves its figures."""
+    """Write the record after each case, so that an interrupted run keeps its results."""
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(result, indent=1))
 

@@ -1,10 +1,10 @@
-"""Which way through a GPU is sooner done, for shapes near the borders between them.
+"""Compare the strategies of the `gpu` backend for shapes near the thresholds between them.
 
     python benchmarks/bench_ways.py --out bench_ways.json [--only TEXT] [--seconds S]
 
-`GpuBackend.pieces` chooses by shape alone. For each shape here, every way that can take it is
-checked against the one that would be chosen, then timed: forward + backward, eager and on the
-device alone (replays of a captured graph), and the first call, in which kernels are compiled.
+`GpuBackend.pieces` chooses by shape alone. For each shape, every applicable strategy is checked
+against the chosen one and timed: forward and backward pass in eager mode, device time (replays of a
+captured graph), and the first call, which compiles the kernels.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import torch
 
 from bench_gpu import device_time, gradients, measure, ours, problem, relative, trainer
 from smnn._solver import plan
+from smnn._solver.gpu import launcher
 from smnn._solver.gpu import strategy as plans
 from smnn._solver.gpu.backend import (
     LANES_WANTED,
@@ -31,7 +32,6 @@ from smnn._solver.gpu.backend import (
     REDUCED,
     GpuBackend,
 )
-from smnn._solver.gpu.native import launcher
 from smnn._solver.gpu.reduction.levels import words
 from smnn._util.files import OutputError, write_json
 from smnn._util.machine import describe_machine
@@ -49,7 +49,7 @@ AGREE = 1e-9
 
 
 def ways(B: int, T: int, n: int) -> dict[str, int]:
-    """Names of ways that can take a shape, and what `pieces` would say for them."""
+    """Strategies that apply to a shape, with the value of `pieces` that selects them."""
     out = {}
     if n <= LARGEST_BLOCK:
         out["several lanes"] = 0
@@ -65,13 +65,13 @@ def ways(B: int, T: int, n: int) -> dict[str, int]:
 
 
 def measured(B: int, T: int, V: int, R: int) -> Iterator[dict[str, Any]]:
-    """Every way of one shape."""
+    """Measurements of every strategy for one shape."""
     n, tensors = V * (R + 1), problem(B, T, V, R, 1)
     g = torch.randn(B, T, V, R + 1, dtype=torch.float64, device=tensors[0].device)
     expected, chosen = gradients(ours, tensors, g), GpuBackend().pieces(B, T, n, 1)
     for name, pieces in ways(B, T, n).items():
         row: dict[str, Any] = {"B": B, "T": T, "V": V, "R": R, "way": name, "pieces": pieces}
-        plan._plans.clear()  # what is worked out once, for the way before
+        plan._plans.clear()  # plans of the previous strategy
         with mock.patch.object(GpuBackend, "pieces", return_value=pieces):
             start = time.perf_counter()
             found = gradients(ours, tensors, g)
@@ -89,8 +89,12 @@ def measured(B: int, T: int, V: int, R: int) -> Iterator[dict[str, Any]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--only", default="", help='shapes with this in them, as "T10000 V3"')
-    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no shape later")
+    parser.add_argument(
+        "--only", default="", help='only shapes that contain this text, such as "T10000 V3"'
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=math.inf, help="time after which no shape is started"
+    )
     options = parser.parse_args()
     if not torch.cuda.is_available():
         parser.error("PyTorch sees no CUDA device")

@@ -38,6 +38,8 @@ BROUGHT_BY = {"pillow": "matplotlib", "threadpoolctl": "scikit-learn"}
 AT_HOME = {
     "_solver": {"triton"},
     "data": {"pandas"},
+    "datasets/fields/_columns.py": {"sympy"},
+    "datasets/fields/_spectral.py": {"sympy"},
     "discovery": {"pandas", "scikit-learn", "sympy"},
     "equations": {"sympy"},
     "report/maths.py": {"sympy"},

@@ -40,64 +40,6 @@ def test_standalone() -> None:
     assert "a processor, 1 thread, torch 2; 2026-01-02." in text
 
 
-def bench_record(agrees: bool) -> dict[str, Any]:
-    result = {"solver": "smnn", "note": "", "relative_mse": 1e-10, "forward_ms": 1234.5}
-    result |= {"both_ms": None, "agrees": agrees}
-    case = {"group": "length", "B": 1, "T": 10_000, "V": 1, "R": 2, "results": [result]}
-    return {"machine": MACHINE, "command": "python -m benchmarks", "cases": [case]}
-
-
-def test_bench() -> None:
-    lines = tables.bench(bench_record(True)).splitlines()
-    assert "| solver | relative MSE | forward, ms |" in lines  # nothing else was measured
-    assert "| smnn | 1.0e-10 | 1,234 |" in lines
-
-
-def test_bench_refuses_wrong_answers() -> None:
-    with pytest.raises(ValueError, match="disagree"):
-        tables.bench(bench_record(False))
-
-
-def test_gpu() -> None:
-    case = {
-        "name": "some case", "speedup": 41.6, "speedup_one_thread": 55.0, "bytes_per_s": 2e12,
-        "error": {"y": 1e-15, "c": 3e-13},
-        "ours": {
-            "ms": 0.5, "one_thread_ms": 0.375, "device_ms": 0.25, "peak_mb": 12.0,
-            "peak_mb_factor_forgotten": 7.0, "ms_factor_forgotten": 0.75,
-        },
-        "published": {"ms": 20.8, "peak_mb": 90.0},
-    }  # fmt: skip
-    alone = {k: v for k, v in case.items() if not k.startswith(("published", "speedup"))}
-    record = {
-        "device": "a device", "torch": "2", "python": "3", "copy_bytes_per_s": 4e12,
-        "cases": [case, alone], "lengths": [{"T": 1000, "ms": 1.5, "device_ms": 0.5}],
-    }  # fmt: skip
-    page = tables.gpu(record)
-    assert "| some case | 20.8 | 0.5 (42×) | 0.375 (55×) | 0.25 |" in page
-    assert "| some case |  | 0.5 | 0.375 | 0.25 |" in page
-    assert "| some case | 12 | 7 | 90 | 0.75 | 50 % | 3.0e-13 |" in page
-    assert "| some case | 12 | 7 |  | 0.75 | 50 % | 3.0e-13 |" in page
-    assert "| 1,000 | 1.5 | 0.5 |" in page
-    brief = alone | {"ours": {k: v for k, v in case["ours"].items() if k != "ms_factor_forgotten"}}
-    assert "| recomputed, ms |" in page
-    assert "| recomputed, ms |" not in tables.gpu(record | {"cases": [brief]})
-    assert "in a row" not in page
-    rows = case | {"ours": case["ours"] | {"in_a_row_ms": 0.4375}, "speedup_in_a_row": 45.0}
-    with_rows = tables.gpu(record | {"cases": [rows]})
-    assert "| some case | 20.8 | 0.5 (42×) | 0.438 (45×) | 0.375 (55×) | 0.25 |" in with_rows
-    assert "*in a row* is the same for calls without synchronization" in with_rows
-    others = [{"multiplication_ms": x, "ratios": {"a": 30 + x, "b": 2.5}} for x in (0.5, 1.5)]
-    page = tables.gpu(record | {"other_runs": others, "notes": ["A remark."]})
-    assert "2 further runs: a 30 to 32, b 2.5 to 2.5." in page
-    assert "\n\nA remark.\n\n" in page
-    record["multiplication"] = {"ms": 0.125, "one_thread_ms": 0.0625}
-    record["addcmul"] = {"ms": 0.25, "one_thread_ms": 0.1875}
-    page = tables.gpu(record)
-    assert "multiplication take 0.125 ms (0.0625 on one thread), and `torch.addcmul`" in page
-    assert "with three gradients 0.25 ms (0.188 on one thread)." in page
-
-
 @pytest.mark.parametrize(
     ("page", "write", "records"),
     [
@@ -113,6 +55,7 @@ def test_gpu() -> None:
             ["kdv_pretrained_epyc", "kdv_operator_epyc", "kdv_new_epyc", "kdv_models_h200"],
         ),
         ("kdv_step", tables.kdv_step, ["kdv_step_h200"]),
+        ("m4", tables.m4, ["m4_epyc"]),
     ],
 )
 def test_pages_are_what_their_records_say(page: str, write: Any, records: list[str]) -> None:

@@ -10,6 +10,8 @@ from smnn.experiments.honesty.run import cases_of as honest_cases
 from smnn.experiments.honesty.view import tables
 from smnn.experiments.kdv.run import PAPER
 from smnn.experiments.kdv.train import PRESETS, training_seconds
+from smnn.experiments.m4.run import PARTS as M4_PARTS
+from smnn.experiments.m4.view import LABELS as M4_LABELS
 from smnn.experiments.scaling.run import from_record
 from smnn.experiments.scaling.view import stops, summary
 from smnn.experiments.sst.references import CLIMATOLOGY, COUPLED, DAMPED, OURS, REFERENCES, TREND
@@ -349,3 +351,31 @@ def scaling(record: dict[str, Any]) -> str:
     lines = [f"- {value}: {meaning}." for value, meaning in summary(result) if "T/1000" in value]
     lines += [f"- {method} stops at {reason}." for method, reason in stops(result).items()]
     return table(["weeks", *map(str, lengths)], rows) + "\n\n" + "\n".join(lines)
+
+
+def m4(record: dict[str, Any]) -> str:
+    """Mean scores by sampling frequency and method, with the OWA of the parts."""
+    parts: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
+    for row in record["summary"]:
+        parts.setdefault((row["group"], row["method"]), {})[row["part"]] = row
+    rows = []
+    for (group, method), found in parts.items():
+        row = found["all"]
+        inside = f"{100 * row['covered']:.1f} %" if "covered" in row else "–"
+        cells = [f"{row['series']}", f"{row['smape']:.2f}", f"{row['mase']:.3f}"]
+        cells += [f"{found[p]['owa']:.3f}" if p in found else "–" for p in M4_PARTS]
+        cells += [inside, f"{row['msis']:.2f}" if "msis" in row else "–"]
+        cells.append(f"{row['seconds'] / row['series']:.3f}")
+        rows.append([f"{group}: {M4_LABELS.get(method, method)}", *cells])
+    head = ["M4", "series", "sMAPE", "MASE", *(f"OWA, {p}" for p in M4_PARTS)]
+    head += ["inside 95 %", "MSIS", "s per series"]
+    return "\n\n".join(
+        [
+            "OWA is the mean of sMAPE and MASE relative to Naive2; MSIS scores the 95 % intervals. "
+            "Constants of the forecaster were chosen with the part *tuned* (two of three series) "
+            "in view. Processor seconds, one thread.",
+            table(head, rows),
+            f"{machine(record)} Written by `smnn reproduce m4 --data FOLDER` and `python "
+            "tools/tables.py --m4 benchmarks/results/m4_epyc.json`.",
+        ]
+    )

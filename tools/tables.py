@@ -21,6 +21,7 @@ from experiment_tables import (
     kdv_step,
     lorenz,
     lorenz_step,
+    m4,
     scaling,
     sst,
 )
@@ -36,6 +37,7 @@ TABLES: dict[str, tuple[Any, str, str]] = {  # option: function, page in docs/ge
     "lorenz-step": (lorenz_step, "lorenz_step", "JSON of benchmarks/bench_lorenz_step.py"),
     "discovery-bench": (discovery_bench, "discovery_bench", "JSON of the discovery benchmark"),
     "honesty": (honesty, "honesty", "JSON of `smnn reproduce honesty`"),
+    "m4": (m4, "m4", "JSON of `smnn reproduce m4`"),
     "kdv": (
         kdv,
         "kdv",

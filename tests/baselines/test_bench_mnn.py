@@ -37,8 +37,3 @@ def test_what_dense_cannot_do(bench: Any) -> None:
     assert bench.too_large(bench.Case("length", 1, 3_000)) == "would take too long"
     assert "GiB" in bench.too_large(bench.Case("length", 1, 100_000))
     assert max(case.T for case in bench.cases(quick=False)) == 100_000
-
-
-def test_checkout_must_be_there(bench: Any, tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="is no checkout of mech-nn"):
-        bench.import_mech_nn(tmp_path)

@@ -388,3 +388,38 @@ def test_dimensions_without_a_time() -> None:
     data = read(xr.DataArray(np.arange(12.0).reshape(3, 4), dims=("t", "x")))
     assert data.values[0].shape == (3, 4)
     assert data.time_name == "t"
+
+
+def test_rows_that_were_selected_keep_their_column_of_times() -> None:
+    frame = pd.DataFrame({"t": 0.5 * np.arange(10), "x": np.arange(10.0)})
+    for rows in (frame[frame.x > 3], frame[::2], frame.drop(index=4)):
+        data = read(rows)
+        assert (data.time_name, data.names) == ("t", ["x"])
+        np.testing.assert_array_equal(data.times[0], rows.t)
+
+
+def test_all_other_levels_of_an_index_separate_series() -> None:
+    keys = pd.MultiIndex.from_product([["A", "B"], [1, 2], [0.0, 0.5]], names=["site", "plot", "t"])
+    data = read(pd.DataFrame({"x": np.ones(8)}, index=keys))
+    assert (data.time_name, data.series) == ("t", ["A 1", "A 2", "B 1", "B 2"])
+    where = pd.MultiIndex.from_product([DATES[:3], [47.5, 48.5]], names=["when", "lat"])
+    assert read(pd.DataFrame({"x": np.arange(6.0)}, index=where)).series == ["47.5", "48.5"]
+
+
+def test_lists_in_cells_are_left_out() -> None:
+    polars = pytest.importorskip("polars")
+    cells = {"t": [0, 1, 2], "x": [1, 2, 3], "z": [[1, 2]] * 3}
+    for frame in (pd.DataFrame(cells), polars.DataFrame(cells)):
+        assert read(frame).names == ["x"]
+
+
+def test_sheets(tmp_path: Path) -> None:
+    pytest.importorskip("openpyxl")
+    path = tmp_path / "a.xlsx"
+    with pd.ExcelWriter(path) as book:
+        pd.DataFrame().to_excel(book, sheet_name="empty")
+        pd.DataFrame({"about": ["words"]}).to_excel(book, sheet_name="about", index=False)
+        pd.DataFrame({"t": [0, 1], "x": [2, 3]}).to_excel(book, sheet_name="b", index=False)
+    with pytest.raises(DataError, match=r"a\.xlsx, sheet 'about' has no column of numbers"):
+        read(path)
+    assert read(path, sheet="b").summary().startswith("a.xlsx, sheet 'b': time 't'")

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from data.written_tables import rows, written
-from smnn.data import TableError, read_table
+from smnn.data import TableError, read, read_table
 
 pytest.importorskip("pandas")
 
@@ -122,3 +122,8 @@ def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
     path.chmod(0)
     with pytest.raises(TableError, match="cannot be read: permission denied"):
         read_table(path)
+
+
+def test_an_unknown_argument() -> None:
+    with pytest.raises(TypeError, match="read: got an unknown argument 'tim'; did you mean 'time'"):
+        read([1.0, 2.0], tim="t")  # type: ignore[call-arg]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import re
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +198,10 @@ class TestDiscovery:
         tried = found.report_["tried"]
         assert [one["verdict"] for one in tried] == ["not supported", "established"]
         assert "K = 0.296" in found.summary()
+        doubtful = replace(found.verdict_.equations["x"], level="not determined", chosen=0.0)
+        hidden = copy.copy(found)
+        hidden.verdict_ = replace(found.verdict_, equations={"x": doubtful})
+        assert not re.search(r"-1\.5|K = ", hidden.summary())
         value = found.constants_["K"].value
         equation = found.equations("sympy")[0].rhs
         assert equation.atoms(sympy.Float) & {sympy.Float(value, 17)}

@@ -3,7 +3,9 @@
 import copy
 import json
 import pickle
+import re
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +18,14 @@ from smnn.datasets.dynamics import HARE_LYNX
 from smnn.discovery import (
     Discovery,
     DiscoveryWarning,
+    EquationVerdict,
     ModelFileError,
     ModelMisfitWarning,
     Verdict,
     VerdictWarning,
 )
+from smnn.discovery._verdict.rivals import Comparison
+from smnn.discovery._verdict.verdict import _Facts, _overall
 
 T = np.arange(0, 20, 0.1)
 PREY = integrate(
@@ -107,6 +112,60 @@ class TestLevels:
         assert quiet(PREY, method="regression").verdict_.level == "established"
         options = {"cycles": 1, "steps": 1, "batch": 4, "width": 8, "window": 10}
         assert quiet(PREY, method="neural", neural=options).verdict_.doubtful
+
+
+class TestRule:
+    FACTS = _Facts(
+        terms=2, values=200, evidence=30.0, chosen=1.0, ratio=50.0,
+        against=Comparison(-4.0, -3.0, ["sin(a)"], 1.0, []), correlation=0.0, error=0.02,
+        deviation=0.02, unexplained=1e-6, jagged=0.1,
+    )  # fmt: skip
+
+    @pytest.mark.parametrize(
+        ("changes", "level", "reason"),
+        [
+            ({}, "established", "better than a plain curve"),
+            ({"terms": 0}, "nothing found", "no candidate term explains how it changes."),
+            ({"terms": 0, "values": 5}, "nothing found", "changes, and 5 values are few"),
+            ({"evidence": -7.0}, "not supported", "plain curve describes the data better"),
+            ({"evidence": 0.5}, "not determined", "plain curve describes the data about as well"),
+            ({"evidence": 4.0}, "tentative", "plain curve"),
+            ({"evidence": np.nan}, "not determined", "the model is not finite"),
+            ({"chosen": 0.5}, "tentative", r"one was selected in 50 % of resamples"),
+            ({"chosen": 0.04}, "not determined", r"one was selected in 4 % of resamples"),
+            ({"ratio": 2.0}, "tentative", "do not determine its coefficients"),
+            ({"outside": 2.0}, "tentative", r"outside the library such as sin\(a\)"),
+            ({"inside": 2.0}, "tentative", "other terms of the library"),
+            ({"outside": 12.0}, "not supported", r"outside the library such as sin\(a\)"),
+            # few values: the evidence of rivals is that of the effective number
+            ({"outside": 3.9, "values": 21, "correlation": 0.64}, "established", ""),
+            ({"outside": 3.9, "values": 21}, "tentative", "outside the library"),
+            ({"outside": 2.0, "values": 99, "correlation": 0.39}, "tentative", "outside"),
+            ({"correlation": 0.5}, "tentative", "errors are correlated in time"),
+            ({"correlation": 0.5, "error": 1e-4}, "established", ""),
+            ({"drift": 20.0}, "tentative", "coefficients differ between the halves"),
+            # numerical errors: correlated, but not explained by other terms
+            ({"outside": 50.0, "drift": 20.0, "deviation": 1e-6, "error": 1e-6}, "established", ""),
+            ({"outside": 70.0, "deviation": 1e-6, "error": 1e-6}, "tentative", "outside"),
+            ({"outside": 70.0, "deviation": 1e-8, "error": 1e-8}, "established", ""),
+            ({"inside": np.nan, "outside": np.nan}, "tentative", "could not be tried"),
+        ],
+    )
+    def test_levels(self, changes: dict[str, Any], level: str, reason: str) -> None:
+        own = {k: changes.pop(k) for k in ("inside", "outside", "drift") if k in changes}
+        facts = replace(self.FACTS, **changes, against=replace(self.FACTS.against, **own))
+        verdict = facts.verdict()
+        assert verdict.level == level
+        assert re.search(reason, verdict.reason)
+
+    def test_the_lowest_level_counts(self) -> None:
+        good, poor = EquationVerdict("established", "good."), EquationVerdict("tentative", "?")
+        each = {"a": good, "b": poor}
+        assert str(_overall(each, 2)) == "tentative: b'': ?"
+        nothing = EquationVerdict("nothing found", "none.", values=50)
+        assert _overall({"a": nothing, **each}, 1).level == "tentative"
+        assert _overall({"a": good, "b": nothing}, 1).level == "established"
+        assert _overall({"a": nothing}, 1).reason.endswith("how the data change.")
 
 
 class TestRivals:

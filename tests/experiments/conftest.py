@@ -3,11 +3,13 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from experiments.sst_grids import small_grid, weekly_grid
 from smnn.datasets.kdv import write_easy
 from smnn.experiments.experiment import load
+from smnn.experiments.m4.data import GROUPS
 
 SMALL: dict[str, dict[str, Any]] = {
     "standalone": {"repeats": 1},
@@ -33,7 +35,29 @@ SMALL: dict[str, dict[str, Any]] = {
     "odebench": {"systems": (2, 24), "noise": (0.0,), "deleted": (0.0, 0.5)},
     "honesty": {"unrelated": 3, "known": 4, "missing": 2},
     "kdv": {"pretrained": True},
+    "m4": {"groups": ("Quarterly", "Yearly")},
 }  # fmt: skip
+
+
+def write_m4(folder: Path) -> Path:
+    """Six series of two sampling frequencies, in the layout of the official files."""
+    rng = np.random.default_rng(0)
+    for name in SMALL["m4"]["groups"]:
+        group = GROUPS[name]
+        for part, start in (("Train", 0), ("Test", -group.horizon)):
+            lines = ["V1,V2"]
+            for i in range(6):
+                t = np.arange(40 + 4 * i + group.horizon)
+                y = 100 + t + 9 * np.sin(2 * np.pi * t / 4) + rng.standard_normal(len(t))
+                y = y[start:] if start else y[: -group.horizon]
+                values = [*(f"{x:.6g}" for x in y), *[""] * (20 - 4 * i)]
+                lines.append(",".join([f"{name[0]}{i + 1}", *values]))
+            path = folder / part / f"{name}-{part.lower()}.csv"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("\n".join(lines) + "\n")
+    return folder
+
+
 GRIDS = {"sst": small_grid, "scaling": weekly_grid}
 
 
@@ -51,6 +75,8 @@ class Runs(dict[str, Any]):
         if name == "kdv":
             file = write_easy(self.folder / "waves.h5", "test", 3, seed=11)
             options = {**options, "data": str(file)}
+        if name == "m4":
+            options = {**options, "data": str(write_m4(self.folder / "m4"))}
         arguments: dict[str, Any] = {"grid": GRIDS[name]()} if name in GRIDS else {}
         if name == "kdv":
             arguments["out"] = self.folder / "kdv"

@@ -11,11 +11,9 @@ from typing import Any
 import pytest
 
 import smnn
-from helpers import random_problem
 from smnn.experiments.bench.solvers import check
 
 ROOT = Path(__file__).resolve().parents[2]
-README = "# x\n\n<!-- results:start -->\nNot yet.\n<!-- results:end -->\n\nMore.\n"
 
 
 @pytest.fixture(scope="module")
@@ -113,66 +111,9 @@ def test_memory_is_weighed_exactly(bench: Any, cases: ModuleType) -> None:
     assert long["peak"] > long["extra"]
 
 
-def test_published_solver_must_be_there(bench: Any, tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="ScalableMNN checkout"):
-        bench("_solvers").load_published(tmp_path)
-
-
 def test_runs_as_a_module() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks", "--help"],
         cwd=ROOT, capture_output=True, text=True, timeout=300, check=True,
     )  # fmt: skip
     assert "--published" in done.stdout
-
-
-def test_a_run_on_a_gpu_goes_on_only_on_such_a_machine(bench: Any) -> None:
-    here = {"device": "a", "torch": "2", "python": "3", "native": "compiled", "runs": 1}
-    earlier = here | {"cases": ["one"]}
-    resumed = bench("bench_gpu").resumed
-    assert resumed(earlier, here) == earlier | {"runs": 2}
-    with pytest.raises(SystemExit, match="--resume: torch was '2', and is '1' here"):
-        resumed(earlier, here | {"torch": "1"})
-
-
-def test_calls_on_a_gpu_are_waited_for_each_and_in_a_row(
-    bench: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    events: list[str] = []
-    module = bench("bench_gpu")
-    for name in ("memory_allocated", "max_memory_allocated", "reset_peak_memory_stats"):
-        monkeypatch.setattr(module.torch.cuda, name, lambda: 0)
-    monkeypatch.setattr(module.torch.cuda, "synchronize", lambda: events.append("wait"))
-    watch = module.Stopwatch(lambda: events.append("call"))
-    events.clear()
-    watch.turn(repeats=3, warm=2)
-    assert events == ["call"] * 2 + ["wait"] + ["call", "wait"] * 3 + ["call"] * 3 + ["wait"]
-    assert (len(watch.times), len(watch.in_a_row)) == (3, 1)
-    assert watch.result()["in_a_row_ms"] == watch.in_a_row[0]
-
-
-def test_ways_through_a_gpu_are_compared(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With another backend, since this machine may have no GPU: what it would take is asked for."""
-    module = bench("bench_ways")
-    asked: list[int] = []
-
-    def problem(B: int, T: int, V: int, R: int, m_init: int) -> list[Any]:
-        case = random_problem(0, T=T, V=V, Q=V, R=R, T_init=1, R_init=R - 1, batch=(B,))
-        return [*case.args]
-
-    def measured(step: Any, repeats: int) -> dict[str, float]:
-        asked.append(module.GpuBackend().pieces(1, 1, 1, 1))
-        step()
-        return {"ms": 2.0, "in_a_row_ms": 1.0, "peak_mb": 3.0}
-
-    monkeypatch.setattr(module, "problem", problem)
-    monkeypatch.setattr(module, "measure", measured)
-    monkeypatch.setattr(module, "device_time", lambda step: 0.5)
-    monkeypatch.setattr(module.torch.cuda, "synchronize", lambda: None)
-    rows = [*module.measured(2, 100, 2, 2)]
-    assert [(row["way"], row["pieces"]) for row in rows] == [
-        ("several lanes", 0), ("whole", 1), ("pieces", 4), ("reduction", module.REDUCED),
-    ]  # fmt: skip
-    assert asked == [row["pieces"] for row in rows]
-    assert all(row["error"] < 1e-9 and row["device_ms"] == 0.5 for row in rows)
-    assert [row["way"] for row in rows if row["chosen"]] == ["whole"]

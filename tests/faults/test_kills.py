@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from internals import STALE, UNFINISHED, prepare_output
-from killing import Trials, scenarios
+from killing import NAMES, Trials, scenarios
 
 pytestmark = pytest.mark.slow
 
@@ -16,9 +16,7 @@ def every() -> dict[str, object]:
     return {s.name: s for s in scenarios()}
 
 
-@pytest.mark.parametrize(
-    "name", ["data generation", "training and checkpoints", "discovery report", "reproduction"]
-)
+@pytest.mark.parametrize("name", NAMES)
 def test_killed_at_random_moments(every: dict, name: str, tmp_path: Path) -> None:
     trials = Trials(every[name], tmp_path / "trials", seed=11)
     for _ in range(2):

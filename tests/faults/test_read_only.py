@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from killing import scenarios
+from killing import NAMES, Scenario, scenarios
 from limits import limited
 from typer.testing import CliRunner
 
-EVERY = {s.name: s for s in scenarios()}
 OVERRIDE = 1
 """CAP_DAC_OVERRIDE: lets the superuser ignore permissions."""
 
@@ -52,11 +51,18 @@ def test_locked_folder_refuses_writes(locked: Path) -> None:
     assert said.startswith("PermissionError")
 
 
-@pytest.mark.parametrize("name", EVERY)
-def test_writers_report_a_locked_folder(name: str, locked: Path) -> None:
+@pytest.fixture(scope="module")
+def every() -> dict[str, Scenario]:
+    return {s.name: s for s in scenarios()}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_writers_report_a_locked_folder(
+    name: str, every: dict[str, Scenario], locked: Path
+) -> None:
     def work() -> None:
         obey_permissions()
-        EVERY[name].work(locked)
+        every[name].work(locked)
 
     code, said = limited(work)
     assert code == 1

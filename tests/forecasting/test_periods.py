@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from smnn.forecasting import Forecaster
-from smnn.forecasting._model.seasons import LEVEL, find_period
+from smnn.forecasting._model.periods import LEVEL, find_periods
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
 
@@ -42,7 +42,7 @@ WITHOUT: dict[str, Draw] = {
 def test_false_positive_rate(name: str, n: int) -> None:
     """At a level of 1 %, 8 or more of 200 have a probability of 0.1 %."""
     rng = np.random.default_rng([n, *name.encode()])
-    found = sum(find_period(WITHOUT[name](rng, n)[None]) > 0 for _ in range(200))
+    found = sum(bool(find_periods(WITHOUT[name](rng, n)[None])) for _ in range(200))
     assert LEVEL == 0.01
     assert found <= 7
 
@@ -68,8 +68,8 @@ def with_season(period: int, kind: str) -> Draw:
 def test_clear_seasons_are_found(kind: str, period: int, n: int) -> None:
     rng = np.random.default_rng([period, n, *kind.encode()])
     draw = with_season(period, kind)
-    found = [find_period(draw(rng, n)[None]) for _ in range(20)]
-    assert sum(p == period for p in found) >= 16
+    found = [find_periods(draw(rng, n)[None]) for _ in range(20)]
+    assert sum(p == (period,) for p in found) >= 16
 
 
 def test_several_series_are_pooled() -> None:
@@ -77,29 +77,29 @@ def test_several_series_are_pooled() -> None:
     t = np.arange(120)
     seasonal = np.stack([np.sin(2 * np.pi * t / 12 + k) + 0.5 * rng.standard_normal(120)
                          for k in range(5)])  # fmt: skip
-    assert find_period(seasonal) == 12
-    assert find_period(rng.standard_normal((5, 120)).cumsum(1)) == 0
+    assert find_periods(seasonal) == (12,)
+    assert find_periods(rng.standard_normal((5, 120)).cumsum(1)) == ()
 
 
 @pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
 def test_scale_and_offset_do_not_matter(scale: float) -> None:
     t = np.arange(96)
     y = np.sin(2 * np.pi * t / 12) + 0.3 * np.random.default_rng(1).standard_normal(96)
-    assert find_period(scale * (y + 50)[None]) == 12
+    assert find_periods(scale * (y + 50)[None]) == (12,)
 
 
 def test_series_without_a_period() -> None:
     t = np.arange(80.0)
     for row in (np.full(80, 3.0), 0.1 * t, np.full(80, np.nan), np.where(t < 70, np.nan, t % 3)):
-        assert find_period(row[None]) == 0
-    assert find_period(np.sin(np.arange(12.0))[None]) == 0  # too short
+        assert find_periods(row[None]) == ()
+    assert find_periods(np.sin(np.arange(12.0))[None]) == ()  # too short
 
 
 def test_gaps_are_interpolated() -> None:
     t = np.arange(120)
     y = 3 * np.sin(2 * np.pi * t / 12) + 0.3 * np.random.default_rng(2).standard_normal(120)
     y[np.random.default_rng(3).random(120) < 0.15] = np.nan
-    assert find_period(y[None]) == 12
+    assert find_periods(y[None]) == (12,)
 
 
 def test_forecaster_uses_the_detected_period() -> None:

@@ -4,7 +4,6 @@ import argparse
 import importlib
 import json
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -110,53 +109,3 @@ def test_a_wrong_solver_is_seen(
     monkeypatch.setattr(bench, "make", make)
     result = bench.run(arguments(bench, tmp_path / "s.json", "--solvers", "smnn,published"))
     assert [case["agrees"] for case in result["cases"]] == [True, True, False, False]
-
-
-def test_what_fails_is_recorded_and_the_rest_goes_on(
-    bench: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    layer = smnn.nn.MechanisticLayer()
-
-    def make(name: str, B: int, *_: Any) -> Any:
-        def full(ode: Any) -> Any:
-            raise torch.OutOfMemoryError("tried to allocate")
-
-        def slow(ode: Any) -> Any:
-            time.sleep(30)
-
-        def odd(ode: Any) -> Any:
-            raise KeyError("what")
-
-        return {"smnn": layer, "published": full, "mnn-dense": slow, "mnn-sparse": odd}[name]
-
-    monkeypatch.setattr(bench, "make", make)
-    names = "smnn,published,mnn-dense,mnn-sparse"
-    args = arguments(bench, tmp_path / "s.json", "--solvers", names, "--limit", "0.3")
-    found = {(c["solver"], c["B"]): c for c in bench.run(args)["cases"]}
-    assert found["published", 4]["status"] == "out of memory"
-    assert found["mnn-dense", 4]["reason"] == "took longer than 0.3 s"
-    assert found["mnn-sparse", 4]["reason"] == "KeyError: 'what'"
-    assert len(found) == 8
-
-
-def test_nothing_is_started_when_the_time_is_spent(bench: ModuleType, tmp_path: Path) -> None:
-    args = arguments(bench, tmp_path / "s.json", "--solvers", "smnn", "--total", "-1")
-    assert {case["status"] for case in bench.run(args)["cases"]} == {"skipped"}
-
-
-def test_without_smnn_nothing_is_said_to_agree(bench: ModuleType, tmp_path: Path) -> None:
-    args = arguments(bench, tmp_path / "s.json", "--solvers", "mnn-exact")
-    assert {case["agrees"] for case in bench.run(args)["cases"]} == {None}
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "message"),
-    [("--sizes", "512", "BATCHxTIMES"), ("--sizes", "4x2", "BATCHxTIMES"), ("--solvers", "x", "x")],
-)
-def test_the_command_line_is_checked(
-    bench: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str],
-    option: str, value: str, message: str,
-) -> None:  # fmt: skip
-    with pytest.raises(SystemExit):
-        arguments(bench, tmp_path / "s.json", option, value)
-    assert message in capsys.readouterr().err

@@ -11,11 +11,9 @@ from smnn._solver.cpu.kernels import emit, sweep
 from smnn._solver.cpu.swept import SweptPlan
 from smnn._solver.diagnostics import OK, SINGULAR, final_status
 from smnn._solver.gpu import backend as gpu
-from smnn._solver.gpu import strategy
+from smnn._solver.gpu import launcher, strategy
 from smnn._solver.gpu.backend import LARGEST_IN_A_LANE, REDUCED, GpuBackend
 from smnn._solver.gpu.emit import interpreted
-from smnn._solver.gpu.native import launcher
-from smnn._solver.gpu.native.extension import Extension
 from smnn._solver.gpu.reduction import level as reduction_level
 from smnn._solver.gpu.reduction import levels as reduction_levels
 from smnn._solver.gpu.reduction import triangle as reduction_triangle

@@ -2,13 +2,12 @@
 
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
-from helpers import NAMES, SCHEMES, Case, option, oracle, random_problem, relative
+from helpers import NAMES, SCHEMES, Case, option, random_problem, relative
 
 TIGHT = {"eps": 1e-6, "atol": 1e-6, "rtol": 1e-5}
 
@@ -105,30 +104,6 @@ def test_third_derivative(backend: str, device: str) -> None:
         return torch.autograd.grad(sum(g.square().sum() for g in first), x, create_graph=True)
 
     assert gradcheck(curvature, inputs, eps=1e-6, atol=1e-4, rtol=1e-5)
-
-
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_against_differences_of_the_oracle(scheme: str, backend: str, device: str) -> None:
-    """Not the derivative of what the backend computes, but of what it should compute."""
-    case = random_problem(
-        5, T=5, V=2, Q=2, R=2, R_init=1, batch=(2,), shared="c", per_variable=True,
-        weights="tensor", scheme=scheme, device=device, limit=300.0,
-    )  # fmt: skip
-    f, inputs = function_of(case, list(NAMES), backend)
-    g = torch.randn(
-        f(*inputs).shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
-    )
-    grads = torch.autograd.grad((f(*inputs) * g.to(device)).sum(), inputs)
-    rng, h = np.random.default_rng(0), 1e-5
-    for name, grad in zip(NAMES, grads):
-        direction = torch.as_tensor(rng.standard_normal(grad.shape), device=device)
-        x = case.tensors()[name].detach()
-        ends = [
-            (oracle(*moved.args, **moved.kw) * g.numpy()).sum()
-            for moved in (case.replace(**{name: x + sign * h * direction}) for sign in (1, -1))
-        ]
-        expected = (ends[0] - ends[1]) / (2 * h)
-        assert (grad * direction).sum().item() == pytest.approx(expected, rel=1e-6, abs=1e-7), name
 
 
 @pytest.mark.parametrize("wanted", [["d"], ["u"], ["c"], ["s"], ["w_smooth"], ["d", "w_gov"]])

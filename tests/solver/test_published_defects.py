@@ -163,57 +163,6 @@ def test_6_no_accidental_broadcasting(missing: str, size: int) -> None:
         case.replace(**{missing: case.tensors()[missing][0]}).solve()
 
 
-def test_7_double_backward(backend: str, device: str) -> None:
-    case = random_problem(1, T=4, V=1, device=device)
-    inputs = leaves(case)
-    y = smnn.solve(*inputs, backend=backend)
-    first = torch.autograd.grad(y.square().sum(), inputs, create_graph=True)
-    second = torch.autograd.grad(sum(g.square().sum() for g in first), inputs)
-    assert all(g.isfinite().all() and bool(g.any()) for g in second)
-
-
-def test_8_torch_func(backend: str, device: str) -> None:
-    case = random_problem(1, T=4, V=1, device=device)
-    c, d, u, s = case.args
-
-    def loss(c: Tensor) -> Tensor:
-        return smnn.solve(c, d, u, s, backend=backend).square().sum()
-
-    many = torch.stack([c, 1.5 * c])
-    values = torch.stack([loss(x) for x in many])
-    assert relative(torch.vmap(loss)(many), values) < 1e-11
-    (expected,) = torch.autograd.grad(loss(x := c.clone().requires_grad_()), x)
-    assert relative(torch.func.grad(loss)(c), expected) < 1e-11
-
-
-def test_8_jacobians_and_hessians(backend: str, device: str) -> None:
-    """Reverse mode to any order, and forward mode."""
-    case = random_problem(1, T=3, V=1, R=1, device=device)
-    c, d, u, s = case.args
-
-    def loss(c: Tensor) -> Tensor:
-        return smnn.solve(c, d, u, s, backend=backend).square().sum()
-
-    hessian = torch.func.jacrev(torch.func.jacrev(loss))(c)
-    n = c.numel()
-    assert relative(hessian.reshape(n, n).T, hessian.reshape(n, n)) < 1e-9
-    assert relative(hessian, torch.autograd.functional.hessian(loss, c)) < 1e-9
-    assert relative(torch.func.hessian(loss)(c), hessian) < 1e-9
-    along, slope = torch.func.jvp(loss, (c,), (c,))[1], torch.func.grad(loss)(c)
-    assert relative(along, (slope * c).sum()) < 1e-9
-
-
-def test_9_compile_without_graph_breaks(fast_backend: str, device: str) -> None:
-    torch.compiler.reset()
-    case = random_problem(1, T=4, V=1, device=device)
-
-    def solve(*args: Tensor) -> Tensor:
-        return smnn.solve(*args, backend=fast_backend)
-
-    y = torch.compile(solve, fullgraph=True, backend="eager")(*case.args)
-    assert relative(y, case.oracle()) < 1e-9
-
-
 def test_10_edge_cases_have_clear_errors(fast_backend: str, device: str) -> None:
     """It raises AssertionError, ZeroDivisionError and IndexError here."""
     case = random_problem(1, T=1, V=1, Q=2, R=1, R_init=1, device=device)
@@ -282,24 +231,11 @@ def test_13_only_requested_gradients_are_computed(backend: str, device: str) -> 
     assert asked == [[False, True, False, False, False, False, False]]
 
 
-@pytest.mark.filterwarnings("error")
-def test_14_shared_left_hand_side_gives_no_warning(backend: str, device: str) -> None:
-    case = random_problem(1, batch=(3,), shared="cs", device=device)
-    assert relative(case.solve(backend), case.oracle()) < 1e-9
-
-
 def test_15_reference_implements_the_default_scheme(device: str) -> None:
     """Its reference implements a scheme other than its default: they differ by 2.1."""
     case = random_problem(1, batch=(2,), weights="tensor", device=device)
     assert relative(case.solve("reference"), case.solve("auto")) < 1e-9
     assert relative(case.replace(scheme="central").solve("reference"), case.solve("auto")) > 1e-3
-
-
-def test_16_steps_per_variable(backend: str, device: str) -> None:
-    case = random_problem(1, batch=(2,), per_variable=True, device=device)
-    assert relative(case.solve(backend), case.oracle()) < 1e-9
-    mean = case.replace(s=case.args[3].mean(-1, keepdim=True).expand_as(case.args[3]))
-    assert relative(mean.solve(backend), case.oracle()) > 1e-3
 
 
 @pytest.mark.gpu
@@ -309,14 +245,3 @@ def test_17_current_device_is_unchanged() -> None:
     with torch.cuda.device(0):
         case.solve()
         assert torch.cuda.current_device() == 0
-
-
-def test_17_current_device_is_never_set(backend: str, device: str) -> None:
-    """With at most one device, no call that could change it is made."""
-    called = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch.cuda, "set_device", lambda *args: called.append(args))
-        case = random_problem(1, batch=(2,), device=device)
-        inputs = leaves(case)
-        smnn.solve(*inputs, backend=backend).sum().backward()
-    assert called == []

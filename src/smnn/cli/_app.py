@@ -17,6 +17,7 @@ app = typer.Typer(
     help="Find and use the differential equations behind data.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("discover")(discover.discover)

@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -118,6 +118,13 @@ def complain(message: str) -> None:
 def remark(message: str) -> None:
     """Print a note."""
     notices().print(f"[yellow]note:[/] {plain(as_options(message))}", soft_wrap=True)
+
+
+def facts(console: Console, pairs: Iterable[tuple[str, str]]) -> None:
+    """Print figures and what they mean."""
+    for value, meaning in pairs:
+        console.print(f"[bold]{plain(value)}[/] {plain(meaning)}")
+    console.print()
 
 
 def plain(message: str) -> str:

@@ -21,7 +21,7 @@ def bench(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Time the solver, SciPy and torchdiffeq on this machine, in less than a minute.
+    """Time the solver, SciPy and torchdiffeq in less than a minute.
 
     Writes bench.json. Every result is checked before it is timed.
     """

@@ -131,7 +131,7 @@ def check(
     as_json: shared.AsJson = False,
     debug: shared.Debug = False,
 ) -> None:
-    """Show what is read from a file, possible problems, and commands that can use it."""
+    """Show what is read from a file, and what may be wrong with it."""
     with guarded(debug):
         from smnn.cli._data_check import examine, show
 

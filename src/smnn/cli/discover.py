@@ -115,7 +115,7 @@ def _read(data: Path, **options: Any) -> Table:
         )
     notices().print(plain(table.summary()), soft_wrap=True)
     table = first_rows(table, MOST_VALUES)
-    for text in table.warnings:
+    for text in [*table.notes, *table.warnings]:
         remark(text)
     return table
 
@@ -143,8 +143,5 @@ def _show(report: Report, page: Path) -> None:
         console.print(f"  [bold]{plain(equation)}[/]", soft_wrap=True)
     console.print()
     console.print(rich_table(report.coefficients()))
-    console.print()
-    for value, meaning in report.summary():
-        console.print(f"[bold]{plain(value)}[/]  {plain(meaning)}")
-    console.print()
+    shared.facts(console, report.summary())
     console.print(f"Report: {plain(str(page))}", soft_wrap=True)

@@ -65,9 +65,10 @@ def forecast(
     as_json: shared.AsJson = False,
     debug: shared.Debug = False,
 ) -> None:
-    """Forecast the series of a table or grid, with prediction intervals and a back-test.
+    """Forecast the series of a table or grid.
 
-    Writes report.html, forecast.json and forecast.csv (forecast.nc for a grid).
+    With prediction intervals and a back-test. Writes report.html, forecast.json and forecast.csv
+    (forecast.nc for a grid).
     """
     with shared.guarded(debug, ValueError), _options_named():
         from smnn._util.files import prepare_output
@@ -133,9 +134,7 @@ def _print(report: ForecastReport, path: Path) -> None:
     for equation in report.equations()[:3]:
         console.print(plain(str(equation)), soft_wrap=True)
         console.print()
-    for value, meaning in report.summary():
-        console.print(f"[bold]{plain(value)}[/]  {plain(meaning)}", soft_wrap=True)
+    shared.facts(console, report.summary())
     for text in report.warnings():
         remark(text)
-    console.print()
     console.print(f"Report: {plain(str(path))}", soft_wrap=True)

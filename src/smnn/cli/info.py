@@ -21,7 +21,7 @@ EXTRAS = {
 
 
 def info(as_json: AsJson = False, debug: Debug = False) -> None:
-    """Show versions, devices, and for each backend whether it is usable and why."""
+    """Show versions, devices and which backends are usable, and why."""
     with guarded(debug):
         found = collect()
         if as_json:
@@ -59,7 +59,7 @@ def collect() -> dict[str, Any]:
 
 def _requirements(name: str, machine: dict[str, Any], devices: list[str]) -> str:
     """Describe what a usable backend runs on."""
-    from smnn._solver.gpu.native.launcher import described
+    from smnn._solver.gpu.launcher import described
 
     versions, threads = machine["versions"], machine["threads"]
     texts = {

@@ -15,6 +15,7 @@ from smnn.cli._guard import (
     Device,
     WrongUseError,
     chosen_device,
+    facts,
     guarded,
     notices,
     plain,
@@ -105,8 +106,6 @@ def _show(solution: Solution, folder: Path) -> None:
     for equation in solution.system.equations:
         console.print(f"  [bold]{plain(equation.statement.text)}[/]", soft_wrap=True)
     console.print(rich_table(report.state_table(solution)))
-    for value, meaning in report.summary(solution):
-        console.print(f"[bold]{value}[/]  {meaning}")
-    console.print()
+    facts(console, report.summary(solution))
     console.print(f"Values: {plain(str(folder / 'solution.csv'))}", soft_wrap=True)
     console.print(f"Report: {plain(str(folder / 'report.html'))}", soft_wrap=True)

@@ -15,13 +15,33 @@ from smnn.errors import ShapeError
 Jets = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
-class _ODELayer(nn.Module):
-    """Base class of both layers, without parameters and buffers."""
+class ODESYSLayer(nn.Module):
+    """`n_ind_dim` independent systems of `n_dim` coupled variables for each item of a batch.
+
+    Args:
+        bs: Batch size.
+        order: Highest derivative `R`, at least 2.
+        n_ind_dim: Independent systems per item of the batch.
+        n_dim: Variables `V` of a system.
+        n_equations: Equations `Q` of a system.
+        n_iv: Number of orders with initial values, `R_init + 1`; 0 for none.
+        n_iv_steps: Number of times with initial values.
+        n_step: Number of times `T`.
+        periodic_boundary: Couple both ends of the series for the orders below `order`.
+        solver_dbl: Return float64 if `double_ret` is true as well. The arithmetic is float64 in
+            any case.
+        gamma: Weight of the slack term; only the product with `alpha` matters.
+        alpha: As `gamma`.
+        double_ret: Return float64 instead of float32.
+        device: Ignored: tensors keep their device.
+        solver: A `SolverType` or its name; `ODEConfig.linear_solver` if `None`.
+    """
 
     def __init__(
-        self, *, bs: int, order: int, n_ind_dim: int, n_dim: int, n_equations: int, n_iv: int,
-        n_iv_steps: int, n_step: int, periodic_boundary: bool, solver_dbl: bool, gamma: float,
-        alpha: float, double_ret: bool, device: object, solver: str | SolverType | None,
+        self, bs: int, order: int, n_ind_dim: int, n_dim: int, n_equations: int, n_iv: int,
+        n_iv_steps: int, n_step: int, periodic_boundary: bool = False, solver_dbl: bool = True,
+        gamma: float = 0.5, alpha: float = 0.1, double_ret: bool = True, device: object = None, *,
+        solver: str | SolverType | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         if order < 2:
@@ -118,8 +138,30 @@ class _ODELayer(nn.Module):
             )
         return found.y, found.eps
 
+    def forward(self, coeffs: Tensor, rhs: Tensor, iv_rhs: Tensor | None, steps: Tensor) -> Jets:
+        """Solve; only the number of elements and their order matter.
 
-class ODEINDLayer(_ODELayer):
+        Args:
+            coeffs: `(bs, n_ind_dim, Q, T, V, order+1)`: equations before times.
+            rhs: `(bs, n_ind_dim, Q, T)`.
+            iv_rhs: `(bs, n_ind_dim, n_iv_steps * V * n_iv)`, ordered (time, variable, derivative),
+                with a periodic boundary followed by `V * order` differences between the ends; or
+                `None` with `n_iv=0`.
+            steps: `(bs, n_ind_dim, T-1, V)`.
+
+        Returns:
+            `u0, u1, u2 (bs, n_ind_dim, T, V)`, `eps (bs * n_ind_dim,)`, and all derivatives as
+            `(bs, n_ind_dim, T, V, order+1)`.
+        """
+        T, Q, V = self.n_step, self.n_equations, self.n_dim
+        c = self._fit("coeffs", coeffs, Q, T, V, self.order + 1).movedim(1, 2)
+        d = self._fit("rhs", rhs, Q, T).mT
+        y, eps = self._solve(c, d, iv_rhs, self._fit("steps", steps, T - 1, V))
+        u = y.reshape(self.bs, self.n_ind_dim, T, V, self.order + 1)
+        return u[..., 0], u[..., 1], u[..., 2], eps, u
+
+
+class ODEINDLayer(ODESYSLayer):
     """`n_ind_dim` independent scalar ODEs for each item of a batch.
 
     Args:
@@ -165,67 +207,6 @@ class ODEINDLayer(_ODELayer):
             `u0, u1, u2 (bs, n_ind_dim, T)`, `eps (bs * n_ind_dim,)`, and the steps as
             `(bs * n_ind_dim, T-1, 1)`.
         """
-        T = self.n_step
-        c = self._fit("coeffs", coeffs, T, 1, 1, self.order + 1)
-        s = self._fit("steps", steps, T - 1, 1)
-        y, eps = self._solve(c, self._fit("rhs", rhs, T, 1), iv_rhs, s)
-        u = y.reshape(self.bs, self.n_ind_dim, T, self.order + 1)
-        return u[..., 0], u[..., 1], u[..., 2], eps, s.double() if self.solver_dbl else s
-
-
-class ODESYSLayer(_ODELayer):
-    """`n_ind_dim` independent systems of `n_dim` coupled variables for each item of a batch.
-
-    Args:
-        bs: Batch size.
-        order: Highest derivative `R`, at least 2.
-        n_ind_dim: Independent systems per item of the batch.
-        n_dim: Variables `V` of a system.
-        n_equations: Equations `Q` of a system.
-        n_iv: Number of orders with initial values, `R_init + 1`; 0 for none.
-        n_iv_steps: Number of times with initial values.
-        n_step: Number of times `T`.
-        periodic_boundary: Couple both ends of the series for the orders below `order`.
-        solver_dbl: Return float64 if `double_ret` is true as well. The arithmetic is float64 in
-            any case.
-        gamma: Weight of the slack term; only the product with `alpha` matters.
-        alpha: As `gamma`.
-        double_ret: Return float64 instead of float32.
-        device: Ignored: tensors keep their device.
-        solver: A `SolverType` or its name; `ODEConfig.linear_solver` if `None`.
-    """
-
-    def __init__(
-        self, bs: int, order: int, n_ind_dim: int, n_dim: int, n_equations: int, n_iv: int,
-        n_iv_steps: int, n_step: int, periodic_boundary: bool = False, solver_dbl: bool = True,
-        gamma: float = 0.5, alpha: float = 0.1, double_ret: bool = True, device: object = None, *,
-        solver: str | SolverType | None = None,
-    ) -> None:  # fmt: skip
-        super().__init__(
-            bs=bs, order=order, n_ind_dim=n_ind_dim, n_dim=n_dim, n_equations=n_equations,
-            n_iv=n_iv, n_iv_steps=n_iv_steps, n_step=n_step, periodic_boundary=periodic_boundary,
-            solver_dbl=solver_dbl, gamma=gamma, alpha=alpha, double_ret=double_ret, device=device,
-            solver=solver,
-        )  # fmt: skip
-
-    def forward(self, coeffs: Tensor, rhs: Tensor, iv_rhs: Tensor | None, steps: Tensor) -> Jets:
-        """Solve; only the number of elements and their order matter.
-
-        Args:
-            coeffs: `(bs, n_ind_dim, Q, T, V, order+1)`: equations before times.
-            rhs: `(bs, n_ind_dim, Q, T)`.
-            iv_rhs: `(bs, n_ind_dim, n_iv_steps * V * n_iv)`, ordered (time, variable, derivative),
-                with a periodic boundary followed by `V * order` differences between the ends; or
-                `None` with `n_iv=0`.
-            steps: `(bs, n_ind_dim, T-1, V)`.
-
-        Returns:
-            `u0, u1, u2 (bs, n_ind_dim, T, V)`, `eps (bs * n_ind_dim,)`, and all derivatives as
-            `(bs, n_ind_dim, T, V, order+1)`.
-        """
-        T, Q, V = self.n_step, self.n_equations, self.n_dim
-        c = self._fit("coeffs", coeffs, Q, T, V, self.order + 1).movedim(1, 2)
-        d = self._fit("rhs", rhs, Q, T).mT
-        y, eps = self._solve(c, d, iv_rhs, self._fit("steps", steps, T - 1, V))
-        u = y.reshape(self.bs, self.n_ind_dim, T, V, self.order + 1)
-        return u[..., 0], u[..., 1], u[..., 2], eps, u
+        u0, u1, u2, eps, _ = super().forward(coeffs, rhs, iv_rhs, steps)
+        s = self._fit("steps", steps, self.n_step - 1, 1)
+        return u0[..., 0], u1[..., 0], u2[..., 0], eps, s.double() if self.solver_dbl else s

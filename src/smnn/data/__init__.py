@@ -10,6 +10,7 @@ from smnn.data._netcdf import open_netcdf as open_netcdf
 from smnn.data._read import read as read
 from smnn.data._read import read_table as read_table
 from smnn.data._read import read_times as read_times
+from smnn.data._values import sentinels as sentinels
 from smnn.errors import DataError as DataError
 
 Table = TimeSeriesData

@@ -52,7 +52,7 @@ class Columns:
         self.inputs = [self._find(name, "inputs") for name in _listed(inputs)]
         self.asked = None if columns is None else [
             self._find(n, "columns") for n in _listed(columns)]  # fmt: skip
-        self.series: list[int] = [] if source.series is None else [source.series]
+        self.series = list(source.series)
         if series is not None and not isinstance(series, bool):
             self.series = [self._find(name, "series") for name in _listed(series)]
         self.time = self._find(time, "time") if isinstance(time, str) else None
@@ -70,7 +70,7 @@ class Columns:
         self._numbers: dict[int, np.ndarray] = {}
 
     def _name_columns(self, names: Sequence[str]) -> None:
-        free = [i for i in range(len(self.source.names)) if i != self.source.series]
+        free = [i for i in range(len(self.source.names)) if i not in self.source.series]
         if len(names) != len(free):
             raise DataError(
                 f"columns: got {len(names)} names; expected {len(free)}, one for each column of "
@@ -114,7 +114,8 @@ class Columns:
 
     def named(self, patterns: Sequence[re.Pattern[str]]) -> list[int]:
         """Free columns with such names, in the order of the patterns."""
-        return [i for p in patterns for i in self.free() if p.fullmatch(self.names[i])]
+        free = [i for i in self.free() if i != self.source.weak_index]
+        return [i for p in patterns for i in free if p.fullmatch(self.names[i])]
 
     def _load(self) -> None:
         """Read the columns that may be needed, if that was not done on opening."""
@@ -221,9 +222,10 @@ class Columns:
         for unit in filter(None, units):
             self.units.setdefault(name, unit)
             self.notes.append(f"{name}: {unit!r} beside the numbers is read as their unit.")
-        for text, count in markers.items():
+        if count := sum(markers.values()):
             entries = "1 entry" if count == 1 else f"{count:,} entries"
-            self.notes.append(f"{name}: {entries} {text!r} read as missing.")
+            shown = ", ".join(map(repr, list(markers)[:3])) + (", …" if len(markers) > 3 else "")
+            self.notes.append(f"{name}: {entries} {shown} read as missing.")
         return values, bad
 
     def variables(self, used: set[int], time: str | None) -> list[int]:
@@ -285,9 +287,14 @@ def _listed(names: str | Sequence[str] | None) -> list[str]:
 
 
 def row_number(name: str, values: np.ndarray) -> bool:
-    """Whether it is the column of row numbers that many programs write without a name."""
-    counted = np.arange(len(values))
-    return bool(
-        re.fullmatch(r"column1|Unnamed: 0|index", name)
-        and (np.array_equal(values, counted) or np.array_equal(values, counted + 1))
+    """Whether it is a column of row numbers, as many programs write them."""
+    named = (
+        r"column1|Unnamed: 0|index|id|no\.?|nr|#|row|rows?[ _-]?id|record|RN|obs(ervation)?|sample"
+        r"|frame"
+    )
+    return (
+        len(values) > 2
+        and re.fullmatch(named, name, re.IGNORECASE) is not None
+        and bool((np.diff(values) == 1).all())
+        and values[0] in (0, 1)
     )

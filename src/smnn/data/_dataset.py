@@ -55,6 +55,13 @@ class TimeSeriesData:
     """Number of rows left out, by reason."""
 
     @property
+    def time_label(self) -> str:
+        """Name and unit of the time: `t (s)`, but `year` for years."""
+        name = self.time_name or "row"
+        said = not self.time_unit or self.time_unit.rstrip("s") == name.lower().rstrip("s")
+        return name if said else f"{name} ({self.time_unit})"
+
+    @property
     def rows(self) -> int:
         """Number of times in all series together."""
         return sum(len(t) for t in self.times)

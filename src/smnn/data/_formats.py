@@ -79,7 +79,7 @@ def open_file(
             "file may be damaged, or its extension wrong."
         ) from None
     _check_size(path, sum(map(len, source.columns.values())))
-    source.label = path.name
+    source.label = source.label if suffix in _EXCEL else path.name
     return source
 
 
@@ -111,14 +111,17 @@ def _excel(path: Path, skip_rows: int | None, sheet: str | int) -> Source:
     with pd.ExcelFile(path, engine=_PACKAGES[path.suffix.lower()][0]) as book:
         if sheet not in (book.sheet_names if isinstance(sheet, str) else range(99)):
             raise DataError(f"{path.name} has no sheet {sheet!r}: {', '.join(book.sheet_names)}.")
-        frame = pd.read_excel(
-            book, sheet_name=sheet, header=None, skiprows=skip_rows, keep_default_na=False
-        )
-        shown = sheet if isinstance(sheet, str) else book.sheet_names[sheet]
+        for shown in [sheet] if isinstance(sheet, str) else book.sheet_names[sheet:]:
+            frame = pd.read_excel(
+                book, sheet_name=shown, header=None, skiprows=skip_rows, keep_default_na=False
+            )
+            frame = frame.replace("", None).dropna(how="all").dropna(how="all", axis=1)
+            if not frame.empty:
+                break
         several = len(book.sheet_names) > 1
-    frame = frame.replace("", None).dropna(how="all").dropna(how="all", axis=1)
+    label = f"{path.name}, sheet {shown!r}" if several else path.name
     if frame.empty:
-        raise DataError(f"{path.name} has no rows; expected a row for each time.")
+        raise DataError(f"{label} has no rows; expected a row for each time.")
     cells = frame.astype(object).to_numpy(object)
     head = [["" if v is None or v != v else str(v).strip() for v in row] for row in cells[:200]]
     layout = find_layout(head, frame.shape[1])
@@ -126,8 +129,8 @@ def _excel(path: Path, skip_rows: int | None, sheet: str | int) -> Source:
     if layout.names is not None:
         names, top = joined_names(head, layout.names)
     columns = {name: list(cells[layout.first :, i])
-               for i, name in enumerate(unique_names(path.name, names))}  # fmt: skip
-    source = from_columns(path.name, columns)
+               for i, name in enumerate(unique_names(label, names))}  # fmt: skip
+    source = from_columns(label, columns)
     source.notes += [f"{path.name}: the sheet {shown!r} is read; sheet= names another."] * several
     source.notes += [f"{rows_text(top)} above the table: skipped."] if top else []
     if layout.units is not None:
@@ -199,8 +202,8 @@ def _json(path: Path) -> Source:
         if isinstance(v, list) and v and all(isinstance(row, dict) for row in v)
     }  # fmt: skip
     split = isinstance(record, dict) and {"columns", "data"} <= set(record)
-    if len(tables) == 1 and not split and not isinstance(record[k := next(iter(tables))][0], list):
-        record = record[k] if k != "schema" else record
+    if len(tables) == 1 and not split:
+        record = next(iter(tables.values()))
     if split:
         columns = {
             name: list(x) for name, x in zip(record["columns"], zip(*record["data"], strict=True))

@@ -41,8 +41,8 @@ class Source:
     """Position of a column that is the index of a frame, and so its time."""
     weak_index: int | None = None
     """Position of an index that is the time if no column is."""
-    series: int | None = None
-    """Position of a column that separates series."""
+    series: tuple[int, ...] = ()
+    """Positions of columns that separate series."""
     plain: bool = False
     """Whether it is an array without names, all of whose columns are variables."""
 
@@ -102,8 +102,9 @@ def as_array(values: Any) -> tuple[np.ndarray, str | None]:
     elif hasattr(values, "detach"):
         values = from_tensor(values)
     elif not isinstance(values, np.ndarray):
-        numeric = all(v is None or isinstance(v, int | float) for v in values)
-        values = np.asarray(values, np.float64 if numeric else object)
+        if all(v is None or isinstance(v, int | float) for v in values):
+            return np.asarray(values, np.float64), None
+        return np.array([_text(v) for v in values], object), None
     if isinstance(values, np.ma.MaskedArray) and values.dtype.kind in "iufb":
         values = np.ma.filled(values.astype(np.float64), np.nan)
     if values.ndim != 1:
@@ -143,7 +144,7 @@ def from_object(data: Any) -> Source:
     kind = type(data).__module__.split(".")[0]
     if kind in ("polars", "pyarrow") or hasattr(data, "__narwhals_dataframe__"):
         return _narwhals(data)
-    if hasattr(data, "detach") or hasattr(data, "__array__"):
+    if hasattr(data, "__array__"):
         array = from_tensor(data) if hasattr(data, "detach") else np.asanyarray(data)
         return from_array("the array", array)
     raise DataError(
@@ -160,27 +161,39 @@ def _pandas(data: Any) -> Source:
     levels = [index.get_level_values(i) for i in range(index.nlevels)]
     if isinstance(index, pd.RangeIndex) and index.name is None and abs(index.step) == 1:
         levels = []
-    heads, strong, weak = [], None, None
-    for i, level in enumerate(levels):
-        dated = isinstance(level, pd.DatetimeIndex | pd.TimedeltaIndex | pd.PeriodIndex)
-        number, alone = pd.api.types.is_numeric_dtype(level.dtype), len(levels) == 1
-        if dated or pd.api.types.is_float_dtype(level.dtype) or (level.name is not None and alone):
-            strong = i
-        elif number and level.name is None:
-            if not alone:
-                raise DataError(
-                    "the data frame has an index of several levels without names; expected names, "
-                    "as with frame.index.names = ['series', 'time']."
-                )
-            weak = i
-        head = f"level_{i}" if not (dated or number) else "time"
-        head = head if level.name is None else str(level.name)
+    kinds = [_level_kind(pd, level, len(levels) == 1) for level in levels]
+    best = max(kinds, default=0)
+    strong = kinds.index(best) if best > 1 else None
+    heads = []
+    for level, kind in zip(levels, kinds):
+        unnamed = "time" if kind else f"level_{len(heads)}"
+        head = unnamed if level.name is None else str(level.name)
         heads.append(f"{head} (index)" if head in names else head)
     columns = [*(level.to_series() for level in levels), *(x for _, x in frame.items())]
     unique_names("the data frame", [*heads, *names])
     source = from_columns("the data frame", dict(zip([*heads, *names], columns)))
-    source.index, source.weak_index = strong, weak
+    source.index, source.weak_index = strong, 0 if best == 1 else None
+    if strong is not None:
+        source.series = tuple(i for i in range(len(levels)) if i != strong)
     return source
+
+
+def _level_kind(pd: Any, level: Any, alone: bool) -> int:
+    """How surely a level of an index is the time: 4 dates, 1 numbers without a name, 0 text."""
+    if isinstance(level, pd.DatetimeIndex | pd.TimedeltaIndex | pd.PeriodIndex):
+        return 4
+    if level.name is not None and (alone or TIME_NAMES[0].fullmatch(str(level.name))):
+        return 3
+    if pd.api.types.is_float_dtype(level.dtype):
+        return 2
+    if not pd.api.types.is_numeric_dtype(level.dtype) or level.name is not None:
+        return 0
+    if not alone:
+        raise DataError(
+            "the data frame has an index of several levels without names; expected names, as with "
+            "frame.index.names = ['series', 'time']."
+        )
+    return 1
 
 
 def _narwhals(data: Any) -> Source:
@@ -203,12 +216,7 @@ def _narwhals(data: Any) -> Source:
             columns[name] = np.array([absent if x is None else x for x in ticks.to_list()],
                                      "M8[us]" if dated else "m8[ns]")  # fmt: skip
         else:
-            number = kind.is_numeric() or kind == nw.Boolean
-            texts = column.to_list() if kind.is_integer() else (
-                column.cast(nw.Float64) if number else column).to_list()  # fmt: skip
-            columns[name] = np.array(
-                texts, "M8[D]" if kind == nw.Date else float if number else object
-            )
+            columns[name] = column.to_list()
     source = from_columns("the table", columns)
     source.zones.update(zones)
     return source
@@ -279,7 +287,7 @@ def stacked(sources: Sequence[Source], labels: Sequence[str]) -> Source:
     sizes = [len(x.columns[0]) for x in sources]
     return Source(
         "the list of series", [*first.names, name], notes=first.notes, zones=first.zones,
-        columns=columns | {count: np.repeat(np.array(labels, object), sizes)}, series=count,
+        columns=columns | {count: np.repeat(np.array(labels, object), sizes)}, series=(count,),
         index=first.index, weak_index=first.weak_index, plain=first.plain,
     )  # fmt: skip
 

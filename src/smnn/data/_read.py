@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from functools import partial
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from smnn._util.files import InputError
+from smnn._util.names import explained
 from smnn.data._columns import SERIES_NAME, Columns, row_number
 from smnn.data._dataset import TimeSeriesData, rows_text, show_date
 from smnn.data._formats import open_file
@@ -19,6 +21,7 @@ from smnn.data._times import (
     CALENDAR_NAMES,
     TIME_NAMES,
     Axis,
+    calendar_part,
     compose,
     elapsed_match,
     is_date,
@@ -36,9 +39,15 @@ SHORTEST = 3
 FOOTER = 10
 """Most rows of words that are looked for below the table."""
 _STRONG, _HOURS = TIME_NAMES[:-1], CALENDAR_NAMES["hour"]
+_TIMES = re.compile(
+    r"(?<![^\W_])(time|date|timestamp|datetime|datum|zeit|fecha|decimal|julian|m?jd|epoch|unix)"
+    r"(?![^\W_])", re.IGNORECASE,
+)  # fmt: skip
+"""In the name of a column of times."""
 _OF_VARIABLES = re.compile("variable|parameter|quantity|indicator|metric|analyte|measure", re.I)
 
 
+@explained
 def read(
     source: Any,
     *,
@@ -75,10 +84,10 @@ def read(
         na: Additional markers of missing values, such as `"-999"`. By default isolated numbers
             such as -999 are missing values, with a warning; `na=()` keeps them.
         dayfirst: Whether 01/02/2024 is the first of February; needed if no row decides.
-        date_format: Format of the dates as for `datetime.strptime`; `"%H:%M"`, `"%H:%M:%S"` and
-            `"%M:%S"` are elapsed times.
+        date_format: Format of the dates as for `datetime.strptime`; formats without a date, such as
+            `"%H:%M"`, `"%H:%M:%S"` and `"%M:%S"`, are elapsed times.
         decimal: Decimal sign, `"."` or `","`; found by default.
-        sheet: Name or number of the sheet of an Excel file.
+        sheet: Name or number of the sheet of an Excel file; by default the first that is not empty.
 
     Returns:
         The series, sorted by time, each time once. What was assumed or dropped is in `notes`, what
@@ -275,7 +284,9 @@ class _Reading:
             return None if self.source.plain else axis
         elif strong := columns.named(_STRONG):
             columns.time = strong[0]
-        elif weak := [i for i in columns.named(TIME_NAMES[-1:]) if self._timelike(i)]:
+        elif weak := [i for i in columns.named(TIME_NAMES[-1:]) if self._timelike(i)] or [
+            i for i in free if _TIMES.search(self.names[i]) and self._increases(i, labels)
+        ]:
             columns.time = weak[0]
         elif self.source.weak_index in free:
             columns.time = self.source.weak_index
@@ -293,6 +304,13 @@ class _Reading:
             return True
         known = [v for v in raw[:1000] if not is_missing(v)]
         return sum(is_number(v) or is_date(v) for v in known) > 0.9 * len(known) > 0
+
+    def _increases(self, column: int, labels: np.ndarray) -> bool:
+        """Whether a column holds dates, or numbers that increase in every series."""
+        raw = self.columns.raw(column)
+        if raw.dtype.kind == "f":
+            return all((np.diff(raw[rows]) > 0).all() for _, rows in rows_of(labels))
+        return raw.dtype.kind == "M" or self._timelike(column)
 
     def _grows(self, column: int, labels: np.ndarray) -> bool:
         """Whether a column without a telling name grows evenly, or holds dates."""
@@ -318,6 +336,9 @@ class _Reading:
         clock = next((i for i in [*strong, *hours] if self._clock(i) is not None), None)
         days = [i for i in strong if i != clock]
         fine = next((k for k in ("month", "quarter", "week", "doy") if k in found), None)
+        unnamed = not days and "year" not in found and (pair := self._unnamed_pair(clock))
+        if unnamed:
+            days, clock = [pair[0]], pair[1]
         zone = None
         if days and clock is not None:
             day = self._column_axis(days[0])
@@ -325,22 +346,11 @@ class _Reading:
                 return None
             dates, zone, used = day.dates, day.zone, days[:1]
         elif "year" in found and fine and not set(strong) - {clock}:
-            keys = ["year", fine]
-            keys += ["day"] if "day" in found and fine in ("month", "week") else []
-            used = [found[key] for key in keys]
-            parts = {key: self._part(found[key]) for key in keys}
-            dates = compose(parts)
-            known = ~np.any([np.isnan(x) for x in parts.values()], 0)
-            if not known.any():
-                return None
-            if (bad := np.isnat(dates) & known).any():
-                row = int(np.flatnonzero(bad)[0])
-                values = ", ".join(f"{key} {x[row]:g}" for key, x in parts.items())
-                raise DataError(f"{self.file}, row {row + 1}: {values} is no date of the calendar.")
+            dates, used = self._calendar(found, fine)
         else:
             return None
         days_once = all(len(np.unique(dates[x])) == len(x) for _, x in rows_of(labels))
-        if clock in hours and days_once:
+        if days_once and (unnamed or clock in hours):
             clock = None  # hours of work or of sunshine: one for each day
             if used == days[:1]:
                 return None
@@ -360,6 +370,35 @@ class _Reading:
         name = "+".join(self.names[i] for i in used)
         self.notes.append(f"the columns {name} together are the time.")
         return self._read_axis(dates, name, zone)
+
+    def _unnamed_pair(self, clock: int | None) -> list[int]:
+        """A column of dates and one of clock times beside it, whatever their names."""
+        for i in self.columns.free():
+            pair = [i, i + 1] if clock is None else [i, clock]
+            if pair[1] == i + 1 < len(self.names) and all(
+                self.columns.raw(j).dtype.kind == "O" and self._timelike(j) for j in pair
+            ):
+                dated = [is_date(v) and not elapsed_match(v) for v in self.columns.raw(i)[:1000]]
+                if all(dated) and self._clock(i + 1) is not None:
+                    return pair
+        return []
+
+    def _calendar(self, found: dict[str, int], fine: str) -> tuple[np.ndarray, list[int]]:
+        """Dates of columns of years, months and so on, and which columns these are."""
+        keys = ["year", fine]
+        if "day" in found and fine in ("month", "week"):
+            whole = np.nan_to_num(self._part(found["day"])) % 1 == 0  # dy may be a variable
+            keys += ["day"] if whole.all() else []
+        parts = {key: self._part(found[key]) for key in keys}
+        dates = compose(parts)
+        known = ~np.any([np.isnan(x) for x in parts.values()], 0)
+        early = known & (parts["year"] < 100)
+        if (bad := (np.isnat(dates) & known) | early).any():
+            row = int(np.flatnonzero(bad)[0])
+            values = ", ".join(f"{key} {x[row]:g}" for key, x in parts.items())
+            why = "has a year of two digits" if early[row] else "is no date of the calendar"
+            raise DataError(f"{self.file}, row {row + 1}: {values} {why}.")
+        return dates, [found[key] for key in keys]
 
     def _clock(self, column: int) -> Any:
         """Clock times, HHMM, or hours from 0 to 24, in seconds; `None` if there are none."""
@@ -462,6 +501,12 @@ class _Reading:
         """Leave out further columns of times; refuse several that differ."""
         if axis.name is None or self.columns.asked is not None:
             return
+        for key, pattern in CALENDAR_NAMES.items() if axis.dates is not None else ():
+            for i in self.columns.named([pattern]):
+                part = calendar_part(axis.dates, key)
+                if i not in self.used and part is not None and (part == self._part(i)).all():
+                    self.used.add(i)
+                    self.notes.append(f"{self.names[i]!r} repeats the {key} and was left out.")
         stem = re.fullmatch(r"((t|time|date)[ _-]?)\d+", axis.name, re.IGNORECASE)
         twins = [n for n in self.names if stem and re.fullmatch(re.escape(stem[1]) + r"\d+", n)]
         for i in self.columns.free():
@@ -475,7 +520,7 @@ class _Reading:
                     f"{self.file} has several columns of times ({axis.name}, {name}) that differ; "
                     "expected one. Name it with time=, and its variables with columns=."
                 )
-            if any(p.fullmatch(name) for p in TIME_NAMES[:3]) and all(
+            if (_TIMES.search(name) or TIME_NAMES[2].fullmatch(name)) and all(
                 (np.diff(raw[rows[np.argsort(axis.t[rows])]]) > 0).all()
                 for _, rows in rows_of(labels)
             ):
@@ -489,7 +534,11 @@ class _Reading:
         """Columns that would separate series, for errors about times that repeat."""
         free = [i for i in self.columns.free() if i not in self.used]
         few = [i for i in free if 2 <= len(set(self.columns.texts(i))) <= self.rows / 3]
-        found = [repr(self.names[i]) for i in few if self._separates([i], axis)]
+        found = [repr(self.names[i]) for i in few if not _mixed(axis.t, self._marks([i]))]
+        for pair in itertools.combinations(few[:6], 2) if not found else ():
+            if not _mixed(axis.t, self._marks(pair)):
+                found = [" and ".join(repr(self.names[i]) for i in pair)]
+                break
         return f" (such as {', '.join(found[:3])})" if found else ""
 
     # ------------------------------------------------------------ all together
@@ -515,6 +564,11 @@ class _Reading:
         if axis.dates is not None:
             unit = f"{unit} since {show_date(axis.dates[timed].min(), axis.zone)}"
         lost = int((~timed).sum())
+        if lost > 0.5 * len(timed):
+            raise DataError(
+                f"{self.file}: {lost} of {len(timed)} rows have no time in {axis.name!r}; expected "
+                "one in every row. Fill the empty cells, or name another column with time=."
+            )
         if lost > self.below:
             self.warnings.append(f"{rows_text(lost - self.below)} without a time: left out.")
         self.notes.extend(axis.notes)

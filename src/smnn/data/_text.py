@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import csv
 import gzip
 import io
+import itertools
 import re
 import zlib
 from collections import Counter
@@ -42,7 +44,6 @@ _MISSING = sorted(
 _COMMENT = ("#", "%", "//")
 _RULE = re.compile(r"[-=+|:\s]*-[-=+|:\s]*-[-=+|:\s]*")
 """A line between names and rows, such as `----- -----`."""
-_BROKEN_GZIP = (gzip.BadGzipFile, EOFError, zlib.error)
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", r"\s+": "white space"}
 
 
@@ -94,16 +95,21 @@ def sniff(path: Path, skip_rows: int | None, decimal: str | None) -> Dialect:
     fields = [split(line, delimiter) for _, line in rows]
     half = fields[len(fields) // 3 :] if skip_rows is None else fields
     width = Counter(map(len, half)).most_common(1)[0][0]
+    if delimiter != r"\s+" and (wider := _names_beyond(fields, width)):
+        fields = [row + [""] * (wider - width) if len(row) == width else row for row in fields]
+        width = wider
     counted = fields[0] == ["", *map(str, range(width - 1))]  # pandas, names that are numbers
     found = skip_rows is not None or (counted and width > 1)
     layout = Layout(0, None, 1) if found else find_layout(fields, width)
     body = [f for row in fields[layout.first :] for f in row]
-    decimal = decimal or decimal_sign(body, delimiter)
-    notes += _doubtful_numbers(body, delimiter, decimal)
+    if decimal is None:
+        decimal = decimal_sign(body, delimiter)
+        notes += _doubtful_numbers(path, body, delimiter, decimal)
     units = None if layout.units is None else fields[layout.units]
     start = layout.first
     if layout.names is None:
         names, layout = _other_names(path, lines, rows, fields, width, layout, delimiter)
+        start = layout.first if layout.names is None else layout.names
     else:
         names, start = joined_names(fields, layout.names)
         if start < layout.names and names == fields[start]:
@@ -117,7 +123,6 @@ def sniff(path: Path, skip_rows: int | None, decimal: str | None) -> Dialect:
                 "table if its columns are times; or give skip_rows=0 if this line has the names."
             )
         notes.append(f"{path.name} has no line with names; its columns are called x1, x2, …")
-        start = layout.first if layout.names is None else layout.names
         if width > 2 and fields[start] in [[str(i + k) for i in range(width)] for k in (0, 1)]:
             notes.append(
                 f"line {rows[start][0]} is read as values (skip_rows=0 reads it as names)."
@@ -133,13 +138,27 @@ def sniff(path: Path, skip_rows: int | None, decimal: str | None) -> Dialect:
     return Dialect(encoding, delimiter, decimal, names, units, skip, comment, width, notes)
 
 
+def _names_beyond(fields: list[list[str]], width: int) -> int:
+    """Number of names where there are more names than fields in the rows below; 0 if not."""
+    for above, below in itertools.pairwise(fields):
+        if len(above) > width == len(below) and any(map(_kind, below)):
+            return len(above) if all(_kind(f) is False for f in above) else 0
+    return 0
+
+
 EMPTY = "is empty; expected a table with a column for each variable."
 
 
-def _doubtful_numbers(body: list[str], delimiter: str, decimal: str) -> list[str]:
+def _doubtful_numbers(path: Path, body: list[str], delimiter: str, decimal: str) -> list[str]:
     """Notes on numbers with three digits behind their only point or comma."""
     plain = [f for f in body if delimiter == ";" and re.fullmatch(r"[+-]?\d*\.\d+", f)]
     if plain and decimal == "." and all(re.fullmatch(r".?[1-9]\d{0,2}\.\d{3}", f) for f in plain):
+        if any(re.fullmatch(r"\d\d?\.\d\d?\.\d{2,4}", f) for f in body):
+            raise DataError(
+                f"{path.name}: got {plain[0]!r}, which may be {plain[0]} (decimal point) or "
+                f"{plain[0].replace('.', '')} (thousands separator). State which with decimal='.' "
+                "or decimal=','."
+            )
         return [f"{plain[0]!r} is read with a decimal point (decimal=',' reads thousands)."]
     either = [f for f in body if delimiter == "," and EITHER.fullmatch(f)]
     if either and decimal == "." and not any(CERTAIN["."].fullmatch(f) for f in body):
@@ -179,12 +198,17 @@ def find_layout(rows: Sequence[Sequence[str]], width: int) -> Layout:
     words = words or [i for i, k in above if False in k][-1:]
     if not words:
         return Layout(None, None, first)
-    names = words[-1]
-    if names - 1 in words and _holds_units(rows[names]):
-        names -= 1
-    if names + 1 < len(rows) and len(rows[names + 1]) == width and _holds_units(rows[names + 1]):
-        return Layout(names, names + 1, names + 2)
-    return Layout(names, None, names + 1)
+    near = [i for i in words if i + 1 < len(rows) and len(rows[i + 1]) == width
+            and _holds_units(rows[i + 1]) and not _holds_units(rows[i])]  # fmt: skip
+    if not near:
+        return Layout(words[-1], None, words[-1] + 1)
+    names = near[-1]
+    if len({*joined_names(rows, names)[0]}) < width:
+        return Layout(names + 1, None, names + 2)  # merged cells above names that look like units
+    first = names + 2
+    while first in words:  # descriptions, kinds of values
+        first += 1
+    return Layout(names, names + 1, first)
 
 
 def joined_names(rows: Sequence[Sequence[str]], at: int) -> tuple[list[str], int]:
@@ -196,7 +220,10 @@ def joined_names(rows: Sequence[Sequence[str]], at: int) -> tuple[list[str], int
     while i >= 0 and len(rows[i]) == len(names) and not any(map(is_number, rows[i])) and (
         len({*names}) < len(names) or any(a and not b for a, b in zip(rows[i], names))
     ):  # fmt: skip
-        names = [b if a in ("", b) else f"{a} {b}".strip() for a, b in zip(rows[i], names)]
+        top = rows[i]
+        if len({*names}) < len(names):  # merged cells
+            top = list(itertools.accumulate(rows[i], lambda left, right: right or left))
+        names = [b if a in ("", b) else f"{a} {b}".strip() for a, b in zip(top, names)]
         i -= 1
     return (names, i + 1) if len({*names}) == len(names) else (list(rows[at]), at)
 
@@ -335,20 +362,15 @@ def _open(path: Path, dialect: Dialect) -> IO[str]:
     return io.TextIOWrapper(open_bounded(path), dialect.encoding, "replace")
 
 
-class _readable:
-    """Context in which errors about a damaged archive become a `DataError`."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if isinstance(error, _BROKEN_GZIP):
-            raise DataError(
-                f"{self.path.name} ends in .gz but is not a gzip file, or not all of it: {error}."
-            ) from None
+@contextlib.contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Raise errors about a damaged archive as a `DataError`."""
+    try:
+        yield
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError(
+            f"{path.name} ends in .gz but is not a gzip file, or not all of it: {error}."
+        ) from None
 
 
 class _Headed:
@@ -366,30 +388,34 @@ class _Headed:
         yield from self.file
 
 
+def _data_lines(path: Path, dialect: Dialect) -> Iterator[tuple[int, str]]:
+    """Lines of the table with their numbers, without comments."""
+    with _open(path, dialect) as file:
+        for number, line in enumerate(file, 1):
+            row = line.split(dialect.comment)[0] if dialect.comment else line
+            if number > dialect.skip and row.strip() and not row.lstrip().startswith(_COMMENT):
+                yield number, row.rstrip("\r\n")
+
+
 def line_of(
     path: Path, dialect: Dialect, column: int, bad: Callable[[str], bool]
 ) -> tuple[int, str] | None:
     """Line number and text of the first bad entry of a column."""
-    with _open(path, dialect) as file:
-        for number, line in enumerate(file, 1):
-            if number > dialect.skip and line.strip() and not line.lstrip().startswith(_COMMENT):
-                fields = split(line.rstrip("\r\n"), dialect.delimiter)
-                if column < len(fields) and bad(fields[column]):
-                    return number, fields[column]
+    for number, line in _data_lines(path, dialect):
+        fields = split(line, dialect.delimiter)
+        if column < len(fields) and bad(fields[column]):
+            return number, fields[column]
     return None
 
 
 def _check_short_rows(path: Path, dialect: Dialect) -> None:
     """Note rows with too few fields; between white space, nobody knows which are missing."""
-    blank, found = dialect.delimiter == r"\s+", []
-    with _open(path, dialect) as file:
-        for number, line in enumerate(file, 1):
-            row = line.split(dialect.comment)[0].strip("\r\n") if dialect.comment else line
-            if number <= dialect.skip or not row.strip() or row.count('"') % 2:
-                continue
-            fields = len(row.split()) if blank else row.count(dialect.delimiter) + 1
-            if fields < dialect.width:
-                found.append(number)
+    blank = dialect.delimiter == r"\s+"
+    found = [
+        number for number, row in _data_lines(path, dialect)
+        if not row.count('"') % 2
+        and (len(row.split()) if blank else row.count(dialect.delimiter) + 1) < dialect.width
+    ]  # fmt: skip
     if found and blank:
         raise DataError(
             f"{path.name}, line {found[0]}: got fewer than {dialect.width} fields between white "

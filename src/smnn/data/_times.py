@@ -21,20 +21,24 @@ TIME_NAMES = [
         r"(t|time)[ _-]?(s|sec|secs|seconds?|ms|min|minutes?|h|hrs?|hours?|d|days?|y|yrs?|years?)",
         r"zeit|datum|temps|tiempo|fecha|tempo|data e ora|tid|tijd|czas|zeitpunkt|uhrzeit"
         r"|(?-i:T)",  # a time if nothing else is: more often a temperature
-        r"(sec|second|minute|hour|day|week|month|quarter|year)s?|jahr|tag|monat|quartal|period",
+        r"(sec|second|minute|hour|day|week|month|quarter|year)s?|jahr|tag|monat|quartal|period|(?-i:KW)|woche"
+        r"|(dec|decimal|frac|fractional)[ _.-]?(year|date|day)|(year|date)[ _.-]?(dec|decimal)"
+        r"|m?jd|julian[ _-]?(day|date)|elapsed([ _-]?time)?",
     )
 ]
 CALENDAR_NAMES = {
     key: re.compile(names, re.IGNORECASE)
     for key, names in {
-        "year": r"years?|jahr|yr", "quarter": r"quarters?|qtr|quartal",
-        "month": r"months?|monat|mon", "week": r"(iso[ _-]?)?weeks?",
-        "day": r"days?|tag|day[ _-]?of[ _-]?month", "doy": r"doy|day[ _-]?of[ _-]?year|yday",
-        "hour": r"hours?|hr|stunde", "minute": r"minutes?|min", "second": r"seconds?|sec",
+        "year": r"years?|jahr|yr|yy|yyyy", "quarter": r"quarters?|qtr|quartal",
+        "month": r"months?|monat|mon?|(?-i:MM)", "week": r"(iso[ _-]?)?weeks?|(?-i:KW)|woche",
+        "day": r"days?|tag|day[ _-]?of[ _-]?month|dy|dd", "doy": r"doy|day[ _-]?of[ _-]?year|yday",
+        "hour": r"hours?|hr|stunde|hh", "minute": r"minutes?|min|mn|(?-i:mm)",
+        "second": r"seconds?|sec|ss",
     }.items()
 }  # fmt: skip
 _NAMED_UNIT = re.compile(
-    r"(?:(?:time|t)[ _-]?)?(ms|second|sec|s|minute|min|hour|hr|h|day|d|week|month|year|yr|y)s?",
+    r"(?:(?:time|t|decimal)[ _-]?)?"
+    r"(ms|second|sec|s|minute|min|hour|hr|h|day|d|week|month|year|yr|y)s?",
     re.I,
 )
 _UNIT_WORDS = {
@@ -42,6 +46,7 @@ _UNIT_WORDS = {
     "hr": "h", "hour": "h", "d": "days", "day": "days", "week": "weeks", "month": "months",
     "y": "years", "yr": "years", "year": "years",
 }  # fmt: skip
+_WEEK = re.compile("week|(?-i:KW)|woche|semaine|semana", re.IGNORECASE)
 _LENGTHS = (("years", 365.25 * 86400.0), ("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0))
 _MONTHS = {
     name: number + 1
@@ -167,6 +172,10 @@ def read_axis(
     notes: Sequence[str] = ()
     if date_format is not None and date_format not in _STATED:
         found, zone = _formatted(known, date_format, name)
+        if not re.search("%[aAbBcdGjmuUVwWxyY]", date_format):
+            t = np.full(len(texts), np.nan)
+            t[~absent] = (found - np.datetime64("1900-01-01", "us")).astype(np.float64) / 1e6
+            return Axis(t, name, seconds=True)
     elif date_format is not None:
         found = None
     else:
@@ -226,33 +235,13 @@ def _numeric(values: np.ndarray, name: str) -> Axis:
     known = values[there]
     if not len(known):
         raise _no_times(name)
-    low, high, form, zone = known.min(), known.max(), "", None
-    found = np.array([], "M8[us]")
-    if (known == np.floor(known)).all() and len(str(int(low))) == len(str(int(high))):
-        digits = len(str(int(low)))
-        form = "YYYYMMDDhhmmss"[:digits] if digits in (6, 8, 10, 12, 14) else ""
-        if digits == 6 and re.search("week|kw|woche", name, re.IGNORECASE):
-            return _packed_weeks(values, name)
-        # Of YYYYMM[DD[hh[mm[ss]]]]: the parts that are not there are 1 for days, otherwise 0.
-        whole = known.astype(np.int64) * (10 ** (8 - digits) if digits < 8 else 1)
-        whole = whole * 10 ** (14 - max(digits, 8)) + (1000000 if digits == 6 else 0)
-        parts = dict(zip(("second", "minute", "hour", "day", "month"),
-                         (whole // 100**k % 100 for k in range(5))))  # fmt: skip
-        found = compose({"year": whole // 10**10, **parts}) if form else found
-        good = form and not np.isnat(found).any() and whole.min() // 10**10 >= 1700
-        form = f"dates of the form {form}" if good and whole.max() // 10**10 < 2200 else ""
-    for unit, ticks in ("seconds", 1), ("milliseconds", 1e3), ("microseconds", 1e6), \
-            ("nanoseconds", 1e9):  # fmt: skip
-        if not form and low > 5e8 * ticks and high < 5e9 * ticks:  # 1985 to 2128
-            form, zone = f"{unit} since 1970", "UTC"
-            found = np.round(known * (1e6 / ticks)).astype(np.int64).astype("M8[us]")
-    dated = re.search("date|datum|fecha", name, re.IGNORECASE)
-    if not form and dated and low > 25569 and high < 60000:  # 1970 to 2064
-        form = "serial dates of a spreadsheet"
-        found = np.datetime64("1899-12-30", "us") + np.round(known * 8.64e10).astype("m8[us]")
+    low, high = known.min(), known.max()
+    dated = bool(re.search("date|datum|fecha", name, re.IGNORECASE))
+    found, form = _coded_dates(known, name, dated)
     if form:
         dates = np.full(len(values), np.datetime64("NaT"), "M8[us]")
         dates[there] = found
+        zone = "UTC" if form.endswith("since 1970") else None
         return _dated(dates, name, zone, (f"the numbers in {name!r} are read as {form}.",))
     months = np.round(known % 1 * 1e4)  # 1.2024 may be a month
     packed = (known == np.floor(known)).all() and 99_999 < high < 100_000_000
@@ -266,6 +255,8 @@ def _numeric(values: np.ndarray, name: str) -> Axis:
             f"or YYYYMM; expected {expected}. State the format, such as date_format='%d%m%Y', or "
             "name another column with time=."
         )
+    if (clock := _clock_numbers(values, name)) is not None:
+        return clock
     worded = _NAMED_UNIT.fullmatch(name) if name.lower() not in ("t", "s") else None
     notes = []
     for number, count in sentinels(values).items():
@@ -274,18 +265,58 @@ def _numeric(values: np.ndarray, name: str) -> Axis:
             f"{name}: {number:g} occurs {times_text(count)}, far from all other times; left out."
         )
     stated = _UNIT_WORDS.get(worded[1].lower()) if worded else None
+    turned = np.diff(known) < -50
+    if stated == "years" and high < 100 and turned.any():
+        raise DataError(
+            f"the time column {name!r} has {known[0]:g} and {known[-1]:g}, years of two digits in "
+            "two centuries; expected four digits. Add the century."
+        )
     return Axis(values, name, stated, notes=tuple(notes))
 
 
-def _packed_weeks(values: np.ndarray, name: str) -> Axis:
-    """Numbers such as 202053 as ISO weeks."""
-    dates = compose({"year": np.floor(values / 100), "week": values % 100})
-    if (bad := np.isnat(dates) & np.isfinite(values)).any():
-        raise DataError(
-            f"the time column {name!r} has {values[bad][0]:.12g}, which is no week of the form "
-            "YYYYWW; expected an ISO week such as 202453. Name another column with time=."
-        )
-    return _dated(dates, name, None, (f"the numbers in {name!r} are read as ISO weeks YYYYWW.",))
+def _coded_dates(known: np.ndarray, name: str, dated: bool) -> tuple[np.ndarray, str]:
+    """Numbers that stand for dates, and how; nothing if they do not."""
+    low, high = known.min(), known.max()
+    digits = len(str(int(low)))
+    if (known == np.floor(known)).all() and len(str(int(high))) == digits in (6, 8, 10, 12, 14):
+        week = digits == 6 and _WEEK.search(name)
+        keys = ("week" if week else "month", "day", "hour", "minute", "second")[: digits // 2 - 2]
+        parts = {"year": known // 10 ** (digits - 4)}
+        parts |= {k: known // 10 ** (digits - 6 - 2 * i) % 100 for i, k in enumerate(keys)}
+        found = compose(parts)
+        if not np.isnat(found).any() and 1700 <= parts["year"].min() <= parts["year"].max() < 2200:
+            form = f"dates of the form {'YYYYMMDDhhmmss'[:digits]}"
+            return found, "ISO weeks YYYYWW" if week else form
+        if week:
+            raise DataError(
+                f"the time column {name!r} has {known[np.argmax(np.isnat(found))]:.12g}, which is "
+                "no week of the form YYYYWW; expected an ISO week such as 202453. Name another "
+                "column with time=."
+            )
+    for unit, ticks in ("seconds", 1), ("milliseconds", 1e3), ("microseconds", 1e6), \
+            ("nanoseconds", 1e9):  # fmt: skip
+        if low > 5e8 * ticks and high < 5e9 * ticks:  # 1985 to 2128
+            found = np.round(known * (1e6 / ticks)).astype(np.int64).astype("M8[us]")
+            return found, f"{unit} since 1970"
+    if dated and low > 25569 and high < 60000:  # 1970 to 2064
+        found = np.datetime64("1899-12-30", "us") + np.round(known * 8.64e10).astype("m8[us]")
+        return found, "serial dates of a spreadsheet"
+    return np.array([], "M8[us]"), ""
+
+
+def _clock_numbers(values: np.ndarray, name: str) -> Axis | None:
+    """Numbers that grow evenly only as clock times HHMM or HHMMSS, such as 945, 1000, 1015."""
+    for form, scale in (("HHMM", 100), ("HHMMSS", 1)):
+        whole, steps = values * scale, np.diff(values)
+        hour, minute, second = whole // 10000, whole // 100 % 100, whole % 100
+        good = (values == np.floor(values)) & (hour >= 0) & (hour < 24)
+        good = good & (minute < 60) & (second < 60)
+        even = np.diff(3600.0 * hour + 60.0 * minute + second) % 86400.0
+        if len(values) > 3 and good.all() and np.ptp(steps) > 0 and np.ptp(even) == 0 < even[0]:
+            first = 3600.0 * hour[0] + 60.0 * minute[0] + second[0]
+            notes = (f"the numbers in {name!r} are read as clock times {form}.",)
+            return Axis(first + even[0] * np.arange(len(values)), name, seconds=True, notes=notes)
+    return None
 
 
 def _dates(
@@ -321,7 +352,9 @@ def _dates(
         first = _day_first(parts, year, known, name, dayfirst)
         parts["m"], parts["d"] = parts["b" if first else "a"], parts["a" if first else "b"]
     keys = {"m": "month", "q": "quarter", "w": "week", "d": "day"}
-    if {*parts} == {"y", "m"} and len({*known}) > 1:
+    if {*parts} == {"y", "m"} and _WEEK.search(name):
+        parts["w"] = parts.pop("m")
+    elif {*parts} == {"y", "m"} and len({*known}) > 1:
         _refuse_pairs_of_years(year, parts["m"], known, name)
     dates = compose({"year": year} | {
         word: np.array([int(v or 1) for v in parts[k]]) for k, word in keys.items() if k in parts
@@ -516,3 +549,16 @@ def compose(parts: Mapping[str, Any]) -> np.ndarray:
             date = date + np.round(value * length * 1e6).astype("m8[us]")
             good = good & (value >= 0) & (value <= most)
     return np.asarray(np.where(absent | ~good, np.datetime64("NaT"), date)).astype("M8[us]")
+
+
+def calendar_part(dates: np.ndarray, key: str) -> np.ndarray | None:
+    """Years, months and so on of dates, as floats; `None` for other parts."""
+    year, month, day = (dates.astype(f"M8[{unit}]") for unit in "YMD")
+    months = month.astype(np.int64)
+    parts = {
+        "year": year.astype(np.int64) + 1970, "quarter": months % 12 // 3 + 1,
+        "month": months % 12 + 1, "day": (day - month.astype("M8[D]")).astype(np.int64) + 1,
+        "doy": (day - year.astype("M8[D]")).astype(np.int64) + 1,
+        "hour": (dates.astype("M8[h]") - day).astype(np.int64),
+    }  # fmt: skip
+    return None if key not in parts else parts[key].astype(np.float64)

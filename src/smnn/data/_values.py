@@ -11,57 +11,19 @@ import numpy as np
 from smnn.errors import DataError
 
 MISSING = frozenset(
-    [
-        "",
-        "na",
-        "n/a",
-        "#n/a",
-        "nan",
-        "-nan",
-        "null",
-        "nil",
-        "none",
-        "-",
-        "--",
-        "?",
-        ".",
-        "<na>",
-        "nat",
-        "–",
-        "—",
-        "..",
-        "...",
-        "…",
-    ]
-)
+    {"", "na", "n/a", "#n/a", "nan", "-nan", "null", "nil", "none", "-", "--", "?", ".", "<na>",
+     "nat", "–", "—", "..", "...", "…", "\x1a"}
+)  # fmt: skip
 """Missing values in lower case that need no mention."""
 MARKERS = frozenset(
-    [
-        "n.d.",
-        "n.d",
-        "nd",
-        "n.a.",
-        "n.a",
-        "missing",
-        "*",
-        "lod",
-        "loq",
-        "bdl",
-        "k.a.",
-        "#div/0!",
-        "#value!",
-        "#num!",
-        "1.#qnan",
-        "-1.#ind",
-        "nan(ind)",
-        "-nan(ind)",
-    ]
-)
+    {"n.d.", "n.d", "nd", "n.a.", "n.a", "missing", "*", "lod", "loq", "bdl", "k.a.", "#div/0!",
+     "#value!", "#num!", "1.#qnan", "-1.#ind", "nan(ind)", "-nan(ind)"}
+)  # fmt: skip
 """Missing values in lower case that are counted and reported."""
 UNIT = re.compile(
-    r"\[.*\]|\(.*\)|1|%|‰|-|°[CF]?|deg[CF]?|ppm|ppb|[µμnmkMGcdhp]?(s|m|g|A|K|mol|M|Hz|N|Pa|J|W|C|V|F|L|l"
-    r"|rad|eV|bar|cd|Ohm|Ω|S|T|b|B)|min|h|hr|d|days?|yr|years?|sec|seconds?|hours?|minutes?|lx|psi|rpm"
-    r"|psu|[Cc]elsius|[Ff]ahrenheit|[Kk]elvin|percent|pct|degrees?|counts?|unitless|dimensionless"
+    r"\[.*\]|\(.*\)|1|%|‰|-|°[CF]?|[Dd]eg ?[CF]?|TS|RN|ppm|ppb"
+    r"|[µμnmkMGcdhp]?(s|m|g|A|K|mol|M|Hz|N|Pa|J|W|C|V|F|L|l|rad|eV|bar|cd|Ohm|Ω|S|T|b|B)|min|h|hr|d|days?|yr|years?|sec|seconds?|hours?|minutes?"
+    r"|lx|psi|rpm|psu|[Cc]elsius|[Ff]ahrenheit|[Kk]elvin|percent|pct|degrees?|counts?|unitless|dimensionless"
     r"|(?=.*[/*^·])[\w°µμ%/*^·().-]+",
 )
 _CENSORED = re.compile(r"[<>≤≥]\s*(lo[dq]|m?dl|b[dq]l|\d[\d.,eE+-]*)", re.IGNORECASE)
@@ -187,9 +149,10 @@ def sentinels(values: np.ndarray) -> dict[float, int]:
     rest = values[np.isfinite(values)]
     while len(rest):
         for v, sign in ((float(rest.min()), -1), (float(rest.max()), 1)):
+            if not (v in SENTINELS or abs(v) >= HUGE) or v * sign < 0:
+                continue
             count, others = int((rest == v).sum()), rest[rest != v]
-            known = v in SENTINELS or abs(v) >= HUGE
-            if not known or v * sign < 0 or len(np.unique(others[:1000])) < 2:
+            if len(np.unique(others[:1000])) < 2:
                 continue
             gap = float(np.abs(others - v).min())
             if gap > 2.0 * np.ptp(others) or (v < 0 <= others.min() and count > 1):
@@ -202,12 +165,10 @@ def sentinels(values: np.ndarray) -> dict[float, int]:
 
 def repeated_outlier(values: np.ndarray) -> tuple[float, int] | None:
     """A number that occurs again and again, far from all others, and how often; `None` if none."""
-    known = np.flatnonzero(np.isfinite(values))
-    rest = values[known]
+    rest = values[np.isfinite(values)]
     for v in (rest.min(), rest.max()) if len(rest) > 5 else ():
         at, others = rest == v, rest[rest != v]
-        runs = np.count_nonzero(np.diff(at.astype(np.int8)) == 1) + int(at[0])
-        if runs < 3 or 2 * at.sum() > len(rest) or len(np.unique(others[:1000])) < 3:
+        if at.sum() < 3 or 2 * at.sum() > len(rest) or len(np.unique(others[:1000])) < 3:
             continue
         if np.abs(others - v).min() > 2.0 * np.ptp(others):
             return float(v), int(at.sum())

@@ -39,7 +39,6 @@ from smnn.discovery.libraries import TIME, Library, Polynomial, library_of, open
 from smnn.equations import OverBudget, budget
 from smnn.report.charts import Chart
 from smnn.report.display import Displayable, Overview
-from smnn.report.numbers import plus_minus
 
 if TYPE_CHECKING:
     from smnn.discovery._evaluate import HoldOutResult
@@ -405,15 +404,7 @@ class Discovery(Displayable, BaseEstimator):
         lines = [f"Verdict: {self.verdict_}"]
         for name, text in zip(self.variables_, self.equations(precision=precision)):
             lines.append(_with_level(name, text, self.verdict_))
-        return "\n".join([*lines, *self._constants()])
-
-    def _constants(self) -> list[str]:
-        """The constants inside the terms, with half a 90 % interval."""
-        return [
-            f"{name} = {plus_minus(c.value, HALF_WIDTH * c.deviation)} in "
-            + ", ".join(t.source.replace("?", "") for t in self.terms_ if c in t.constants)
-            for name, c in self.constants_.items()
-        ]
+        return "\n".join([*lines, *view.constants(self)])
 
     def print(self, precision: int = 4) -> None:
         """Print the summary."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sklearn.base import clone
 
 from smnn._util.groups import check_columns, map_groups
+from smnn._util.names import explained
 from smnn._util.optional import require
 from smnn.discovery._view.report import COLUMNS
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from smnn.discovery._estimator import Discovery
 
 
+@explained
 def discover_groups(
     frame: Any,
     discovery: Discovery,

@@ -32,6 +32,7 @@ EXPERIMENTS = {
     "kdv": "Waves on a circle (Korteweg-de Vries), continued from ten frames.",
     "lorenz": "The Lorenz equations from data; training the paper's network with three solvers.",
     "sst": "Four-year forecasts of sea surface temperature, with simple references.",
+    "m4": "Series of the M4 competition, beside statsforecast, by the official scores.",
     "scaling": "Error, time and memory against series length, for four methods.",
     "discovery-bench": "Known equations recovered from noisy data by smnn and PySINDy.",
     "odebench": "Equations of the 63 systems of ODEBench, judged from another initial state.",

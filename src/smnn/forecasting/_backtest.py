@@ -21,8 +21,8 @@ from smnn.forecasting._forecaster import (
 )
 from smnn.forecasting._history import History, nanmean, read_history, read_inputs
 from smnn.forecasting._model.panel import Panel
-from smnn.forecasting._model.references import references
 from smnn.forecasting._model.seasons import choose_seasons
+from smnn.forecasting._references import references
 from smnn.forecasting._time import SeriesError, make_clock
 from smnn.forecasting._view import charts, report
 from smnn.forecasting._view.report import ForecastReport
@@ -278,17 +278,26 @@ def run_backtest(
         truth = np.where(np.isnan(mean), np.nan, rows[:, ahead])
         seen = np.isfinite(truth)
         inside.append(np.where(seen, (truth >= low) & (truth <= high), np.nan))
-        seasons = choose_seasons(
-            forecaster.season, clock[past], rows[:, past], forecaster.harmonics
-        )
-        panel = Panel(rows, rows, clock, seasons, None, scale, same, horizon)
-        for method, values in {OURS: mean, **references(panel, origin, clock[ahead])}.items():
+        panel = Panel(rows, rows, clock, [], None, scale, same, horizon)
+        simple = _references(panel, forecaster, origin)
+        for method, values in {OURS: mean, **simple}.items():
             errors.setdefault(method, []).append((values - truth) / scale)
         if tick is not None:
             tick(done)
     complete = {m: np.stack(e) for m, e in errors.items() if len(e) == len(chosen)}
     level, step = probabilities(forecaster.level)[-1], clock.unit()
     return Backtest(tuple(chosen), names, complete, np.stack(inside), level, scale[:, 0], step)
+
+
+def _references(panel: Panel, forecaster: Forecaster, origin: int) -> dict[str, np.ndarray]:
+    """Reference forecasts `(S, H)` of all series, each with its own seasons."""
+    past, (future, _) = slice(0, origin), panel.after(origin)
+    clock, rows = panel.clock[past], panel.values[:, past]
+    groups = choose_seasons(forecaster.season, clock, rows, forecaster.harmonics)
+    found = [references(panel.part(own, 0, seasons), origin, future) for own, seasons in groups]
+    order = np.argsort(np.concatenate([own for own, _ in groups]))
+    common = [name for name in found[0] if all(name in each for each in found)]
+    return {name: np.concatenate([each[name] for each in found])[order] for name in common}
 
 
 def _choose_origins(origins: int | Sequence[int], count: int, horizon: int) -> list[int]:

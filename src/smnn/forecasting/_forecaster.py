@@ -19,7 +19,8 @@ from smnn.forecasting._model.equation import Equation, describe
 from smnn.forecasting._model.intervals import Interval, Scale
 from smnn.forecasting._model.model import Model, Part, fit_parts
 from smnn.forecasting._model.panel import Panel
-from smnn.forecasting._model.seasons import Season, SeasonChoice, group_seasons
+from smnn.forecasting._model.periods import interpolated
+from smnn.forecasting._model.seasons import Season, SeasonChoice, choose_seasons
 from smnn.forecasting._model.spec import Spec
 from smnn.forecasting._model.system import trajectories
 from smnn.forecasting._time import SeriesError
@@ -161,7 +162,7 @@ class Forecaster(Displayable):
                 f"log: got True, but series {name!r} has values that are not positive. Use "
                 "log=None, or add a constant to the series."
             )
-        groups = group_seasons(self.season, clock, rows, self.harmonics)
+        groups = choose_seasons(self.season, clock, rows, self.harmonics)
         seasons = list(dict.fromkeys(s for _, own in groups for s in own))
         horizon = _default_horizon(len(clock), seasons) if horizon is None else int(horizon)
         if not 1 <= horizon <= len(clock):
@@ -304,13 +305,16 @@ class Forecaster(Displayable):
     def history(self) -> np.ndarray:
         """`(N, *shape)` fitted trajectory of each series' leading equation over the history."""
         parts, count = self._fitted(), len(self._history.clock)
-        out = np.full((len(self._scale.log), count), np.nan)
+        out, rows = np.full((len(self._scale.log), count), np.nan), self._history.rows
+        rows = rows[self._scale.fitted]
         for part in parts:
             model, past = part.model, _past(part.model)
             ((system, centre, _),) = model.panel.states([model.lead], past)
             y = model.panel.transformed(past, model.lead.log) - centre
             fitted = centre + (trajectories(system, y) * system.h).sum(-1)
-            out[part.rows, count - len(fitted[0]) :] = np.exp(fitted) if model.lead.log else fitted
+            fitted = np.exp(fitted) if model.lead.log else fitted
+            given, used = (y[:, -len(fitted[0]) :] for y in (rows[part.rows], model.panel.raw))
+            out[part.rows, count - len(fitted[0]) :] = _on_levels_of(given, used, fitted)
         return self._scale.shaped(out)
 
     def equation(self, series: int | str = 0) -> Equation:
@@ -431,6 +435,13 @@ def _enough_observations(rows: np.ndarray) -> np.ndarray:
     return enough
 
 
+def _on_levels_of(given: np.ndarray, used: np.ndarray, fitted: np.ndarray) -> np.ndarray:
+    """Move `fitted` back to the level of the data `given`, which was moved to that of `used`."""
+    positive = (np.isnan(used) | (used > 0)).all(1, keepdims=True)
+    factor = interpolated(np.where(positive, given / np.where(positive, used, 1.0), 1.0))
+    return np.asarray(fitted * factor + interpolated(np.where(positive, 0.0, given - used)))
+
+
 def _past(model: Model) -> slice:
     return model.panel.history(len(model.panel.clock), model.window)
 
@@ -452,12 +463,13 @@ def series_scale(rows: np.ndarray, same: bool) -> np.ndarray:
     """`(S, 1)` standard deviation of each series, or the root mean square of all if `same`."""
     seen = np.isfinite(rows)
     count = np.maximum(seen.sum(1, keepdims=True), 1)
-    mean = np.where(seen, rows, 0.0).sum(1, keepdims=True) / count
-    variance = np.where(seen, rows - mean, 0.0) ** 2
-    square = variance.sum(1, keepdims=True) / count
+    mean = np.where(seen, rows / count, 0.0).sum(1, keepdims=True)
+    off = np.where(seen, rows - mean, 0.0)
+    size = max(float(np.abs(off).max()), 1e-300)  # large values have no squares
+    square = ((off / size) ** 2).sum(1, keepdims=True) / count
     if same:
         square = np.full_like(square, square.mean())
-    return np.where(square > 0, np.sqrt(square), 1.0)
+    return np.where(square > 0, size * np.sqrt(square), 1.0)
 
 
 def _default_horizon(count: int, seasons: Sequence[Season]) -> int:

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 
 from smnn._util.groups import check_columns, is_number, map_groups
+from smnn._util.names import explained
 from smnn._util.optional import require
 from smnn.forecasting._forecaster import MIN_OBSERVATIONS, Forecaster
 from smnn.forecasting._time import SeriesError
 from smnn.report.numbers import probabilities
 
 
+@explained
 def forecast_groups(
     frame: Any,
     h: int,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from smnn._util.names import check_arguments
-from smnn.data import DataError, TimeSeriesData, read
+from smnn.data import DataError, TimeSeriesData, read, sentinels
 from smnn.forecasting._time import Clock, SeriesError, make_clock
 
 
@@ -37,7 +37,7 @@ class History:
         return np.ascontiguousarray(self.array.reshape(len(self.array), -1).T)
 
 
-TABULAR = {"unique_id", "ds", "t", "time", "date", "datetime", "timestamp", "series"}
+TABULAR = {"unique_id", "ds", "t", "time", "date", "datetime", "timestamp", "series", "year"}
 """Names of columns by which a frame of numbers is more than one column for each series."""
 
 
@@ -95,7 +95,27 @@ def read_history(y: Any, t: Any = None, reading: Mapping[str, Any] | None = None
     if names is None or len(names) != count:
         names = ["y"] if count == 1 else [f"y{i}" for i in range(count)]
     clock = make_clock(own if t is None else t, len(array))
-    return History(array, clock, tuple(names))
+    return History(_without_sentinels(array, names), clock, tuple(names))
+
+
+def _without_sentinels(array: np.ndarray, names: Sequence[str]) -> np.ndarray:
+    """Replace numbers such as -999 that stand for missing values, with a warning."""
+    rows = array.reshape(len(array), -1)
+    found = {i: number for i in range(rows.shape[1]) if (number := sentinels(rows[:, i]))}
+    if not found:
+        return array
+    rows = rows.copy()
+    for i, numbers in found.items():
+        rows[np.isin(rows[:, i], list(numbers)), i] = np.nan
+    first, numbers = next(iter(found.items()))
+    several = f", and such numbers in {len(found) - 1} other series" if len(found) > 1 else ""
+    warnings.warn(
+        f"{names[first]}: {' and '.join(f'{x:g}' for x in numbers)} ({sum(numbers.values())} of "
+        f"{len(rows)} values){several}, far from all other values; taken as missing (na=() keeps "
+        "it).",
+        stacklevel=4,
+    )
+    return rows.reshape(array.shape)
 
 
 def _needs_reading(y: Any) -> bool:

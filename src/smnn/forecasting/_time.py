@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from smnn._util.optional import require
 from smnn.data import read_times
 from smnn.errors import DataError
 
@@ -130,7 +131,7 @@ def _stamps(t: Any) -> np.ndarray:
     """Convert dates to `datetime64[ns]` and everything else to floats."""
     if hasattr(t, "to_timestamp"):  # a pandas PeriodIndex
         t = t.to_timestamp()
-    values = np.asarray(t)
+    values = np.asarray(_without_zone(t))
     if np.issubdtype(values.dtype, np.datetime64):
         return values.astype("datetime64[ns]")
     if values.dtype == object and values.size and hasattr(values.flat[0], "timetuple"):
@@ -147,6 +148,16 @@ def _stamps(t: Any) -> np.ndarray:
     except DataError as error:
         raise SeriesError(f"t: {error}") from None
     return times if times.dtype.kind == "f" else times.astype("datetime64[ns]")
+
+
+def _without_zone(t: Any) -> Any:
+    """Times with a zone as its clocks show them, or in UTC if clocks are set back among them."""
+    first = next(iter(t), None) if hasattr(t, "__len__") else None
+    if getattr(first, "tzinfo", None) is None:
+        return t
+    index = require("pandas", "convert time zones").DatetimeIndex(t)
+    local = index.tz_localize(None)
+    return local if local.is_monotonic_increasing and local.is_unique else index.tz_convert(None)
 
 
 def _model_year(date: Any) -> float:

@@ -9,7 +9,7 @@ the head, also under `torch.autocast`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -170,53 +170,10 @@ class Head(nn.Module):
         return full.flatten(-3).index_select(-1, entries.read)
 
 
-class Coefficients(Head):
-    """The coefficients `c (*B, T, Q, V, R+1)`.
+class _EquationHead(Head):
+    """Numbers of equations, constant or varying in time."""
 
-    Args:
-        in_features: Size of the last axis of the features; `None` for no features.
-        pattern: `(Q, V, R+1)` nested lists: a number fixes the coefficient, `Free`, `Positive` and
-            `Between` learn it. `[[[Free(), Free(), 1.0]]]` is `c_0 y + c_1 y' + y'' = d`.
-        times: `T` for coefficients that vary in time; `None` for constant ones.
-        batch: Without features: batch shape, with one set of coefficients per sample.
-        hidden: Sizes of hidden layers before the projection.
-        activation: Activation between layers: a class or a function without arguments.
-        gain: Factor on the initial weights of the projection.
-    """
-
-    def __init__(
-        self,
-        in_features: int | None,
-        pattern: Any,
-        *,
-        times: int | None = None,
-        batch: tuple[int, ...] = (),
-        hidden: Sequence[int] = (),
-        activation: Callable[[], nn.Module] = nn.ReLU,
-        gain: float = 1.0,
-    ) -> None:
-        super().__init__(
-            in_features, pattern, ("equation", "variable", "order"), times=times or 1, batch=batch,
-            hidden=hidden, activation=activation, gain=gain,
-        )  # fmt: skip
-
-    def forward(self, features: Tensor | None = None) -> Tensor:
-        """Return `c` for features `(*B, F)`; time size 1 if it is constant."""
-        return self.values(features)
-
-
-class RightHandSide(Head):
-    """The right-hand side `d (*B, T, Q)`.
-
-    Args:
-        in_features: As in `Coefficients`.
-        pattern: `(Q,)` list of entries; `[0.0]` is a homogeneous equation.
-        times: As in `Coefficients`.
-        batch: As in `Coefficients`.
-        hidden: As in `Coefficients`.
-        activation: As in `Coefficients`.
-        gain: As in `Coefficients`.
-    """
+    axes: ClassVar[tuple[str, ...]]
 
     def __init__(
         self,
@@ -230,13 +187,46 @@ class RightHandSide(Head):
         gain: float = 1.0,
     ) -> None:
         super().__init__(
-            in_features, pattern, ("equation",), times=times or 1, batch=batch,
-            hidden=hidden, activation=activation, gain=gain,
+            in_features, pattern, self.axes, times=times or 1, batch=batch, hidden=hidden,
+            activation=activation, gain=gain,
         )  # fmt: skip
 
     def forward(self, features: Tensor | None = None) -> Tensor:
-        """Return `d` for features `(*B, F)`; time size 1 if it is constant."""
+        """Return the numbers for features `(*B, F)`; time size 1 if they are constant."""
         return self.values(features)
+
+
+class Coefficients(_EquationHead):
+    """The coefficients `c (*B, T, Q, V, R+1)`.
+
+    Args:
+        in_features: Size of the last axis of the features; `None` for no features.
+        pattern: `(Q, V, R+1)` nested lists: a number fixes the coefficient, `Free`, `Positive` and
+            `Between` learn it. `[[[Free(), Free(), 1.0]]]` is `c_0 y + c_1 y' + y'' = d`.
+        times: `T` for coefficients that vary in time; `None` for constant ones.
+        batch: Without features: batch shape, with one set of coefficients per sample.
+        hidden: Sizes of hidden layers before the projection.
+        activation: Activation between layers: a class or a function without arguments.
+        gain: Factor on the initial weights of the projection.
+    """
+
+    axes = ("equation", "variable", "order")
+
+
+class RightHandSide(_EquationHead):
+    """The right-hand side `d (*B, T, Q)`.
+
+    Args:
+        in_features: As in `Coefficients`.
+        pattern: `(Q,)` list of entries; `[0.0]` is a homogeneous equation.
+        times: As in `Coefficients`.
+        batch: As in `Coefficients`.
+        hidden: As in `Coefficients`.
+        activation: As in `Coefficients`.
+        gain: As in `Coefficients`.
+    """
+
+    axes = ("equation",)
 
 
 class InitialValues(Head):

@@ -25,6 +25,8 @@ MOST_POINTS = 1500
 """Maximum number of points per line; extremes are kept."""
 PATH_POINTS = 5000
 """Maximum number of points of a curve that is not a function, as in a phase portrait."""
+FEW_DOTS = 150
+"""Number of points up to which the dots are large."""
 PALETTE = (
     "#0b5fa5", "#c2500a", "#12805c", "#8e3f91", "#9a7400", "#b5305f", "#3f6f80", "#6a5acd",
 )  # fmt: skip
@@ -55,6 +57,7 @@ STYLE = (
 .plot .shade { fill: var(--soft); fill-opacity: .09; }
 .line { stroke-width: 1.5; stroke-linejoin: round; } .dashed { stroke-width: 1.7;
   stroke-dasharray: 5 4; } .dots { stroke-width: 3.6; stroke-linecap: round; stroke-opacity: .5; }
+.dots.few { stroke-width: 5.5; stroke-opacity: .8; }
 .key .dots { stroke-width: 6; stroke-opacity: .8; }
 .mark { stroke: var(--bad); stroke-width: 1.3; stroke-dasharray: 2 3; }
 .k0 { stroke: var(--c0); } .k1 { stroke: var(--c1); } .k2 { stroke: var(--c2); }
@@ -374,7 +377,8 @@ def _stroke(line: Line, x: np.ndarray, y: np.ndarray, scale: _Scale) -> str:
         parts.append(f"M{at}h0" if line.kind == "dots" else f"{'L' if pen else 'M'}{at}")
         pen = True
     label = f' data-label="{escape(line.label, quote=True)}"' if line.label else ""
-    return f'<path class="{line.kind} k{line.colour % COLOURS}"{label} d="{"".join(parts)}"/>'
+    few = " few" if line.kind == "dots" and len(parts) <= FEW_DOTS else ""
+    return f'<path class="{line.kind}{few} k{line.colour % COLOURS}"{label} d="{"".join(parts)}"/>'
 
 
 def _area(

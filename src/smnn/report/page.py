@@ -25,7 +25,7 @@ h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 .4rem; letter-spacing: -.0
 h2 { font-size: 1.2rem; margin: 2.6rem 0 .5rem; }
 p { margin: .5rem 0; max-width: 46rem; }
 .lead { color: var(--soft); font-size: 1.05rem; }
-.findings { display: grid; grid-template-columns: repeat(auto-fit, minmax(14rem, 1fr)); gap: 1rem;
+.findings { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: 1rem;
   margin: 1.8rem 0 0; padding: 0; list-style: none; }
 .findings li { border: 1px solid var(--line); border-radius: 8px; background: var(--tint);
   padding: .9rem 1.1rem; min-width: 0; }
@@ -70,7 +70,7 @@ button, select { font: inherit; font-size: .85rem; color: var(--ink); background
 .download { font-size: .9rem; } .pick:not([hidden]) { display: block; margin: 1.6rem 0 0;
   font-size: .93rem; }
 @media (max-width: 40rem) { main { padding: 1.6rem 1rem 3rem; } h1 { font-size: 1.5rem; }
-  .findings { gap: .7rem; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); }
+  th, td { padding: .25rem .32rem; } table { font-size: .85rem; } .findings { gap: .7rem; }
   .findings b { font-size: 1.2rem; } dl { grid-template-columns: 1fr; gap: 0; }
   dd { margin-bottom: .5rem; } }
 @media print { .contents, .copy, .download, .pick { display: none !important; }

@@ -12,7 +12,7 @@ import numpy as np
 from smnn._util.optional import require
 
 if TYPE_CHECKING:
-    from rich.table import Table as RichTable
+    from rich.console import Group
 
 
 @dataclass(frozen=True)
@@ -69,16 +69,16 @@ def best_of(values: Sequence[float | None]) -> float | None:
     return min(known) if known else None
 
 
-def rich_table(table: Table) -> RichTable:
+def rich_table(table: Table) -> Group:
     """Return the table for a terminal."""
     from rich import box
+    from rich.console import Group
     from rich.table import Table as Rich
     from rich.text import Text
 
     view = Rich(
-        title=table.title, caption=table.caption, box=box.SIMPLE_HEAD, title_style="bold",
-        title_justify="left", caption_justify="left", caption_style="dim", pad_edge=False,
-        padding=(0, 1, 0, 0),
+        title=table.title, box=box.SIMPLE_HEAD, title_style="bold", title_justify="left",
+        pad_edge=False, padding=(0, 1, 0, 0),
     )  # fmt: skip
     view.add_column("", no_wrap=True)
     view.add_column("", no_wrap=True)
@@ -98,7 +98,7 @@ def rich_table(table: Table) -> RichTable:
                 *cells,
                 end_section=row is rows[-1],
             )
-    return view
+    return Group(view, Text(f"{_printable(table.caption)}\n", style="dim"))
 
 
 def _printable(text: str) -> str:

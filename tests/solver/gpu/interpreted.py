@@ -167,7 +167,7 @@ def compare(scheme: str, case: tuple) -> dict[str, object]:
     mine = gpu.row_gradients(problem, z, theirs.y, wanted)
     other = judge.row_gradients(problem, z, theirs.y, wanted)
     both = mine
-    if pieces != gpu_backend.REDUCED and strategy.fused_backward(levels_of(problem, pieces)):
+    if pieces != gpu_backend.REDUCED and strategy.adjoint_lanes(levels_of(problem, pieces)):
         both = gpu.plan(problem, pieces).gradients(problem.tensors, ours.y, ours.factor, g, wanted)
     found = ours.diagnostics.tensors()
     return {

@@ -56,7 +56,7 @@ def launched(lines: list[str], threads: int, blocks: int) -> tuple[dict[str, tor
     places: dict[str, Any] = {"x_ptr": Slot("x"), "y_ptr": Slot("y")}
     tensors = {name: torch.zeros(512, dtype=torch.float64) for name in "xy"}
     with emulated() as memory:
-        Program([Launch(kernel, threads * blocks, threads, places)]).launch(tensors, 0)
+        Program([Launch(kernel, threads * blocks, threads, places)]).run(tensors)
     return tensors, memory
 
 

@@ -22,22 +22,18 @@ if not TRITON:
 pytest.importorskip("triton.experimental.gluon._runtime")
 
 from solver.gpu.emulated.driver import Driver, driven
-from solver.internals import Kernel, Launch, Slot, Source
 
 pytestmark = pytest.mark.slow
 
 TWO_LANES = {"T": 5, "V": 1, "Q": 1, "R": 1, "batch": (2,)}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
-    "backward in one launch": ("smnn", TWO_LANES),
-    "adjoint solution in scratch memory": ("central", TWO_LANES),
-    "backward in two launches": ("smnn", {"T": 7, "V": 3, "Q": 3, "R": 2, "batch": (2,)}),
+    "two lanes": ("smnn", TWO_LANES),
+    "one lane": ("central", TWO_LANES),
+    "a warp": ("smnn", {"T": 7, "V": 3, "Q": 3, "R": 2, "batch": (2,)}),
     "pieces": ("smnn", {"T": 64, "V": 1, "Q": 1, "R": 1, "batch": (1,)}),
     "reduction": ("smnn", {"T": 12, "V": 4, "Q": 4, "R": 1, "batch": (2,)}),
 }
-BACKWARDS = ["backward in one launch", "adjoint solution in scratch memory",
-             "backward in two launches"]  # fmt: skip
-MUCH = {"T": 24_000, "V": 1, "Q": 12, "R": 1, "batch": (1,)}
-"""Gradients that do not fit into one small allocation."""
+BACKWARDS = ["two lanes", "one lane", "a warp"]  # adjoint solution in scratch memory, or not
 
 
 @pytest.fixture
@@ -84,9 +80,6 @@ def test_solution_and_gradients(driver: Driver, name: str) -> None:
         close([solve(x, scheme)], [solve(x, scheme, "cpu")])
         found = gradients(x, scheme=scheme)
         close(found, gradients(x, "cpu", scheme))
-        for i, g in enumerate(found):  # gradients share an allocation, but no memory
-            g.fill_(torch.nan)
-            assert not any(other.isnan().any() for other in found[i + 1 :])
     plain = tensors("", **sizes)
     y, info = smnn.solve_ex(*plain, scheme=scheme, backend="gpu")
     assert not y.requires_grad
@@ -105,9 +98,9 @@ class Box:
         self._found.append(len(self._driver.launched))
 
 
-def test_saved_tensors_are_released_before_large_gradients_are_allocated(driver: Driver) -> None:
+def test_saved_tensors_are_released_before_gradients_are_allocated(driver: Driver) -> None:
     found: list[int] = []
-    x = tensors(**MUCH)
+    x = tensors()
     pack = (lambda t: Box(t, driver, found)), (lambda box: box.x)
     with torch.autograd.graph.saved_tensors_hooks(*pack):
         y = solve(x)
@@ -125,7 +118,7 @@ def test_saved_tensors_are_released_before_large_gradients_are_allocated(driver:
     with pytest.raises(RuntimeError, match="could not be launched: CUDA driver error 700"):
         torch.autograd.grad(y, x, g)
     driver.refused = ""
-    with pytest.raises(RuntimeError, match=r"given back when it failed before.*retain_graph=True"):
+    with pytest.raises(RuntimeError, match=r"by a backward pass that failed.*retain_graph=True"):
         torch.autograd.grad(y, x, g)
 
 
@@ -248,31 +241,6 @@ def test_graph_outlives_its_plan(driver: Driver) -> None:
     plan._plans.clear()
     gc.collect()
     close(torch.autograd.grad(total, x), gradients(x, "cpu"))
-
-
-def test_launches_from_python(driver: Driver, launcher: ModuleType) -> None:
-    """Arguments are tensors or addresses, by their position."""
-    from solver.internals import launcher as internal
-
-    out = Source()
-    out("lane = tl.arange(0, LANES)")
-    out("tl.store(y_ptr + lane, 2 * tl.load(x_ptr + lane))")
-    kernel = Kernel("twice", out, ["x_ptr", "y_ptr"])
-    one = Launch(kernel, 32, 32, {"x_ptr": Slot("x"), "y_ptr": Slot("y")})
-    described = internal.describe([one, one], 0, {}, ("x", "y"))
-    call = launcher.launcher(
-        {"launches": described, "places": 2, "device": "cpu", "functions": driver.functions()}
-    )
-    x, y = torch.arange(32.0, dtype=torch.float64), torch.zeros(32, dtype=torch.float64)
-    for arguments in ((x, y), (x.data_ptr(), y.data_ptr())):
-        y.zero_()
-        assert call(*arguments) is None
-        assert y.equal(2 * x)
-    with pytest.raises(TypeError, match="expected 2 tensors or addresses"):
-        call(x)
-    with pytest.raises(TypeError):
-        call(x, "an address")
-    assert driver.launched == ["twice"] * 4
 
 
 # ---------------------------------------------------------------- compiled autograd

@@ -5,82 +5,64 @@ import shutil
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from solver.internals import Extension, launcher
+from solver.internals import launcher
 
 pytestmark = pytest.mark.slow
 
 
-def test_switched_off(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("SMNN_NATIVE", "0")
-    extension = Extension("some", tmp_path / "some.cpp")
-    assert extension.wait() == "SMNN_NATIVE=0"
-    assert extension.native() is None
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SMNN_CACHE", str(tmp_path / "cache"))
+    if launcher.compile_command(tmp_path / "x") is None:
+        pytest.skip(launcher.NO_COMPILER)
+    return tmp_path / "cache"
 
 
-def script(folder: Path, name: str, lines: str) -> Path:
-    file = folder / name
+def script(folder: Path, lines: str) -> Path:
+    file = folder / "compiler"
     file.write_text(f"#!/bin/sh\n{lines}\n")
     file.chmod(0o755)
     return file
 
 
-@pytest.fixture
-def extension(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Extension:
-    monkeypatch.setenv("SMNN_CACHE", str(tmp_path / "cache"))
-    source = tmp_path / "some.cpp"
-    source.write_text("int nothing;\n")
-    made = Extension("_some", source)
-    if made.compile_command(tmp_path / "x") is None:
-        pytest.skip("there are no headers of Python or torch")
-    return made
+def test_switched_off(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SMNN_NATIVE", "0")
+    assert launcher._Build().wait() == "SMNN_NATIVE=0"
+    assert "SMNN_NATIVE=0" in launcher.described()
+    assert not cache.exists()
 
 
-def test_without_a_compiler(extension: Extension, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    assert extension.wait() == "no C++ compiler, or no headers of Python or torch"
+    build = launcher._Build()
+    assert build.wait() == launcher.NO_COMPILER
+    assert build.native() is None
+    assert launcher.NO_COMPILER in launcher.described()
 
 
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        ("echo 'a.cpp:1: error: no' >&2; exit 1", "the C++ compiler failed: a.cpp:1: error: no"),
+        ('for last; do :; done; echo nonsense > "$last"', "ImportError"),
+    ],
+)
 def test_compiler_that_fails(
-    extension: Extension, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: str, reason: str
 ) -> None:
-    broken = script(tmp_path, "broken", "echo 'some.cpp:1: error: no' >&2; exit 1")
-    monkeypatch.setenv("CXX", str(broken))
-    assert extension.wait() == "the C++ compiler failed: some.cpp:1: error: no"
-    assert list((tmp_path / "cache").rglob("*.so")) == []
-
-
-def test_compiler_whose_output_cannot_be_loaded(
-    extension: Extension, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    wrong = script(tmp_path, "wrong", 'for last; do :; done; echo nonsense > "$last"')
-    monkeypatch.setenv("CXX", str(wrong))
-    assert str(extension.wait()).startswith("ImportError")
-
-
-def test_concurrent_builds_compile_once(
-    extension: Extension, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Programs that start together share one build."""
-    log = tmp_path / "log"
-    lines = f'for last; do :; done; echo one >> {log}; sleep 0.2; echo made > "$last"'
-    copy = script(tmp_path, "copy", lines)
-    monkeypatch.setenv("CXX", str(copy))
-    with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda _: extension._compile(extension.compiled_file()), range(4)))
-    assert found == [None] * 4
-    assert log.read_text().split() == ["one"]
-    assert [p.name for p in extension.compiled_file().parent.iterdir() if p.is_dir()] == []
+    monkeypatch.setenv("CXX", str(script(tmp_path, lines)))
+    assert str(launcher._Build().wait()).startswith(reason)
+    assert [p for p in cache.rglob("*") if p.is_dir() and p.parent != cache] == []
 
 
 ENDS = """
 import pathlib, sys, time
-from smnn._solver.gpu.native import launcher
+from smnn._solver.gpu import launcher
 assert launcher.native() is None
 while not pathlib.Path(sys.argv[1]).exists():
     time.sleep(0.05)
@@ -96,10 +78,10 @@ def alive(pid: int) -> bool:
     return not status.exists() or status.read_text().rsplit(")", 1)[1].split()[0] != "Z"
 
 
-def test_compiler_ends_with_the_program(tmp_path: Path) -> None:
+def test_compiler_ends_with_the_program(cache: Path, tmp_path: Path) -> None:
     note = tmp_path / "pid"
-    slow = script(tmp_path, "slow", f"echo $$ > {note}.part; mv {note}.part {note}; sleep 300")
-    environment = {"SMNN_CACHE": str(tmp_path / "cache"), "SMNN_NATIVE": "1", "CXX": str(slow)}
+    slow = script(tmp_path, f"echo $$ > {note}.part; mv {note}.part {note}; sleep 300")
+    environment = {"SMNN_CACHE": str(cache), "SMNN_NATIVE": "1", "CXX": str(slow)}
     run = subprocess.run(
         [sys.executable, "-c", ENDS, str(note)],
         capture_output=True, text=True, check=False, timeout=300, env=os.environ | environment,
@@ -110,17 +92,3 @@ def test_compiler_ends_with_the_program(tmp_path: Path) -> None:
         time.sleep(0.1)
         rounds += 1
     assert not alive(pid)
-    assert [p for p in (tmp_path / "cache").rglob("*") if p.is_dir() and "tmp" in p.name] == []
-
-
-def test_description(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("SMNN_CACHE", str(tmp_path))
-    monkeypatch.setenv("SMNN_NATIVE", "0")
-    assert "SMNN_NATIVE=0" in launcher.described()
-    monkeypatch.delenv("SMNN_NATIVE")
-    monkeypatch.delenv("CXX", raising=False)
-    file = launcher.compiled_file()
-    assert "from Python" in launcher.described()
-    file.parent.mkdir(parents=True)
-    file.touch()
-    assert launcher.described() == "launched from C++"

@@ -18,7 +18,7 @@ FEW = 25
 """Number of times that can be solved in 120 digits within a second."""
 needs_gpu = pytest.mark.skipif(
     not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1",
-    reason="needs a CUDA device; test_gpu_interpreted.py runs some in the interpreter",
+    reason="needs a CUDA device, or the interpreter of Triton",
 )
 on_every_backend = pytest.mark.parametrize(
     "solver", ["reference", "torch", "cpu", pytest.param("gpu", marks=[pytest.mark.gpu, needs_gpu])]

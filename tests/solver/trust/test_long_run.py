@@ -4,50 +4,16 @@ import json
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 from solver.internals import REDUCED, GpuBackend, gpu
-from solver.trust import sizes
-from solver.trust.problems import Shape, draw
 
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "tools"))
 
 import long_run  # noqa: E402
-
-
-def shapes(count: int, samples: int, fewest: int, most: int) -> list[Shape]:
-    rng = np.random.default_rng(0)
-
-    def choose(options: Any) -> Any:
-        return options[int(rng.integers(len(options)))]
-
-    fixed = sizes.many(samples, fewest, most)
-    return [draw(choose, samples, **fixed) for _ in range(count)]
-
-
-@pytest.mark.parametrize(("fewest", "most"), [(6, 24), (13, 24), (25, 64), (65, 96), (25, 25)])
-def test_large_shapes(fewest: int, most: int) -> None:
-    """All sizes of the range occur, and exact solutions are affordable."""
-    drawn = shapes(2500, 200, fewest, most)
-    assert {x.n for x in drawn} == set(range(fewest, most + 1))
-    assert {x.T for x in drawn} == set(range(1, 7))
-    assert {x.scheme for x in drawn} == {"smnn", "central"}
-    for x in drawn:
-        count = int(np.prod(x.batch, dtype=int))
-        assert 1 <= count <= 200
-        assert count == 1 or count * (x.T * x.n) ** 3 <= sizes.WORK
-        assert 0 <= x.R < x.m
-        assert x.m > 1 or x.scheme == "smnn"
-        assert 1 <= x.m_init <= x.m
-        assert 0 <= x.T_init <= x.T
-    # More equations than fit into registers at once, and fewer than variables.
-    assert any(x.Q < x.V for x in drawn)
-    assert most < 32 or any(x.Q > 32 for x in drawn)
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 
 from smnn._solver.diagnostics import Diagnostics
-from smnn._solver.gpu import strategy
+from smnn._solver.gpu import launcher, strategy
 from smnn._solver.gpu.emit import interpreted
-from smnn._solver.gpu.native import launcher
 from smnn._solver.gpu.reduction.levels import shape_of, sizes_of, words
 from smnn._solver.plan import Backend, Plan, Solved, in_memory, refuse_zeros
 from smnn._solver.problem import Problem
@@ -112,27 +111,25 @@ class GpuPlan(Plan):
         self, tensors: Sequence[Tensor], y: Tensor, factor: Tensor, gy: Tensor,
         wanted: Sequence[bool], into: Sequence[Tensor | None] = (),
     ) -> list[Tensor | None]:  # fmt: skip
-        """Gradients in one fused launch where that is faster."""
-        levels, lanes = self._levels, strategy.adjoint_lanes(self._levels)
-        if not (lanes or strategy.fused_backward(levels)) or not y.shape[0]:
+        """Adjoint solve and row gradients; the adjoint solution stays in scratch memory if it can."""
+        lanes = strategy.adjoint_lanes(self._levels)
+        if not lanes or not y.shape[0]:
             lam = self.adjoint(factor, gy)
             return self.row_gradients(tensors, y, lam, wanted, into)
-        scratch = factor.new_empty(self._programs.backward_scratch(levels))
-        known = {"g": in_memory(gy), "factor": factor, "scratch": scratch}
-        if lanes:
-            self._programs.adjoint_program(levels, True)[0].run(known)
-            known = {"lam": scratch}
-        return self._rows(self.fit(tensors), y, wanted, into, known, lanes)
+        program, size = self._programs.adjoint_program(self._levels, True)
+        lam = factor.new_empty(size)
+        program.run({"g": in_memory(gy), "factor": factor, "scratch": lam})
+        return self._rows(self.fit(tensors), y, lam, wanted, into, lanes)
 
     def row_gradients(
         self, tensors: Sequence[Tensor], y: Tensor, lam: Tensor, wanted: Sequence[bool],
         into: Sequence[Tensor | None] = (),
     ) -> list[Tensor | None]:  # fmt: skip
-        return self._rows(self.fit(tensors), y, wanted, into, {"lam": lam.contiguous()})
+        return self._rows(self.fit(tensors), y, lam.contiguous(), wanted, into)
 
     def _rows(
-        self, problem: Problem, y: Tensor, wanted: Sequence[bool], into: Sequence[Tensor | None],
-        known: dict[str, Tensor], adjoint_lanes: int = 0,
+        self, problem: Problem, y: Tensor, lam: Tensor, wanted: Sequence[bool],
+        into: Sequence[Tensor | None], adjoint_lanes: int = 0,
     ) -> list[Tensor | None]:  # fmt: skip
         every = (*wanted, *(7 - len(wanted)) * (False,))
         shapes = [x.shape for x in problem.tensors]
@@ -140,15 +137,14 @@ class GpuPlan(Plan):
         out = {name: y.new_empty((0,) * len(x)) for name, x in zip(strategy.GRADIENTS, shapes)}
         out |= {name: g for name, g in zip(strategy.GRADIENTS, room) if g is not None}
         if y.shape[0]:
-            program = self._row_program(every, adjoint_lanes, alone="lam" in known)
-            program.run(self._inputs(problem) | known | out | {"y": y.contiguous()})
+            program = self._row_program(every, adjoint_lanes)
+            program.run(self._inputs(problem) | out | {"lam": lam, "y": y.contiguous()})
         return room
 
-    def _row_program(self, wanted: tuple[bool, ...], adjoint_lanes: int, *, alone: bool) -> Any:
-        programs, known = self._programs, (self._spec, self._strides, wanted)
-        if alone:
-            return programs.rows_program(self.problem.y_shape, *known, adjoint_lanes)
-        return programs.backward_program(self._levels, *known)[0]
+    def _row_program(self, wanted: tuple[bool, ...], adjoint_lanes: int) -> Any:
+        return self._programs.rows_program(
+            self.problem.y_shape, self._spec, self._strides, wanted, adjoint_lanes
+        )
 
     def out_of_memory(self) -> BackendError:
         """Error with the amount of memory required and the number of samples that fit."""
@@ -192,11 +188,9 @@ class GpuPlan(Plan):
         device = self.given[0].device if self.given[0].is_cuda else self.problem.w_gov.device
         fixed = {name: x.data_ptr() for name, x in self._constants.items()}
         levels, lanes = self._levels, strategy.adjoint_lanes(self._levels)
-        fused = strategy.fused_backward(levels)
         if levels:
             solve, scratch = self._programs.solve_program(levels, self._spec, self._strides)
-            adjoint, _ = self._programs.adjoint_program(levels, lanes > 0)
-            adjoint_scratch = self._programs.backward_scratch(levels)
+            adjoint, adjoint_scratch = self._programs.adjoint_program(levels, lanes > 0)
         else:
             sizes = sizes_of(self.problem)
             solve, scratch = self._reduction.solve_program(sizes, self._strides)
@@ -211,7 +205,7 @@ class GpuPlan(Plan):
             if which == launcher.ADJOINT:
                 return numbers(adjoint, {"y": "lam"})
             wanted = *(bool(which >> i & 1) for i in range(4)), False, False, False
-            program = self._row_program(wanted, lanes, alone=not fused)
+            program = self._row_program(wanted, lanes)
             names = [g for g, w in zip(strategy.GRADIENTS, wanted) if w]
             unwanted = {g: 0 for g in strategy.GRADIENTS if g not in names}
             B = self.problem.y_shape[0]
@@ -238,9 +232,8 @@ class GpuPlan(Plan):
             "factor_size": self.backend.factor_size(self.problem, self.pieces),
             "scratch_size": scratch,
             "adjoint_scratch": adjoint_scratch,
-            "together": fused,
-            "held": lanes > 0,
-            "verdicts": strategy.ratio_count(levels) or 1,
+            "adjoint_in_scratch": lanes > 0,
+            "ratios": strategy.ratio_count(levels) or 1,
             "program_for": program_for,
             "differentiable": twice,
         }

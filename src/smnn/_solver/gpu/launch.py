@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import linecache
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -20,7 +20,6 @@ except ImportError:
     gluon = gl = None
 
 from smnn._solver.gpu.emit import Source, interpreted
-from smnn._solver.gpu.native import launcher
 
 
 def _with_layout(text: str) -> str:
@@ -221,8 +220,6 @@ class Program:
 
     def __init__(self, launches: list[Launch]) -> None:
         self.launches = launches
-        self._places = sorted({tensor for launch in launches for _, tensor, _ in launch.slots})
-        self._native: dict[int, Any] = {}
 
     def run(self, tensors: dict[str, Tensor]) -> None:
         """Run on the device of the tensors, on its current stream."""
@@ -230,26 +227,12 @@ class Program:
             for launch in self.launches:
                 launch.interpret(tensors)
             return
-        self.launch(tensors, next(iter(tensors.values())).device.index)
+        device = next(iter(tensors.values())).device.index
+        addresses = {name: x.data_ptr() for name, x in tensors.items()}
+        with torch.cuda.device(device):
+            stream = torch.cuda.current_stream().cuda_stream
+            for launch in self.launches:
+                launch.run(addresses, device, stream)
 
     def bound(self, fixed: dict[str, int]) -> Program:
         return Program([launch.bound(fixed) for launch in self.launches])
-
-    def launch(self, bases: Mapping[str, Tensor | int], device: int) -> None:
-        """Run with tensors or addresses on a device, on its current stream."""
-        if device != torch.cuda.current_device():
-            with torch.cuda.device(device):
-                self.launch(bases, device)
-            return
-        call = self._native.get(device)
-        if call is None:
-            call = self._native[device] = launcher.launcher(self.launches, device, self._places)
-        if call is not None:
-            call(*[bases[name] for name in self._places])
-            return
-        addresses = {
-            name: x.data_ptr() if isinstance(x, Tensor) else x for name, x in bases.items()
-        }
-        stream = torch._C._cuda_getCurrentRawStream(device)
-        for launch in self.launches:
-            launch.run(addresses, device, stream)

@@ -11,7 +11,6 @@ from smnn._solver.gpu import strategy
 from smnn._solver.gpu.emit import Source, poison, status_code
 from smnn._solver.gpu.lane.chain import chain_body
 from smnn._solver.gpu.lane.eliminate import Spec, eliminate_body, store_pivot_ratio
-from smnn._solver.gpu.lane.fused import FusedRowGradients
 from smnn._solver.gpu.lane.row_gradients import TENSORS, TILE, rows_body, variables_body
 from smnn._solver.gpu.lane.substitute import back_body, forward_body
 from smnn._solver.gpu.lane.time_index import TimeIndex
@@ -123,21 +122,6 @@ def adjoint_kernel(
     if in_place:
         return Kernel("adjoint_held", out, arguments)
     return Kernel("adjoint_whole", out, [*arguments, "y_ptr"])
-
-
-@functools.cache
-def backward_kernel(
-    V: int, m: int, Q: int, m_init: int, scheme: str, orders: int, wanted: tuple[bool, ...]
-) -> Kernel:
-    """`adjoint_kernel` of whole sequences fused with `rows_kernel`."""
-    out = Source()
-    index = TimeIndex(out, orders)
-    forward_body(index, V * m, 1, 0, paired=False)
-    out("poison = zero")
-    out("tl.debug_barrier()")
-    back_body(index, V * m, 1, 0, FusedRowGradients(index, V, m, Q, m_init, scheme, wanted))
-    arguments = [*strategy.SIZE_ARGUMENTS, "factor_ptr", "z_ptr", "g_ptr", *_ROW_ARGUMENTS]
-    return Kernel("backward_whole", out, arguments)
 
 
 @functools.cache
@@ -321,25 +305,6 @@ def adjoint_program(levels, in_place=False):  # type: ignore[no-untyped-def]
             kernel = adjoint_kernel(n, reach, level.k, depth > 0, orders, in_place)
         launches.append(Launch(kernel, level.lanes, level.program, values))
     return Program([*launches, *memory.back(answer, {})]), memory.scratch.size
-
-
-def backward_scratch(levels: tuple[Level, ...]) -> int:
-    """Length of the scratch memory of a backward pass."""
-    scratch: int = (
-        levels[0].z_size if strategy.fused_backward(levels) else adjoint_program(levels)[1]
-    )
-    return scratch
-
-
-@functools.lru_cache(maxsize=256)
-def backward_program(levels, spec, strides, wanted):  # type: ignore[no-untyped-def]
-    """Fused launch of adjoint solve and row gradients, and its scratch memory."""
-    level = levels[0]
-    values = _row_arguments(strides) | level.sizes() | {"g_ptr": Slot("g")}
-    values |= {"factor_ptr": Slot("factor"), "z_ptr": Slot("scratch")}
-    V, m, Q, m_init, scheme = spec[:5]
-    kernel = backward_kernel(V, m, Q, m_init, scheme, level.orders, wanted)
-    return Program([Launch(kernel, level.lanes, level.width, values)]), backward_scratch(levels)
 
 
 def _row_arguments(strides):  # type: ignore[no-untyped-def]

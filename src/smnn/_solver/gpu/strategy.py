@@ -13,10 +13,6 @@ LARGEST_IN_REGISTERS = 64  # Largest block whose active rows fit into the regist
 SHORTEST_PIECE = 24  # Minimum number of times per piece; below, the overhead exceeds the gain
 LONG_PIECE = 40  # Minimum number of times per piece if a sequence is cut into hundreds
 LARGEST_ROW_IN_A_LANE = 16  # Largest block for which one lane computes all gradients of a time
-LARGEST_FUSED = 5
-"""Largest block for which adjoint solve and row gradients are fused into one kernel."""
-MOST_FUSED = 2**20
-"""Unknowns in total up to which launch overhead dominates, so that fusion pays off."""
 MIN_LEVELS = 4
 """Minimum number of levels passed to chain kernels, so that all chains share one kernel."""
 WARPS_FOR_TEAMS = 2048
@@ -178,23 +174,12 @@ def stride_arguments(strides):  # type: ignore[no-untyped-def]
     return values
 
 
-def fused_backward(levels: tuple[Level, ...]) -> bool:
-    """Whether the backward pass is one fused launch: small blocks, whole sequences.
-
-    With many sequences, memory bandwidth is used better with one lane per time.
-    """
-    if len(levels) != 1 or levels[0].team or levels[0].reach > 1:
-        return False
-    first = levels[0]
-    return first.n <= LARGEST_FUSED and first.B * first.N * first.n <= MOST_FUSED
-
-
 def adjoint_lanes(levels: tuple[Level, ...]) -> int:
     """Lanes per sequence that leave its adjoint solution in scratch memory, in the layout of `z`.
 
     The row gradients read it from there, which saves strided stores into the layout of a solution.
     Zero: the adjoint solution has the layout of a solution.
     """
-    if len(levels) != 1 or levels[0].team or fused_backward(levels):
+    if len(levels) != 1 or levels[0].team:
         return 0
     return 2 if levels[0].bidirectional else 1

@@ -25,11 +25,12 @@ class ExperimentCommand(TyperCommand):
 
     def __init__(self, name: str) -> None:
         files = f"Writes {name}.json, figures and report.html into the folder."
-        super().__init__(name, help=f"{EXPERIMENTS[name]}\n\n{files}")
+        help = f"{EXPERIMENTS[name]}\n\n{files}"
+        super().__init__(name, help=help, rich_markup_mode=None)
 
     @functools.cached_property
     def _command(self) -> Any:
-        app = typer.Typer(add_completion=False)
+        app = typer.Typer(add_completion=False, rich_markup_mode=None)
         app.command()(build(self.name or ""))
         return typer.main.get_command(app)
 

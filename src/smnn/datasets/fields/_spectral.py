@@ -15,6 +15,7 @@ import numpy as np
 import sympy
 
 from smnn.datasets.fields._columns import IMAGINARY, Columns
+from smnn.equations import Tape
 
 Field = np.ndarray[Any, np.dtype[Any]]
 MOST_SUBSTEPS = 4096
@@ -184,16 +185,14 @@ class Compiled:
         names = {s.name for e in expressions for s in e.free_symbols} - set(self.used)
         self.extra = sorted(names)
         self.values = [1j if n == IMAGINARY else values[n] for n in self.extra]
-        arguments = [sympy.Symbol(n) for n in (*self.used, *self.extra)]
-        self.function: Callable[..., Any] = sympy.lambdify(
-            arguments, list(expressions), "numpy", cse=True
-        )
+        self._tape = Tape([*self.used, *self.extra])
+        self._slots = [self._tape.add(e) for e in expressions]
 
     def __call__(self, columns: Sequence[Field]) -> list[Any]:
         """Value of each expression; constants are numbers."""
         with np.errstate(all="ignore"):
-            found: list[Any] = self.function(*columns, *self.values)
-        return found
+            found = self._tape.run([*columns, *self.values])
+        return [found[slot] for slot in self._slots]
 
 
 class Etdrk4:

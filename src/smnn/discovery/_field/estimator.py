@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -27,12 +28,16 @@ from smnn.discovery._field.terms import default_terms, finished, library_terms, 
 from smnn.discovery._terms import Term, find_term
 from smnn.discovery._verdict.verdict import RivalEquation, Verdict
 from smnn.discovery.libraries import Library
-from smnn.equations import ExpressionError, parse_expression
+from smnn.equations import ExpressionError, Tape, parse_expression
 from smnn.report.charts import Chart
 from smnn.report.display import Displayable, Overview
 
 Field = np.ndarray[Any, np.dtype[Any]]
 HALF_WIDTH = 1.6448536269514722  # Half width of a 90 % interval in standard deviations
+
+
+def _evaluated(tape: Tape, slot: int, *coordinates: Any) -> Any:
+    return tape.run(coordinates)[slot]
 
 
 class FieldDiscovery(Displayable, BaseEstimator):
@@ -189,9 +194,9 @@ class FieldDiscovery(Displayable, BaseEstimator):
             if callable(given):
                 found[name] = given
                 continue
-            expression = parse_expression(given, AXES[:directions])
-            symbols = [sympy.Symbol(a) for a in AXES[:directions]]
-            found[name] = sympy.lambdify(symbols, expression, "numpy")
+            tape = Tape(AXES[:directions])
+            slot = tape.add(parse_expression(given, AXES[:directions]))
+            found[name] = functools.partial(_evaluated, tape, slot)
         return found
 
     def _set_terms(self, names: list[str], directions: int, is_complex: bool) -> None:

@@ -29,6 +29,7 @@ MOST_VARIABLES = 3  # Number of columns above which products of three are left o
 TINY = 1e-300
 SAME = 1e-9  # Squared sine of the angle between two columns that count as the same term
 CANDIDATES = 3  # Number of rivals that are reported per equation
+MORE = 2  # Number of terms that they may have in addition
 NEAR = 6.0  # Difference of evidence, in nats, up to which rivals are reported
 
 Function = Callable[[Array], Array]
@@ -252,8 +253,10 @@ class _Search:
             for flag in (True, False)
         }
         near = [
-            (x, s) for x, s in scored if x > -NEAR and (x > 0.0 or not (s >= self.chosen).all())
-        ]
+            (x, s) for x, s in scored
+            if x > -NEAR and (x > 0.0 or not (s >= self.chosen).all())
+            and s.sum() <= self.chosen.sum() + MORE
+        ]  # fmt: skip
         rivals = [self._rival(x, s, mine) for x, s in near[:CANDIDATES]]
         strangers = [self._rival(x, s, mine) for (x, s), i in zip(scored, inside) if not i][:1]
         missing = strangers[0].outside if strangers else []

@@ -30,14 +30,17 @@ SUPPORTED = 1.0  # Evidence against a plain curve, in nats, above which an equat
 FIRM, FIRM_SHARE = 5.0, 0.1
 """Evidence above which it is established: in nats, or per value if there are fewer than 50."""
 REJECTED = -6.0  # Evidence below which the curve is the better description
-EXACT = 4e-5
-"""Error of a trajectory, relative to the spread, below which patterns are numerical errors."""
+EXACT, NUMERICAL = 1e-7, 4e-5
+"""Errors of a trajectory, relative to the spread, that a good and a simple integrator explain."""
 VISIBLE = 1e-3  # Error above which patterns refute an equation
 STABLE = 0.8  # Smallest fraction of the resamples that selected every term
 RARE = 0.05  # Inclusion frequency of a term below which an unsupported equation is not shown
 SIGNIFICANT = 4.0  # Smallest ratio of a coefficient to its standard deviation
-EQUAL = 3.5  # Evidence by which a rival may exceed an established equation, in nats
+EQUAL = 1.0  # Evidence by which a rival may exceed an established equation, in nats
+EXPLAINED = 0.3
+"""The same per value, if errors may be numerical: other terms do not explain most of those."""
 BEATEN = 10.0  # Evidence of a rival with other terms that refutes an equation
+FEW = 30  # Number of values up to which the correlation of errors cannot be judged
 CORRELATED = 0.4  # Correlation of successive prediction errors that shows a pattern
 DRIFT = 8.0  # Mean squared z-score of the differences between coefficients of two halves
 PER_TERM = 8  # Values per term below which they are few
@@ -79,7 +82,7 @@ class EquationVerdict:
 
     @property
     def withheld(self) -> bool:
-        """Whether the equation is not shown as a result: resamples never select all its terms."""
+        """Whether the equation is not shown: resamples hardly ever select one of its terms."""
         return LEVELS.index(self.level) > 1 and self.chosen is not None and self.chosen < RARE
 
 
@@ -206,7 +209,7 @@ def judge(result: FitResult) -> tuple[Verdict, list[RivalEquation]]:
             values=int(refiner.seen[:, v].sum()),
             evidence=float(evidence[v]),
             chosen=_least(result.inclusion, result.Xi, v),
-            ratio=_least_ratio(result, v),
+            ratio=_least_ratio(result, fit, v, int(refiner.seen[:, v].sum())),
             against=against[v],
             correlation=float(correlation[v]),
             error=float(errors[v]),
@@ -225,10 +228,17 @@ def _least(inclusion: Array | None, Xi: Array, v: int) -> float | None:
     return float(inclusion[v][Xi[v] != 0].min(initial=1.0))
 
 
-def _least_ratio(result: FitResult, v: int) -> float:
-    """Smallest ratio of a coefficient to its standard deviation."""
-    free = (result.Xi[v] != 0) & (result.deviation[v] > 0)
-    return float((np.abs(result.Xi[v][free]) / result.deviation[v][free]).min(initial=np.inf))
+def _least_ratio(result: FitResult, fit: JointFit, v: int, values: int) -> float:
+    """Smallest ratio of a coefficient to its standard deviation.
+
+    Few values make too few segments for the standard deviations of the resamples.
+    """
+    few = values <= FEW and fit.deviation is not None
+    found, all_deviations = (fit.Xi, fit.deviation) if few else (result.Xi, result.deviation)
+    assert all_deviations is not None
+    xi, deviation = found[v], all_deviations[v]
+    free = (xi != 0) & (deviation > 0)
+    return float((np.abs(xi[free]) / deviation[free]).min(initial=np.inf))
 
 
 def _jaggedness(refiner: Refiner, v: int) -> float:
@@ -244,8 +254,9 @@ def _jaggedness(refiner: Refiner, v: int) -> float:
 def _overall(equations: dict[str, EquationVerdict], order: int) -> Verdict:
     found = {n: e for n, e in equations.items() if e.level != NOTHING}
     if not found:
-        reason = "no candidate term explains how the data change."
-        return Verdict(NOTHING, reason, equations)
+        few = min((e.values for e in equations.values()), default=0)
+        note = f", and {few} values are few" if few < PER_TERM else ""
+        return Verdict(NOTHING, f"no candidate term explains how the data change{note}.", equations)
     name, worst = max(
         found.items(), key=lambda pair: (LEVELS.index(pair[1].level), -(pair[1].evidence or 0.0))
     )
@@ -274,7 +285,8 @@ class _Facts:
     def verdict(self) -> EquationVerdict:
         """Apply the rule."""
         if self.terms == 0:
-            reason = "no candidate term explains how it changes."
+            few = f", and {self.values} values are few" if self.values < PER_TERM else ""
+            reason = f"no candidate term explains how it changes{few}."
             return EquationVerdict(NOTHING, reason, values=self.values)
         level = self._level()
         rival = max(self.against.inside, self.against.outside)
@@ -288,7 +300,8 @@ class _Facts:
         beaten = self.against.outside > BEATEN and self.deviation > VISIBLE
         if self.evidence <= REJECTED or beaten:
             return NOT_SUPPORTED
-        if not self.evidence > SUPPORTED:
+        never = self.chosen is not None and self.chosen < RARE
+        if never or not self.evidence > SUPPORTED:
             return NOT_DETERMINED
         firm = self._firm and self._stable and self._unrivalled and not self._patterned
         return ESTABLISHED if firm else TENTATIVE
@@ -303,14 +316,31 @@ class _Facts:
 
     @property
     def _unrivalled(self) -> bool:
+        if self.deviation < EXACT:
+            return True
+        limit = max(EXPLAINED * self.values, EQUAL) if self._numerical else EQUAL
+        return self._lead <= limit
+
+    @property
+    def _lead(self) -> float:
+        """Evidence of the best rival, for the effective number of values if these are few.
+
+        The correlation of the errors of many values is a pattern that rules an equation out.
+        """
         best = max(self.against.inside, self.against.outside)
-        return self.deviation < EXACT or best <= EQUAL
+        if self.values > FEW or not self.correlation > 0.0:
+            return best
+        return best * (1.0 - self.correlation) / (1.0 + self.correlation)
+
+    @property
+    def _numerical(self) -> bool:
+        return self.deviation < NUMERICAL
 
     @property
     def _patterned(self) -> bool:
         """Whether errors that matter are correlated, or coefficients change with time."""
-        visible = self.error > VISIBLE and self.values > 30
-        drifts = self.against.drift > DRIFT and self.deviation >= EXACT
+        visible = self.error > VISIBLE and self.values > FEW
+        drifts = self.against.drift > DRIFT and not self._numerical
         return (visible and self.correlation > CORRELATED) or drifts
 
     def _reason(self, level: str) -> str:
@@ -333,7 +363,9 @@ class _Facts:
             causes.append(self._misfit(foreign))
         if not self._stable:
             causes.append(self._unstable())
-        if not foreign and not self._unrivalled:
+        if np.isnan(self.against.inside):
+            causes.append("other terms could not be tried: the model is not finite near the data")
+        elif not foreign and not self._unrivalled:
             causes.append("other terms of the library explain the data better")
         return "; ".join(causes[:2]) + "."
 

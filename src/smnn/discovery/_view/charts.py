@@ -220,7 +220,7 @@ def time_axis(table: Table) -> tuple[Callable[[Any], Any], str]:
     name = table.time_name or "row"
     dated = [i for i, dates in enumerate(table.dates or []) if len(dates) > 1]
     if table.dates is None or not dated:
-        return lambda t: t, f"{name} ({table.time_unit})" if table.time_unit else name
+        return lambda t: t, table.time_label
     t, dates = table.times[dated[0]], table.dates[dated[0]].astype("M8[us]")
     local = table.local_dates()
     shift = np.timedelta64(0, "us") if local is None else local[dated[0]][0] - dates[0]

@@ -172,6 +172,11 @@ class Report:
         columns = ["coefficient", *(["stability"] if inclusion is not None else [])]
         table = TextTable("Coefficients", columns, caption)
         for v, target in enumerate(model.targets_):
+            one = model.verdict_.equations.get(model.variables_[v])
+            if one is not None and one.withheld:
+                cells = [Cell("–") for _ in columns]
+                table.rows.append(Row(target, one.level, cells, quiet=True))
+                continue
             for p in map(int, np.flatnonzero(model.coefficients_[v])):
                 cells = [Cell(_estimate(model, v, p))]
                 if inclusion is not None:
@@ -179,7 +184,8 @@ class Report:
                 table.rows.append(Row(target, model.terms_[p].name, cells))
             if not np.any(model.coefficients_[v]):
                 table.rows.append(Row(target, "0", [Cell("–") for _ in columns], quiet=True))
-        for name, c in model.constants_.items():
+        for name in _places_of_constants(model):
+            c = model.constants_[name]
             cells = [Cell(plus_minus(c.value, HALF_WIDTH * c.deviation)), Cell("–")]
             table.rows.append(Row("inside", name, cells[: len(columns)]))
         return table
@@ -292,6 +298,27 @@ class Report:
         )
 
 
+def constants(model: Discovery) -> list[str]:
+    """The constants inside the terms, with half a 90 % interval."""
+    known = model.constants_
+    halves = {name: HALF_WIDTH * c.deviation for name, c in known.items()}
+    return [
+        f"{name} = {plus_minus(known[name].value, halves[name])} in {where}"
+        for name, where in _places_of_constants(model).items()
+    ]
+
+
+def _places_of_constants(model: Discovery) -> dict[str, str]:
+    """The terms that contain each constant, of the equations that are shown."""
+    hidden = {v for v, e in model.verdict_.equations.items() if e.withheld}
+    shown = (model.coefficients_[[v not in hidden for v in model.variables_]] != 0).any(0)
+    places = {
+        name: [t.source for t, u in zip(model.terms_, shown) if u and c in t.constants]
+        for name, c in model.constants_.items()
+    }
+    return {name: ", ".join(where).replace("?", "") for name, where in places.items() if where}
+
+
 def overview(model: Discovery) -> Overview:
     """What a notebook shows of a fitted model."""
     verdict, formulas = model.verdict_, []
@@ -361,7 +388,7 @@ def _equations(report: Report) -> str:
     weak = model.inclusion_ is not None and any(
         model.inclusion_[v, p] < WEAK for v, p in zip(*np.nonzero(model.coefficients_))
     )
-    notes = [_units(report.table), *(f"{text}." for text in model._constants())]
+    notes = [_units(report.table), *(f"{text}." for text in constants(model))]
     if weak:
         notes.append(f"Grey terms were selected in less than {percent(WEAK)} of the resamples.")
     return (
@@ -482,7 +509,7 @@ def _facts(report: Report) -> dict[str, Any]:
     spent = ", ".join(f"{name} {value:.2f}" for name, value in stages.items())
     seconds = sum(stages.values()) if report.seconds is None else report.seconds
     return {
-        "Time": f"{time} ({table.time_unit})" if table.time_unit else time,
+        "Time": table.time_label if table.time_name else time,
         "Variables": ", ".join(
             f"{n} [{table.units[n]}]" if n in table.units else n for n in table.names
         ),

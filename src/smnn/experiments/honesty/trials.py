@@ -353,7 +353,9 @@ def _saturated_epidemic(rng: np.random.Generator) -> Draw:
 
 
 def _outside(make: Callable[[np.random.Generator], Draw], names: str, **options: Any) -> Family:
-    return Family(make, tuple(names), (60, 120, 250), (0.0, 0.01, 0.03, 0.05), **options)
+    """A system, fitted with polynomials; the default library would also try other functions."""
+    library = options.pop("library", "poly:3" if len(names) == 1 else "poly:2")
+    return Family(make, tuple(names), (60, 120, 250), (0.0, 0.01, 0.03, 0.05), library, **options)
 
 
 OUTSIDE = {
@@ -361,7 +363,7 @@ OUTSIDE = {
     "Michaelis-Menten": _outside(_michaelis, "x"),
     "chemostat": _outside(_chemostat, "xy"),
     "Gompertz growth": _outside(_gompertz, "x"),
-    "pendulum without sines": _outside(_pendulum, "xy", library="poly:2"),
+    "pendulum without sines": _outside(_pendulum, "xy"),
     "gene switch": _outside(_gene, "xy"),
     "forced oscillator": _outside(_forced, "xy", library="poly:3"),
     "Lorenz without z": _outside(_hidden, "xy", observed=2),

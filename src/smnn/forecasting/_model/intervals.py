@@ -16,8 +16,11 @@ SMOOTHING = 8
 """Leads up to this fraction (1/8) of the horizon apart are averaged."""
 OPTIMISM = 1.05
 """Inflation of the spread, because the candidates were selected by the same errors."""
-MAX_OWN = 16
-"""Up to this many series, the growth of the spread with lead time is partly the series' own."""
+FEW = 16
+"""Up to this many series, one half of the growth of the spread with lead time is that of each
+series; with more of them, the common growth is better known and the half becomes less."""
+MIN_OWN = 0.02
+"""Share below which the growth is common."""
 
 
 @dataclass(frozen=True)
@@ -72,12 +75,15 @@ class Calibration:
         return weight * empirical + (1 - weight) * student
 
 
-def calibrate(errors: np.ndarray, changes: np.ndarray) -> Calibration:
+def calibrate(
+    errors: np.ndarray, changes: np.ndarray, complete: np.ndarray | None = None
+) -> Calibration:
     """Estimate the spread from cross-validation errors.
 
     Args:
         errors: `(S, O, H)` errors of the forecasts from the origins, NaN where not scored.
         changes: `(S,)` root mean square one-step change, for series with few errors.
+        complete: The same errors including outliers, for the quantiles.
     """
     S, O, H = errors.shape
     seen = np.isfinite(errors)
@@ -94,15 +100,18 @@ def calibrate(errors: np.ndarray, changes: np.ndarray) -> Calibration:
     fraction = scored / max(int(scored.max(initial=0)), 1)
     typical = changes * _typical_ratio(unit[known, None], changes[known])
     blend = np.sqrt(fraction * unit**2 + (1 - fraction) * typical**2)
-    complete = known & (fraction == 1)
-    unit = np.where(complete, unit, np.where(known, blend, typical))
+    scored_fully = known & (fraction == 1)
+    unit = np.where(scored_fully, unit, np.where(known, blend, typical))
     pooled = (unit**2)[:, None] * shape
     own = _ratio(square.sum(1), seen.sum(1))
-    own = np.where(np.isfinite(own) & complete[:, None], own, pooled)
-    square = pooled if S > MAX_OWN else 0.5 * np.apply_along_axis(_smooth, 1, own) + 0.5 * pooled
+    own = np.where(np.isfinite(own) & scored_fully[:, None], own, pooled)
+    share = 0.5 * min(1.0, FEW / S)
+    square = pooled
+    if share > MIN_OWN:
+        square = share * np.apply_along_axis(_smooth, 1, own) + (1 - share) * pooled
     spread = OPTIMISM * np.maximum.accumulate(np.sqrt(square), axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        sizes = np.abs(errors) / spread[:, None, :]
+        sizes = np.abs(errors if complete is None else complete) / spread[:, None, :]
     sizes = np.sort(sizes[np.isfinite(sizes)])
     series = 1.0 + np.log2(max(S, 1))  # errors are correlated between series
     return Calibration(spread, sizes, O * series)

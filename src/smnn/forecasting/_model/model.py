@@ -19,7 +19,7 @@ from smnn.forecasting._model.modes import (
     evenly_spaced,
     find_modes,
 )
-from smnn.forecasting._model.panel import Panel, without_outliers
+from smnn.forecasting._model.panel import Panel, cleaned
 from smnn.forecasting._model.search import (
     Search,
     choose_origins,
@@ -29,7 +29,12 @@ from smnn.forecasting._model.search import (
     solution_count,
 )
 from smnn.forecasting._model.seasons import Season
-from smnn.forecasting._model.shortlist import Shortlist, complexities, find_shortlist
+from smnn.forecasting._model.shortlist import (
+    Shortlist,
+    complexities,
+    find_shortlist,
+    mean_known,
+)
 from smnn.forecasting._model.smoothing import components
 from smnn.forecasting._model.spec import Spec
 from smnn.forecasting._time import Clock
@@ -54,8 +59,9 @@ MAX_MEMBERS = 3
 """Members of the blend of series that were not tested."""
 MODE_SHARES = (0.5, 1.0)
 """Weights of the shared modes that are tested."""
-MODE_GAIN = 0.999
-"""Shared modes are used if they reduce the mean square error below this fraction."""
+MODE_GAIN = 0.99
+"""Shared modes are used if they reduce the mean square error of a series below this fraction on
+average."""
 RIDGE = 0.1
 """Shrinkage of blend weights towards equal weights, relative to the mean error of a member."""
 MIN_WEIGHT = 0.01
@@ -66,6 +72,8 @@ MIN_MODE_SHARE = 0.02
 
 LENGTHS = 1.5
 """Series are fitted together if their lengths differ by less than this factor."""
+MAX_TOGETHER = 10_000
+"""Largest number of series that are fitted together; bounds the memory."""
 
 
 @dataclass(frozen=True)
@@ -95,9 +103,11 @@ def fit_parts(
         if not panel.same_units:
             bins = (np.log(N / lengths) / np.log(LENGTHS)).astype(int)
         for each in np.unique(bins):
-            own = bins == each
-            some = panel.part(rows[own], N - int(lengths[own].max()), seasons)
-            out.append(Part(rows[own], fit_model(without_outliers(some), **options)))
+            own = np.flatnonzero(bins == each)
+            count = 1 if panel.same_units else -(-len(own) // MAX_TOGETHER)
+            for some in np.array_split(own, count):
+                part = panel.part(rows[some], N - int(lengths[some].max()), seasons)
+                out.append(Part(rows[some], fit_model(cleaned(part), **options)))
     return out
 
 
@@ -256,8 +266,9 @@ def _calibrated(model: Model) -> Model:
             model, panel=panel.part(tested), log=model.log[tested], held_out=past, table=None,
             weights={m: w[tested] for m, w in model.weights.items()},
         )  # fmt: skip
-    errors = _errors(part, [part.ahead_from(i) for i in range(len(part.origins))])
-    calibration = calibrate(errors, changes[tested])
+    ahead = [part.ahead_from(i) for i in range(len(part.origins))]
+    typical, errors = (_errors(part, ahead, y) for y in (part.panel.values, part.panel.raw))
+    calibration = calibrate(typical, changes[tested], errors)
     if len(tested) < len(changes):
         calibration = calibration.extend(tested, changes)
     return replace(model, calibration=replace(calibration, age=age))
@@ -361,33 +372,35 @@ def _choose_modes(model: Model, modes: int | str) -> ModeChoice | None:
     # Short histories do not determine the matrix of the modes: use the later origins.
     late = [o for o in model.origins if o >= len(panel.clock) / 2] or model.origins[:1]
     count = None if modes == "auto" else int(modes)
-    score: dict[float, list[float]] = {share: [] for share in (0.0, *MODE_SHARES)}
-    for origin in late:
+    square = np.full((1 + len(MODE_SHARES), len(late), S), np.nan)
+    for i, origin in enumerate(late):
         own = model.base_from(list(model.origins).index(origin))
         counts = ModeChoice(count, 1.0).counts(S, min(origin, model.window))
         found = find_modes(model.anomalies(origin, *panel.after(origin)), counts)
         change = found.change(counts)
         enough = panel.scorable(panel.history(origin, model.window))
-        for share, errors in score.items():
+        for j, share in enumerate((0.0, *MODE_SHARES)):
             error = panel.errors(own + share * change, origin, enough, model.log[:, None])
-            if np.isfinite(error).any():
-                errors.append(float(np.nanmean(error**2)))
-    if not score[0.0]:
+            square[j, i] = mean_known(error**2)
+    mean = mean_known(square.transpose(0, 2, 1))
+    # Relative to each series: otherwise the choice would follow the least predictable of them.
+    known = mean[0] > 0
+    if not known.any():
         return None if modes == "auto" else ModeChoice(count, MODE_SHARES[0])
-    mean = {share: float(np.mean(errors)) for share, errors in score.items()}
-    best = min(MODE_SHARES, key=lambda share: mean[share])
-    if modes == "auto" and not mean[best] < MODE_GAIN * mean[0.0]:
+    ratio = (mean[1:, known] / mean[0, known]).mean(1)
+    best = int(ratio.argmin())
+    if modes == "auto" and not ratio[best] < MODE_GAIN:
         return None
-    return ModeChoice(count, best)
+    return ModeChoice(count, MODE_SHARES[best])
 
 
-def _errors(model: Model, ahead: Sequence[np.ndarray]) -> np.ndarray:
+def _errors(model: Model, ahead: Sequence[np.ndarray], observed: np.ndarray) -> np.ndarray:
     """`(S, O, H)` cross-validation errors on the modelled scale; NaN where not scored."""
     panel = model.panel
     out = np.full((len(panel.values), len(ahead), panel.horizon), np.nan)
     log = model.log[:, None]
     for i, (origin, forecast) in enumerate(zip(model.origins, ahead)):
-        truth = panel.raw[:, origin : origin + panel.horizon]
+        truth = observed[:, origin : origin + panel.horizon]
         # An outlier at or below zero has no logarithm, even if the cleaned series has.
         logarithm = np.log(np.where(truth > 0, truth, np.nan))
         error = np.where(log, logarithm, truth) - forecast

@@ -16,7 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from smnn._util.optional import require
-from smnn.forecasting._model.panel import Panel, interpolated
+from smnn.forecasting._model.panel import Panel
+from smnn.forecasting._model.periods import interpolated
 from smnn.forecasting._model.spec import Spec
 from smnn.forecasting._time import Clock
 

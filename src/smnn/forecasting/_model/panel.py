@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from smnn.forecasting._model.periods import interpolated
 from smnn.forecasting._model.seasons import Season
 from smnn.forecasting._model.smoothing import Grid, make_grid
 from smnn.forecasting._model.spec import CLIMATOLOGY, MAX_LOG, TREND, WEAK, Spec
@@ -16,6 +18,10 @@ from smnn.forecasting._time import Clock
 OUTLIER = 8.0
 """Robust standard deviations from its neighbours beyond which a single value is an outlier."""
 NEIGHBOURS = 7
+SHIFT = 6.0
+"""Robust standard deviations of the other steps beyond which a step may be a change of level."""
+MIN_SHIFTED = 3
+"""Observations on both sides of a change of level."""
 MIN_SHARED = 8
 """Smallest number of series for which slopes are shrunk towards their median."""
 MIN_HISTORY = 8
@@ -187,7 +193,8 @@ class Panel:
     def residual(self, spec: Spec, past: slice) -> np.ndarray:
         """`(S, n)` residual of a candidate with constant terms only, NaN where missing."""
         ((system, centre, states),) = self.states([spec], past)
-        out: np.ndarray = self.values[:, past] - centre - states @ system.h.T
+        y = self.transformed(past, spec.log)
+        out: np.ndarray = y - centre - states @ system.h.T
         return out
 
     def lagged(self, x: np.ndarray, past: slice) -> tuple[np.ndarray, np.ndarray]:
@@ -239,34 +246,77 @@ def least_history(count: int, horizon: int, season: float) -> int:
     return least
 
 
-def interpolated(y: np.ndarray) -> np.ndarray:
-    """Fill gaps by linear interpolation; a series without any value becomes zero."""
-    y = y.copy()
-    for i in np.flatnonzero(~np.isfinite(y).all(1)):
-        row = y[i]
-        seen = np.isfinite(row)
-        if seen.any():
-            row[~seen] = np.interp(np.flatnonzero(~seen), np.flatnonzero(seen), row[seen])
-        else:
-            row[:] = 0.0
-    return y
-
-
-def without_outliers(panel: Panel) -> Panel:
-    """Winsorize isolated outliers.
+def cleaned(panel: Panel) -> Panel:
+    """Move the history before a change of level to the new level, and winsorize isolated outliers.
 
     A value is compared with the median of its neighbours after trend and seasons are removed, so
-    changes of level, seasonal peaks and runs of high values are left as they are.
+    seasonal peaks and runs of high values are left as they are. A series with positive values only
+    is compared on both scales: growth looks like a run of outliers on one of them.
     """
     n = panel.values.shape[1]
     if n < 3 * NEIGHBOURS:
         return panel
     base = TREND if n > 3 * panel.longest else CLIMATOLOGY
-    residual = panel.residual(base, slice(0, n))
-    values = panel.values.copy()
-    for i in range(0, len(residual), 512):
-        values[i : i + 512] -= _excess(residual[i : i + 512])
-    return replace(panel, values=values)
+    season = min((s.length for s in panel.seasons), default=0.0)
+    for find in (functools.partial(_shift, season=season), _excess):
+        change = _found(panel, base, find)
+        some = np.flatnonzero(change.any(1))
+        log = some[panel.positive[some]]
+        if len(log):
+            logarithm = _found(panel.part(log), replace(base, log=True), find)
+            change[log] = np.where(change[log] != 0, logarithm, 0.0)
+        plain = np.setdiff1d(some, log)
+        values, raw = panel.values.copy(), panel.raw.copy()
+        for y in (values, raw) if find is not _excess else (values,):
+            y[plain] -= change[plain]
+            y[log] *= np.exp(-change[log])
+        panel = replace(panel, values=values, raw=raw)
+    return panel
+
+
+def _found(panel: Panel, base: Spec, find: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """`(S, n)` amounts that are found in the residuals from trend and seasons."""
+    residual = panel.residual(base, slice(0, panel.values.shape[1]))
+    return np.concatenate([find(residual[i : i + 512]) for i in range(0, len(residual), 512)])
+
+
+def _shift(residual: np.ndarray, season: float) -> np.ndarray:
+    """`(S, n)` amount to subtract from the values before a change of level.
+
+    A change is one step that is far beyond the others and persists for a season, in a series whose
+    level is stable otherwise. Several such steps are left as they are: they are part of the
+    dynamics.
+    """
+    n = residual.shape[1]
+    out = np.zeros_like(residual)
+    step = np.abs(np.diff(interpolated(residual), axis=1))
+    edge = SHIFT * _spread(step)
+    last = n - max(MIN_SHIFTED, int(np.ceil(season)))
+    for i in np.flatnonzero(((step > edge) & (edge > 0))[:, :last].any(1)):
+        padded = np.pad(residual[i], NEIGHBOURS, constant_values=np.nan)
+        windows = np.lib.stride_tricks.sliding_window_view(padded, NEIGHBOURS)
+        seen = np.isfinite(windows).sum(1) >= MIN_SHIFTED
+        level, size = np.full(len(windows), np.nan), np.full(len(windows), np.nan)
+        level[seen] = np.nanmedian(windows[seen], axis=1)
+        size[seen] = np.nanmax(windows[seen], axis=1) - np.nanmin(windows[seen], axis=1)
+        change = level[NEIGHBOURS:] - level[:-NEIGHBOURS]  # after minus before each time
+        least = np.maximum(size[NEIGHBOURS:], size[:-NEIGHBOURS])
+        least = np.maximum(least, SHIFT * _spread(np.abs(change[None]))[0])[1:n]
+        found = (step[i] > edge[i]) & (np.abs(change[1:n]) > np.maximum(least, 0.5 * step[i]))
+        places = np.flatnonzero(found) + 1
+        if len(places) == 1 and places[0] <= last:
+            out[i, : places[0]] = -change[places[0]]
+    return out
+
+
+def _spread(sizes: np.ndarray) -> np.ndarray:
+    """`(S, 1)` robust standard deviation of errors of these sizes; zero for unknown ones."""
+    some = np.isfinite(sizes).any(1)
+    out = np.zeros((len(sizes), 1))
+    # In a series with many equal values the median deviation is too small a measure of spread.
+    middle, ninth = np.nanquantile(sizes[some], (0.5, 0.9), axis=1)
+    out[some, 0] = np.maximum(1.4826 * middle, ninth / 1.645)
+    return out
 
 
 def _excess(residual: np.ndarray) -> np.ndarray:
@@ -278,14 +328,7 @@ def _excess(residual: np.ndarray) -> np.ndarray:
     around = np.zeros_like(residual)
     around[seen] = np.nanmedian(windows[seen], axis=-1)
     off = np.where(seen, residual - around, 0.0)
-    sizes = np.where(seen, np.abs(off), np.nan)
-    some = seen.any(1)
-    spread = np.zeros((len(residual), 1))
-    spread[some, 0] = 1.4826 * np.nanmedian(sizes[some], axis=1)
-    # In a series with many equal values the median deviation is too small a measure of spread.
-    ninth = np.zeros((len(residual), 1))
-    ninth[some, 0] = np.nanquantile(sizes[some], 0.9, axis=1) / 1.645
-    edge = OUTLIER * np.maximum(spread, ninth)
+    edge = OUTLIER * _spread(np.where(seen, np.abs(off), np.nan))
     far = (np.abs(off) > edge) & (edge > 0)
     # The last value may be the first of a new level.
     far[:, -1] = False

@@ -15,6 +15,10 @@ from smnn.forecasting._model.spec import MAX_LOG
 
 MEMBERS = 5
 """Number of smoothings per series."""
+SAMPLE = 512
+"""In a panel of more than twice as many series, those of a sample reduce the candidates."""
+KEPT = 32
+"""Candidates that are then tested on all series."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,25 @@ def find_shortlist(
     if grid is None or panel.inputs is not None:
         return None
     table = candidates(len(grid.lengths), trend)
+    S = len(panel.values)
+    if S > 2 * SAMPLE:
+        sample = panel.part(np.linspace(0, S - 1, SAMPLE).astype(int))
+        ranked, _ = _ranked(sample, table, origins, logs)
+        table = table[np.argsort(-np.bincount(ranked.ravel(), minlength=len(table)))[:KEPT]]
+    ranked, log = _ranked(panel, table, origins, logs)
+    own = table[ranked]
+    M = own.shape[1]
+    tested = np.full((M, S, len(origins)), np.nan)
+    forecasts = np.empty((M, S, len(origins), panel.horizon))
+    for rows, ahead, part in _tested(panel, own, origins, log):
+        tested[:, rows], forecasts[:, rows] = part, ahead.transpose(2, 1, 0, 3)
+    return Shortlist(own, log, tested, forecasts)
+
+
+def _ranked(
+    panel: Panel, table: np.ndarray, origins: Sequence[int], logs: Sequence[bool]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Indices `(S, M)` of the best candidates of each series, and whether they use logarithms."""
     S, K = len(panel.values), len(table)
     errors = np.full((len(logs), K, S, len(origins)), np.nan)
     for i, log in enumerate(logs):
@@ -58,14 +81,8 @@ def find_shortlist(
     scores = Scores(errors.reshape(-1, S, len(origins)), np.tile(complexity, len(logs)), covered)
     score = scores.values().reshape(len(logs), K, S)
     best = score.min(1).argmin(0)
-    ranked = np.argsort(score[best, :, np.arange(S)], axis=1, kind="stable")[:, :MEMBERS]  # (S, M)
-    own, log = table[ranked], np.array(logs)[best]
-    M = own.shape[1]
-    tested = np.full((M, S, len(origins)), np.nan)
-    forecasts = np.empty((M, S, len(origins), panel.horizon))
-    for rows, ahead, part in _tested(panel, own, origins, log):
-        tested[:, rows], forecasts[:, rows] = part, ahead.transpose(2, 1, 0, 3)
-    return Shortlist(own, log, tested, forecasts)
+    ranked = np.argsort(score[best, :, np.arange(S)], axis=1, kind="stable")[:, :MEMBERS]
+    return ranked, np.array(logs)[best]
 
 
 def complexities(table: np.ndarray) -> np.ndarray:

@@ -153,14 +153,13 @@ def emulated(memory: Memory | None = None) -> Iterator[Memory]:
     """Run all launched kernels on tensors of the CPU."""
     memory = memory or Memory()
 
-    def launch(self: Program, bases: dict[str, Tensor | int], device: int | None) -> None:
-        memory.lend(*(x for x in bases.values() if isinstance(x, Tensor)))
+    def launch(self: Program, tensors: dict[str, Tensor]) -> None:
+        memory.lend(*tensors.values())
         for one in self.launches:
             *arguments, width = one.template
             for i, name, offset in one.slots:
-                x = bases[name]
-                arguments[i] = (x.data_ptr() if isinstance(x, Tensor) else x) + 8 * offset
+                arguments[i] = tensors[name].data_ptr() + 8 * offset
             run(one.kernel, width, one.grid, arguments, memory)
 
-    with mock.patch.object(Program, "launch", launch):
+    with mock.patch.object(Program, "run", launch):
         yield memory

@@ -1,13 +1,8 @@
-"""Row gradients (derivation in `rows.py`).
-
-Separate kernels use one lane per (sequence, time) or per (sequence, time, variable). Short adjoint
-solves fuse the row gradients into their back substitution (`fused.py`).
-"""
+"""Row gradients (derivation in `rows.py`), by one lane per (sequence, time) or per variable of it."""
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 from smnn._solver.gpu.emit import Source
 from smnn._solver.gpu.lane.time_index import WARP, scratch_place
@@ -16,20 +11,8 @@ TILE = 16, 8  # Sequences and times per program if `lam` is in the layout of `z`
 TENSORS = ("c", "d", "u", "s", "wg", "wi", "ws")
 
 
-class Location(NamedTuple):
-    """Variable names for the location of a lane: time `t` of sequence `b`."""
-
-    row: str = "lane"  # `b * T + t`
-    here: str = "valid"  # Mask: the time exists, and this lane stores its gradients
-    link: str = "t"  # Index of the step at this time
-    linked: str = "linked"  # Mask: the step exists
-
-
-class Ends(NamedTuple):
-    """Orders of a variable at both ends of a step, of the solution and the adjoint solution."""
-
-    y: tuple[list[str], list[str]]
-    lam: tuple[list[str], list[str]]
+Ends = tuple[list[str], list[str]]
+"""Orders of a variable at both ends of a step."""
 
 
 def _taylor(out: Source, before: list[str], after: list[str], r: int, sign: int) -> str:
@@ -52,20 +35,15 @@ class RowGradients:
         m_init: Orders with initial values.
         scheme: Smoothness scheme.
         wanted: Which gradients to compute, in the order of `TENSORS`.
-        location: Location of the lane.
-        adjoint_lanes: Lanes per sequence if `lam` is in the layout of `z`; 0 for the layout of a solution.
+        adjoint_lanes: Lanes per sequence if `lam` is in the layout of `z`; 0 for the layout of a
+            solution.
     """
 
     def __init__(
         self, out: Source, V: int, m: int, Q: int, m_init: int, scheme: str,
-        wanted: tuple[bool, ...], location: Location, adjoint_lanes: int = 0,
+        wanted: tuple[bool, ...], adjoint_lanes: int = 0,
     ) -> None:  # fmt: skip
-        self.out, self.location, self.scheme, self._adjoint_lanes = (
-            out,
-            location,
-            scheme,
-            adjoint_lanes,
-        )
+        self.out, self.scheme, self._adjoint_lanes = out, scheme, adjoint_lanes
         self._lines: dict[int, tuple[str, str]] = {}
         self.V, self.m, self.n, self.Q, self.m_init = V, m, V * m, Q, m_init
         self.want = dict(zip(TENSORS, wanted, strict=True))
@@ -81,27 +59,27 @@ class RowGradients:
         return self.want["s"] or self.want["ws"]
 
     def equation(self, q: int, c: list[str], d: str, y: list[str], lam: list[str]) -> None:
-        out, n, Q, (row, here, _, _) = self.out, self.n, self.Q, self.location
+        out, n, Q = self.out, self.n, self.Q
         where = f"wg_ptr + b * wg_sb + t * wg_st + {q} * wg_sq"
-        w = out.new(f"tl.load({where}, mask={here}, other=0.0)")
+        w = out.new(f"tl.load({where}, mask=valid, other=0.0)")
         a = out.new(" + ".join(f"{x} * {z}" for x, z in zip(c, lam, strict=True)))
         rho = out.new(" + ".join(f"{x} * {z}" for x, z in zip(c, y, strict=True)) + f" - {d}")
         wa, wr = out.new(f"{w} * {w} * {a}"), out.new(f"{w} * {w} * {rho}")
         if self.want["wg"]:
-            out(f"tl.store(gwg_ptr + {row} * {Q} + {q}, -2.0 * {w} * {a} * {rho}, mask={here})")
+            out(f"tl.store(gwg_ptr + lane * {Q} + {q}, -2.0 * {w} * {a} * {rho}, mask=valid)")
         if self.want["d"]:
-            out(f"tl.store(gd_ptr + {row} * {Q} + {q}, {wa}, mask={here})")
+            out(f"tl.store(gd_ptr + lane * {Q} + {q}, {wa}, mask=valid)")
         if self.want["c"]:
             for i in range(n):
                 value = f"-({wa} * {y[i]} + {wr} * {lam[i]})"
-                out(f"tl.store(gc_ptr + {row} * {Q * n} + {q * n + i}, {value}, mask={here})")
+                out(f"tl.store(gc_ptr + lane * {Q * n} + {q * n + i}, {value}, mask=valid)")
 
     def initial(self, v: str, y: list[str], lam: list[str]) -> None:
         """Gradients of the initial values of a variable and their weights."""
         out, m_init = self.out, self.m_init
         if not (self.want["u"] or self.want["wi"]) or not m_init:
             return
-        early = out.new(f"{self.location.here} & (t < T_init)")
+        early = out.new("valid & (t < T_init)")
         at = out.new(f"(b * T_init + t) * {self.V * m_init} + {v} * {m_init}")
         for r in range(m_init):
             where = f"b * wi_sb + t * wi_st + {v} * wi_sv + {r} * wi_sr"
@@ -114,23 +92,23 @@ class RowGradients:
                 value = f"-2.0 * {w} * {lam[r]} * ({y[r]} - {u})"
                 out(f"tl.store(gwi_ptr + {at} + {r}, {value}, mask={early})")
 
-    def step(self, v: str, s: str, ends: Ends) -> None:
-        out, V, m, (_, _, link, linked) = self.out, self.V, self.m, self.location
+    def step(self, v: str, s: str, y: Ends, lam: Ends) -> None:
+        out, V, m = self.out, self.V, self.m
         top = m - 1 if self.scheme == "central" else m
         powers = ["1.0"]
         for _ in range(1, m):
             powers.append(out.new(f"{powers[-1]} * {s}"))
         # Both ends scaled by powers of s, and their derivatives with respect to log s.
         scaled = []
-        for both_ends in (ends.lam, ends.y):
+        for both_ends in (lam, y):
             x = [[out.new(f"{powers[j]} * {end[j]}") for j in range(m)] for end in both_ends]
             slopes = [[out.new(f"{float(j)!r} * {end[j]}") for j in range(m)] for end in x]
             scaled.append((*x, *slopes))
         (la, lb, dla, dlb), (ya, yb, dya, dyb) = scaled
         total = "0.0"
         for r in range(m):
-            where = f"b * ws_sb + {link} * ws_st + {v} * ws_sv + {r} * ws_sr"
-            weight = out.new(f"tl.load(ws_ptr + {where}, mask={linked}, other=0.0)")
+            where = f"b * ws_sb + t * ws_st + {v} * ws_sv + {r} * ws_sr"
+            weight = out.new(f"tl.load(ws_ptr + {where}, mask=linked, other=0.0)")
             both = "0.0"
             if r < top:
                 change = "0.0"
@@ -141,20 +119,20 @@ class RowGradients:
                     change = out.new(f"{change} + {df} * {g} + {f} * {dg}")
                 total = out.new(f"{total} + {weight} * {weight} * {change}")
             if self.want["ws"] and (r < top or self.scheme != "central"):
-                where = f"((b * (T - 1) + {link}) * {V} + {v}) * {m} + {r}"
-                out(f"tl.store(gws_ptr + {where}, -2.0 * {weight} * {both}, mask={linked})")
+                where = f"((b * (T - 1) + t) * {V} + {v}) * {m} + {r}"
+                out(f"tl.store(gws_ptr + {where}, -2.0 * {weight} * {both}, mask=linked)")
         total = out.new(f"{total} / {s}")
         if self.scheme == "central":
             total = self._central(v, total)
         if self.want["s"]:
-            where = f"(b * (T - 1) + {link}) * {V} + {v}"
-            out(f"tl.store(gs_ptr + {where}, -({total}), mask={linked})")
+            where = f"(b * (T - 1) + t) * {V} + {v}"
+            out(f"tl.store(gs_ptr + {where}, -({total}), mask=linked)")
 
     def _central(self, v: str, total: str) -> str:
         """Add the two central rows that contain step `t`: around times `t + 1` and `t`."""
         out, V, m, R = self.out, self.V, self.m, self.m - 1
         for shift in (0, 1):
-            known = out.new(f"{self.location.linked} & (t >= {shift}) & (t - {shift} + 2 < T)")
+            known = out.new(f"linked & (t >= {shift}) & (t - {shift} + 2 < T)")
             steps = [
                 f"tl.load(s_ptr + b * s_sb + (t - {shift} + {i}) * s_st + {v} * s_sv,"
                 f" mask={known}, other=1.0)"
@@ -183,18 +161,18 @@ class RowGradients:
             if shift == 0 and self.want["ws"]:
                 where = f"((b * (T - 1) + t) * {V} + {v}) * {m} + {R}"
                 value = f"tl.where({known}, -2.0 * {w} * {a} * {rho}, 0.0)"
-                out(f"tl.store(gws_ptr + {where}, {value}, mask={self.location.linked})")
+                out(f"tl.store(gws_ptr + {where}, {value}, mask=linked)")
         return total
 
     def variable(self, v: str, y: list[str], lam: list[str]) -> None:
         """Gradients of a variable's initial values and step."""
         self.initial(v, y, lam)
         if self.of_steps:
-            out, linked = self.out, self.location.linked
+            out = self.out
             where = f"s_ptr + b * s_sb + t * s_st + {v} * s_sv"
-            s = out.new(f"tl.load({where}, mask={linked}, other=1.0)")
-            after = [self.loaded(x, v, 1, linked) for x in ("y", "lam")]
-            self.step(v, s, Ends((y, after[0]), (lam, after[1])))
+            s = out.new(f"tl.load({where}, mask=linked, other=1.0)")
+            after = [self.loaded(x, v, 1, "linked") for x in ("y", "lam")]
+            self.step(v, s, (y, after[0]), (lam, after[1]))
 
     def loaded(self, x: str, v: str, later: int, mask: str) -> list[str]:
         """Load the orders of a variable, `later` times later."""
@@ -204,7 +182,7 @@ class RowGradients:
     def _at(self, x: str, later: int, column: str) -> str:
         """Address of an unknown of the (adjoint) solution, `later` times later."""
         if x == "y" or not self._adjoint_lanes:
-            return f"{x}_ptr + ({self.location.row} + {later}) * {self.n} + {column}"
+            return f"{x}_ptr + (lane + {later}) * {self.n} + {column}"
         if later not in self._lines:
             lane, line = scratch_place(self.out, f"t + {later}", self._adjoint_lanes)
             self._lines[later] = f"({line}) * {self.n}", f"{lane} % {WARP}"
@@ -221,7 +199,7 @@ def rows_body(
     Times are adjacent in the layout of a solution, sequences in that of `z`; with `adjoint_lanes`, a program
     therefore processes a tile of both.
     """
-    n, rows = V * m, RowGradients(out, V, m, Q, m_init, scheme, wanted, Location(), adjoint_lanes)
+    n, rows = V * m, RowGradients(out, V, m, Q, m_init, scheme, wanted, adjoint_lanes)
     if adjoint_lanes:
         sequences, times = TILE
         out("program = tl.program_id(0).to(tl.int64)")
@@ -259,7 +237,7 @@ def variables_body(
     out(f"lane = which // {V}")
     out(f"v = which % {V}")
     _where(out)
-    rows = RowGradients(out, V, m, 0, m_init, scheme, wanted, Location())
+    rows = RowGradients(out, V, m, 0, m_init, scheme, wanted)
     rows.variable("v", *(rows.loaded(x, "v", 0, "valid") for x in ("y", "lam")))
 
 

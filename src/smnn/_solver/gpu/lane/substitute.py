@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from smnn._solver.gpu.emit import Source, prefetching_load
 from smnn._solver.gpu.lane.eliminate import at_step, factor_cells, names, store
-from smnn._solver.gpu.lane.fused import FusedRowGradients
 from smnn._solver.gpu.lane.time_index import TimeIndex
 
 AHEAD = 64  # Numbers per lane that are prefetched
@@ -66,14 +65,10 @@ class _Prefetch:
         return values[: self._cells], values[self._cells :]
 
 
-def back_body(
-    index: TimeIndex, n: int, reach: int, k: int, fused: FusedRowGradients | None = None, *,
-    in_place: bool = False,
-) -> None:  # fmt: skip
+def back_body(index: TimeIndex, n: int, reach: int, k: int, *, in_place: bool = False) -> None:
     """Solve `R y = z` from the last time to the first, with known separators.
 
-    `poison` is NaN or 0. The solution is stored, or used for row gradients (`fused`), or
-    replaces `z` (`in_place`).
+    `poison` is NaN or 0. With `in_place`, the solution replaces `z`.
     """
     out = index.out
     cells = factor_cells(n, reach, k)
@@ -92,11 +87,9 @@ def back_body(
         out,
         cells,
         lambda i: f"tl.maximum({end} - {1 + i}, 0)" if i else f"{end} - 1",
-        [*(_cell("z_ptr", n, j) for j in range(n)), *(fused.reads() if fused else [])],
+        [_cell("z_ptr", n, j) for j in range(n)],
         backwards=True,
     )
-    if fused:
-        fused.start()
     with out.block(f"for turn in range(0, {end}):"):
         out(f"step = {end} - 1 - turn")
         index.set_time("step")
@@ -112,9 +105,7 @@ def back_body(
             for i, other in [*others[n - 1 - j :], *reversed(others[: n - 1 - j])]:
                 total = out.new(f"{total} - {factor[i]} * {other}")
             out(f"y{j} = {total} * {factor[at]}")
-        if fused:
-            fused.write(right[n:])
-        for j in range(0 if fused else n):
+        for j in range(n):
             value = index.directed(f"y{j}", j)
             if in_place:
                 store(out, at_step("z_ptr", "step", n, j), value)

@@ -82,9 +82,6 @@ using Bases = std::array<int64_t, PLACES>;
 // Index of the adjoint solve; smaller ones are bit masks of row gradients.
 constexpr int ADJOINT = 16;
 
-// Small buffers share one allocation, because an allocation takes half as long as a launch.
-constexpr int64_t LITTLE = 1 << 22; // bytes
-constexpr int64_t ALIGNED = 64;     // words
 constexpr size_t MOST_ARGUMENTS = 96;
 constexpr size_t SPARE = 8; // Triton appends pointers to scratch memory, which these kernels lack
 
@@ -108,8 +105,7 @@ Program read_program(const py::list &launches) {
   return program;
 }
 
-// `bases` are addresses, by place.
-void run_program(const Driver &driver, const Program &program, const int64_t *bases,
+void run_program(const Driver &driver, const Program &program, const Bases &bases,
                  c10::Device device) {
   void *stream = driver.stream_of(device);
   int64_t values[MOST_ARGUMENTS + SPARE];
@@ -140,9 +136,8 @@ struct Plan : c10::intrusive_ptr_target {
   Program solve;
   // Created on first use: row gradients by bit mask, then the adjoint.
   mutable std::array<std::atomic<Program *>, 17> backward{};
-  int64_t factor_size, scratch_size, adjoint_scratch, verdicts;
-  bool together;                          // adjoint solve and row gradients are fused
-  bool held;                              // the adjoint solution stays in scratch memory
+  int64_t factor_size, scratch_size, adjoint_scratch, ratios;
+  bool adjoint_in_scratch;                // instead of a buffer of its own
   PyObject *program_for, *differentiable; // callables
 
   explicit Plan(const py::dict &x)
@@ -152,8 +147,8 @@ struct Plan : c10::intrusive_ptr_target {
         solve(read_program(x["solve"])), factor_size(x["factor_size"].cast<int64_t>()),
         scratch_size(x["scratch_size"].cast<int64_t>()),
         adjoint_scratch(x["adjoint_scratch"].cast<int64_t>()),
-        verdicts(x["verdicts"].cast<int64_t>()), together(x["together"].cast<bool>()),
-        held(x["held"].cast<bool>()) {
+        ratios(x["ratios"].cast<int64_t>()),
+        adjoint_in_scratch(x["adjoint_in_scratch"].cast<bool>()) {
     const Tensor some = at::empty({1}, at::TensorOptions(device).dtype(at::kDouble));
     memory = some.storage().allocator();
     TORCH_CHECK(memory, "no allocator of ", device);
@@ -171,7 +166,7 @@ struct Plan : c10::intrusive_ptr_target {
   }
 
   void run(const Program &program, const Bases &bases, c10::Device device) const {
-    run_program(driver, program, bases.data(), device);
+    run_program(driver, program, bases, device);
   }
 
   const Program &needed(int which) const {
@@ -192,7 +187,7 @@ Tensor token_of(const PlanPtr &plan) {
 }
 const Plan &plan_of(const c10::IValue &token) {
   const Plan &plan = *static_cast<const Plan *>(token.toTensor().const_data_ptr());
-  TORCH_CHECK(plan.self == &plan, "what smnn keeps for a derivative was copied.");
+  TORCH_CHECK(plan.self == &plan, "the saved state of smnn was copied.");
   return plan;
 }
 
@@ -207,7 +202,7 @@ Tensor summed(const Tensor &g, const Tensor &x, const Plan &plan) {
 }
 
 // Uninitialized tensor, allocated without the dispatcher.
-Tensor made(const Plan &plan, c10::IntArrayRef sizes, at::ScalarType kind = at::kDouble) {
+Tensor new_tensor(const Plan &plan, c10::IntArrayRef sizes, at::ScalarType kind = at::kDouble) {
   return at::detail::empty_generic(sizes, plan.memory, c10::DispatchKeySet(plan.key), kind,
                                    std::nullopt);
 }
@@ -222,30 +217,26 @@ Tensor part(const Tensor &whole, int64_t from, c10::IntArrayRef sizes, at::Scala
 }
 
 // Results besides y: factor, pivot ratios, their indices, and the status of each sample.
-struct Found {
-  Tensor factor, verdicts;
+struct Results {
+  Tensor factor, ratios;
 
   Tensor row(int64_t i, int64_t B, at::ScalarType kind) const {
-    return part(verdicts, i * B, {B}, kind);
+    return part(ratios, i * B, {B}, kind);
   }
 };
 
-Tensor solve(const Plan &plan, const Inputs &x, Found &found) {
+Tensor solve(const Plan &plan, const Inputs &x, Results &found) {
   const c10::Device device = x[0]->device();
   c10::OptionalDeviceGuard guard(device);
-  const int64_t B = plan.y_shape[0], count = plan.verdicts, words = (2 * count + 1) * B;
-  Tensor y = made(plan, plan.y_shape);
-  const int64_t extra = plan.scratch_size;
-  const bool apart = 8 * extra > LITTLE;
-  found.factor = made(plan, {plan.factor_size + (apart ? 0 : extra)});
-  if (!apart) found.factor.unsafeGetTensorImpl()->set_sizes_contiguous({plan.factor_size});
-  c10::DataPtr scratch;
-  if (apart) scratch = plan.memory->allocate(8 * extra);
+  const int64_t B = plan.y_shape[0], count = plan.ratios, words = (2 * count + 1) * B;
+  Tensor y = new_tensor(plan, plan.y_shape);
+  found.factor = new_tensor(plan, {plan.factor_size});
+  const c10::DataPtr scratch = plan.memory->allocate(8 * plan.scratch_size);
   Bases bases{};
   for (int i = 0; i < 4; i++) bases[C + i] = address(*x[i]);
   bases[Y] = address(y), bases[FACTOR] = address(found.factor);
-  bases[SCRATCH] = apart ? address(scratch) : bases[FACTOR] + 8 * plan.factor_size;
-  bases[RCOND] = address(found.verdicts = made(plan, {words}, at::kLong));
+  bases[SCRATCH] = address(scratch);
+  bases[RCOND] = address(found.ratios = new_tensor(plan, {words}, at::kLong));
   bases[WEAKEST] = bases[RCOND] + 8 * B * count;
   bases[STATUS] = bases[WEAKEST] + 8 * B * count;
   plan.run(plan.solve, bases, device);
@@ -253,7 +244,7 @@ Tensor solve(const Plan &plan, const Inputs &x, Found &found) {
 }
 
 // Restores the memory layout of a saved tensor: hooks may return it repacked.
-Tensor laid_out(const Tensor &x, const Sizes &strides) {
+Tensor with_layout(const Tensor &x, const Sizes &strides) {
   if (x.strides() == strides) return x;
   Tensor small = x;
   for (size_t i = 0; i < strides.size(); i++)
@@ -262,28 +253,11 @@ Tensor laid_out(const Tensor &x, const Sizes &strides) {
   return out.as_strided(x.sizes(), strides);
 }
 
-// Allocates the requested gradients and a number of extra words, in one piece if they are small.
-// Returns the address of the extra words, else zero.
-int64_t make_little(const Plan &plan, int wanted, int64_t more, variable_list &out) {
-  std::array<int64_t, 4> from{};
-  int64_t words = 0;
-  for (int i = 0; i < 4; i++) {
-    if (!(wanted >> i & 1)) continue;
-    from[i] = words;
-    words += (c10::multiply_integers(plan.shapes[i]) + ALIGNED - 1) / ALIGNED * ALIGNED;
-  }
-  if (8 * (words + more) > LITTLE) return 0;
-  const Tensor whole = made(plan, {words + more});
-  for (int i = 0; i < 4; i++)
-    if (wanted >> i & 1) out[i] = part(whole, from[i], plan.shapes[i], at::kDouble);
-  return address(whole) + 8 * words;
-}
-
 // Saved state of `SolveOnGpu`, and whether it has been released.
-variable_list kept(const AutogradContext &ctx) {
+variable_list saved_state(const AutogradContext &ctx) {
   variable_list saved = ctx.get_saved_variables();
-  TORCH_CHECK(saved.size() == 7, "what smnn kept for this derivative was given back when it failed ",
-              "before. Solve again, or pass retain_graph=True.");
+  TORCH_CHECK(saved.size() == 7, "the saved state of smnn was released by a backward pass that failed. ",
+              "Solve again, or pass retain_graph=True.");
   return saved;
 }
 
@@ -299,7 +273,7 @@ struct SolveOnGpu : torch::autograd::Function<SolveOnGpu> {
     Tensor gy = grads[0];
     if (!gy.defined() || !wanted) return out;
     const Plan &plan = plan_of(ctx->saved_data["plan"]);
-    variable_list saved = kept(*ctx);
+    variable_list saved = saved_state(*ctx);
     // In a vectorized Jacobian, `gy` stands for many tensors and has no memory.
     const bool many = !gy.has_storage() && !gy._is_zerotensor();
     if (at::GradMode::is_enabled() || many) {
@@ -311,37 +285,29 @@ struct SolveOnGpu : torch::autograd::Function<SolveOnGpu> {
         if (wanted >> i & 1) out[i] = found[i].cast<Tensor>();
       return out;
     }
-    for (int i = 0; i < 4; i++) saved[i] = laid_out(saved[i], plan.strides[i]);
+    for (int i = 0; i < 4; i++) saved[i] = with_layout(saved[i], plan.strides[i]);
     const Tensor &y = saved[4];
     c10::OptionalDeviceGuard guard(y.device());
     if (gy._is_zerotensor())
       gy = at::zeros(gy.sizes(), y.options());
     else if (gy.is_neg() || !gy.is_contiguous())
       gy = gy.resolve_neg().contiguous();
-    const int64_t words = plan.together || plan.held ? 0 : y.numel(); // adjoint solution
-    const int64_t little = make_little(plan, wanted, words + plan.adjoint_scratch, out);
-    c10::DataPtr lam, scratch;
-    if (!little) {
-      lam = plan.memory->allocate(8 * words);
-      scratch = plan.memory->allocate(8 * plan.adjoint_scratch);
-    }
+    const c10::DataPtr lam = plan.memory->allocate(plan.adjoint_in_scratch ? 0 : 8 * y.numel());
+    c10::DataPtr scratch = plan.memory->allocate(8 * plan.adjoint_scratch);
     Bases bases{};
     bases[G] = address(gy), bases[FACTOR] = address(saved[5]), bases[Y] = address(y);
     bases[STATUS] = address(saved[6]);
-    bases[SCRATCH] = little ? little + 8 * words : address(scratch);
-    bases[LAMBDA] = plan.held ? bases[SCRATCH] : little ? little : address(lam);
-    if (!plan.together) {
-      plan.run(plan.needed(ADJOINT), bases, y.device());
-      // May be reused for gradients, which are written later on the same stream.
-      if (!plan.held) scratch.clear();
-      if (release && !little) release(), saved[5].reset();
-    }
-    if (!little)
-      for (int i = 0; i < 4; i++)
-        if (wanted >> i & 1) out[i] = made(plan, plan.shapes[i]);
+    bases[SCRATCH] = address(scratch);
+    bases[LAMBDA] = plan.adjoint_in_scratch ? bases[SCRATCH] : address(lam);
+    plan.run(plan.needed(ADJOINT), bases, y.device());
+    // May be reused for gradients, which are written later on the same stream.
+    if (!plan.adjoint_in_scratch) scratch.clear();
+    if (release) release(), saved[5].reset();
     for (int i = 0; i < 4; i++) {
       bases[C + i] = address(saved[i]);
-      if (out[i].defined()) bases[GC + i] = address(out[i]);
+      if (!(wanted >> i & 1)) continue;
+      out[i] = new_tensor(plan, plan.shapes[i]);
+      bases[GC + i] = address(out[i]);
     }
     plan.run(plan.needed(wanted), bases, y.device());
     for (int i = 0; i < 4; i++)
@@ -350,7 +316,7 @@ struct SolveOnGpu : torch::autograd::Function<SolveOnGpu> {
   }
 };
 
-bool followed(const Inputs &x) {
+bool needs_gradient(const Inputs &x) {
   return at::GradMode::is_enabled() && (x[0]->requires_grad() || x[1]->requires_grad() ||
                                         x[2]->requires_grad() || x[3]->requires_grad());
 }
@@ -381,7 +347,8 @@ template <class Node> auto new_node() {
 }
 
 // A solve recorded by autograd. The generic `SolveOnGpu::apply` takes longer than a kernel launch.
-Tensor solve_followed(const Plan &plan, const c10::IValue &token, const Inputs &x, Found &found) {
+Tensor solve_with_gradient(const Plan &plan, const c10::IValue &token, const Inputs &x,
+                           Results &found) {
   Tensor y;
   {
     at::NoGradGuard guard;
@@ -393,7 +360,7 @@ Tensor solve_followed(const Plan &plan, const c10::IValue &token, const Inputs &
   node->set_ctx_grad_fn(node);
   node->is_variable_input_.assign(4, true); // for compiled autograd, like the following
   auto &ctx = node->ctx_;
-  const Tensor status = found.row(2 * plan.verdicts, plan.y_shape[0], at::kLong);
+  const Tensor status = found.row(2 * plan.ratios, plan.y_shape[0], at::kLong);
   ctx.save_for_backward({*x[0], *x[1], *x[2], *x[3], y, found.factor, status});
   ctx.saved_data["plan"] = token;
   ctx.set_materialize_grads(false);
@@ -409,7 +376,7 @@ struct Handle {
 
 // `plan(c, d, u, s)` for tensors of its layout returns y, factor, status, rcond and weakest. Without
 // pybind11, whose dispatch takes longer than the function.
-PyObject *called(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+PyObject *call(PyObject *self, PyObject *const *args, Py_ssize_t count) {
   HANDLE_TH_ERRORS
   const auto &handle = *static_cast<Handle *>(PyCapsule_GetPointer(self, nullptr));
   const Plan &plan = *handle.plan;
@@ -421,13 +388,14 @@ PyObject *called(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     TORCH_CHECK(!x[i]->_is_zerotensor() || !x[i]->numel(), "cdus"[i],
                 " is a ZeroTensor, without memory. Pass torch.zeros instead.");
   }
-  Found found;
+  Results found;
   Tensor y;
   {
     py::gil_scoped_release gil;
-    y = followed(x) ? solve_followed(plan, handle.token, x, found) : solve(plan, x, found);
+    y = needs_gradient(x) ? solve_with_gradient(plan, handle.token, x, found)
+                          : solve(plan, x, found);
   }
-  const int64_t B = plan.y_shape[0], last = plan.verdicts;
+  const int64_t B = plan.y_shape[0], last = plan.ratios;
   const auto wrapped = [](const Tensor &x) {
     return py::reinterpret_steal<py::object>(THPVariable_Wrap(x));
   };
@@ -442,55 +410,13 @@ PyObject *called(PyObject *self, PyObject *const *args, Py_ssize_t count) {
 
 py::object make(const py::dict &x) {
   static PyMethodDef method{
-      "plan", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&called)), METH_FASTCALL,
+      "plan", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&call)), METH_FASTCALL,
       nullptr};
   auto plan = c10::make_intrusive<Plan>(x);
   py::capsule self(new Handle{plan, token_of(plan)}, [](void *x) { delete static_cast<Handle *>(x); });
   return py::reinterpret_steal<py::object>(PyCFunction_New(&method, self.ptr()));
 }
 
-// A sequence of launches, called from Python.
-struct Launcher {
-  Driver driver;
-  Program program;
-  size_t places;
-  c10::Device device;
-};
-
-// Arguments: tensors or addresses, by place.
-PyObject *launched(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-  HANDLE_TH_ERRORS
-  const auto &x = *static_cast<Launcher *>(PyCapsule_GetPointer(self, nullptr));
-  TORCH_CHECK_TYPE(size_t(count) == x.places, "expected ", x.places, " tensors or addresses");
-  std::array<int64_t, MOST_ARGUMENTS> bases;
-  for (Py_ssize_t i = 0; i < count; i++) {
-    const bool tensor = THPVariable_Check(args[i]);
-    bases[i] = tensor ? address(THPVariable_Unpack(args[i])) : PyLong_AsLongLong(args[i]);
-  }
-  if (PyErr_Occurred()) return nullptr;
-  {
-    py::gil_scoped_release gil;
-    run_program(x.driver, x.program, bases.data(), x.device);
-  }
-  Py_RETURN_NONE;
-  END_HANDLE_TH_ERRORS
-}
-
-py::object launcher(const py::dict &x) {
-  static PyMethodDef method{
-      "launch", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&launched)),
-      METH_FASTCALL, nullptr};
-  const auto places = x["places"].cast<size_t>();
-  TORCH_CHECK(places <= MOST_ARGUMENTS, "too many tensors for a launch");
-  auto *made = new Launcher{driver_of(x["functions"]), read_program(x["launches"]), places,
-                            c10::Device(x["device"].cast<std::string>())};
-  py::capsule self(made, [](void *old) { delete static_cast<Launcher *>(old); });
-  return py::reinterpret_steal<py::object>(PyCFunction_New(&method, self.ptr()));
-}
-
 } // namespace
 
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
-  m.def("make", &make);
-  m.def("launcher", &launcher);
-}
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("make", &make); }

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from smnn.forecasting._model.panel import Panel, interpolated
+from smnn.forecasting._model.panel import Panel
+from smnn.forecasting._model.periods import interpolated
 from smnn.forecasting._model.spec import CLIMATOLOGY, TREND
 from smnn.forecasting._time import Clock
 

@@ -1,1 +1,0 @@
-"""C++ launcher of the GPU kernels."""

@@ -1,0 +1,1 @@
+"""The M4 competition: point forecasts and prediction intervals by its official definitions."""
