@@ -23,7 +23,7 @@ PACKAGES = [
     {"errors"},
     {"_util"},
     {"_solver"},
-    {"baselines", "nn", "report"},
+    {"baselines", "nn", "nonlinear", "report"},
     {"equations"},
     {"compat", "data", "training"},
     {"datasets"},

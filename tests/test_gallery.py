@@ -81,6 +81,34 @@ def intervals(r: Result) -> None:
     assert ((scatter > 0.4) & (scatter < 1.6)).all()
 
 
+def burgers(r: Result) -> None:
+    assert set(r["found"]) == {"u_xx", "u u_x"}
+    assert r["found"]["u_xx"] == pytest.approx(0.1, rel=0.15)
+    assert r["found"]["u u_x"] == pytest.approx(-1, rel=0.05)
+    assert r["path"].status == "ok"
+    assert r["error"] < 0.1  # the data have errors of 50 %
+
+
+def flames(r: Result) -> None:
+    assert set(r["found"]) == {"u_xx", "u_xxxx", "u u_x"}
+    assert [*r["found"].values()] == pytest.approx([-1, -1, -1], rel=0.01)
+    assert r["follows"] > 20
+
+
+def spirals(r: Result) -> None:
+    u, v = r["found"]
+    assert set(u) == {"u_xx", "u_yy", "u", "u^3", "u v^2", "u^2 v", "v^3"}
+    assert set(v) == {"v_xx", "v_yy", "v", "v^3", "u^2 v", "u v^2", "u^3"}
+    assert u["u_xx"] == pytest.approx(0.1, rel=0.1)
+    assert v["u^3"] == pytest.approx(-1, rel=0.1)
+    assert r["error"] < 0.1
+
+
+def pacific(r: Result) -> None:
+    assert r["model"].verdict_.doubtful
+    assert r["explained"] < 0.3
+
+
 def nino(r: Result) -> None:
     assert len(r["forecast"].mean) == 12
     assert r["error"] < 0.8 * r["reference"]
@@ -155,7 +183,8 @@ def network(r: Result) -> None:
 
 CHECKS: dict[str, Callable[[Result], None]] = {
     f.__name__: f for f in (
-        lorenz, hare_lynx, pendulum, van_der_pol, colonies, rc_circuit, intervals, nino, ocean,
+        lorenz, hare_lynx, pendulum, van_der_pol, colonies, rc_circuit, intervals, burgers,
+        flames, spirals, pacific, nino, ocean,
         beam, stiff, million, smoothing, influenza, ageing_spring, network,
     )
 }  # fmt: skip

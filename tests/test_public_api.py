@@ -12,7 +12,10 @@ import smnn
 NAMES = {
     "BackendError",
     "Factorization",
+    "FittedWeights",
+    "Leverage",
     "LinearODE",
+    "Posterior",
     "Residuals",
     "ShapeError",
     "SmnnError",
@@ -21,9 +24,14 @@ NAMES = {
     "__version__",
     "available_backends",
     "factorize",
+    "fit_weights",
     "ode_forward",
+    "odeint",
+    "posterior",
     "residuals",
+    "smooth",
     "solve",
+    "solve_bvp",
     "solve_ex",
 }
 WEIGHTS = "w_gov=1.0, w_init=1.0, w_smooth=1.0"
@@ -36,6 +44,15 @@ SIGNATURES = {
     " n_steps=None, backend='auto', check=True)",
     "residuals": f"(y, c, d, u, s, *, {WEIGHTS}, order=None, scheme='smnn')",
     "available_backends": "()",
+    "posterior": f"(c, d, u, s, *, {WEIGHTS}, order=None, scheme='smnn', n_steps=None,"
+    " backend='auto')",
+    "fit_weights": f"(c, d, u, s, *, learn=('w_init', 'w_smooth'), {WEIGHTS}, diffuse_sd=None,"
+    " max_iterations=60, **options)",
+    "odeint": "(f, y0, t, params=None, *, rtol=1e-06, atol=1e-09, stages=5, max_steps=20000)",
+    "solve_bvp": "(f, bc, t, guess, params=None, *, rtol=1e-06, atol=1e-09, stages=5,"
+    " max_iterations=40, max_steps=20000)",
+    "smooth": "(f, t, data, sigma, params=None, *, guess=None, model_error=0.0, rtol=1e-05,"
+    " stages=3, max_steps=20000)",
 }
 
 

@@ -46,6 +46,8 @@ def test_standalone() -> None:
         ("benchmarks", tables.bench, ["cpu_epyc"]),
         ("gpu", tables.gpu, ["gpu_h200"]),
         ("compile", tables.compile_times, ["compile_epyc"]),
+        ("nonlinear", tables.nonlinear, ["nonlinear_epyc"]),
+        ("peers", tables.peers, ["peers_epyc"]),
         ("lorenz", tables.lorenz, ["lorenz_epyc"]),
         ("lorenz_step", tables.lorenz_step, ["lorenz_step_h200"]),
         ("discovery_bench", tables.discovery_bench, ["discovery_bench_epyc"]),
@@ -56,6 +58,7 @@ def test_standalone() -> None:
         ),
         ("kdv_step", tables.kdv_step, ["kdv_step_h200"]),
         ("m4", tables.m4, ["m4_epyc"]),
+        ("pde_bench", tables.pde_bench, ["pde_bench_epyc"]),
     ],
 )
 def test_pages_are_what_their_records_say(page: str, write: Any, records: list[str]) -> None:

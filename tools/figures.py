@@ -1,9 +1,10 @@
 """Draw the figures of the documentation from benchmark records.
 
     python tools/figures.py --gpu benchmarks/results/gpu_h200.json
+    python tools/figures.py --schemes benchmarks/results/schemes_epyc.json
 
-Writes docs/assets/gpu_time.svg (time against length) and docs/assets/gpu_roofline.svg (bandwidth
-relative to a measured copy).
+Writes docs/assets/gpu_time.svg (time against length), docs/assets/gpu_roofline.svg (bandwidth
+relative to a measured copy), and docs/assets/schemes.svg (error and cost of the schemes).
 """
 
 from __future__ import annotations
@@ -83,16 +84,49 @@ def gpu_roofline(record: dict[str, Any]) -> None:
     save(figure, "gpu_roofline.svg")
 
 
+def schemes(record: dict[str, Any]) -> None:
+    """Error against step and time, for both equations."""
+    colours = {"smnn": GREY, "iwp": BLUE, "hermite-l": "#2b8a3e", "hermite": ORANGE}
+    titles = {"constant": "$y'' + y = 0$", "varying": "$y'' + (1 + t/10)\\,y = 0$"}
+    figure, grid = plt.subplots(2, 2, figsize=(8.2, 6.4), sharey=True)
+    for row, (equation, title) in zip(grid, titles.items()):
+        for scheme, colour in colours.items():
+            for order, style in ((2, ":"), (3, "--"), (4, "-")):
+                wanted = equation, scheme, order
+                own = [
+                    x
+                    for x in record["results"]
+                    if (x["equation"], x["scheme"], x["order"]) == wanted
+                ]
+                label = scheme if order == 4 else None
+                for axes, key in zip(row, ("step", "ms")):
+                    points = [x[key] for x in own], [x["error"] for x in own]
+                    axes.loglog(*points, style, marker=".", color=colour, label=label, lw=1.2)
+        row[0].set(ylabel="largest error of y", title=title, xlabel="step")
+        row[1].set(xlabel="time of a solve, ms", title=title)
+        for axes in row:
+            axes.grid(True, which="major", alpha=0.3)
+            axes.set_ylim(1e-13, 3)
+    lines = [plt.Line2D([], [], color=GREY, ls=x) for x in (":", "--", "-")]
+    grid[0, 0].legend(frameon=False, fontsize=8, loc="lower right", title="order = 4")
+    names = [f"order = {R}" for R in (2, 3, 4)]
+    grid[1, 0].legend(lines, names, frameon=False, fontsize=8, loc="lower right")
+    figure.tight_layout()
+    save(figure, "schemes.svg")
+
+
 def main() -> None:
-    """Draw all figures."""
+    """Draw the figures of the records that are given."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--gpu", type=Path, required=True, help="JSON of benchmarks/bench_gpu.py")
-    record = json.loads(parser.parse_args().gpu.read_text())
+    parser.add_argument("--gpu", type=Path, help="JSON of benchmarks/bench_gpu.py")
+    parser.add_argument("--schemes", type=Path, help="JSON of benchmarks/bench_schemes.py")
+    options = parser.parse_args()
     plt.rcParams["svg.hashsalt"] = "smnn"  # reproducible element ids
-    gpu_time(record)
-    gpu_roofline(record)
+    for path, drawn in ((options.gpu, (gpu_time, gpu_roofline)), (options.schemes, (schemes,))):
+        for figure in drawn if path else ():
+            figure(json.loads(path.read_text()))
 
 
 if __name__ == "__main__":

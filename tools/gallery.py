@@ -26,6 +26,7 @@ GROUPS = {
     "Finding equations": (
         "lorenz", "hare_lynx", "pendulum", "van_der_pol", "colonies", "rc_circuit", "intervals",
     ),
+    "Finding partial differential equations": ("burgers", "flames", "spirals", "pacific"),
     "Forecasting": ("nino", "ocean"),
     "Solving": ("beam", "stiff", "million", "smoothing"),
     "Learning": ("influenza", "ageing_spring", "network"),

@@ -194,6 +194,58 @@ def compile_times(record: dict[str, Any]) -> str:
     )
 
 
+def peers(record: dict[str, Any]) -> str:
+    """Damped oscillators by this library and others."""
+    head = ["solver", "error of y", "error of gradients", "forward, ms", "with gradients, ms"]
+    parts = []
+    for case in record["cases"]:
+        rows = [
+            [
+                f"{r['solver']}, {r['note']}" if r["note"] else r["solver"],
+                error(r["error"]),
+                error(r["gradient_error"]),
+                milliseconds(r["forward_ms"]["median"]),
+                milliseconds(r["both_ms"]["median"]) if r["solver"] != "SciPy" else "",
+            ]
+            for r in case["results"]
+        ]
+        parts.append(f"**B = {case['B']:,}, T = {case['T']:,}**\n\n{table(head, rows)}")
+    first = [
+        [name, *(f"{found[key]:.2f}" for key in ("forward", "both"))]
+        for name, found in record.get("first_call_s", {}).items()
+        if found
+    ]
+    if first:
+        head = ["first call in a new process", "forward, s", "forward and gradients, s"]
+        named = [[_size(row[0]), *row[1:]] for row in first]
+        parts.append(table(head, named))
+    made = "Written by `python tools/tables.py --peers` from"
+    return "\n\n".join([*parts, f"{machine(record)} {made} `{record['command']}`."])
+
+
+def _size(name: str) -> str:
+    """Of a block, given as `V R`."""
+    return "smnn, V = {}, R = {}".format(*name.split()) if name[0].isdigit() else name
+
+
+def nonlinear(record: dict[str, Any]) -> str:
+    """Nonlinear initial value problems at equal error."""
+    rows = []
+    for name in dict.fromkeys(r["problem"] for r in record["results"]):
+        rows.append([f"**{name}**", "", "", ""])
+        for r in (x for x in record["results"] if x["problem"] == name):
+            if r.get("failed"):
+                rows.append([r["solver"], "not reached", "", ""])
+                continue
+            gradient = r["gradient_s"]
+            times = [r["forward_s"], gradient]
+            shown = [milliseconds(None if x is None else 1e3 * x) for x in times]
+            rows.append([r["solver"], error(r["error"]), *shown])
+    head = ["solver", "error", "forward, ms", "gradient, ms"]
+    made = "Written by `python tools/tables.py --nonlinear` from"
+    return f"{table(head, rows)}\n\n{machine(record)} {made} `{record['command']}`."
+
+
 def other_runs(runs: list[dict[str, Any]]) -> list[str]:
     """Range of the speedups over repeated runs."""
     if not runs:

@@ -22,21 +22,25 @@ from experiment_tables import (
     lorenz,
     lorenz_step,
     m4,
+    pde_bench,
     scaling,
     sst,
 )
-from solver_tables import bench, compile_times, gpu, standalone
+from solver_tables import bench, compile_times, gpu, nonlinear, peers, standalone
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLES: dict[str, tuple[Any, str, str]] = {  # option: function, page in docs/generated, help text
     "standalone": (standalone, "standalone", "JSON of `smnn reproduce standalone`"),
     "bench": (bench, "benchmarks", "bench.json of `make bench`"),
     "gpu": (gpu, "gpu", "JSON of benchmarks/bench_gpu.py"),
+    "peers": (peers, "peers", "JSON of benchmarks/bench_peers.py"),
+    "nonlinear": (nonlinear, "nonlinear", "JSON of benchmarks/bench_nonlinear.py"),
     "compile": (compile_times, "compile", "JSON of benchmarks/bench_compile.py"),
     "lorenz": (lorenz, "lorenz", "JSON of `smnn reproduce lorenz`"),
     "lorenz-step": (lorenz_step, "lorenz_step", "JSON of benchmarks/bench_lorenz_step.py"),
     "discovery-bench": (discovery_bench, "discovery_bench", "JSON of the discovery benchmark"),
     "honesty": (honesty, "honesty", "JSON of `smnn reproduce honesty`"),
+    "pde-bench": (pde_bench, "pde_bench", "JSON of `smnn reproduce pde-bench`"),
     "m4": (m4, "m4", "JSON of `smnn reproduce m4`"),
     "kdv": (
         kdv,

@@ -33,10 +33,14 @@ if TYPE_CHECKING:
     from smnn import equations as equations
     from smnn import forecasting as forecasting
     from smnn import nn as nn
+    from smnn import nonlinear as nonlinear
     from smnn import report as report
     from smnn import training as training
     from smnn.compat import ode_forward as ode_forward
     from smnn.nn import LinearODE as LinearODE
+    from smnn.nonlinear import odeint as odeint
+    from smnn.nonlinear import smooth as smooth
+    from smnn.nonlinear import solve_bvp as solve_bvp
 
 try:
     __version__ = version("smnn")
@@ -60,18 +64,24 @@ __all__ = [
     "factorize",
     "fit_weights",
     "ode_forward",
+    "odeint",
     "posterior",
     "residuals",
+    "smooth",
     "solve",
+    "solve_bvp",
     "solve_ex",
 ]
 
 # Imported on first access, so that `import smnn` stays fast.
 _SUBPACKAGES = (
     *("baselines", "compat", "data", "datasets", "discovery", "equations", "forecasting", "nn"),
-    *("report", "training"),
+    *("nonlinear", "report", "training"),
 )
-_NAMES = {"LinearODE": "smnn.nn", "ode_forward": "smnn.compat"}
+_NAMES = {
+    "LinearODE": "smnn.nn", "ode_forward": "smnn.compat", "odeint": "smnn.nonlinear",
+    "smooth": "smnn.nonlinear", "solve_bvp": "smnn.nonlinear",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -62,7 +62,7 @@ def test_terminal_output(done: Any) -> None:
     assert "  x' = " in out
     assert "  y' = " in out
     assert "± half a 90 % interval" in out
-    assert "terms  in 2 equations, out of 6 candidates" in out
+    assert "terms in 2 equations, out of 6 candidates" in out
     assert "hold-out error, relative to the spread" in out
     assert "of the held-out time (1.60 in t) is followed" in out
     assert "noise relative to the spread" in out
@@ -105,7 +105,7 @@ def test_default_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     oscillator(tmp_path / "swing.csv", n=60)
     result = invoke("swing.csv", "--library", "poly:1", "--ensemble", 0)
     assert result.exit_code == 0, result.output
-    assert sorted(os.listdir(tmp_path / "smnn-results" / "swing")) == FILES
+    assert sorted(os.listdir(tmp_path / "smnn-results" / "discover-swing")) == FILES
 
 
 def test_second_order_for_a_position(tmp_path: Path) -> None:

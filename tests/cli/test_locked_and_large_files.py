@@ -74,7 +74,7 @@ def test_too_many_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_many_rows_are_thinned_with_a_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["smnn.cli.discover"], "MOST_VALUES", 100)
+    monkeypatch.setattr(sys.modules["smnn.cli.discover.command"], "MOST_VALUES", 100)
     path = tmp_path / "data.csv"
     path.write_text(text(rows()))
     done = run(DISCOVER, path, tmp_path / "out")

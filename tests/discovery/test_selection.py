@@ -100,8 +100,14 @@ def test_duplicate_columns() -> None:
 
 
 def test_nothing_to_find() -> None:
-    R, _, _ = problem(2)
-    assert not select(R, np.zeros(len(R)), 1.0).support.any()
+    """The penalty grows with the number of candidates: 2 % of the searches find a term in noise."""
+    rng = np.random.default_rng(0)
+    found = 0
+    for _ in range(200):
+        A = triangle_of(rng.normal(size=(100, 31)))
+        found += int(select(A[:, :30], A[:, 30], penalty_for(100, 30)).support.any())
+    assert found <= 10
+    assert not select(A[:, :30], np.zeros(31), 1.0).support.any()
 
 
 def test_one_term_replaces_several_that_span_it() -> None:

@@ -33,6 +33,7 @@ SMALL: dict[str, dict[str, Any]] = {
         "methods": ("smnn-regression",), "samples": 60,
     },
     "odebench": {"systems": (2, 24), "noise": (0.0,), "deleted": (0.0, 0.5)},
+    "pde-bench": {"laws": ("heat",), "noise": (0.1,), "methods": ("smnn", "pde-find")},
     "honesty": {"unrelated": 3, "known": 4, "missing": 2},
     "kdv": {"pretrained": True},
     "m4": {"groups": ("Quarterly", "Yearly")},

@@ -29,6 +29,7 @@ FIGURES = {
     "discovery-bench": {"discovery-bench.png"},
     "honesty": {"honesty.png"},
     "odebench": {"odebench.png"},
+    "pde-bench": {"pde-bench.png"},
     "m4": {"m4.png"},
 }
 CHANGED: dict[str, dict[str, Any]] = {
@@ -54,6 +55,10 @@ CHANGED: dict[str, dict[str, Any]] = {
         "methods": ("smnn",), "samples": 30, "again": ("smnn",),
     },
     "odebench": {"systems": (3, 5), "noise": (0.1,), "deleted": (0.25,), "seeds": 2},
+    "pde-bench": {
+        "laws": ("heat", "ks"), "noise": (0.2,), "data": ("missing", "cut"), "methods": ("smnn",),
+        "seeds": 3,
+    },
     "m4": {"data": "M4", "groups": ("Weekly",), "methods": ("panel", "AutoETS"), "every": 3},
     "honesty": {"unrelated": 2, "known": 1, "missing": 3, "seed": 5},
 }  # fmt: skip

@@ -78,9 +78,11 @@ def test_calibration_of_known_errors() -> None:
     steps = np.random.default_rng(2).standard_normal((1, 4000, 16))
     found = calibrate(steps.cumsum(2), np.ones(1))
     expected = OPTIMISM * np.sqrt(np.arange(2, 17))
-    np.testing.assert_allclose(found.spread[0, 1:], expected, rtol=0.08)
+    np.testing.assert_allclose(found.spread[0, 1:], expected, rtol=0.02)
     beyond = found.at(64)[0] / OPTIMISM
     np.testing.assert_allclose(beyond[-1], 8.0, rtol=0.1)  # extrapolated as a square root
+    without_errors = Calibration(np.ones((1, 4)), np.zeros(0), 101.0)
+    assert without_errors.factor(0.9) == pytest.approx(1.6602, abs=1e-4)  # Student, two-sided
 
 
 def test_untested_leads_of_a_constant() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smnn.forecasting import SeriesError
-from smnn.forecasting._model.seasons import choose_seasons
+from smnn.forecasting._seasons import choose_seasons
 from smnn.forecasting._time import make_clock, years
 
 pd = pytest.importorskip("pandas")

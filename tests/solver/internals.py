@@ -17,10 +17,10 @@ from smnn._solver.gpu.emit import interpreted
 from smnn._solver.gpu.reduction import level as reduction_level
 from smnn._solver.gpu.reduction import levels as reduction_levels
 from smnn._solver.gpu.reduction import triangle as reduction_triangle
-from smnn._solver.plan import Backend, Plan, Solved, backend_named, choose_backend
-from smnn._solver.problem import Problem, make_problem
+from smnn._solver.plan import Backend, Plan, backend_named, choose_backend
+from smnn._solver.problem import Problem, Solved, make_problem
 from smnn._solver.reference import dense_rows
-from smnn._solver.rows import normal_residual, row_gradients
+from smnn._solver.rows import normal_residual, row_gradients, unit_link
 
 TRITON = importlib.util.find_spec("triton") is not None
 

@@ -193,22 +193,24 @@ def slope(ode: Ode, R: int, scheme: str, backend: str, device: str) -> float:
     return -np.polyfit(np.log(counts), np.log(errors), 1)[0]
 
 
-@pytest.mark.parametrize(("R", "expected"), [(1, 2), (2, 2), (3, 4), (4, 4), (5, 6)])
-@pytest.mark.parametrize("scheme", ["smnn", "central"])
+ORDERS = [("smnn", R) for R in (1, 2, 3, 4, 5)] + [("central", R) for R in (1, 2, 3, 4)]
+
+
+@pytest.mark.parametrize(("scheme", "R"), ORDERS)
 def test_order_of_convergence_first_order(
-    R: int, expected: int, scheme: str, fast_backend: str, device: str
+    scheme: str, R: int, fast_backend: str, device: str
 ) -> None:
     ode = Ode("", (1.0, 0.5), 0.0, (1.0,))
+    expected = 2 * ((R + 1) // 2)
     assert slope(ode, R, scheme, fast_backend, device) == pytest.approx(expected, abs=0.4)
 
 
-@pytest.mark.parametrize(("R", "expected"), [(2, 2), (3, 2), (4, 4), (5, 4)])
-@pytest.mark.parametrize("scheme", ["smnn", "central"])
+@pytest.mark.parametrize(("scheme", "R"), [x for x in ORDERS if x[1] > 1])
 def test_order_of_convergence_second_order(
-    R: int, expected: int, scheme: str, fast_backend: str, device: str
+    scheme: str, R: int, fast_backend: str, device: str
 ) -> None:
     measured = slope(OSCILLATOR, R, scheme, fast_backend, device)
-    assert measured == pytest.approx(expected, abs=0.4)
+    assert measured == pytest.approx(2 * (R // 2), abs=0.4)
 
 
 FIGURES = [("central", 2, 3.5e-5), ("smnn", 2, 1.5e-2), ("smnn", 3, 7.5e-6), ("smnn", 4, 4.5e-11)]

@@ -15,8 +15,8 @@ from torch.nn.functional import pad
 
 from smnn._solver import blocks
 from smnn._solver.diagnostics import diagnosed, nothing, relative_pivots
-from smnn._solver.plan import Backend, Plan, Solved
-from smnn._solver.problem import Problem
+from smnn._solver.plan import Backend, Plan
+from smnn._solver.problem import Problem, Solved
 from smnn._solver.rows import central_steps, link_rows, normal_residual
 
 

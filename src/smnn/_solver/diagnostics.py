@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from smnn._solver.plan import Plan, Solved, safe_threads
-from smnn._solver.problem import HERMITE, Problem
+from smnn._solver.problem import HERMITE, Problem, Solved
 from smnn._solver.rows import column_squares, normal_residual, smoothness_top
+from smnn._solver.tracing import safe_threads
 from smnn.errors import SolveError
+
+if TYPE_CHECKING:
+    from smnn._solver.plan import Plan
 
 OK, BAD_STEP, NOT_FINITE, SINGULAR = 0, 1, 2, 3
 SMALLEST_PIVOT = 1e-14

@@ -7,37 +7,22 @@ caller.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import os
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from smnn._solver.problem import Problem, Weight, make_problem
+from smnn._solver.problem import Problem, Solved, Weight, make_problem
 from smnn._solver.rows import row_gradients
 from smnn._solver.tracing import constant
 from smnn.errors import BackendError
 
-if TYPE_CHECKING:
-    from smnn._solver.diagnostics import Diagnostics
-
 LARGEST_CACHE = 512
 ORDINARY = (Tensor, torch.nn.Parameter)  # Types of tensors whose memory holds their values
-
-
-class Solved(NamedTuple):
-    """Result of a factorization with one right-hand side."""
-
-    y: Tensor
-    """`(B, T, V, R+1)` the solution, float64; NaN for a failed sample."""
-    factor: Tensor
-    """`(size,)` what the backend needs to solve again, in a format of its own."""
-    diagnostics: Diagnostics
 
 
 class Plan(ABC):
@@ -318,22 +303,6 @@ def _constants_can_be_kept(device: torch.device) -> bool:
 
 
 # ---------------------------------------------------------------- helpers for backends
-
-_HOME = os.getpid()
-
-
-@contextlib.contextmanager
-def safe_threads() -> Iterator[None]:
-    """Use one thread in a forked process, where PyTorch's own parallel loops hang."""
-    threads = torch.get_num_threads()
-    if os.getpid() == _HOME or threads == 1:
-        yield
-        return
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def is_zero_tensor(x: Tensor) -> bool:

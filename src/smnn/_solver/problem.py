@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
 from smnn.errors import ShapeError, mismatch
+
+if TYPE_CHECKING:
+    from smnn._solver.diagnostics import Diagnostics
 
 HERMITE = ("hermite", "hermite-l")
 SCHEMES = ("smnn", "central", "iwp", *HERMITE)
@@ -342,3 +345,13 @@ def make_problem(
         w_smooth=_flatten(w_smooth, batch, rows_smooth), scheme=scheme,
     )  # fmt: skip
     return problem, batch
+
+
+class Solved(NamedTuple):
+    """Result of a factorization with one right-hand side."""
+
+    y: Tensor
+    """`(B, T, V, R+1)` the solution, float64; NaN for a failed sample."""
+    factor: Tensor
+    """`(size,)` what the backend needs to solve again, in a format of its own."""
+    diagnostics: Diagnostics

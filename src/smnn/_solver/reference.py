@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from smnn._solver.diagnostics import diagnosed, nothing, relative_pivots
-from smnn._solver.plan import Backend, Plan, Solved
-from smnn._solver.problem import Problem
+from smnn._solver.plan import Backend, Plan
+from smnn._solver.problem import Problem, Solved
 
 
 def dense_rows(problem: Problem) -> tuple[Tensor, Tensor, Tensor]:

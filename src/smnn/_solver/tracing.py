@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import os
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import torch
@@ -42,3 +44,20 @@ def transforms_active() -> bool:
 def in_forward_mode() -> bool:
     """Whether a level of `torch.autograd.forward_ad` is active."""
     return torch.autograd.forward_ad._current_level >= 0
+
+
+_HOME = os.getpid()
+
+
+@contextlib.contextmanager
+def safe_threads() -> Iterator[None]:
+    """Use one thread in a forked process, where PyTorch's own parallel loops hang."""
+    threads = torch.get_num_threads()
+    if os.getpid() == _HOME or threads == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

@@ -164,7 +164,7 @@ def _pandas(data: Any) -> Source:
     kinds = [_level_kind(pd, level, len(levels) == 1) for level in levels]
     best = max(kinds, default=0)
     strong = kinds.index(best) if best > 1 else None
-    heads = []
+    heads: list[str] = []
     for level, kind in zip(levels, kinds):
         unnamed = "time" if kind else f"level_{len(heads)}"
         head = unnamed if level.name is None else str(level.name)

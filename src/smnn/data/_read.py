@@ -501,9 +501,9 @@ class _Reading:
         """Leave out further columns of times; refuse several that differ."""
         if axis.name is None or self.columns.asked is not None:
             return
-        for key, pattern in CALENDAR_NAMES.items() if axis.dates is not None else ():
+        for key, pattern in CALENDAR_NAMES.items():
             for i in self.columns.named([pattern]):
-                part = calendar_part(axis.dates, key)
+                part = None if axis.dates is None else calendar_part(axis.dates, key)
                 if i not in self.used and part is not None and (part == self._part(i)).all():
                     self.used.add(i)
                     self.notes.append(f"{self.names[i]!r} repeats the {key} and was left out.")

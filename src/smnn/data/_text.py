@@ -220,9 +220,10 @@ def joined_names(rows: Sequence[Sequence[str]], at: int) -> tuple[list[str], int
     while i >= 0 and len(rows[i]) == len(names) and not any(map(is_number, rows[i])) and (
         len({*names}) < len(names) or any(a and not b for a, b in zip(rows[i], names))
     ):  # fmt: skip
-        top = rows[i]
+        top = list(rows[i])
         if len({*names}) < len(names):  # merged cells
-            top = list(itertools.accumulate(rows[i], lambda left, right: right or left))
+            for j in range(1, len(top)):
+                top[j] = top[j] or top[j - 1]
         names = [b if a in ("", b) else f"{a} {b}".strip() for a, b in zip(top, names)]
         i -= 1
     return (names, i + 1) if len({*names}) == len(names) else (list(rows[at]), at)

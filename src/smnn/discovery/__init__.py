@@ -17,6 +17,8 @@ from smnn.discovery._evaluate import evaluate as evaluate
 from smnn.discovery._evaluate import first_rows as first_rows
 from smnn.discovery._evaluate import hold_out as hold_out
 from smnn.discovery._field.estimator import FieldDiscovery as FieldDiscovery
+from smnn.discovery._field.read import holds_field as holds_field
+from smnn.discovery._field.read import read_field as read_field
 from smnn.discovery._field.simulation import FieldSimulation as FieldSimulation
 from smnn.discovery._field.view import FieldReport as FieldReport
 from smnn.discovery._fit.data import DataError as DataError
@@ -86,6 +88,8 @@ __all__ = [
     "evaluate",
     "first_rows",
     "hold_out",
+    "holds_field",
     "parse_library",
+    "read_field",
     "read_table",
 ]

@@ -36,6 +36,7 @@ EXPERIMENTS = {
     "scaling": "Error, time and memory against series length, for four methods.",
     "discovery-bench": "Known equations recovered from noisy data by smnn and PySINDy.",
     "odebench": "Equations of the 63 systems of ODEBench, judged from another initial state.",
+    "pde-bench": "Partial differential equations recovered from noisy fields, with PySINDy.",
     "honesty": "Verdicts on data without equations and on equations outside the library.",
 }
 """Names and one-line descriptions."""

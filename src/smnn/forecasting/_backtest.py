@@ -21,8 +21,8 @@ from smnn.forecasting._forecaster import (
 )
 from smnn.forecasting._history import History, nanmean, read_history, read_inputs
 from smnn.forecasting._model.panel import Panel
-from smnn.forecasting._model.seasons import choose_seasons
 from smnn.forecasting._references import references
+from smnn.forecasting._seasons import choose_seasons
 from smnn.forecasting._time import SeriesError, make_clock
 from smnn.forecasting._view import charts, report
 from smnn.forecasting._view.report import ForecastReport

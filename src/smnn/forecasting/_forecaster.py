@@ -13,16 +13,17 @@ import numpy as np
 
 from smnn._util.names import explained
 from smnn.forecasting import _storage
+from smnn.forecasting._equation import Equation, describe
 from smnn.forecasting._forecast import Forecast
 from smnn.forecasting._history import History, read_history, read_inputs
-from smnn.forecasting._model.equation import Equation, describe
 from smnn.forecasting._model.intervals import Interval, Scale
 from smnn.forecasting._model.model import Model, Part, fit_parts
 from smnn.forecasting._model.panel import Panel
 from smnn.forecasting._model.periods import interpolated
-from smnn.forecasting._model.seasons import Season, SeasonChoice, choose_seasons
+from smnn.forecasting._model.seasons import Season
 from smnn.forecasting._model.spec import Spec
 from smnn.forecasting._model.system import trajectories
+from smnn.forecasting._seasons import SeasonChoice, choose_seasons
 from smnn.forecasting._time import SeriesError
 from smnn.forecasting._view import charts, report
 from smnn.report.charts import Chart

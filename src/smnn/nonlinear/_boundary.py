@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from smnn.nonlinear._collocation import Collocation, named
+from smnn.nonlinear._collocation import Collocation, named, with_jacobian
 from smnn.nonlinear._initial import Tolerances, check_times
 from smnn.nonlinear._newton import correction, differentiable, global_errors, newton
 from smnn.nonlinear._solution import Solution, not_a_number
@@ -30,14 +30,12 @@ class _Boundary:
     def rows(self, x: Tensor) -> Tensor:
         B, N, M = x.shape
         V = self.V
-        last = x[:, -1].detach()
-        value = torch.func.vmap(self._ends)(last).detach()
+        value, jacobian = with_jacobian(self._ends, x[:, -1])
         out = x.new_zeros(B, N, max(V, value.shape[1]), M + 1)
         eye = torch.eye(V, dtype=x.dtype, device=x.device)
         out[:, 0, :V, :V], out[:, 0, :V, M - V : M] = -eye, eye
         out[:, 0, :V, M] = x[:, 0, :V] - x[:, 0, M - V :]
-        jacobian = torch.func.vmap(torch.func.jacfwd(self._ends))(last)
-        out[:, -1, : value.shape[1], :M] = jacobian.detach()
+        out[:, -1, : value.shape[1], :M] = jacobian
         out[:, -1, : value.shape[1], M] = -value
         return out
 

@@ -15,7 +15,7 @@ from smnn.nonlinear._initial import Tolerances, check_times, march
 from smnn.nonlinear._newton import correction, differentiable, newton
 from smnn.nonlinear._solution import Solution, not_a_number
 
-EXACT = 1e-8
+EXACT = 1e-7
 """Deviation that stands for rows that hold exactly, relative to the size of the variable."""
 WIDE = 1e-4
 """Weight of the last iterate at the first node: only directions without data notice it."""

@@ -12,7 +12,7 @@ from smnn.nonlinear._collocation import Collocation, named
 from smnn.nonlinear._newton import correction, differentiable, global_errors, newton
 from smnn.nonlinear._solution import Solution, not_a_number
 
-FIRST_WINDOW = 8
+FIRST_WINDOW = 2
 MOST_PARTS = 8
 """Into how many parts a step is cut at a time."""
 
@@ -97,18 +97,18 @@ def march(system: Collocation, start: Tensor, tolerances: Tolerances, max_steps:
             window, x, Z = window.resampled(found.x, found.Z, parts)
             refined += 1
         if bool(failed.any()):
-            smallest = window.h[:, 0].abs().max().item() <= 1e-13 * span
             if count > 1:
                 size = max(1, count // 4)
                 continue
-            if refined == 0 and not smallest and steps + todo.shape[1] < max_steps:
+            step = (todo[0, 1] - todo[0, 0]).item()
+            if abs(step) > 1e-13 * span and steps + todo.shape[1] < max_steps:
                 middle = (todo[:, :1] + todo[:, 1:2]) / 2
                 todo = torch.cat([todo[:, :1], middle, todo[:, 1:]], 1)
                 continue
             for i in failed.nonzero().flatten().tolist():
                 reasons[i] = (
-                    f"Newton's method failed at t = {todo[i, 0].item():.6g}, where the step is "
-                    f"{window.h[i, 0].item():.1e}; the solution may not exist beyond"
+                    f"Newton's method failed at t = {todo[i, 0].item():.6g} with a step of "
+                    f"{step:.1e}; the solution may not exist beyond"
                 )
             alive = alive & ~failed
             if not bool(alive.any()):
@@ -140,8 +140,8 @@ def odeint(
 
     Radau collocation on the whole trajectory: steps are cut until the estimated error of each is
     below the tolerances. The gradient by `y0`, `params` and all tensors in `f` takes one more
-    linear solve and does not depend on the number of iterations. For a plain, non-stiff problem
-    without gradients an explicit solver is faster.
+    linear solve and does not depend on the number of iterations. For initial value problems alone,
+    jitted solvers such as those of diffrax are faster.
 
     Args:
         f: `f(t, y)`, or `f(t, y, p)` with a dictionary of parameters, for one state `y (V,)`;

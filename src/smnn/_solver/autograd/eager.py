@@ -19,7 +19,8 @@ from torch import Tensor
 
 from smnn._solver.autograd import ops
 from smnn._solver.diagnostics import OK, Diagnostics, final_status
-from smnn._solver.plan import ORDINARY, Plan, Solved
+from smnn._solver.plan import ORDINARY, Plan
+from smnn._solver.problem import Solved
 from smnn._solver.tracing import in_forward_mode, transforms_active, untraced
 
 PART = 64 * 2**20

@@ -16,13 +16,11 @@ from smnn._solver.diagnostics import DOUBTFUL_PIVOT, Diagnostics, diagnosed
 from smnn._solver.plan import (
     Backend,
     Plan,
-    Solved,
     in_memory,
     is_zero_tensor,
     refuse_zeros,
-    safe_threads,
 )
-from smnn._solver.problem import HERMITE, Problem, number_of
+from smnn._solver.problem import HERMITE, Problem, Solved, number_of
 from smnn._solver.rows import (
     central_gradients,
     link_rows,
@@ -30,6 +28,7 @@ from smnn._solver.rows import (
     smoothness_top,
     taylor,
 )
+from smnn._solver.tracing import safe_threads
 
 LARGEST_STRAIGHT = 6
 """Block size up to which the kernels are written for one size, without loops over its unknowns."""

@@ -21,8 +21,8 @@ from smnn._solver.cpu.plan import (
 )  # fmt: skip
 from smnn._solver.cpu.program import Program
 from smnn._solver.diagnostics import DOUBTFUL_PIVOT, Diagnostics
-from smnn._solver.plan import Backend, Solved
-from smnn._solver.problem import Problem
+from smnn._solver.plan import Backend
+from smnn._solver.problem import Problem, Solved
 
 LEAST_SWEPT = 1e5
 """Operations of an elimination from which it pays off to compile code for a block size."""
@@ -96,6 +96,8 @@ class SweptPlan(CpuPlan):
         rcond, weakest = np.sqrt(ratio), np.nan_to_num(where).astype(np.int64)
         doubtful = ~(rcond > DOUBTFUL_PIVOT) | (bad_step != 0)
         doubtful |= ~np.isfinite(y.numpy()[:, 0]).reshape(B, -1).all(1)
+        if doubtful.all():
+            return super().forward(tensors)
         if factor.numel():
             factor[self._kept - B :] = torch.from_numpy(doubtful)
         started = not high.any()

@@ -16,8 +16,8 @@ from smnn._solver.diagnostics import Diagnostics
 from smnn._solver.gpu import launcher, strategy
 from smnn._solver.gpu.emit import interpreted
 from smnn._solver.gpu.reduction.levels import shape_of, sizes_of, words
-from smnn._solver.plan import Backend, Plan, Solved, in_memory, refuse_zeros
-from smnn._solver.problem import Problem
+from smnn._solver.plan import Backend, Plan, in_memory, refuse_zeros
+from smnn._solver.problem import Problem, Solved
 from smnn._solver.rows import link_rows, on_device, unit_link
 from smnn._solver.tracing import constant
 from smnn.errors import BackendError

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import sympy
+from scipy import fft
 
 from smnn.datasets.fields._columns import IMAGINARY, Columns
 from smnn.equations import Tape
@@ -61,14 +62,20 @@ class PeriodicGrid:
 
     def forward(self, u: Field) -> Field:
         """Amplitudes of the modes."""
-        transform = np.fft.fftn if self.is_complex else np.fft.rfftn
-        return transform(u, axes=self.axes, norm="forward")
+        if len(self.axes) == 1:  # much less overhead than the general one
+            one = fft.fft if self.is_complex else fft.rfft
+            return np.asarray(one(u, norm="forward"))
+        transform = fft.fftn if self.is_complex else fft.rfftn
+        return np.asarray(transform(u, axes=self.axes, norm="forward"))
 
     def inverse(self, v: Field) -> Field:
         """Values on the grid."""
+        if len(self.axes) == 1:
+            one = fft.ifft if self.is_complex else fft.irfft
+            return np.asarray(one(v, self.shape[0], norm="forward"))
         if self.is_complex:
-            return np.fft.ifftn(v, axes=self.axes, norm="forward")
-        return np.fft.irfftn(v, s=self.shape, axes=self.axes, norm="forward")
+            return np.asarray(fft.ifftn(v, axes=self.axes, norm="forward"))
+        return np.asarray(fft.irfftn(v, s=self.shape, axes=self.axes, norm="forward"))
 
     def multiplier(self, orders: Sequence[int]) -> Field:
         """Factor of each mode that differentiates; odd derivatives of the highest mode are zero."""

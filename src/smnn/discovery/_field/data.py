@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,8 @@ Field = np.ndarray[Any, np.dtype[Any]]
 FEWEST_TIMES, FEWEST_POINTS = 8, 8
 UNEVEN = 1e-3
 """Relative deviation of the steps of an even grid."""
+ROUNDING = 1e-5
+"""Imaginary parts of real fields, relative to the largest value."""
 AXES = ("x", "y")
 
 
@@ -30,6 +32,8 @@ class FieldSet:
         values: Values on the grid of coordinates and coefficient functions, by name.
         functions: Coefficient functions on any coordinates, by name.
         notes: What was assumed or changed.
+        source: Name of the file.
+        time_unit: Unit of the times, if it is known.
     """
 
     runs: list[Field]
@@ -40,6 +44,26 @@ class FieldSet:
     values: dict[str, Field] = field(default_factory=dict)
     functions: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    source: str = "data"
+    time_unit: str | None = None
+
+    def with_functions(self, functions: Mapping[str, Any]) -> FieldSet:
+        """The same fields with coefficient functions."""
+        _check_names(self.names, functions)
+        values = on_grid(self.axes, functions)
+        return replace(self, functions=dict(functions), values=values)
+
+    def summary(self) -> str:
+        """What was read, in one line."""
+        count, unit = len(self.runs), f" {self.time_unit}" if self.time_unit else ""
+        parts = [f"{count} runs" if count > 1 else "", f"field{'s' * (len(self.names) > 1)} "
+                 f"{', '.join(self.names)}{' (complex)' * np.iscomplexobj(self.runs[0])}",
+                 _axis_text("t", self.times[0], unit)]  # fmt: skip
+        for name, x, wraps in zip(AXES, self.axes, self.periodic):
+            parts.append(_axis_text(name, x) + (", periodic" if wraps else ", not periodic"))
+        missing = np.mean([np.isnan(u).mean() for u in self.runs])
+        parts.append(f"{100 * missing:.3g} % of the values missing")
+        return f"{self.source}: {'; '.join(p for p in parts if p)}."
 
     @property
     def lengths(self) -> list[float]:
@@ -52,6 +76,13 @@ class FieldSet:
             [x[0] + np.arange(n) * length / n
              for x, n, length in zip(self.axes, shape, self.lengths)], self.functions,
         )  # fmt: skip
+
+
+def _axis_text(name: str, x: Field, unit: str = "") -> str:
+    steps = np.diff(x)
+    even = np.ptp(steps) <= UNEVEN * np.median(steps)
+    step = f"{'' if even else 'median '}step {np.median(steps):.4g}"
+    return f"{name} {len(x)} points from {x[0]:.4g} to {x[-1]:.4g}{unit}, {step}"
 
 
 def on_grid(axes: Sequence[Field], functions: Mapping[str, Any]) -> dict[str, Field]:
@@ -75,7 +106,7 @@ def on_grid(axes: Sequence[Field], functions: Mapping[str, Any]) -> dict[str, Fi
 
 def gather_fields(
     u: Any, t: Any, axes: Sequence[Any], names: Sequence[str] | None,
-    periodic: bool | Sequence[bool] | None, functions: Mapping[str, Any],
+    periodic: bool | Sequence[bool] | None,
 ) -> FieldSet:  # fmt: skip
     """Validate fields.
 
@@ -86,12 +117,11 @@ def gather_fields(
             one direction.
         names: Names of the fields.
         periodic: Whether the domain is periodic, for each direction; `None` to detect it.
-        functions: Coefficient functions by name.
 
     Raises:
         DataError: The arrays are inconsistent, too small, or not numbers.
     """
-    several = isinstance(u, list | tuple)
+    several = isinstance(u, list | tuple) and not all(np.ndim(one) == 1 for one in u)
     arrays = [_numbers(one) for one in (u if several else [u])]
     if not arrays:
         raise DataError("u is an empty list; expected an array (time, x[, y][, field]).")
@@ -126,11 +156,16 @@ def gather_fields(
         )
     default = ["u", "v", "w"] if count <= 3 else [f"u{i + 1}" for i in range(count)]
     chosen = list(names) if names is not None else default[:count]
-    _check_names(chosen, found_axes[0], functions)
-    data = FieldSet(runs, found_times, list(found_axes[0]), [], chosen, functions=dict(functions),
-                    notes=list(dict.fromkeys(notes)))  # fmt: skip
+    _check_names(chosen, ())
+    if any(np.iscomplexobj(one) for one in (u if several else [u])) and not np.iscomplexobj(
+        runs[0]
+    ):
+        notes.append("the imaginary parts are zero or rounding errors and were left out.")
+    data = FieldSet(
+        runs, found_times, list(found_axes[0]), [], chosen, notes=list(dict.fromkeys(notes))
+    )
     _settle_periods(data, periodic)
-    data.values = on_grid(data.axes, functions)
+    data.values = on_grid(data.axes, {})
     return data
 
 
@@ -140,14 +175,18 @@ def _is_plane(u: Field, names: Sequence[str] | None) -> bool:
 
 
 def _numbers(one: Any) -> Field:
-    values = np.asarray(getattr(one, "values", one))
+    if hasattr(one, "detach"):
+        one = one.detach().cpu().numpy()
+    values = np.asarray(one.values if hasattr(one, "dtypes") or hasattr(one, "dims") else one)
     if np.ma.isMaskedArray(one):
         values = np.ma.filled(one.astype(complex if one.dtype.kind == "c" else float), np.nan)
     if values.dtype.kind not in "fiubc":
         raise DataError(f"u has entries of type {values.dtype}; expected numbers.")
     values = values.astype(complex if values.dtype.kind == "c" else float)
-    if values.dtype.kind == "c" and not np.any(values[np.isfinite(values)].imag):
-        values = values.real
+    if values.dtype.kind == "c":
+        known = values[np.isfinite(values)]
+        if not np.any(np.abs(known.imag) > ROUNDING * np.abs(known.real).max(initial=0.0)):
+            values = values.real
     if values.ndim < 2 or values.ndim > 4:
         raise DataError(
             f"u has {values.ndim} axes {values.shape}; expected 2 to 4: (time, x), "
@@ -238,7 +277,7 @@ def _coordinate(given: Any, n: int, name: str) -> tuple[Field, Field | None]:
     return x[order], order
 
 
-def _check_names(names: Sequence[str], axes: Sequence[Any], functions: Mapping[str, Any]) -> None:
+def _check_names(names: Sequence[str], functions: Iterable[str]) -> None:
     reserved = {"i", "t", *AXES, *functions}
     for name in names:
         if not name.isidentifier() or "_" in name or name in reserved or name.endswith("bar"):
@@ -305,8 +344,9 @@ def _wraps(data: FieldSet, a: int) -> bool:
     scores = np.zeros(n)
     for u in data.runs:
         v = np.moveaxis(u, a + 2, 0).reshape(n, -1)
-        v = np.where(np.isnan(v), np.nanmean(v, 0, keepdims=True), v)
-        v = np.nan_to_num(v - np.nanmean(v))
+        known = ~np.isnan(v)
+        mean = np.where(known, v, 0).sum(0) / np.maximum(known.sum(0), 1)
+        v = np.where(known, v, mean) - mean.mean()
         left = sum(w * np.roll(v, j, 0) for j, w in enumerate(weights))
         right = sum(w * np.roll(v, -1 - j, 0) for j, w in enumerate(weights))
         scores += (np.abs(left - right) ** 2).mean(1)

@@ -21,19 +21,22 @@ from smnn.discovery._equations import format_equations
 from smnn.discovery._evaluate import DiscoveryWarning, VerdictWarning
 from smnn.discovery._field import view
 from smnn.discovery._field.data import AXES, FieldSet, gather_fields
-from smnn.discovery._field.judge import judge
-from smnn.discovery._field.pipeline import Found, Options, find
+from smnn.discovery._field.judge import judge, rivals_of
+from smnn.discovery._field.pipeline import Options, find
+from smnn.discovery._field.read import read_field
+from smnn.discovery._field.refine import Found
 from smnn.discovery._field.simulation import FieldSimulation, simulate_field
 from smnn.discovery._field.terms import default_terms, finished, library_terms, right_hand_sides
-from smnn.discovery._terms import Term, find_term
+from smnn.discovery._terms import HALF_WIDTH, Term, find_term
 from smnn.discovery._verdict.verdict import RivalEquation, Verdict
-from smnn.discovery.libraries import Library
+from smnn.discovery._view.report import frame
+from smnn.discovery.libraries import Library, parse_library
 from smnn.equations import ExpressionError, Tape, parse_expression
+from smnn.errors import DataError
 from smnn.report.charts import Chart
 from smnn.report.display import Displayable, Overview
 
 Field = np.ndarray[Any, np.dtype[Any]]
-HALF_WIDTH = 1.6448536269514722  # Half width of a 90 % interval in standard deviations
 
 
 def _evaluated(tape: Tape, slot: int, *coordinates: Any) -> Any:
@@ -53,7 +56,8 @@ class FieldDiscovery(Displayable, BaseEstimator):
         degree: Highest total degree of a candidate in fields and derivatives.
         order: Highest derivative; by default 4 in one direction and 2 in two.
         library: Candidate terms as a library in the names of the fields and their derivatives,
-            such as `Expressions(["u*u_x", "u_xx", "sin(u)"])`; replaces `degree`.
+            such as `Expressions(["u*u_x", "u_xx", "sin(u)"])`, or its text form
+            `"u*u_x,u_xx,sin(u)"`; replaces `degree`.
         functions: Coefficient functions by name, each a function of the coordinates or an
             expression in them such as `"x^2"`; every candidate is also multiplied by each of them.
         periodic: Whether the domain is periodic, or a list for each direction; `None` to detect it.
@@ -95,7 +99,7 @@ class FieldDiscovery(Displayable, BaseEstimator):
         self,
         degree: int = 3,
         order: int | None = None,
-        library: Library | None = None,
+        library: Library | str | None = None,
         functions: Mapping[str, Callable[..., Any] | str] | None = None,
         periodic: bool | Sequence[bool] | None = None,
         forbidden: Mapping[str, Sequence[str]] | None = None,
@@ -131,7 +135,8 @@ class FieldDiscovery(Displayable, BaseEstimator):
         Args:
             u: (T, X), (T, X, F), (T, X, Y) or (T, X, Y, F) values, real or complex; or a list of
                 such arrays for several runs on the same grid. NaN marks missing values. With `y`,
-                three axes are (T, X, Y).
+                three axes are (T, X, Y). Or anything that `read_field` accepts, such as a path or
+                an xarray object, its result, or a frame with times as index and places as columns.
             t: Times (T,), a step, or a list of either; by default 0, 1, 2 and so on.
             x: Coordinates (X,) or a step.
             y: Coordinates (Y,) or a step, for fields with two directions.
@@ -146,11 +151,7 @@ class FieldDiscovery(Displayable, BaseEstimator):
             DiscoveryWarning: Axes were reordered or points were left out.
         """
         self._check_options()
-        runs = u if isinstance(u, list | tuple) else [u]
-        planes = [one for one in runs if np.ndim(one) == 4]
-        axes = [x, y] if y is not None or planes else [x]
-        functions = self._functions(len(axes))
-        data = gather_fields(u, t, axes, names, self.periodic, functions)
+        data = self._gather(u, t, [x, y], names)
         self._set_terms(data.names, len(data.axes), np.iscomplexobj(data.runs[0]))
         excluded = self._excluded()
         options = Options(
@@ -172,12 +173,31 @@ class FieldDiscovery(Displayable, BaseEstimator):
             warnings.warn(str(self.verdict_), VerdictWarning, stacklevel=2)
         return self
 
+    def _gather(self, u: Any, t: Any, axes: list[Any], names: Sequence[str] | None) -> FieldSet:
+        given = [t, *axes, names]
+        if isinstance(u, str | Path | Mapping) or (
+            hasattr(u, "dims") and all(one is None for one in given)
+        ):
+            u = read_field(u, periodic=self.periodic)
+        if hasattr(u, "columns") and hasattr(u, "index"):  # a frame of times and places
+            t = u.index.to_numpy() if t is None else t
+            axes[0] = u.columns.to_numpy() if axes[0] is None else axes[0]
+            u = u.to_numpy()
+        if isinstance(u, FieldSet):
+            if any(one is not None for one in given):
+                raise DataError("t, x, y and names were given, but the data have their own.")
+        else:
+            planes = any(np.ndim(one) == 4 for one in (u if isinstance(u, list | tuple) else [u]))
+            axes = axes if axes[1] is not None or planes else axes[:1]
+            u = gather_fields(u, t, axes, names, self.periodic)
+        return u.with_functions(self._functions(len(u.axes)))
+
     def _check_options(self) -> None:
         if not isinstance(self.degree, int) or not 1 <= self.degree <= 5:
             raise ValueError(f"degree={self.degree!r}; expected a whole number from 1 to 5.")
         if self.order is not None and not (isinstance(self.order, int) and 1 <= self.order <= 6):
             raise ValueError(f"order={self.order!r}; expected a whole number from 1 to 6, or None.")
-        if self.library is not None and not isinstance(self.library, Library):
+        if self.library is not None and not isinstance(self.library, Library | str):
             raise ValueError(
                 f"library={self.library!r}; expected a library such as "
                 'Expressions(["u*u_x", "u_xx"]).'
@@ -206,7 +226,8 @@ class FieldDiscovery(Displayable, BaseEstimator):
         order = self.order or (4 if directions == 1 else 2)
         extra = [*AXES[:directions], *(self.functions or {})]
         if self.library is not None:
-            self.terms_: list[Term] = library_terms(self.library, self._columns, order, extra)
+            library = parse_library(self.library) if isinstance(self.library, str) else self.library
+            self.terms_: list[Term] = library_terms(library, self._columns, order, extra)
         else:
             factors = [sympy.Symbol(name) for name in (self.functions or {})]
             self.terms_ = default_terms(self._columns, self.degree, order, factors)
@@ -259,7 +280,12 @@ class FieldDiscovery(Displayable, BaseEstimator):
                 "misfit": float(np.sqrt(likely.cost / likely.values)),
                 "parts": len(likely.segments), "substeps": likely.substeps,
             }  # fmt: skip
-        self.candidates_: list[RivalEquation] = []
+        self.candidates_: list[RivalEquation] = rivals_of(found, self.fields_, self._equation_of)
+
+    def _equation_of(self, terms: Mapping[int, float], f: int) -> str:
+        row = np.zeros((1, len(self.terms_)))
+        row[0, list(terms)] = list(terms.values())
+        return str(format_equations([self.targets_[f]], self.terms_, row)[0])
 
     def _progress(self, text: str) -> None:
         if callable(self.verbose):
@@ -289,12 +315,13 @@ class FieldDiscovery(Displayable, BaseEstimator):
             [{int(p): float(row[p]) for p in np.flatnonzero(row)} for row in self.coefficients_],
         )
 
-    def simulate(self, u0: Any, t: Any) -> FieldSimulation:
+    def simulate(self, u0: Any, t: Any, *, rtol: float = 1e-7) -> FieldSimulation:
         """Solve the law on the periodic grid of the data.
 
         Args:
             u0: (X[, Y][, F]) initial values on the grid of the fit.
             t: (T,) increasing times, the first of which is that of `u0`.
+            rtol: Accuracy relative to the size of the solution.
 
         Returns:
             Values at the times that were reached, with a status.
@@ -305,8 +332,9 @@ class FieldDiscovery(Displayable, BaseEstimator):
         check_is_fitted(self, "coefficients_")
         functions = self._functions(len(self.axes_))
         return simulate_field(
-            self._columns, self._right_hand_sides(), self.axes_, self.periodic_, functions, u0, t
-        )
+            self._columns, self._right_hand_sides(), self.axes_, self.periodic_, functions, u0, t,
+            rtol,
+        )  # fmt: skip
 
     def plot(self, ax: Any = None, *, names: str | Sequence[str] | None = None) -> Any:
         """Draw data, fit and residual over time and space with matplotlib.
@@ -331,7 +359,7 @@ class FieldDiscovery(Displayable, BaseEstimator):
     def to_frame(self) -> Any:
         """The terms of the equations as a pandas `DataFrame`: coefficients and 90 % intervals."""
         check_is_fitted(self, "coefficients_")
-        return view.frame(self)
+        return frame(self)
 
     def report(self, path: str | Path, *, source: str = "") -> Path:
         """Write an HTML report: equations, verdict, data, fit and residuals.
@@ -341,7 +369,7 @@ class FieldDiscovery(Displayable, BaseEstimator):
             source: Name of the data, for the title.
         """
         check_is_fitted(self, "coefficients_")
-        return view.write_report(self, Path(path), source)
+        return view.write_report(view.FieldReport(self, source), Path(path))
 
     def save(self, path: str | Path) -> Path:
         """Save the law as JSON, without the data.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from smnn.discovery._field.pipeline import Found
-from smnn.discovery._field.refine import correlations
-from smnn.discovery._verdict.verdict import EquationVerdict, Verdict
+from smnn.discovery._field.refine import Found, correlations
+from smnn.discovery._field.weak import Pair
+from smnn.discovery._verdict.verdict import EquationVerdict, RivalEquation, Verdict
 from smnn.report.numbers import percent, significant
 
 Field = np.ndarray[Any, np.dtype[Any]]
@@ -69,6 +70,9 @@ def _by_likelihood(found: Found, f: int, values: int) -> EquationVerdict:
     pattern = float(np.max(rho))
     evidence = _against_filter(found, f, float(error), float(spread), values)
     ratio = min(abs(likely.xi[j]) / max(likely.deviation[j], 1e-300) for j in own)
+    rival = max(
+        (gain for law, gain in likely.rivals if _differs(law, likely.pairs, f)), default=None
+    )
     structured = pattern > CORRELATED and error > VISIBLE * spread
     unexplained = float(min(error**2 / spread**2, 1.0))
     if evidence < -6:
@@ -81,6 +85,8 @@ def _by_likelihood(found: Found, f: int, values: int) -> EquationVerdict:
                   "term is missing, or the errors of the data are correlated.")  # fmt: skip
     elif ratio < SIGNIFICANT:
         level, reason = "tentative", "the data do not determine all coefficients."
+    elif rival is not None:
+        level, reason = "tentative", "other terms describe the data as well."
     elif len(likely.segments) > len(found.denoised):
         level = "established"
         reason = (
@@ -99,7 +105,28 @@ def _by_likelihood(found: Found, f: int, values: int) -> EquationVerdict:
         values=values,
         correlation=pattern,
         unexplained=unexplained,
+        rival=rival,
     )
+
+
+def _differs(law: Iterable[Pair], pairs: Iterable[Pair], f: int) -> bool:
+    """Whether two laws have different terms in one equation."""
+    return {p for p in law if p[0] == f} != {p for p in pairs if p[0] == f}
+
+
+def rivals_of(
+    found: Found, names: Sequence[str], equation: Callable[[dict[int, float], int], str]
+) -> list[RivalEquation]:
+    """Equations with other terms that describe the data as well, with their text."""
+    likely = found.likely
+    if likely is None:
+        return []
+    return [
+        RivalEquation(name, equation({p: a for (q, p), a in law.items() if q == f}, f), gain,
+                      True, "where it was not measured")
+        for law, gain in likely.rivals for f, name in enumerate(names)
+        if _differs(law, likely.pairs, f)
+    ]  # fmt: skip
 
 
 def _against_filter(found: Found, f: int, error: float, spread: float, values: int) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,15 +13,22 @@ from smnn.datasets.fields import Columns, Compiled, PeriodicGrid
 from smnn.discovery._field.data import FieldSet
 from smnn.discovery._field.denoise import Derivatives, Filter
 from smnn.discovery._field.refine import (
+    Found,
     Likely,
-    Pair,
     Rules,
     maximise,
     residual_field,
 )
 from smnn.discovery._field.shooting import Segment, Shooting
-from smnn.discovery._field.subsets import Quadratic, best_subsets
-from smnn.discovery._field.weak import WeakForm, half_widths
+from smnn.discovery._field.weak import (
+    Pair,
+    Quadratic,
+    Weak,
+    WeakForm,
+    best_subsets,
+    half_widths,
+    swaps,
+)
 from smnn.discovery._terms import Term
 
 Field = np.ndarray[Any, np.dtype[Any]]
@@ -33,46 +40,18 @@ MOST_VALUES = 400_000
 """Most values of which the likelihood is computed."""
 EXTRA = 12
 """Further terms that the likelihood may add to those of the weak form."""
+CLEAN = 1e-4
+"""Noise relative to the spread below which the beginnings are known well enough."""
+MOST_ATTEMPTS = 2
+"""Numbers of parts for which the likelihood is maximised in vain."""
+GOOD = 1.1
+"""Mean square of the residuals in units of the noise that is about one."""
+PARTS, SHORT = 4, 16
+"""Parts of clean data that are fitted, and their times."""
 RESAMPLES = 20
 FILLS = 10
 WINDOWS = (1, 2, 4, 8, 16, 32)
 BLOCKS = 400
-
-
-@dataclass
-class Weak:
-    """Result of the weak form: coefficients by pair of equation and term.
-
-    Attributes:
-        xi: Coefficients of the selected terms.
-        deviation: Their standard deviations, from resampled boxes.
-        inclusion: Fraction of the resamples in which a term was selected.
-        explained: `(F,)` fraction of the rate of change on boxes that were not used for the fit.
-        shares: `(F, P)` contribution of a coefficient of one to an equation.
-        ranking: Further pairs, the most useful first.
-    """
-
-    xi: dict[Pair, float]
-    deviation: dict[Pair, float]
-    inclusion: dict[Pair, float]
-    explained: Field
-    shares: Field
-    ranking: list[Pair]
-
-
-@dataclass
-class Found:
-    """Everything that a fit has found."""
-
-    denoised: list[Field]
-    noise: Field
-    signal: Field
-    kept: Field
-    weak: Weak
-    likely: Likely | None
-    shooting: Shooting | None
-    residuals: list[Field] | None
-    diagnostics: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -116,13 +95,14 @@ def denoise(data: FieldSet) -> tuple[list[Field], Field, Field, Field]:
 def _filtered(u: Field, t: Field, data: FieldSet) -> tuple[Field, float, float]:
     """A filtered field; long ones in overlapping blocks of time."""
     if len(t) <= BLOCKS:
-        return _filled(u, Filter([t, *data.axes], [False, *data.periodic]))
+        return _filled(u, Filter([t, *data.axes], [False, *data.periodic]), data.periodic)
     count = -(-len(t) // (BLOCKS // 2))
     edges = np.linspace(0, len(t), count + 1).astype(int)
     out, weight = np.zeros_like(u), np.zeros(len(t))
     noises, kept = [], 0.0
     for a, b in zip(edges[:-2], edges[2:]):
-        part, noise, size = _filled(u[a:b], Filter([t[a:b], *data.axes], [False, *data.periodic]))
+        wiener = Filter([t[a:b], *data.axes], [False, *data.periodic])
+        part, noise, size = _filled(u[a:b], wiener, data.periodic)
         s = np.sin(np.pi * (np.arange(b - a) + 0.5) / (b - a)) ** 2
         out[a:b] += s.reshape(-1, *[1] * (u.ndim - 1)) * part
         weight[a:b] += s
@@ -132,15 +112,13 @@ def _filtered(u: Field, t: Field, data: FieldSet) -> tuple[Field, float, float]:
     return out, float(np.sqrt(np.mean(np.square(noises)))), kept
 
 
-def _filled(u: Field, wiener: Filter) -> tuple[Field, float, float]:
+def _filled(u: Field, wiener: Filter, periodic: Sequence[bool]) -> tuple[Field, float, float]:
     """A filtered field; missing values are filled in by the filter itself."""
     gone = np.isnan(u)
     if not gone.any():
         return wiener(u)
     known = max(float(1 - gone.mean()), 1e-3)
-    v = np.where(gone, np.nanmean(u), u)
-    near = _nearest_in_time(u)
-    v = np.where(gone & ~np.isnan(near), near, v)
+    v = _interpolated(u, periodic)
     for _ in range(FILLS):
         smooth, sigma, kept = wiener(v)
         v = np.where(gone, smooth, u)
@@ -148,19 +126,19 @@ def _filled(u: Field, wiener: Filter) -> tuple[Field, float, float]:
     return smooth, sigma / np.sqrt(known), kept
 
 
-def _nearest_in_time(u: Field) -> Field:
-    """Missing values replaced by interpolation in time, where there are values."""
-    flat = u.reshape(len(u), -1).copy()
-    rows = np.arange(len(u))
-    for j in range(flat.shape[1]):
-        bad = np.isnan(flat[:, j])
-        if bad.any() and not bad.all():
-            good = flat[~bad, j]
-            filled = np.interp(rows[bad], rows[~bad], good.real)
-            if np.iscomplexobj(u):
-                filled = filled + 1j * np.interp(rows[bad], rows[~bad], good.imag)
-            flat[bad, j] = filled
-    return flat.reshape(u.shape)
+def _interpolated(u: Field, periodic: Sequence[bool]) -> Field:
+    """Missing values interpolated in time; where there is none at any time, in space."""
+    for axis, wraps in enumerate((False, *periodic)):
+        lines = np.moveaxis(u, axis, -1).copy()
+        places, n = np.arange(lines.shape[-1]), lines.shape[-1]
+        for line in lines.reshape(-1, n):
+            bad = np.isnan(line)
+            if bad.any() and not bad.all():
+                line[bad] = np.interp(
+                    places[bad], places[~bad], line[~bad], period=n if wraps else None
+                )
+        u = np.moveaxis(lines, -1, axis)
+    return u
 
 
 def weak_form(
@@ -176,18 +154,18 @@ def weak_form(
     rights: list[Field] = []
     groups: list[Field] = []
     boxes = 0.0
-    for number, factor in enumerate(WIDTHS):
+    for factor in WIDTHS:
         boxes_here = 0.0
-        for r, (one, t) in enumerate(zip(u, data.times)):
+        for r, (one, t, measured) in enumerate(zip(u, data.times, data.runs)):
             coordinates = [t, *data.axes]
             halves = half_widths(one, coordinates, factor)
             weak = WeakForm(coordinates, [False, *data.periodic], halves)
-            boxes_here += weak.boxes
-            rows.append(_design(weak, one, compiled, slopes))
-            rights.append(np.stack([weak.rate(v) for v in one], 1))
-            groups.append(weak.parts() + 8 * r)
+            keep = weak.measured(np.asarray(np.isfinite(measured).all(0)))
+            boxes_here += weak.boxes * float(keep.mean())
+            rows.append(_design(weak, one, compiled, slopes)[keep])
+            rights.append(np.stack([weak.rate(v) for v in one], 1)[keep])
+            groups.append((weak.parts() + 8 * r)[keep])
         boxes = max(boxes, boxes_here)
-        del number
     A, Y, part = np.concatenate(rows), np.concatenate(rights), np.concatenate(groups)
     bad = ~np.isfinite(A).all(0)
     A[:, bad] = 0.0
@@ -219,7 +197,7 @@ def _equation(
     size = float(np.sqrt((y**2).mean()))
     if size == 0 or not pool:
         return
-    A, y, n = A / size, y / size, len(y)
+    A, y = A / size, y / size
     weak.shares[f] = np.sqrt((A**2).mean(0))
     price = options.penalty * (np.log(max(boxes, 2.0)) + 2 * np.log(max(len(pool), 2)))
 
@@ -262,11 +240,15 @@ def _equation(
     for p, a, s in zip(best, x, spread):
         weak.xi[f, p], weak.deviation[f, p] = float(a), float(s)
         weak.inclusion[f, p] = float(count[p] / RESAMPLES)
+    weak.path.append([
+        {(f, p): float(a) for p, a in zip(s, whole.solve(s)[0])} for s in subsets[1 : len(best)]
+    ])  # fmt: skip
+    weak.path[-1].append({(f, p): float(a) for p, a in zip(best, x)})
+    others = [s[-1] for s in swaps(whole, best, pool)]
     later = [p for s in subsets[len(best) : len(best) + 4] for p in s]
     often = sorted((p for p in pool if count[p]), key=lambda p: -count[p])
-    ranked = [p for p in dict.fromkeys([*later, *often]) if p not in best]
+    ranked = [p for p in dict.fromkeys([*others, *later, *often]) if p not in best]
     weak.ranking += [(f, p) for p in ranked[: max(EXTRA // max(len(weak.explained), 1), 4)]]
-    del n
 
 
 def find(
@@ -344,49 +326,100 @@ def _likelihood(
     """Maximise the likelihood, and keep the result if it follows the data."""
     grid, free = _grid(data, found.denoised, found.noise)
     fields = len(columns.fields)
-    if free * 2 * fields * (2 if grid.is_complex else 1) > MOST_FREE:
-        free = MOST_FREE // (2 * fields * (2 if grid.is_complex else 1))
+    clean = float(np.max(found.noise / _spread(found.denoised))) < CLEAN
+    parts = 2 * fields * (2 if grid.is_complex else 1)
+    free = min(free, MOST_FREE // (8 if clean else 1) // parts)
     values = data.values_on(grid.shape)
     noise = found.noise / (np.sqrt(2.0) if grid.is_complex else 1.0)  # of real and imaginary part
     shooting = Shooting(columns, terms, grid, free, noise, values, len(data.axes[0]))
     weak = found.weak
-    pairs = list(weak.xi)
-    xi = np.array([weak.xi[p] for p in pairs])
     rules = Rules(
         fields * len(terms), _spread(found.denoised) / found.noise,
         lambda pair: float(weak.shares[pair]), options.threshold, options.penalty,
     )  # fmt: skip
-    law = shooting.law(pairs, xi)
-    for count in WINDOWS:
-        if count > 1 and min(len(t) for t in data.times) // count < 6:
-            break
-        segments = _segments(data, found.denoised, shooting, count)
-        if not _follows(shooting, law, segments, found) and count < WINDOWS[-1]:
-            continue
+    ranking = list(dict.fromkeys([*weak.xi, *weak.ranking]))
+
+    def climb(segments: list[Segment], start: Mapping[Pair, float]) -> Likely | None:
         progress(f"following the data in {len(segments)} part{'s' * (len(segments) > 1)}")
-        likely = maximise(shooting, segments, pairs, xi, weak.ranking, rules, progress)
-        if likely is not None and likely.converged and len(likely.pairs):
-            found.likely, found.shooting = likely, shooting
-            break
-    while found.likely is not None and len(found.likely.segments) > len(data.runs):
-        joined = _joined(found.likely.segments)
-        law = shooting.law(found.likely.pairs, found.likely.xi)
-        if not _follows(shooting, law, joined, found, 0.8):
-            break
-        progress(f"following the data in {len(joined)} part{'s' * (len(joined) > 1)}")
-        extra = list(dict.fromkeys([*pairs, *weak.ranking]))
-        likely = maximise(
-            shooting, joined, found.likely.pairs, found.likely.xi, extra, rules, progress
-        )
-        if likely is None or not likely.converged or not likely.pairs:
-            break
-        found.likely = likely
+        xi = np.array([*start.values()])
+        likely = maximise(shooting, segments, list(start), xi, ranking, rules, progress)
+        return likely if likely is not None and likely.converged and likely.pairs else None
+
+    found.likely = (_by_parts if clean else _by_windows)(data, found, shooting, climb)
     if found.likely is not None:
+        found.shooting = shooting
         final = shooting.law(found.likely.pairs, found.likely.xi)
-        parts = [
+        rest = [
             residual_field(shooting, final, s, found.likely.substeps) for s in found.likely.segments
         ]
-        found.residuals = [p for p in parts if p is not None]
+        found.residuals = [r for r in rest if r is not None]
+
+
+Climb = Callable[[list[Segment], Mapping[Pair, float]], Likely | None]
+
+
+def _by_windows(data: FieldSet, found: Found, shooting: Shooting, climb: Climb) -> Likely | None:
+    """Start with the longest parts of the data that a law follows, and join them."""
+    likely: Likely | None = None
+    attempts = 0
+    for count in WINDOWS:
+        short = count > 1 and min(len(t) for t in data.times) // count < 6
+        if attempts == MOST_ATTEMPTS or short:
+            break
+        segments = _segments(data, found.denoised, shooting, count)
+        start = _start(shooting, segments, found, count == WINDOWS[-1])
+        if start is None:
+            continue
+        attempts += 1
+        other = climb(segments, start)
+        if other is not None and (likely is None or other.excess < likely.excess):
+            likely = other
+        if likely is not None and likely.excess < GOOD:
+            break
+    while likely is not None and len(likely.segments) > len(data.runs):
+        segments = _joined(likely.segments)
+        law = shooting.law(likely.pairs, likely.xi)
+        if not _follows(shooting, law, segments, found, 0.8):
+            break
+        joined = climb(segments, dict(zip(likely.pairs, map(float, likely.xi))))
+        if joined is None or joined.excess > max(GOOD, 1.1 * likely.excess):
+            break
+        likely = joined
+    return likely
+
+
+def _by_parts(data: FieldSet, found: Found, shooting: Shooting, climb: Climb) -> Likely | None:
+    """Fit a few short parts, which suffice where there is hardly any noise; then follow all."""
+    segments = []
+    for u, v, t in zip(data.runs, found.denoised, data.times):
+        for i in np.unique(np.linspace(0, max(len(t) - SHORT, 0), PARTS).astype(int)):
+            part = slice(i, i + SHORT)
+            segments.append(Segment(t[part], u[:, part], shooting.from_data(v[:, i])))
+    start = _start(shooting, segments, found, last=True)
+    likely = None if start is None else climb(segments, start)
+    if likely is None:
+        return None
+    law = shooting.law(likely.pairs, likely.xi)
+    for count in WINDOWS:
+        segments = _segments(data, found.denoised, shooting, count)
+        cost = shooting.cost(law, segments, likely.substeps)
+        if np.isfinite(cost) and _follows(shooting, law, segments, found, 0.1):
+            each = 2 if shooting.grid.is_complex else 1
+            values = each * sum(int(np.isfinite(u).sum()) for u in data.runs)
+            return replace(likely, segments=segments, cost=cost, values=values)
+    return None
+
+
+def _start(
+    shooting: Shooting, segments: list[Segment], found: Found, last: bool
+) -> dict[Pair, float] | None:
+    """The first law of the weak form whose solutions stay near the data."""
+    starts = found.weak.starts()
+    for i, start in enumerate(starts):
+        law = shooting.law(list(start), np.array([*start.values()]))
+        if start and _follows(shooting, law, segments, found, finest=64 if i == 0 else 16):
+            return start
+    return starts[0] if last else None
 
 
 def _spread(clean: Sequence[Field]) -> Field:
@@ -412,11 +445,12 @@ def _joined(segments: Sequence[Segment]) -> list[Segment]:
 
 
 def _follows(
-    shooting: Shooting, law: Any, segments: Sequence[Segment], found: Found, limit: float = 0.4
-) -> bool:
+    shooting: Shooting, law: Any, segments: Sequence[Segment], found: Found, limit: float = 0.4,
+    finest: int = 64,
+) -> bool:  # fmt: skip
     """Whether solutions from the filtered beginnings stay near the data."""
     spread = _spread(found.denoised)
-    for number in (4, 16, 64):
+    for number in (n for n in (4, 16, 64) if n <= finest):
         errors = []
         for segment in segments:
             r = residual_field(shooting, law, segment, number)

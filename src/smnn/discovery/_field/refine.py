@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from smnn.discovery._field.shooting import COARSE, Segment, Shooting
-from smnn.discovery._field.subsets import Quadratic, best_subsets
+from smnn.discovery._field.weak import Pair, Quadratic, Weak, best_subsets, swaps
 
 Field = np.ndarray[Any, np.dtype[Any]]
-Pair = tuple[int, int]
 MOST_ROUNDS, MOST_TRIES = 14, 6
 NEARLY = 0.005
 """Relative change of the cost from which on terms are selected."""
 SETTLED = 1e-4
 """Relative change of the cost at which the iteration has converged; that of clean data is finer."""
+MARGIN = 6.0
+"""Difference of the likelihood, in nats, up to which laws describe the data equally well."""
 FLOOR = 1e-4
 """Errors below this fraction of the spread do not count as evidence."""
 
@@ -35,6 +36,7 @@ class Likely:
         values: Number of measured real values.
         converged: Whether the iteration converged.
         substeps: Steps of the integrator between times.
+        rivals: Laws with other terms and about the same likelihood, which is relative, in nats.
     """
 
     pairs: list[Pair]
@@ -45,6 +47,27 @@ class Likely:
     values: int
     converged: bool
     substeps: int
+    rivals: list[tuple[dict[Pair, float], float]] = field(default_factory=list)
+
+    @property
+    def excess(self) -> float:
+        """Mean square of the residuals in units of the noise; about one if the law is right."""
+        return self.cost / max(self.values, 1)
+
+
+@dataclass
+class Found:
+    """Everything that a fit has found."""
+
+    denoised: list[Field]
+    noise: Field
+    signal: Field
+    kept: Field
+    weak: Weak
+    likely: Likely | None
+    shooting: Shooting | None
+    residuals: list[Field] | None
+    diagnostics: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -95,7 +118,6 @@ def maximise(
     extra: Sequence[Pair],
     rules: Rules,
     progress: Callable[[str], None],
-    fixed: bool = False,
 ) -> Likely | None:
     """Climb to the largest likelihood, selecting terms when the iteration has nearly converged.
 
@@ -107,7 +129,6 @@ def maximise(
         extra: Further terms that may be selected.
         rules: What decides on the terms.
         progress: Told about each round.
-        fixed: Whether the terms stay as they are.
 
     Returns:
         `None` if no solution follows the data.
@@ -119,13 +140,17 @@ def maximise(
     if steps is None:
         return None
     law = shooting.law(pairs, xi)
-    cost, damping, selected = shooting.cost(law, segments, steps[0]), 0.0, fixed
+    cost, damping, selected = shooting.cost(law, segments, steps[0]), 0.0, False
     converged, step, change = False, None, np.inf
+    rivals: list[tuple[dict[Pair, float], float]] = []
     for turn in range(MOST_ROUNDS):
         everything = [*pairs, *([] if selected else [p for p in extra if p not in pairs])]
         padded = np.concatenate([xi, np.zeros(len(everything) - len(xi))])
         step = shooting.linearise(law, segments, everything, padded, steps)
-        if step is None:
+        while step is not None and not np.isfinite(step.quadratic.A).all() and steps[1] < steps[0]:
+            steps = steps[0], 2 * steps[1]  # the derivative is less stable than the solution
+            step = shooting.linearise(law, segments, everything, padded, steps)
+        if step is None or not np.isfinite(step.quadratic.A).all():
             return None
         own = list(range(len(pairs)))
         chosen = own
@@ -133,7 +158,7 @@ def maximise(
             r = _independent(shooting, law, segments, steps[0])
             chosen = select(step.quadratic, everything, values, rules, values * r)
             if sorted(chosen) == own:
-                selected = True
+                selected, rivals = True, _rivals(step.quadratic, everything, own, r)
         new_pairs = [everything[j] for j in chosen]
         accepted = False
         for _ in range(MOST_TRIES):
@@ -150,6 +175,12 @@ def maximise(
                 accepted = True
                 break
             damping = max(4 * damping, 1e-3)
+        if not accepted and steps[1] < steps[0]:  # the derivative may be too coarse
+            steps, damping = (steps[0], 2 * steps[1]), 0.0
+            continue
+        if not accepted and not selected and change != 0:  # terms are selected before it ends
+            change, damping = 0.0, 0.0
+            continue
         if not accepted:
             converged = converged or turn > 1
             break
@@ -161,7 +192,22 @@ def maximise(
             converged = True
             break
     deviation = _deviation(shooting, step, len(pairs), cost, values, law, segments, steps[0])
-    return Likely(pairs, xi, deviation, segments, cost, values, converged, steps[0])
+    return Likely(pairs, xi, deviation, segments, cost, values, converged, steps[0], rivals)
+
+
+def _rivals(
+    q: Quadratic, pairs: Sequence[Pair], chosen: Sequence[int], share: float
+) -> list[tuple[dict[Pair, float], float]]:
+    """Laws with one term replaced that have about the same likelihood."""
+    own = q.left(chosen)
+    found: dict[tuple[int, ...], float] = {}
+    for other in swaps(q, chosen, range(len(pairs))):
+        gain = share * (own - q.left(other)) / 2
+        if gain > -MARGIN:
+            found[tuple(sorted(other))] = gain
+    return [
+        ({pairs[j]: float(a) for j, a in zip(s, q.solve(s)[0])}, gain) for s, gain in found.items()
+    ]
 
 
 def _steps(

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from smnn.datasets.fields import Columns, Compiled, Etdrk4, PeriodicGrid, SpectralLaw, march
-from smnn.discovery._field.subsets import Quadratic
 from smnn.discovery._field.terms import right_hand_sides
+from smnn.discovery._field.weak import Quadratic
 from smnn.discovery._terms import Term
 
 Field = np.ndarray[Any, np.dtype[Any]]

@@ -35,9 +35,9 @@ class FieldSimulation:
 
 def simulate_field(
     columns: Columns, expressions: Sequence[sympy.Expr], axes: Sequence[Field],
-    periodic: Sequence[bool], functions: Mapping[str, Any], u0: Any, t: Any,
+    periodic: Sequence[bool], functions: Mapping[str, Any], u0: Any, t: Any, rtol: float,
 ) -> FieldSimulation:  # fmt: skip
-    """Solve a law on its periodic grid.
+    """Solve a law on its periodic grid, to a relative accuracy.
 
     Raises:
         DataError: The domain is not periodic, or an argument has the wrong shape.
@@ -63,7 +63,7 @@ def simulate_field(
     lengths = [len(x) * float(x[1] - x[0]) for x in axes]
     grid = PeriodicGrid(shape, lengths, columns.is_complex)
     law = SpectralLaw(columns, expressions, grid, on_grid(axes, functions))
-    found = integrate(law, np.moveaxis(start, -1, 0), times, rtol=1e-7, most=512)
+    found = integrate(law, np.moveaxis(start, -1, 0), times, rtol=rtol, most=512)
     u = np.moveaxis(grid.inverse(found.modes), 1, -1)
     reached = times[: len(u)]
     messages = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import io
 import re
 from collections.abc import Sequence
@@ -18,8 +19,10 @@ from smnn._util.optional import require
 from smnn.datasets.fields import march
 from smnn.discovery._equations import format_equations
 from smnn.discovery._field.data import FieldSet
-from smnn.discovery._field.pipeline import Found
-from smnn.report import maths
+from smnn.discovery._field.refine import Found
+from smnn.discovery._view.charts import coefficient_rows
+from smnn.discovery._view.report import COLUMNS, STYLE
+from smnn.report import intervals, maths
 from smnn.report import page as html
 from smnn.report.display import Overview, chosen
 from smnn.report.figures import plain
@@ -30,7 +33,8 @@ if TYPE_CHECKING:
     from smnn.discovery._field.estimator import FieldDiscovery
 
 Field = np.ndarray[Any, np.dtype[Any]]
-COLUMNS = ("target", "term", "coefficient", "low_90", "high_90", "chosen")
+LOST = 0.4
+"""Error of a simulation, relative to the spread, at which it no longer follows."""
 
 
 def solutions(data: FieldSet, found: Found) -> list[Field]:
@@ -94,16 +98,29 @@ def findings(model: FieldDiscovery) -> list[tuple[str, str]]:
         found.append(
             (f"{significant(100 * noise, 2)} %", "noise relative to the spread of the field")
         )
-        kinds = ", ".join(
-            f"{a} {'periodic' if p else 'not periodic'}"
-            for a, p in zip(model._columns.axes, model.periodic_)
-        )
-        found.append((kinds.split(", ")[0] if len(model.periodic_) == 1 else kinds, "domain"))
-    method = model.report_.get("method", "")
+        for axis, wraps in zip(model._columns.axes, model.periodic_):
+            found.append(("periodic" if wraps else "not periodic", f"domain in {axis}"))
     why = model.report_.get("why_not_likelihood")
-    found.append((method, f"coefficients; not by likelihood because {why}" if why else
-                  "maximum likelihood of the whole field"))  # fmt: skip
+    found.append((model.report_.get("method", ""), f"for the coefficients; {why}" if why else
+                  "of the whole field, for the coefficients"))  # fmt: skip
     return found
+
+
+def followed(model: FieldDiscovery) -> list[tuple[str, str]]:
+    """How long a simulation from the first fitted field follows the fit, and its error."""
+    if not model.data_ or not all(model.periodic_) or not model.coefficients_.any():
+        return []
+    fit, t = model.denoised_[0], model.times_[0]
+    path = model.simulate(fit[0], t, rtol=1e-4)
+    places = tuple(range(1, fit.ndim))
+    rest = np.mean(np.abs(path.u - fit[: len(path.u)]) ** 2, places)
+    error = np.sqrt(rest / max(float(np.var(fit)), 1e-300))
+    lost = np.append(np.flatnonzero(error > LOST), len(error))[0]
+    whole = lost == len(t)
+    until = f"until t = {t[max(lost - 1, 0)]:.4g}" if not whole else "over the whole time"
+    size = significant(100 * float(np.sqrt(np.mean(error[: max(lost, 1)] ** 2))), 2)
+    return [(f"{size} %", f"error of a simulation from the first fitted field, {until}, relative "
+             f"to the spread ({path.status})")]  # fmt: skip
 
 
 def _variance(u: Field) -> Field:
@@ -118,11 +135,6 @@ def rows_of(model: FieldDiscovery) -> list[tuple[str, str, float, float, float, 
          float(model.inclusion_[f, p]))
         for f, p in zip(*map(np.ndarray.tolist, np.nonzero(model.coefficients_)))
     ]  # fmt: skip
-
-
-def frame(model: FieldDiscovery) -> Any:
-    """The selected terms as a data frame."""
-    return require("pandas", "make a data frame").DataFrame(rows_of(model), columns=list(COLUMNS))
 
 
 def coefficient_table(model: FieldDiscovery) -> Table:
@@ -210,15 +222,6 @@ def picture(model: FieldDiscovery) -> bytes:
 
 # ---------------------------------------------------------------- report
 
-STYLE = """
-.law { margin: 1.4rem 0 .4rem; padding: 1.1rem 1.3rem; border: 1px solid var(--line);
-  border-radius: 8px; background: var(--tint); font-size: 1.22rem; line-height: 1.9;
-  overflow-x: auto; }
-.verdict { margin: 1.4rem 0 0; padding: .7rem 1.1rem; border: 1px solid var(--line);
-  border-left: 4px solid var(--bad); border-radius: 6px; }
-.verdict.established { border-left-color: var(--good); }
-"""
-
 
 class FieldReport:
     """Result files of a fitted law.
@@ -236,11 +239,24 @@ class FieldReport:
     def __init__(self, model: FieldDiscovery, source: str = "", command: str = "") -> None:
         self.model, self.source, self.command = model, source, command
 
+    def summary(self) -> list[tuple[str, str]]:
+        """Key figures, each with its meaning."""
+        return [*findings(self.model), *self.followed]
+
+    @functools.cached_property
+    def followed(self) -> list[tuple[str, str]]:
+        """How long a simulation from the first fitted field follows the fit, and its error."""
+        return followed(self.model)
+
+    def coefficients(self) -> Table:
+        """Coefficients with half of their 90 % intervals."""
+        return coefficient_table(self.model)
+
     def write(self, folder: str | Path) -> Path:
         """Write all result files to a folder; returns the path of the HTML page."""
         folder = Path(folder)
         check_replaceable(folder, self.FILES)
-        page = write_report(self.model, folder / "report.html", self.source, self.command)
+        page = write_report(self, folder / "report.html")
         self.model.save(folder / "model.json")
         verdict = f"Verdict: {self.model.verdict_}\n"
         write_atomically(
@@ -261,32 +277,33 @@ class FieldReport:
             "latex": model.equations("latex"),
             "coefficients": [dict(zip(keys, row)) for row in rows_of(model)],
             "noise": [float(s) for s in model.noise_], "warnings": model.warnings_,
+            "summary": self.summary(),
             "report": model.report_,
         }  # fmt: skip
 
 
-def write_report(model: FieldDiscovery, path: Path, source: str, command: str = "") -> Path:
+def write_report(report: FieldReport, path: Path) -> Path:
     """Write the HTML report."""
+    model, source, command = report.model, report.source, report.command
     verdict = model.verdict_
     kind = "verdict established" if verdict.level == "established" else "verdict"
-    formulas = "<br>".join(_mathml(model, f) for f in range(len(model.fields_)))
-    half = (model.intervals_[..., 1] - model.intervals_[..., 0]) / 2
+    formulas = "".join(f"<div>{_mathml(model, f)}</div>" for f in range(len(model.fields_)))
     text = format_equations(
         model.targets_, model.terms_, model.coefficients_, intervals=model.intervals_
-    ) if half.any() else model.equations()  # fmt: skip
-    rows = "".join(
-        f"<tr><td>{escape(target)}</td><td>{escape(term)}</td>"
-        f"<td>{escape(plus_minus(a, (high - low) / 2))}</td></tr>"
-        for target, term, a, low, high, _ in rows_of(model)
-    )
+    ) if model.deviation_.any() else model.equations()  # fmt: skip
+    tables = [
+        intervals.interval_table(
+            rows, value_title="coefficient, 90 % interval", share_title="stability"
+        )
+        for f in range(len(model.fields_)) if (rows := coefficient_rows(model, f))
+    ]  # fmt: skip
     shape = " × ".join(map(str, model.data_[0].shape)) if model.data_ else ""
     level, reason = escape(verdict.level.capitalize()), escape(verdict.reason)
     sections = [
         f'<div class="{kind}"><b>{level}</b>: {reason}</div>',
-        f'<div class="law">{formulas}</div>',
-        html.findings(findings(model)),
-        html.section("Coefficients", "<p>± half a 90 % interval.</p>", f"<table>{rows}</table>",
-                     html.code_block("\n".join(text))),
+        f'<div class="equations">{formulas}</div>',
+        html.findings(report.summary()),
+        html.section("Coefficients", *tables, html.code_block("\n".join(text))),
     ]  # fmt: skip
     if model.data_:
         caption = ("Left: the data. Middle: the field without noise; if the coefficients were "

@@ -22,6 +22,7 @@ UNRELATED, TRUE, MISSING = "unrelated", "true", "missing"
 GROUPS = (UNRELATED, TRUE, MISSING)
 LENGTHS = (20, 30, 40, 60, 100, 200, 400)
 """Numbers of rows of unrelated tables."""
+DEFAULT = 5  # Of so many unrelated tables of a kind, one is fitted with the default library
 
 Truth = Mapping[str, Mapping[str, float]]
 """True coefficients of the equations of some variables."""
@@ -48,7 +49,7 @@ class Trial:
 
 def draw(group: str, seed: int) -> Trial:
     """The trial of a group with a seed; kinds alternate with the seed."""
-    kinds = {UNRELATED: [*CURVES, "mixed"], TRUE: [*KNOWN, *BENCH], MISSING: list(OUTSIDE)}[group]
+    kinds = {UNRELATED: KINDS, TRUE: [*KNOWN, *BENCH], MISSING: list(OUTSIDE)}[group]
     kind = kinds[seed % len(kinds)]
     rng = np.random.default_rng([GROUPS.index(group), seed])
     if group == UNRELATED:
@@ -131,16 +132,27 @@ CURVES: dict[str, Callable[[int, np.random.Generator], Array]] = {
     "trend and season": _trend_and_season,
     "spline": _spline,
 }
-"""Kinds of columns; smooth ones are drawn twice as often through the tables of mixed kinds."""
+"""Kinds of columns."""
+KINDS = [*CURVES, "mixed"]
+"""Kinds of tables."""
 
 
 def _unrelated(kind: str, seed: int, rng: np.random.Generator) -> Trial:
-    """Independent columns."""
+    """Independent columns: one table of every kind in `DEFAULT` with the default library.
+
+    That takes ten times longer than polynomials, because it tries other functions in addition.
+    """
     n, V = int(rng.choice(LENGTHS)), int(rng.choice([1, 2, 2, 3]))
     kinds = list(rng.choice(list(CURVES), V)) if kind == "mixed" else [kind] * V
     columns = [CURVES[k](n, rng) for k in kinds]
-    names = ("x", "y", "z")[:V]
-    return Trial(UNRELATED, kind, seed, [np.stack(columns, 1)], [np.arange(float(n))], names, {})
+    library = None if seed // len(KINDS) % DEFAULT == DEFAULT - 1 else _polynomials(V)
+    series, times = [np.stack(columns, 1)], [np.arange(float(n))]
+    return Trial(UNRELATED, kind, seed, series, times, ("x", "y", "z")[:V], {}, library)
+
+
+def _polynomials(V: int) -> str:
+    """The first of the default libraries."""
+    return "poly:3" if V == 1 else "poly:2"
 
 
 # -- known equations ------------------------------------------------------------------------------
@@ -354,7 +366,7 @@ def _saturated_epidemic(rng: np.random.Generator) -> Draw:
 
 def _outside(make: Callable[[np.random.Generator], Draw], names: str, **options: Any) -> Family:
     """A system, fitted with polynomials; the default library would also try other functions."""
-    library = options.pop("library", "poly:3" if len(names) == 1 else "poly:2")
+    library = options.pop("library", _polynomials(len(names)))
     return Family(make, tuple(names), (60, 120, 250), (0.0, 0.01, 0.03, 0.05), library, **options)
 
 

@@ -189,8 +189,8 @@ def _cases(
         began = time.process_time()
         found = list(_panel(series, group))
         seconds = (time.process_time() - began) / len(series)
-        for each, forecast in zip(series, found):
-            yield _case(name, method, each, forecast, seconds)
+        for each, bands in zip(series, found):
+            yield _case(name, method, each, bands, seconds)
         return
     for each in series:
         if (name, method, each.name) in stored:
@@ -207,7 +207,9 @@ def _case(
     found: dict[str, Any] = scores(series, GROUPS[name], *forecast)
     if method == NAIVE:  # it has no intervals
         found |= {"covered": None, "msis": None}
-    rounded = {k: None if x is None else float(f"{x:.6g}") for k, x in found.items()}
+    rounded: dict[str, Any] = {
+        k: None if x is None else float(f"{x:.6g}") for k, x in found.items()
+    }
     return Case(name, method, series.name, series.place, seconds=round(seconds, 4), **rounded)
 
 

@@ -67,8 +67,8 @@ def figures(result: M4) -> dict[str, bytes]:
     def draw(canvas: Any) -> None:
         for axes, group in zip(np.atleast_1d(canvas.subplots(1, len(groups))), groups):
             rows = {m: result.summary(group, m) for m in (NAIVE, *result.config.methods)}
-            rows = {LABELS.get(m, m): row["owa"] for m, row in rows.items() if row}
-            axes.barh(list(rows), list(rows.values()), color=views.BLUE)
+            owa = {LABELS.get(m, m): row["owa"] for m, row in rows.items() if row}
+            axes.barh(list(owa), list(owa.values()), color=views.BLUE)
             axes.invert_yaxis()
             axes.set(xlabel="OWA")
             views.title(axes, group)

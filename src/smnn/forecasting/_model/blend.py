@@ -137,3 +137,14 @@ def _median(values: np.ndarray) -> np.ndarray:
     count = np.isfinite(values).sum(0)
     middle = np.maximum(count - 1, 0) // 2
     return np.take_along_axis(ordered, middle[None], axis=0)[0]
+
+
+def mean_known(values: np.ndarray) -> np.ndarray:
+    """Mean over the last axis, ignoring NaN; NaN where there is nothing else."""
+    total = values.sum(-1)
+    if np.isfinite(total).all():
+        return np.asarray(total / values.shape[-1])
+    seen = ~np.isnan(values)
+    count = seen.sum(-1)
+    total = np.where(seen, values, 0.0).sum(-1)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)

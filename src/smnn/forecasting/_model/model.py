@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from smnn._util.optional import require
-from smnn.forecasting._model.blend import Scores, blend, windows
+from smnn.forecasting._model.blend import Scores, blend, mean_known, windows
 from smnn.forecasting._model.intervals import Calibration, calibrate
 from smnn.forecasting._model.modes import (
     Anomalies,
@@ -29,12 +29,7 @@ from smnn.forecasting._model.search import (
     solution_count,
 )
 from smnn.forecasting._model.seasons import Season
-from smnn.forecasting._model.shortlist import (
-    Shortlist,
-    complexities,
-    find_shortlist,
-    mean_known,
-)
+from smnn.forecasting._model.shortlist import Shortlist, complexities, find_shortlist
 from smnn.forecasting._model.smoothing import components
 from smnn.forecasting._model.spec import Spec
 from smnn.forecasting._time import Clock

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from smnn.forecasting._model import spec
-from smnn.forecasting._model.blend import PENALTY, recency, windows
+from smnn.forecasting._model.blend import PENALTY, mean_known, recency, windows
 from smnn.forecasting._model.panel import Panel, least_history
-from smnn.forecasting._model.shortlist import mean_known
 from smnn.forecasting._model.spec import Spec
 from smnn.forecasting._model.system import same_gaps
 

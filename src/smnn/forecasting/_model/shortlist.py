@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from smnn.forecasting._model import smoothing
-from smnn.forecasting._model.blend import Scores, windows
+from smnn.forecasting._model.blend import Scores, mean_known, windows
 from smnn.forecasting._model.panel import Panel
 from smnn.forecasting._model.smoothing import ANOMALY, LAGS, SLOPE, candidates, smooth
 from smnn.forecasting._model.spec import MAX_LOG
@@ -124,14 +124,3 @@ def _tested(
             level = power if log[rows].all() else np.where(log[rows, None, None], power, ahead)
         off = np.abs(level - truth[:, rows, None]) / panel.scale[rows, None]
         yield rows, ahead, mean_known(off).transpose(2, 1, 0)
-
-
-def mean_known(values: np.ndarray) -> np.ndarray:
-    """Mean over the last axis, ignoring NaN; NaN where there is nothing else."""
-    total = values.sum(-1)
-    if np.isfinite(total).all():
-        return np.asarray(total / values.shape[-1])
-    seen = ~np.isnan(values)
-    count = seen.sum(-1)
-    total = np.where(seen, values, 0.0).sum(-1)
-    return np.where(count > 0, total / np.maximum(count, 1), np.nan)

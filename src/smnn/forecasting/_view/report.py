@@ -21,10 +21,10 @@ from smnn.report.tables import Cell, Row, Table, html_table
 
 if TYPE_CHECKING:
     from smnn.forecasting._backtest import Backtest
+    from smnn.forecasting._equation import Equation
     from smnn.forecasting._forecast import Forecast
     from smnn.forecasting._forecaster import Forecaster
     from smnn.forecasting._history import History
-    from smnn.forecasting._model.equation import Equation
 
 MAX_SHOWN, SOME_SHOWN = 12, 6
 """Up to `MAX_SHOWN` series are all shown, otherwise `SOME_SHOWN` of them."""

@@ -26,8 +26,8 @@ from smnn._solver.gpu.reduction.programs import (
     triangle_programs,
 )
 from smnn._solver.gpu.reduction.triangle import form_for
-from smnn._solver.plan import Solved, in_memory
-from smnn._solver.problem import Problem
+from smnn._solver.plan import in_memory
+from smnn._solver.problem import Problem, Solved
 
 MANY = 3_000_000
 """Total number of matrix entries from which matrix products are faster than our own kernel."""

@@ -1,4 +1,4 @@
-"""`smnn discover`: find differential equations in a table of numbers."""
+"""`smnn discover`: find differential equations in a table of numbers or in fields on a grid."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from smnn.cli import _guard as shared
-from smnn.cli._guard import notices, plain, remark, results_folder
+from smnn.cli._guard import WrongUseError, notices, plain, remark, results_folder
 from smnn.cli._reading import names, reads_data
+from smnn.cli.discover.fields import WORKING, by_target, discover_field, show
 
 if TYPE_CHECKING:
     from smnn.data import Table
-    from smnn.discovery import Report
 
-WORKING = "Looking for equations"
 MOST_VARIABLES = 30  # Maximum number of columns, unless they are named
 MOST_VALUES = 600_000
 """Maximum number of values (rows times variables); of longer tables, the first rows are used."""
@@ -28,12 +26,17 @@ MOST_VALUES = 600_000
 @reads_data
 def discover(
     context: typer.Context,
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="A table (see `smnn data`).")],
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="A table, or fields on a grid.")],
     reading: dict[str, Any],
     inputs: Annotated[str | None, typer.Option(metavar="U,V", help="Input columns.")] = None,
     order: Annotated[
         int | None,
-        typer.Option(min=1, max=4, help="Order of the equations (default: 1, or 2 if 1 fails)."),
+        typer.Option(
+            min=1,
+            max=4,
+            help="Order of the equations (default: 1, or 2 if 1 fails); "
+            "of fields, the highest derivative in space.",
+        ),
     ] = None,
     library: Annotated[
         str | None, typer.Option(metavar="poly:2,trig", help="Candidate terms.")
@@ -56,6 +59,10 @@ def discover(
     ensemble: Annotated[
         int, typer.Option(min=0, help="Bootstrap resamples for the intervals; 0 to skip.")
     ] = 20,
+    periodic: Annotated[
+        bool | None,
+        typer.Option("--periodic/--no-periodic", help="Fields: whether space is a circle."),
+    ] = None,
     holdout: Annotated[
         float, typer.Option(min=0.0, max=0.9, help="Fraction of the end of each series held out.")
     ] = 0.2,
@@ -66,19 +73,35 @@ def discover(
     as_json: shared.AsJson = False,
     debug: shared.Debug = False,
 ) -> None:
-    """Find the differential equations behind a table of numbers.
+    """Find the differential equations behind a table of numbers or fields on a grid.
 
-    Writes report.html, model.json, equations.txt, equations.tex, coefficients.csv and states.csv.
+    Files with series are tables. NetCDF and npz files with arrays over time and space, and MATLAB
+    and HDF5 files, are fields, for which partial differential equations are found.
+
+    Writes report.html, model.json, equations.txt, equations.tex, coefficients.csv and, for tables,
+    states.csv.
     """
     with shared.guarded(debug, ValueError):
         from smnn._util.files import prepare_output
         from smnn._util.optional import require_extra
 
         require_extra(("pandas", "sympy", "sklearn"), "discover equations", "discovery")
-        from smnn.discovery import Discovery, DiscoveryWarning, Report, evaluate, hold_out
+        from smnn.discovery import (
+            Discovery,
+            DiscoveryWarning,
+            Report,
+            evaluate,
+            hold_out,
+            holds_field,
+        )
 
-        fixed = {target: " + ".join(terms) for target, terms in _by_target("--fix", fix).items()}
-        forbidden = _by_target("--forbid", forbid)
+        if holds_field(data, reading.get("columns")):
+            discover_field(context, data, reading, out, as_json)
+            return
+        if periodic is not None:
+            raise WrongUseError(f"--periodic has no effect for {data.name}, which is a table.")
+        fixed = {target: " + ".join(terms) for target, terms in by_target("--fix", fix).items()}
+        forbidden = by_target("--forbid", forbid)
         table = _read(data, inputs=names(inputs), **reading)
         model = Discovery(
             library=library, order=order or "auto", method=method, threshold=threshold,
@@ -101,7 +124,7 @@ def discover(
         if as_json:
             typer.echo(json.dumps(report.record(), indent=2, allow_nan=False))
         else:
-            _show(report, page)
+            show(report, page, report.model.summary().splitlines())
 
 
 def _read(data: Path, **options: Any) -> Table:
@@ -118,30 +141,3 @@ def _read(data: Path, **options: Any) -> Table:
     for text in [*table.notes, *table.warnings]:
         remark(text)
     return table
-
-
-def _by_target(option: str, texts: list[str] | None) -> dict[str, list[str]]:
-    """`["x' : z, x^2"]` as `{"x'": ["z", "x^2"]}`."""
-    found: dict[str, list[str]] = {}
-    for text in texts or ():
-        target, colon, right = (part.strip() for part in text.partition(":"))
-        if not colon or not target or not right:
-            raise ValueError(f'{option}: got {text!r}; expected "x\' : terms", as in "x\' : -1*x".')
-        found.setdefault(target, []).extend(term.strip() for term in right.split(","))
-    return found
-
-
-def _show(report: Report, page: Path) -> None:
-    from smnn.report.tables import rich_table
-
-    console = Console(highlight=False)
-    console.print()
-    verdict, *equations = report.model.summary().splitlines()
-    console.print(f"[bold]{plain(verdict)}[/]")
-    console.print()
-    for equation in equations:
-        console.print(f"  [bold]{plain(equation)}[/]", soft_wrap=True)
-    console.print()
-    console.print(rich_table(report.coefficients()))
-    shared.facts(console, report.summary())
-    console.print(f"Report: {plain(str(page))}", soft_wrap=True)

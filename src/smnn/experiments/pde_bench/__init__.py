@@ -1,0 +1,1 @@
+"""Known partial differential equations recovered from noisy fields, by smnn and PySINDy."""
