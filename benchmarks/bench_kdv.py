@@ -1,15 +1,16 @@
 """Time and memory of a training step of the KdV models, compared with the published notebook.
 
     python benchmarks/bench_kdv.py --out kdv.json [--published PATH/TO/ScalableMNN]
-        [--cases published,paper,paper:mnn-dense,paper:mnn-sparse,window,modes] [--batch 32]
+        [--cases published,paper,paper:mnn-dense,paper:mnn-sparse,operator,modes] [--batch 32]
 
 A step is loss, gradient and Adam on windows on the device. `published` runs the model class of the
 notebook with its own solver, from the checkout. `paper` is the same network in smnn, also with the
 solvers of the original MNN; before it is timed, its output is compared with that of the published
-one with equal weights. `window` and `modes` are the models of smnn. On a GPU the models of smnn run
-as CUDA graphs. Modifiers after a colon change a case: `bf16` for the convolutions, `channels-last`
-for their layout, `compiled` for the networks without the solver, `mnn-dense` and `mnn-sparse` for
-the solver, a number for another batch size. If a case cannot run, the reason is recorded.
+one with equal weights. `operator` and `modes` are the models of smnn. On a GPU the models of smnn
+run as CUDA graphs. Modifiers after a colon change a case: `bf16` for the convolutions,
+`channels-last` for their layout, `compiled` for the networks without the solver, `mnn-dense` and
+`mnn-sparse` for the solver, a number for another batch size. If a case cannot run, the reason is
+recorded.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ from torch import Tensor, nn
 from smnn._util.files import write_json
 from smnn._util.machine import describe_machine
 from smnn.datasets.kdv import easy
+from smnn.experiments.kdv.paper import Convolution, PaperModel
 from smnn.experiments.kdv.task import HISTORY, KdVTask, Windows
-from smnn.experiments.kdv.window import Convolution, PaperModel
+from smnn.experiments.solvers import DENSE, SPARSE
 from smnn.training import GraphedStep
 
 FAST = "bf16:channels-last:compiled"
 CASES = ",".join([
     "published", "paper", "paper:mnn-dense", "paper:mnn-sparse", "paper:bf16",
-    "paper:bf16:channels-last", "window", "window:bf16", "window:bf16:channels-last", "modes",
-    "published:256", "paper:256", "paper:bf16:256", "paper:bf16:channels-last:256",
-    "window:bf16:256", "window:bf16:channels-last:256", "modes:256",
-    f"window:{FAST}:256", f"window:{FAST}", f"paper:{FAST}:256", f"paper:{FAST}",
+    "paper:bf16:channels-last", "operator", "modes", "published:256", "paper:256", "paper:bf16:256",
+    "paper:bf16:channels-last:256", "operator:256", "modes:256", f"paper:{FAST}:256",
+    f"paper:{FAST}",
 ])  # fmt: skip
 PAPER = {"S-MNN": {"hours": 10.1, "gib": 2.19}, "MNN dense": {"hours": 38.0, "gib": 3.40},
          "MNN sparse": {"hours": 82.4, "gib": 3.07}}  # fmt: skip
@@ -128,12 +129,11 @@ def make(case: str, args: argparse.Namespace) -> nn.Module:
     name, *words = case.split(":")
     if name == "published":
         return Published(published_model(args.published)).to(args.device).train()
-    solver = next((w for w in words if w.startswith("mnn")), None)
-    options: dict[str, Any] = {} if solver is None else {"solver": solver}
-    if name == "modes":
+    solvers = {"mnn-dense": DENSE, "mnn-sparse": SPARSE}
+    chosen = [solvers[word] for word in words if word in solvers]
+    options: dict[str, Any] = {"solver": chosen[0]} if chosen else {}
+    if name in ("modes", "operator"):
         options["sweeps"] = 3
-    if name == "window" and args.small:
-        options |= {"width": 16, "blocks": 2}
     task = KdVTask(name, options).to(args.device, DTYPES.get(name, torch.float32)).train()
     for module in task.modules():
         if isinstance(module, Convolution):
@@ -269,7 +269,6 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--trajectories", type=int, default=16)
     parser.add_argument("--repeats", type=int, default=20, help="timed steps")
-    parser.add_argument("--small", action="store_true", help="a narrow network in window")
     parser.add_argument("--device", choices=("cpu", "cuda"), default=device)
     args = parser.parse_args(argv)
     args.out.parent.mkdir(parents=True, exist_ok=True)

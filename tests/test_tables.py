@@ -51,7 +51,11 @@ def test_standalone() -> None:
         ("lorenz", tables.lorenz, ["lorenz_epyc"]),
         ("lorenz_step", tables.lorenz_step, ["lorenz_step_h200"]),
         ("discovery_bench", tables.discovery_bench, ["discovery_bench_epyc"]),
-        ("kdv", tables.kdv, ["kdv_pretrained_epyc", "kdv_new_epyc", "kdv_models_h200"]),
+        (
+            "kdv",
+            tables.kdv,
+            ["kdv_pretrained_epyc", "kdv_operator_epyc", "kdv_new_epyc", "kdv_models_h200"],
+        ),
         ("kdv_step", tables.kdv_step, ["kdv_step_h200"]),
         ("m4", tables.m4, ["m4_epyc"]),
         ("pde_bench", tables.pde_bench, ["pde_bench_epyc"]),

@@ -11,7 +11,7 @@ from smnn.experiments.honesty.run import Config, Honesty
 from smnn.experiments.honesty.run import cases_of as honest_cases
 from smnn.experiments.honesty.view import tables
 from smnn.experiments.kdv.run import PAPER
-from smnn.experiments.kdv.train import PRESETS
+from smnn.experiments.kdv.train import PRESETS, training_seconds
 from smnn.experiments.m4.run import PARTS as M4_PARTS
 from smnn.experiments.m4.view import LABELS as M4_LABELS
 from smnn.experiments.pde_bench.run import Case as PdeCase
@@ -202,63 +202,76 @@ def honesty(record: dict[str, Any]) -> str:
 
 
 MODELS = {
-    "modes": "`modes`", "window": "`window`", "paper": "`paper`, the paper's network", "fno": "FNO",
-    "fno-ar-lpsda": "FNO, unrolled, LPSDA", "resnet": "ResNet",
-    "resnet-ar-lpsda": "ResNet, unrolled, LPSDA",
+    "modes": "`modes`", "operator": "`operator`", "paper": "`paper`, the paper's network",
+    "mnn": "the paper's network", "resnet": "ResNet", "fno": "FNO",
 }  # fmt: skip
+VARIANTS = {"ar": "unrolled", "lpsda": "LPSDA", "dense": "MNN dense", "sparse": "MNN sparse"}
 
 
-def kdv(pretrained: dict[str, Any], new: dict[str, Any], trained: dict[str, Any]) -> str:
-    """Errors of the packaged model, also on new waves, of others trained on a GPU, and printed."""
-    lengths = list(pretrained["models"]["modes"]["scores"]["nmse"])
+def _model(name: str) -> str:
+    """Display name of a KdV model."""
+    base, *variants = name.split("-")
+    return ", ".join([MODELS[base], *(VARIANTS.get(v, f"symmetry {v}") for v in variants)])
 
-    def row(name: str, record: dict[str, Any]) -> list[str]:
-        scores = record["scores"]
-        kinds = ("nmse", "nmse_by_truth", "worst")
-        cells = [" / ".join(error(scores[kind][n]) or "–" for kind in kinds) for n in lengths]
-        memory = record["memory_gib"]
-        made = f"{record['seconds']:.0f} s, {record['machine']['gpu'] or 'one CPU thread'}"
-        return [name, *cells, made, "" if memory is None else f"{memory:.2f}"]
 
-    best = pretrained["models"]["modes"]
-    unlike = new["models"]["modes"]
-    rows = [row("`modes`, packaged", best), row("`modes`, packaged, new waves", unlike)]
-    rows += [row(MODELS[name], record) for name, record in trained["models"].items()]
+def kdv(*records: dict[str, Any]) -> str:
+    """Errors of the models of several runs of the experiment, and those printed in the paper."""
+    lengths = list(records[0]["models"]["modes"]["scores"]["nmse"])
+    kinds = ("nmse", "nmse_by_truth", "worst")
+    rows, notes, trained = [], [], set()
+    for record in records:
+        settings = record.get("settings", {})
+        labels = ["packaged"] * settings.get("pretrained", False)
+        labels += ["new waves"] * (settings.get("waves") == "new")
+        for name, model in record["models"].items():
+            trained.add(name)
+            scores = model["scores"]
+            cells = [" / ".join(error(scores[k].get(n)) or "–" for k in kinds) for n in lengths]
+            memory, gpu = model["memory_gib"], model["machine"]["gpu"]
+            made = f"{training_seconds(model):,.0f} s, {gpu or 'one CPU thread'}"
+            size = ["small network"] * (model["scale"] == "small")
+            label = ", ".join([_model(name), *labels, *size])
+            rows.append([label, *cells, made, "" if memory is None else f"{memory:.2f}"])
+            for text in labels[1:]:
+                notes.append(
+                    f"{_model(name)}, {text}: {len(scores['failed'])} of "
+                    f"{scores['trajectories']} roll-outs failed."
+                )
     for name, printed in PAPER.items():
         cells = [error(printed.get(n)) if printed else "did not converge" for n in lengths]
         cost = {"S-MNN": ("10.1 h, GPU", "2.19"), "MNN dense": ("38.0 h, GPU", "3.40"),
                 "MNN sparse": ("82.4 h, GPU", "3.07")}  # fmt: skip
         rows.append([f"paper: {name}", *cells, *cost.get(name, ("", ""))])
-    head = [
-        "by prediction / by truth / worst",
-        *(f"{n} frames" for n in lengths),
-        "training",
-        "GiB",
-    ]
-    n = best["scores"]["trajectories"]
-    missing = [f"`{name}`" for name in PRESETS if name not in trained["models"]]
+    head = ["by prediction / by truth / worst", *(f"{n} frames" for n in lengths), "training",
+            "GiB"]  # fmt: skip
+    missing = [f"`{name}`" for name in PRESETS if name not in trained]
+    n = records[0]["models"]["modes"]["scores"]["trajectories"]
     return "\n\n".join(
         [
             f"Mean normalized squared error over {n} test trajectories, divided by the energy of "
             "the prediction or of the truth, and that of the worst trajectory (by prediction). "
-            "`modes` assumes a law that is local, constant and at most quadratic; the other models "
-            "assume none. GiB: peak of allocated tensors; in rows of the paper, its undefined "
-            "memory. Rows of the paper are as printed; its figures for ResNet and FNO come from "
-            "other publications and frames.",
+            "`modes` assumes a law that is local, constant and at most quadratic; `operator` one "
+            "that is the same at all places and times; the other models assume none. Training: "
+            "processor time on a CPU. GiB: peak of allocated tensors; in rows of the paper, its "
+            "undefined memory. Rows of the paper are as printed; its figures for ResNet and FNO "
+            "come from other publications and frames.",
             table(head, rows),
-            f"New waves: {unlike['scores']['trajectories']} bumps, waves with a mean, and short "
-            f"waves; {len(unlike['scores']['failed'])} roll-outs failed.",
+            " ".join(["New waves are bumps, waves with a mean, and short waves.", *notes]),
             f"Not trained here: {', '.join(missing)}. Each can be trained by "
             "`smnn reproduce kdv --models NAME --scale full --seconds S`.",
             "Written by `smnn reproduce kdv --pretrained` (also with `--waves new --test 96`), "
-            "`smnn reproduce kdv --scale full` and `python tools/tables.py --kdv`.",
+            "`smnn reproduce kdv` and `python tools/tables.py --kdv`.",
         ]
     )
 
 
 def kdv_step(record: dict[str, Any]) -> str:
     """Time, throughput and memory of one training step, compared with the published notebook."""
-    measured = [case for case in record["cases"] if case["status"] == "measured"]
+    known = {"published", *MODELS}
+    measured = [
+        case for case in record["cases"]
+        if case["status"] == "measured" and case["case"].split(":")[0] in known
+    ]  # fmt: skip
     published = {c["batch"]: c for c in measured if c["case"].split(":")[0] == "published"}
     own = published[min(published)]
     rows = []

@@ -49,13 +49,17 @@ TABLES: dict[str, tuple[Any, str, str]] = {  # option: function, page in docs/ge
     "kdv": (
         kdv,
         "kdv",
-        "kdv.json of the packaged model, the same on new waves, models trained on a GPU",
+        "kdv.json of several runs, the first with the packaged models",
     ),
     "kdv-step": (kdv_step, "kdv_step", "JSON of benchmarks/bench_kdv.py"),
 }
 SECTIONS: dict[str, tuple[Any, str]] = {  # option: tables by marker in docs/sst.md, help text
     "sst": (sst, "JSON of `smnn reproduce sst`"),
     "scaling": (lambda record: {"scaling": scaling(record)}, "JSON of `smnn reproduce scaling`"),
+    "scaling-equal": (
+        lambda record: {"equal": scaling(record)},
+        "the same at small scale with equal steps",
+    ),
 }
 
 
@@ -76,8 +80,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     helps = {name: entry[-1] for name, entry in [*TABLES.items(), *SECTIONS.items()]}
     for option, text in helps.items():
-        count = 3 if option == "kdv" else 1
-        parser.add_argument(f"--{option}", type=Path, nargs=count, metavar="JSON", help=text)
+        parser.add_argument(f"--{option}", type=Path, nargs="+", metavar="JSON", help=text)
     given = {k.replace("_", "-"): v for k, v in vars(parser.parse_args()).items() if v}
     for option, paths in given.items():
         records = [json.loads(path.read_text(encoding="utf-8")) for path in paths]

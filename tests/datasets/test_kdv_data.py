@@ -149,15 +149,12 @@ EACH = st.lists(st.floats(-1, 1), min_size=3, max_size=3).map(
 
 
 @settings(max_examples=20, deadline=None)
-@given(EACH, EACH, EACH, st.lists(st.booleans(), min_size=3, max_size=3))
-def test_images_of_solutions_are_solutions(a, b, c, which) -> None:
+@given(EACH, EACH, EACH)
+def test_images_of_solutions_are_solutions(a, b, c) -> None:
     f = solutions()
     before = residual(f)
     assert before < 1e-6
-    for image in (
-        kdv.shift(f, a), kdv.boost(f, b), kdv.rescale(f, 0.2 * c),
-        kdv.mirror(f, torch.tensor(which)),
-    ):  # fmt: skip
+    for image in (kdv.shift(f, a), kdv.boost(f, b), kdv.rescale(f, 0.2 * c)):
         assert residual(image) < 1e-5
 
 
@@ -181,8 +178,6 @@ def test_maps_form_groups(a, b) -> None:
         for x, y, z, start in zip(twice, once, back, f):
             torch.testing.assert_close(x, y)
             torch.testing.assert_close(z, start)
-    yes = torch.tensor([True, False, True])
-    torch.testing.assert_close(kdv.mirror(kdv.mirror(f, yes), yes).u, f.u)
 
 
 def test_draws_stay_within_their_bounds_and_can_be_switched_off() -> None:

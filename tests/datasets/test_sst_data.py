@@ -1,6 +1,5 @@
 """Packaged sea surface temperatures, files in the same layout, standardization, neighbours."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,6 @@ from smnn.datasets.sst import (
     read_grid,
     read_nino,
     standard,
-    write_grid,
 )
 
 
@@ -29,15 +27,6 @@ def test_monthly_grid() -> None:
     assert np.isfinite(series).all()
     assert -2.5 < series.min() < 0
     assert 30 < series.max() < 40
-
-
-def test_written_and_read_again(tmp_path: Path) -> None:
-    grid = monthly()
-    part = replace(grid, values=grid.values[:60], time=grid.time[:60])
-    write_grid(part, tmp_path / "grid.nc")
-    again = read_grid(tmp_path / "grid.nc")
-    np.testing.assert_array_equal(again.values[:, part.ocean], part.values[:, part.ocean])
-    np.testing.assert_array_equal(again.time, part.time)
 
 
 def test_nino() -> None:

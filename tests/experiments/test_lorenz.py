@@ -1,8 +1,6 @@
 """The Lorenz experiment: the printed table, the network of the paper, and runs."""
 
-import json
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from smnn.datasets.dynamics import LORENZ, paper_lorenz, simulate
-from smnn.errors import InputError
 from smnn.experiments.lorenz import model, view
 from smnn.experiments.lorenz import run as experiment
 from smnn.experiments.lorenz.run import COEFFICIENTS, OURS, PAPER, PRINTED, PYSINDY, Config, Lorenz
+from smnn.experiments.solvers import SMNN, Solver
 
 pytest.importorskip("scipy")
 pytest.importorskip("sklearn")
@@ -97,7 +95,7 @@ class TestNetwork:
         net = model.LorenzNet(50, hidden=4)
         net.states, net.coefficients = nn.Identity(), Fixed()  # type: ignore[assignment]
         x = torch.as_tensor(simulate(LORENZ, n=50)[0].x)[None]
-        solution, states, _ = net(x, model.make_solver(name))
+        solution, states, _ = net(x, Solver(name))
         assert torch.equal(states, x)
         assert (solution - x).abs().max() < 0.2
         assert (solution[0, 0] - x[0, 0]).abs().max() < 0.01
@@ -114,16 +112,14 @@ class TestNetwork:
 
     def test_the_loss_falls(self) -> None:
         x = torch.as_tensor(paper_lorenz(300).x)
-        losses = model.train(model.SMNN, x, steps=40, batch=8, window=10, hidden=64).losses
+        losses = model.train(SMNN, x, steps=40, batch=8, window=10, hidden=64).losses
         assert np.mean(losses[-5:]) < 0.7 * np.mean(losses[:5])
 
     def test_results_follow_from_the_seed_without_changing_global_state(self) -> None:
         x = torch.as_tensor(paper_lorenz(300).x)
 
         def train(seed: int) -> list[float]:
-            return model.train(
-                model.SMNN, x, steps=2, batch=2, window=10, hidden=8, seed=seed
-            ).losses
+            return model.train(SMNN, x, steps=2, batch=2, window=10, hidden=8, seed=seed).losses
 
         before = torch.random.get_rng_state()
         assert train(0) == train(0) != train(1)
@@ -132,11 +128,7 @@ class TestNetwork:
     def test_a_loss_that_is_not_finite_is_reported(self) -> None:
         x = torch.full((60, 3), float("nan"), dtype=torch.float64)
         with pytest.raises(ArithmeticError, match="S-MNN: the loss is nan after 0 steps"):
-            model.train(model.SMNN, x, steps=3, batch=2, window=10, hidden=4)
-
-    def test_unknown_solver(self) -> None:
-        with pytest.raises(ValueError, match="solver: got 'QR'; expected one of MNN"):
-            model.make_solver("QR")
+            model.train(SMNN, x, steps=3, batch=2, window=10, hidden=4)
 
     def test_moving_average(self) -> None:
         assert model.Training("", [10.0, 0.0, 20.0]).average() == pytest.approx([10, 9, 10.1])
@@ -182,35 +174,6 @@ class TestRun:
         assert answer.note == "2 cycles of 10 steps, batch 4, width 8"
         assert len(found.cycle_losses) == 2
         assert "Cycle 2" in view.report(found, view.figures(found), "")
-
-    def test_training_of_another_run(self, result: Lorenz, tmp_path: Path) -> None:
-        """The training of another run, on a GPU for example, is combined with new results."""
-        neural = experiment._scored(OURS, "networks", LORENZ.truth, 7.0, "elsewhere")
-        theirs = {**result.record(), "machine": {"gpu": "some GPU"}, "cycle_losses": [0.5]}
-        theirs["answers"] = [*theirs["answers"], json.loads(json.dumps(vars(neural)))]
-        file = tmp_path / "lorenz.json"
-        file.write_text(json.dumps(theirs))
-        config = Config(samples=1500, methods=("smnn-regression",), trained=str(file))
-        seen: list[str] = []
-        found = experiment.run(config, seen.append)
-        assert len(seen) == experiment.ticks(config) == 1
-        assert [t.losses for t in found.training] == [t.losses for t in result.training]
-        assert found.config.steps == 3
-        assert found.find(OURS, "networks").values == neural.values
-        page = view.report(found, {"lorenz.png": b"", "lorenz-loss.png": b""}, "")
-        assert "some GPU" in page
-        assert json.loads(json.dumps(found.record()))["trained_on"] == {"gpu": "some GPU"}
-
-    @pytest.mark.parametrize("text", [None, '{"experiment": "lorenz"}'])
-    def test_files_without_training(self, text: str | None, tmp_path: Path) -> None:
-        file = tmp_path / "other.json"
-        if text is not None:
-            file.write_text(text)
-        config = Config(samples=400, methods=(), trained=str(file))
-        with pytest.raises(
-            InputError, match=r"other\.json (holds no results|is not a complete record)"
-        ):
-            experiment.run(config)
 
 
 class TestView:

@@ -13,7 +13,7 @@ from smnn.datasets.sst import monthly
 from smnn.errors import InputError
 from smnn.experiments.scaling import run as scaling
 from smnn.experiments.scaling import view
-from smnn.experiments.sst.networks import DENSE, SMNN, SPARSE
+from smnn.experiments.solvers import DENSE, SMNN, SPARSE
 
 
 @pytest.fixture(name="result")

@@ -1,7 +1,6 @@
 """The noisy damped sine: data, Cramér-Rao bounds, and recovery of the rates."""
 
 import io
-import json
 import runpy
 import sys
 from pathlib import Path
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 from smnn.datasets.sine import damped_sine, strongest_frequency
 from smnn.experiments.sine import run as sine
 from smnn.experiments.sine import view
-from smnn.experiments.sine.run import TOLERANCE, Config, Fit, Frame, Sine, SineTask, rms
+from smnn.experiments.sine.run import TOLERANCE, Config, Fit, Frame, Sine, SineModel, rms
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -157,42 +156,21 @@ def test_discretization_errors_of_the_schemes() -> None:
         assert abs(errors["iwp", order][1]) < abs(errors["smnn", order][1]) / 100
 
 
-# ---------------------------------------------------------------- the task
-
-
-def task(shared: bool) -> SineTask:
-    return SineTask(
-        frequencies=[2.0] if shared else [1.9, 2.0, 2.1], recordings=3, times=30, duration=6.0,
-        level=0.3, shared=shared, order=4, jitter=0.02,
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize("shared", [True, False])
-def test_loss_is_the_likelihood_for_any_order_of_the_samples(shared: bool) -> None:
+def test_loss_is_the_likelihood(shared: bool) -> None:
     torch.manual_seed(0)
-    model = task(shared)
+    config = Config(recordings=3, times=30, duration=6.0, order=4)
+    model = SineModel(config, np.array([2.0] if shared else [1.9, 2.0, 2.1]), 0.3)
     with torch.no_grad():
         for p in model.parameters():
             p.add_(0.1 * torch.randn_like(p))
     values = torch.randn(3, 30, dtype=torch.float64)
-    losses = model.losses((torch.arange(3), values))
-    mixed = torch.tensor([2, 0, 1])
-    assert model.losses((mixed, values[mixed]))["loss"].item() == losses["loss"].item()
     out, log_noise = model()
     noise = torch.distributions.Normal(out.z[..., 0], log_noise.exp())
-    constant = 0.5 * np.log(2 * np.pi)
-    expected = -noise.log_prob(values).mean() - constant
-    assert losses["misfit"].item() == pytest.approx(expected.item())
+    expected = -noise.log_prob(values).mean() - 0.5 * np.log(2 * np.pi)
     part = (out.ode.s * 29 / 6.0).log() / 0.02
     penalty = 0.5 * part.square().sum() / 90
-    assert losses["loss"].item() == pytest.approx((expected + penalty).item())
-
-
-def test_task_can_be_built_from_its_configuration() -> None:
-    model = task(False)
-    other = SineTask(**json.loads(json.dumps(model.config())))
-    assert str(other) == str(model)
-    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters()))
+    assert model.loss(out, log_noise, values).item() == pytest.approx((expected + penalty).item())
 
 
 # ---------------------------------------------------------------- view

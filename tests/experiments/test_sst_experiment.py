@@ -29,20 +29,10 @@ class TestExperiment:
         assert len(record["networks"]) == len(sst.RUNS) * 2
         assert {e["protocol"] for e in record["networks"]} == {sst.HISTORY, sst.PEEK}
 
-    def test_parameters(self, result: sst.Result) -> None:
-        p = result.parameters
-        assert p is not None
-        N = int(result.grid.ocean.sum())
-        assert p.values.shape == (7, N, 6)  # 176 months of history contain seven chunks
-        c0, c1 = p.values[-1, :, 0], p.values[-1, :, 1]
-        # From the characteristic roots.
-        roots = np.array([np.roots([1, b, a]) for a, b in zip(c0, c1)])
-        slow = -1 / roots.real.max(1) * 12 / (2 * np.pi)
-        np.testing.assert_allclose(p.damping, slow, rtol=1e-6)
-        turning = np.abs(roots[:, 0].imag) > 1e-9
-        np.testing.assert_allclose(
-            p.period[turning], 12 / np.abs(roots[turning, 0].imag), rtol=1e-6
-        )
+    def test_the_network_of_the_paper_is_drawn(self, result: sst.Result) -> None:
+        scores = result.scorer.score(result.forecasts[sst.DRAWN.name])
+        first = result.of_networks(sst.PEEK)[sst.DRAWN.name][0]
+        assert scores["rmse"] == first["scores"]["rmse"]
 
     def test_refusals(self) -> None:
         with pytest.raises(ValueError, match="expected at least 288"):
@@ -77,8 +67,10 @@ def test_a_weekly_file_passes_through_the_command(tmp_path: Path) -> None:
     xarray.Dataset(
         {"sst": (("time", "lat", "lon"), packed, about)}, coords={**axes, "time": time}
     ).to_netcdf(file, engine="h5netcdf")
+    once = ("time", [0.0], {"units": "days since 1-1-1 00:00:00"})  # as in NOAA's mask
     xarray.Dataset(
-        {"mask": (("time", "lat", "lon"), ocean[None].astype(np.int16))}, coords=axes
+        {"mask": (("time", "lat", "lon"), ocean[None].astype(np.int16))},
+        coords={**axes, "time": once},
     ).to_netcdf(mask, engine="h5netcdf")
     out = tmp_path / "out"
     words = ["reproduce", "sst", "--quick", "--data", file, "--mask", mask, "--horizon", "52",

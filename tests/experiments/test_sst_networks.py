@@ -1,7 +1,7 @@
 """The networks of the SST experiment: outputs, inputs and training."""
 
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -9,93 +9,54 @@ import torch
 
 from experiments.sst_grids import small_grid
 from smnn.datasets.sst import neighbours, standard
+from smnn.experiments.solvers import DENSE, SMNN, SPARSE
 from smnn.experiments.sst import networks
 from smnn.experiments.sst.networks import (
-    DENSE,
-    SMNN,
-    SPARSE,
-    LatentSplit,
     MechanisticIdentifier,
+    Size,
     Window,
 )
-from smnn.experiments.sst.train import GVAE, NETWORKS, Pairs, Size, SSTTask, predict, train
+from smnn.experiments.sst.train import GVAE, NETWORKS, Pairs, SSTTask, predict, train
 
 TINY = Size(hidden=16, depth=1, head_depth=1, shared=2, specific=2)
 
 
-class TestSplit:
+class TestSharing:
     def test_the_shared_part_is_averaged_and_no_other(self) -> None:
         z = torch.randn(5, 2, 7)
-        out = LatentSplit(3, 4).average(z)
+        out = networks.average(z, 3)
         torch.testing.assert_close(out[:, 0, :3], z[..., :3].mean(1))
         torch.testing.assert_close(out[:, 1, :3], z[..., :3].mean(1))
         assert torch.equal(out[..., 3:], z[..., 3:])
 
     def test_every_shared_feature_is_aligned(self) -> None:
-        split = LatentSplit(3, 4)
         z = torch.zeros(1, 2, 7)
         for k in range(7):
             apart = z.clone()
             apart[0, 0, k] = 2.0
             # Both are one from their mean, in one of three features.
-            assert split.misalignment(apart).item() == pytest.approx(1 / 3 if k < 3 else 0.0)
-
-    def test_nothing_shared(self) -> None:
-        assert LatentSplit(0, 4).misalignment(torch.randn(2, 2, 4)).item() == 0
-
-    def test_sizes(self) -> None:
-        with pytest.raises(ValueError, match="no negative part"):
-            LatentSplit(-1, 4)
+            expected = 1 / 3 if k < 3 else 0.0
+            assert networks.misalignment(apart, 3).item() == pytest.approx(expected)
 
 
 class TestIdentifier:
     @pytest.mark.parametrize("peek", [False, True])
-    @pytest.mark.parametrize("invariant", [False, True])
-    def test_the_ode_is_what_is_solved(self, peek: bool, invariant: bool) -> None:
+    def test_the_ode_is_what_is_solved(self, peek: bool) -> None:
         window = Window(24, 6, peek=peek)
-        model = MechanisticIdentifier(
-            window, hidden=8, depth=1, head_depth=1, invariant=invariant, order=4
-        ).double()
+        model = MechanisticIdentifier(window, replace(TINY, order=4)).double()
         history = torch.randn(3, 24, dtype=torch.float64)
         start = torch.zeros(3, 6, dtype=torch.float64) + history.mean(-1, keepdim=True)
         found = model(history, start)
         assert found.target.shape == (3, 24)
         ode = found.ode
-        assert ode.c.shape[1] == (1 if invariant else window.times)
+        assert ode.c.shape[1] == window.times
         assert torch.equal(ode.c[..., 2], torch.ones_like(ode.c[..., 2]))
         assert bool((ode.c > 0).all())
         assert ode.d.shape == (3, window.times, 1)
         assert float(ode.s) == pytest.approx(2 * math.pi / 12)
 
-    def test_time_invariant_against_an_integrator(self) -> None:
-        """Constant coefficients and seasonal forcing: scipy from the same initial state."""
-        from scipy.integrate import solve_ivp
-
-        window = Window(240, 2, period=120)
-        torch.manual_seed(1)
-        model = MechanisticIdentifier(
-            window, keep=12, hidden=8, depth=1, head_depth=1, invariant=True, order=4
-        ).double()
-        history = 0.1 * torch.randn(1, 240, dtype=torch.float64)
-        ode = model.ode(model.encode(history), torch.zeros(1, 2, dtype=torch.float64))
-        y = model.layer(ode, n_steps=window.times)[0, :, 0]
-        c0, c1, _ = ode.c[0, 0, 0, 0].tolist()
-        a = model.forcing.amplitudes(model.encode(history))[0].tolist()
-
-        def rhs(t: float, x: np.ndarray) -> list[float]:
-            d = a[0] + sum(
-                a[2 * j - 1] * math.cos(j * t) + a[2 * j] * math.sin(j * t) for j in (1, 2, 3)
-            )
-            return [x[1], d - c1 * x[1] - c0 * x[0]]
-
-        t = 2 * math.pi / 120 * np.arange(window.times)
-        exact = solve_ivp(rhs, (0, t[-1]), y[0, :2].tolist(), t_eval=t, rtol=1e-10, atol=1e-12)
-        np.testing.assert_allclose(y[:, 0].detach(), exact.y[0], atol=2e-3 * np.ptp(exact.y[0]))
-
     def test_pairs_share(self) -> None:
-        model = MechanisticIdentifier(
-            Window(12, 4), LatentSplit(4, 0), hidden=8, depth=1, head_depth=1
-        )
+        model = MechanisticIdentifier(Window(12, 4), replace(TINY, shared=4, specific=0))
         history, start = torch.randn(5, 2, 12), torch.randn(5, 2, 4)
         c = model(history, start, pairs=True).ode.c.view(5, 2, -1)
         torch.testing.assert_close(c[:, 0], c[:, 1])
@@ -107,11 +68,7 @@ class TestIdentifier:
         made = []
         for name in (SMNN, solver):
             torch.manual_seed(0)
-            made.append(
-                MechanisticIdentifier(
-                    Window(12, 4, peek=True), hidden=8, depth=1, head_depth=1, solver=name
-                ).double()
-            )
+            made.append(MechanisticIdentifier(Window(12, 4, peek=True), TINY, solver=name).double())
         history, start = torch.randn(3, 12).double(), torch.randn(3, 4).double()
         a, b = (m(history, start) for m in made)
         torch.testing.assert_close(a.ode.d, b.ode.d)
@@ -119,9 +76,9 @@ class TestIdentifier:
 
     def test_refusals(self) -> None:
         with pytest.raises(ValueError, match="expected one of S-MNN"):
-            MechanisticIdentifier(Window(12, 4), solver="euler")
+            MechanisticIdentifier(Window(12, 4), TINY, solver="euler")
         with pytest.raises(ValueError, match="expected 2, as published"):
-            MechanisticIdentifier(Window(12, 4), solver=DENSE, order=3)
+            MechanisticIdentifier(Window(12, 4), replace(TINY, order=3), solver=DENSE)
         with pytest.raises(ValueError, match="given: got 13 for chunks of 12"):
             Window(12, 13)
 
@@ -152,7 +109,7 @@ class TestAdaGVAE:
     def test_the_noise_is_the_error(self) -> None:
         """The evidence is best where the variance of the noise is the mean square error."""
         torch.manual_seed(0)
-        model = networks.AdaGVAE(Window(12, 4), 3, hidden=8, depth=1)
+        model = networks.AdaGVAE(Window(12, 4), TINY)
         history, start, target = (torch.randn(64, 2, n) for n in (12, 4, 12))
         with torch.no_grad():
             model.log_noise.fill_(0.0)

@@ -30,12 +30,15 @@ class DataFormatError(DataError):
 
 
 @contextlib.contextmanager
-def open_netcdf(path: Path, purpose: str = "read NetCDF files") -> Iterator[Any]:
+def open_netcdf(
+    path: Path, purpose: str = "read NetCDF files", *, decode_times: bool = True
+) -> Iterator[Any]:
     """Open a data set for a `with` statement; failures inside it are raised as one kind of error.
 
     Args:
         path: NetCDF file, classic or version 4, or the folder of a Zarr store.
         purpose: What xarray is needed for, for the message if it is missing.
+        decode_times: Whether to convert times to dates.
 
     Raises:
         DataFormatError: It is of another kind, damaged, or larger than can be loaded.
@@ -44,7 +47,9 @@ def open_netcdf(path: Path, purpose: str = "read NetCDF files") -> Iterator[Any]
     path = Path(path)
     try:
         engine = _engine(path, purpose)
-        extra = {"consolidated": (path / ".zmetadata").exists()} if engine == "zarr" else {}
+        extra: dict[str, Any] = {"decode_times": decode_times}
+        if engine == "zarr":
+            extra["consolidated"] = (path / ".zmetadata").exists()
         with xarray.open_dataset(path, engine=engine, cache=False, **extra) as data:
             for name, variable in data.variables.items():
                 _check_size(path, str(name), variable.size)

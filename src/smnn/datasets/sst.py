@@ -17,7 +17,6 @@ from pathlib import Path
 import numpy as np
 
 from smnn._util.files import InputError, read_bounded
-from smnn._util.optional import require
 from smnn.data import DataFormatError as DataFormatError
 from smnn.data import open_netcdf
 from smnn.datasets._sst_tools import Neighbours as Neighbours
@@ -125,7 +124,8 @@ def read_grid(path: str | Path, mask: str | Path | None = None, variable: str = 
 
 
 def _read_mask(path: Path, lat: np.ndarray, lon: np.ndarray) -> np.ndarray:
-    with open_netcdf(path, WANTED) as data:
+    # The only time of NOAA's mask is in the year 1, which is no date here.
+    with open_netcdf(path, WANTED, decode_times=False) as data:
         if "mask" not in data:
             raise DataFormatError(f"{path}: no variable 'mask'. Expected NOAA's lsmask.nc.")
         field = data["mask"]
@@ -139,45 +139,6 @@ def _read_mask(path: Path, lat: np.ndarray, lon: np.ndarray) -> np.ndarray:
                 f"{path}: its grid is not that of the temperatures ({len(lat)} x {len(lon)})."
             )
         return np.asarray(field.values == 1)
-
-
-def write_grid(grid: Grid, path: str | Path) -> None:
-    """Write a grid as NetCDF 4, packed as 16-bit integers of 0.01 degrees like the packaged one.
-
-    Raises:
-        ValueError: A value is not a multiple of 0.01 degrees, or too large for 16 bits.
-    """
-    xarray = require("xarray", "write sea surface temperatures")
-    require("h5netcdf", "write sea surface temperatures")
-    hundredth = np.float32(0.01)
-    seen = np.isfinite(grid.values)
-    counts = np.rint(np.where(seen, grid.values, 0) * 100.0)
-    if np.abs(counts).max(initial=0) > 32766 or not np.array_equal(
-        counts.astype(np.float32)[seen] * hundredth, grid.values[seen]
-    ):
-        raise ValueError("the values are not multiples of 0.01 within 16 bits: packing loses them.")
-    packed = np.where(seen, counts, 32767).astype(np.int16)
-    about = {
-        "units": grid.units, "scale_factor": hundredth, "add_offset": np.float32(0),
-        "missing_value": np.int16(32767), "dataset": grid.source,
-        "long_name": "Sea Surface Temperature",
-    }  # fmt: skip
-    days = (grid.time - np.datetime64("1800-01-01")) / np.timedelta64(1, "D")
-    data = xarray.Dataset(
-        {"sst": (("time", "lat", "lon"), packed, about)},
-        coords={
-            "time": ("time", days, {"units": "days since 1800-01-01 00:00:00"}),
-            "lat": ("lat", grid.lat.astype(np.float32), {"units": "degrees_north"}),
-            "lon": ("lon", grid.lon.astype(np.float32), {"units": "degrees_east"}),
-        },
-    )
-    data.to_netcdf(
-        path, engine="h5netcdf",
-        encoding={"sst": {
-            "zlib": True, "complevel": 9, "shuffle": True, "chunksizes": packed.shape,
-            "_FillValue": None,
-        }},
-    )  # fmt: skip
 
 
 @dataclass(frozen=True)

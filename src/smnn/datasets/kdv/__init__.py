@@ -19,6 +19,5 @@ from smnn.datasets.kdv._solver import evolve as evolve
 from smnn.datasets.kdv._symmetry import Frames as Frames
 from smnn.datasets.kdv._symmetry import Symmetries as Symmetries
 from smnn.datasets.kdv._symmetry import boost as boost
-from smnn.datasets.kdv._symmetry import mirror as mirror
 from smnn.datasets.kdv._symmetry import rescale as rescale
 from smnn.datasets.kdv._symmetry import shift as shift

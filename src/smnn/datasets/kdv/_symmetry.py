@@ -1,7 +1,7 @@
 r"""Symmetries of $u_t + u\,u_x + u_{xxx} = 0$: maps from solutions to solutions.
 
-These are three of the four Lie point symmetries (Brandstetter, Welling and Worrall 2022) and the
-discrete reflection. The fourth, a shift in time, corresponds to the choice of the first frame.
+These are three of the four Lie point symmetries (Brandstetter, Welling and Worrall 2022). The
+fourth, a shift in time, corresponds to the choice of the first frame.
 """
 
 from __future__ import annotations
@@ -65,17 +65,6 @@ def rescale(frames: Frames, epsilon: Tensor) -> Frames:
     )
 
 
-def mirror(frames: Frames, which: Tensor) -> Frames:
-    """Reverse space and time: $u(-x, -t)$.
-
-    Args:
-        frames: Solutions.
-        which: `(B,)` bool, the samples to reverse.
-    """
-    u = frames.u
-    return frames._replace(u=torch.where(which[:, None, None], u.flip(1, 2), u))
-
-
 def _turned(u: Tensor, part: Tensor) -> Tensor:
     """Frames `(B, frames, X)` translated by fractions `(B, frames or 1)` of the period."""
     X = u.shape[-1]
@@ -95,8 +84,6 @@ class Symmetries:
     """Half-width of the uniform distribution of speeds."""
     scale: float = 0.1
     """Width of the uniform distribution of exponents."""
-    mirror: bool = False
-    """Whether to reverse half of the samples, which the published experiments do not."""
 
     def __call__(self, frames: Frames) -> Frames:
         """Apply random symmetries to each sample, in the published order."""
@@ -111,6 +98,4 @@ class Symmetries:
             frames = boost(frames, uniform(2 * self.boost))
         if self.scale:
             frames = rescale(frames, uniform(self.scale))
-        if self.mirror:
-            frames = mirror(frames, uniform(1.0) > 0)
         return frames

@@ -22,7 +22,7 @@ from smnn._util.machine import describe_machine
 from smnn.data import DataFormatError
 from smnn.datasets.kdv import Split, Trajectories, easy, read_file, write_easy
 from smnn.experiments.experiment import Tick, no_progress, option
-from smnn.experiments.kdv.modes import ModesModel
+from smnn.experiments.kdv.spectral import ModesModel
 from smnn.experiments.kdv.task import HISTORY, KdVTask
 from smnn.experiments.kdv.train import PLAN, PRESETS, score, train
 from smnn.experiments.kdv.waves import new_waves
@@ -41,7 +41,7 @@ PAPER: dict[str, dict[str, float]] = {
 """Errors printed in the paper, which divides by the energy of the prediction; MNN sparse did not
 converge."""
 SETTINGS = "settings.json"
-PRETRAINED = ("modes",)
+PRETRAINED = ("modes", "operator")
 """Models whose weights are part of the package."""
 
 
@@ -50,7 +50,7 @@ class Config:
     """Settings that determine the results."""
 
     models: tuple[str, ...] = option(
-        ("modes", "window", "fno-ar-lpsda", "resnet-ar-lpsda"),
+        ("modes", "operator", "fno-ar-lpsda", "resnet-ar-lpsda"),
         f"Models to train, comma-separated: {', '.join(PRESETS)}.",
     )
     scale: str = option("small", "Size of the networks: small (CPU, minutes) or full (GPU).")

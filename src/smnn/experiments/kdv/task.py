@@ -11,8 +11,8 @@ from torch.utils.data import Dataset
 
 from smnn.datasets.kdv import Frames, Symmetries, Trajectories, easy
 from smnn.experiments.kdv.baselines import FNO, ResNet
-from smnn.experiments.kdv.modes import ModesModel
-from smnn.experiments.kdv.window import PaperModel, WindowModel
+from smnn.experiments.kdv.paper import PaperModel
+from smnn.experiments.kdv.spectral import ModesModel, OperatorModel, SpectralModel
 from smnn.training import Data, Task, register_task
 
 HISTORY = 10
@@ -20,7 +20,8 @@ HISTORY = 10
 SCORED = (20, 40, 100)
 """Lead times, in frames, over which errors are averaged."""
 MODELS: dict[str, type[nn.Module]] = {
-    "modes": ModesModel, "window": WindowModel, "paper": PaperModel, "resnet": ResNet, "fno": FNO,
+    "modes": ModesModel, "operator": OperatorModel, "paper": PaperModel, "resnet": ResNet,
+    "fno": FNO,
 }  # fmt: skip
 
 
@@ -83,7 +84,7 @@ def rollout(model: nn.Module, u: Tensor, dx: Tensor, dt: Tensor, frames: int) ->
         dt: `(B,)` time between frames.
         frames: Number of frames.
     """
-    if isinstance(model, ModesModel):  # continues from its own state
+    if isinstance(model, SpectralModel):  # continues from its own state
         found: Tensor = model(u, dx, dt, frames)
         return found[:, 1:]
     out = u

@@ -15,15 +15,15 @@ import torch
 from smnn._util.files import prepare_output, write_json
 from smnn._util.machine import describe_machine
 from smnn.datasets.kdv import Trajectories
-from smnn.experiments.kdv.modes import ModesModel
+from smnn.experiments.kdv.paper import Convolution
+from smnn.experiments.kdv.spectral import ModesModel, SpectralModel
 from smnn.experiments.kdv.task import HISTORY, SCORED, KdVTask, Windows, errors, rollout
-from smnn.experiments.kdv.window import Convolution
-from smnn.training import Data, TrainConfig, fit
+from smnn.experiments.solvers import DENSE, SMNN, SPARSE
+from smnn.training import Data, TrainConfig, fit, load_weights
 
 PLAN = "plan.json"
 DIVERGED = 100.0
 """Squared error over the energy of the truth at which a roll-out counts as failed."""
-MIRROR = {"shift": 0.0, "boost": 0.0, "scale": 0.0, "mirror": True}
 PUBLISHED = {"shift": 1.0, "boost": 0.4, "scale": 0.1}
 """Data augmentation of the published experiments."""
 NONE = dict.fromkeys(PUBLISHED, 0.0)
@@ -64,6 +64,12 @@ def _direct(model: str, *, passes: int, symmetries: dict[str, Any] | None) -> Pr
     return Preset(task, _deep(64, 1e-3), small)
 
 
+def _paper(solver: str) -> Preset:
+    settings = _deep(32, 1e-4, optimizer="adam", warmup_steps=0)
+    return Preset({"model": "paper", "options": {"solver": solver}}, settings,
+                  {"blocks": [16, 16, 32, 32]})  # fmt: skip
+
+
 PRESETS: dict[str, Preset] = {
     "modes": Preset(
         {"model": "modes", "options": {"sweeps": 3}, "relative_to": "change"},
@@ -72,15 +78,16 @@ PRESETS: dict[str, Preset] = {
             log_every=20, monitor="nmse_20", checkpoint_every=100, tensorboard=False,
         ),
     ),
-    "window": Preset(
-        {"model": "window", "options": {"width": 96}, "passes": 2, "symmetries": MIRROR},
-        _deep(128, 1e-3, precision="bf16"),
-        {"width": 32, "blocks": 4},
+    "operator": Preset(
+        {
+            "model": "operator", "options": {"sweeps": 3, "tolerance": 1e-5},
+            "relative_to": "change",
+        },
+        _deep(8, 4e-3, optimizer="adam", ema=None, checkpoint_every=500),
     ),
-    "paper": Preset(
-        {"model": "paper"}, _deep(32, 1e-4, optimizer="adam", warmup_steps=0),
-        {"blocks": [16, 16, 32, 32]},
-    ),
+    **{name: _paper(solver) for name, solver in (
+        ("paper", SMNN), ("mnn-dense", DENSE), ("mnn-sparse", SPARSE),
+    )},
     **{
         f"{model}{'-ar' * (passes > 1)}{'-lpsda' * (symmetries is not None)}": _direct(
             model, passes=passes, symmetries=symmetries
@@ -94,10 +101,11 @@ PRESETS: dict[str, Preset] = {
         for k, name in enumerate(PUBLISHED, 2)
     },
 }  # fmt: skip
-"""Models by name. `-lpsda`: with the published data augmentation, `-2` to `-4` with one symmetry:
-shifts, boosts, scaling. `-ar`: trained on unrolled predictions too. The rows ResNet-LPSDA-1 to -4
-of the paper are not defined there; they are taken for one symmetry each, of which the first, shifts
-in time, is part of all models, because they are trained on windows from every frame."""
+"""Models by name. `mnn-dense` and `mnn-sparse` are `paper` with other solvers. `-lpsda`: with the
+published data augmentation, `-2` to `-4` with one symmetry: shifts, boosts, scaling. `-ar`: trained
+on unrolled predictions too. The rows ResNet-LPSDA-1 to -4 of the paper are not defined there; they
+are taken for one symmetry each, of which the first, shifts in time, is part of all models, because
+they are trained on windows from every frame."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +129,7 @@ def train(
     resume: bool = False,
     progress: bool = True,
     settings: dict[str, Any] | None = None,
+    weights: Path | None = None,
 ) -> Trained:
     """Train one of `PRESETS`.
 
@@ -136,6 +145,7 @@ def train(
         resume: Resume the run in `out`.
         progress: Show progress on standard error.
         settings: Changes to the training settings of the preset.
+        weights: Folder of a run whose weights are the initial ones; random ones by default.
     """
     if name not in PRESETS:
         raise ValueError(f"model: got {name!r}; expected one of {', '.join(PRESETS)}.")
@@ -143,37 +153,25 @@ def train(
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     config = _config(preset, scale, seed, device, settings or {})
     task = preset.make(scale, seed)
-    for module in task.modules():
-        if isinstance(module, Convolution):
-            module.channels_last = device.type == "cuda"  # 20 % faster
-    dtype = torch.float64 if config.precision == "float64" else torch.float32
-    data = Data(
-        Windows(train_set, task.length, device=device, dtype=dtype),
-        Windows(valid_set, HISTORY + SCORED[1], start=0, device=device, dtype=dtype),
-    )
-    if isinstance(task.model, ModesModel):
-        whole = Windows(train_set.take(slice(0, 64)), train_set.u.shape[1], start=0)
-        task.model.prepare(*whole.batch(torch.arange(len(whole))))
-    prepare_output(out)
-    plan = out / PLAN
-    if resume and plan.exists():
-        config = config.replace(max_steps=json.loads(plan.read_text())["steps"])
-    elif steps is not None:
-        config = config.replace(max_steps=steps)
-    elif seconds is not None:
-        config = config.replace(max_steps=_steps_in(seconds, task, data, config))
-    assert config.max_steps is not None
-    total = config.max_steps
-    epochs = total / max(1, len(data.train) // config.batch_size)  # type: ignore[arg-type]
-    # About twenty evaluations; each takes as long as a hundred steps.
-    config = config.replace(evaluate_every=max(1, round(epochs / 20)))
-    if config.ema is not None:  # short runs need a shorter averaging time
-        config = config.replace(ema=min(config.ema, max(0.0, 1 - 20 / total)))
-    write_json(plan, {"steps": total})
+    data = _prepare(task, train_set, valid_set, device, config)
+    if weights is not None:
+        load_weights(task, weights)
+    plan = prepare_output(out) / PLAN
+    known = json.loads(plan.read_text()) if resume and plan.exists() else {}
+    total = known.get("steps") or steps
+    if total is None and seconds is not None:
+        total = _steps_in(seconds, task, data, config)
+    config = _of_length(config.replace(max_steps=total or config.max_steps), data)
+    before = {"steps": config.max_steps, "cpu_seconds": known.get("cpu_seconds", 0.0)}
+    write_json(plan, before)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
-    start = time.perf_counter()
-    result = fit(task, data, config, out / "run", resume=resume, progress=progress)
+    start, cpu = time.perf_counter(), time.process_time()
+    try:
+        result = fit(task, data, config, out / "run", resume=resume, progress=progress)
+    finally:
+        spent = before["cpu_seconds"] + time.process_time() - cpu
+        write_json(plan, {**before, "cpu_seconds": spent})
     record = {
         "model": name,
         "scale": scale,
@@ -182,17 +180,57 @@ def train(
         "parameters": sum(p.numel() for p in task.parameters()),
         "trajectories": len(train_set),
         "steps": result.steps,
-        "samples": result.steps * config.batch_size,
         "seconds": time.perf_counter() - start,
-        "samples_per_second": result.samples_per_second,
+        "cpu_seconds": spent,
         "memory_gib": torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else None,
-        "graphed": result.graphed,
         "best": result.best,
+        "history": [
+            {k: float(f"{row[k]:.4g}") for k in ("step", "loss", "nmse_20") if k in row}
+            for row in result.history
+        ],
         "machine": describe_machine(),
     }
     if isinstance(task.model, ModesModel):
         record["law"] = str(task.model.law())
     return Trained(task, record)
+
+
+def _prepare(
+    task: KdVTask, train_set: Trajectories, valid_set: Trajectories, device: torch.device,
+    config: TrainConfig,
+) -> Data:  # fmt: skip
+    """The data on the device, with which spectral models are scaled."""
+    for module in task.modules():
+        if isinstance(module, Convolution):
+            module.channels_last = device.type == "cuda"  # 20 % faster
+    dtype = torch.float64 if config.precision == "float64" else torch.float32
+    data = Data(
+        Windows(train_set, task.length, device=device, dtype=dtype),
+        Windows(valid_set, HISTORY + SCORED[1], start=0, device=device, dtype=dtype),
+    )
+    if isinstance(task.model, SpectralModel):
+        whole = Windows(train_set.take(slice(0, 64)), train_set.u.shape[1], start=0)
+        task.model.prepare(*whole.batch(torch.arange(len(whole))))
+    return data
+
+
+def training_seconds(record: dict[str, Any]) -> float:
+    """Processor time on a CPU, which others may use too, and elapsed time on a GPU."""
+    on_cpu = record["machine"]["gpu"] is None and "cpu_seconds" in record
+    return float(record["cpu_seconds" if on_cpu else "seconds"])
+
+
+def _of_length(config: TrainConfig, data: Data) -> TrainConfig:
+    """Settings that depend on the number of steps."""
+    total = config.max_steps
+    assert total is not None
+    epochs = total / max(1, len(data.train) // config.batch_size)  # type: ignore[arg-type]
+    # About twenty evaluations; each takes as long as a hundred steps.
+    config = config.replace(evaluate_every=max(1, round(epochs / 20)))
+    if config.ema is None:
+        return config
+    # Short runs need a shorter averaging time.
+    return config.replace(ema=min(config.ema, max(0.0, 1 - 20 / total)))
 
 
 def _config(

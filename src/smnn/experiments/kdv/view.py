@@ -8,19 +8,23 @@ import numpy as np
 
 from smnn.experiments import views
 from smnn.experiments.kdv.run import PAPER, Result
-from smnn.experiments.kdv.train import PRESETS
+from smnn.experiments.kdv.train import PRESETS, training_seconds
 from smnn.report import page
 from smnn.report.tables import Cell, Row, Table, best_of
 
 TITLES = {
     "modes": "modes",
-    "window": "window",
+    "operator": "operator",
     "paper": "S-MNN, paper's network",
+    "mnn": "MNN, paper's network",
     "resnet": "ResNet",
     "fno": "FNO",
 }
-ASSUMED = "assumes a local, constant, at most quadratic law"
-"""What `modes` assumes; the other models assume nothing about the law."""
+ASSUMED = {
+    "modes": "assumes a local, constant, at most quadratic law",
+    "operator": "assumes a law that is the same at all places and times",
+}
+"""Assumptions by model; the others make none about the law."""
 PAPER_SECONDS = {"S-MNN": "36360", "MNN dense": "136800", "MNN sparse": "> 296640"}
 """10.1, 38.0 and 82.4 hours, on an unspecified GPU."""
 
@@ -40,7 +44,7 @@ def tables(result: Result) -> list[Table]:
         [f"{lengths[0]} frames", *lengths[1:], "train s"],
         "Mean over trajectories and over the frames after the ten given ones, divided by the "
         "energy of the prediction (as in the paper) or of the truth; 'worst': the trajectory with "
-        f"the largest error by prediction. modes {ASSUMED}; the other models assume no law. The "
+        f"the largest error by prediction. {_assumptions()}; the other models assume no law. The "
         "paper calls frames seconds; its rows for ResNet and FNO come from other publications.",
     )
     kinds = (("nmse", "prediction"), ("nmse_by_truth", "truth"), ("worst", "worst"))
@@ -49,12 +53,16 @@ def tables(result: Result) -> list[Table]:
         best = {n: best_of([scores[n] for scores in found.values()]) for n in lengths}
         for name, scores in found.items():
             cells = [Cell(_number(scores[n]), best=scores[n] == best[n]) for n in lengths]
-            cells.append(Cell(f"{result.models[name]['seconds']:.0f}"))
+            cells.append(Cell(f"{training_seconds(result.models[name]):.0f}"))
             view.rows.append(Row(group, title(name), cells))
     for name, values in PAPER.items():
         cells = [Cell(_number(values.get(n)) if values else "no conv.") for n in lengths]
         view.rows.append(Row("paper", name, [*cells, Cell(PAPER_SECONDS.get(name, "–"))], True))
     return [view]
+
+
+def _assumptions() -> str:
+    return "; ".join(f"{name} {text}" for name, text in ASSUMED.items())
 
 
 def _lengths(result: Result) -> list[str]:
@@ -69,8 +77,8 @@ def summary(result: Result) -> list[tuple[str, str]]:
     """Key figures and their meaning."""
     out = []
     for name, model in result.models.items():
-        what = title(name) + (f", which {ASSUMED}" if name == "modes" else "")
-        seconds = f"trained for {model['seconds']:.0f} s"
+        what = title(name) + (f", which {ASSUMED[name]}" if name in ASSUMED else "")
+        seconds = f"trained for {training_seconds(model):.0f} s"
         found = model["scores"]["nmse"]["20"]
         out.append((_number(found), f"NMSE over 20 frames, {what}; {seconds}"))
     out.append(
@@ -105,21 +113,20 @@ def notes(result: Result) -> list[str]:
 
 
 def figures(result: Result) -> dict[str, bytes]:
-    """Roll-outs side by side, and the error against lead time."""
+    """Roll-outs side by side, the error against lead time, and the loss during training."""
     names = list(result.pictures)
-    columns = ["truth", *names, *(["prediction - truth"] if len(names) == 1 else [])]
+    errors = [f"{name} - truth" for name in names] if len(names) <= 2 else []
+    columns = ["truth", *names, *errors]
     shown = min(len(result.truth), 3)
 
     def draw(canvas: Any) -> None:
         grid = canvas.add_gridspec(shown + 1, len(columns), height_ratios=[1] * shown + [1.4])
         for i in range(shown):
-            limit = float(np.abs(result.truth[i]).max())
             truth = result.truth[i]
             fields = [truth, *(result.pictures[n][i] for n in names)]
-            fields.append(fields[-1] - truth)  # drawn if there is one model
+            fields += [values - truth for values in fields[1:]][: len(errors)]
             for j, (name, values) in enumerate(zip(columns, fields)):
-                if j > len(names):
-                    limit = float(np.abs(values).max())
+                limit = float(np.abs(values if name in errors else truth).max())
                 axes = canvas.add_subplot(grid[i, j])
                 image = axes.imshow(
                     values.T, aspect="auto", origin="lower", cmap="RdBu_r", vmin=-limit, vmax=limit,
@@ -138,7 +145,28 @@ def figures(result: Result) -> dict[str, bytes]:
         _draw_curves(canvas.add_subplot(grid[shown, :]), result)
 
     size = max(7.5, 2.3 * len(columns) + 1), 1.9 * shown + 3
-    return {"kdv.png": views.png(size, draw)}
+    found = {"kdv.png": views.png(size, draw)}
+    if any("history" in model for model in result.models.values()):
+        found["kdv-training.png"] = _training(result)
+    return found
+
+
+def _training(result: Result) -> bytes:
+    """The loss of each model during training."""
+
+    def draw(canvas: Any) -> None:
+        axes = canvas.subplots()
+        for name, model in result.models.items():
+            rows = [row for row in model.get("history", []) if "loss" in row]
+            if rows:
+                axes.loglog([r["step"] for r in rows], [r["loss"] for r in rows], lw=1,
+                            label=title(name))  # fmt: skip
+        axes.set_xlabel("optimization step")
+        axes.set_ylabel("training loss")
+        axes.grid(lw=0.4, color="0.9")
+        axes.legend()
+
+    return views.png((7.5, 3.2), draw)
 
 
 def _draw_curves(axes: Any, result: Result) -> None:
@@ -165,6 +193,13 @@ def report(result: Result, figures: dict[str, bytes], command: str) -> str:
         "From ten known frames; each call continues the output of the previous one.",
     )
     sections = [views.table_section(tables(result)[0]), page.section("Roll-outs", rollouts)]
+    if "kdv-training.png" in figures:
+        losses = page.picture(
+            figures["kdv-training.png"], "Training loss against steps",
+            "Root of the squared error of a window relative to its energy, or for modes and "
+            "operator relative to its change.",
+        )  # fmt: skip
+        sections.append(page.section("Training", losses))
     if result.law is not None:
         text = (
             "<p>Law learned by the model with an ODE for every Fourier mode; the data satisfy "

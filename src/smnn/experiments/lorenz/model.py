@@ -18,23 +18,18 @@ from statistics import median
 import torch
 from torch import Tensor, nn
 
-from smnn import solve
-from smnn.baselines import mnn_dense, mnn_sparse
+from smnn.experiments.solvers import DENSE, SMNN, SPARSE, Solver
+from smnn.nn import LinearODE
 
-DENSE, SPARSE, SMNN = "MNN dense", "MNN sparse", "S-MNN"
 SOLVERS = (DENSE, SPARSE, SMNN)
 STEP = 0.01
 """Assumed spacing of the samples."""
 GAMMA, ALPHA = 0.05, 0.0
 """Parameters of the original MNN in this experiment. With alpha = 0 gamma has no effect."""
-CG_ITERATIONS = 200
 LEARNING_RATE = 5e-4
 SMOOTHING = 0.9
 """Factor of the exponential moving average in the paper's figure."""
 _PAIRS = ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2))
-
-Solver = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor | None]]
-"""Maps `c, d, u, s` to the solution and, for iterative solvers, the samples that converged."""
 
 
 @dataclass
@@ -79,7 +74,7 @@ class LorenzNet(nn.Module):
         B = len(window)
         c = window.new_tensor([0.0, 1.0, 0.0]).expand(B, 3, 1, 1, 1, 3)
         u, s = states[:, 0].view(B, 3, 1, 1, 1), window.new_full((B, 3, 1), STEP)
-        y, converged = solver(c, d.mT[..., None], u, s)
+        y, converged = solver(LinearODE(c, d.mT[..., None], u, s))
         return y[..., 0, 0].mT, states, converged
 
 
@@ -94,29 +89,6 @@ def monomials(x: Tensor) -> Tensor:
     """`1, x, y, z, xx, xy, xz, yy, yz, zz` of `x (..., 3)`, as `(..., 10)`."""
     products = torch.stack([x[..., i] * x[..., j] for i, j in _PAIRS], -1)
     return torch.cat([torch.ones_like(x[..., :1]), x, products], -1)
-
-
-def make_solver(name: str) -> Solver:
-    """One of `SOLVERS` with its published settings."""
-    if name == SMNN:
-        return lambda c, d, u, s: (solve(c, d, u, s, check=False), None)
-    if name == DENSE:
-
-        def dense(c: Tensor, d: Tensor, u: Tensor, s: Tensor) -> tuple[Tensor, Tensor | None]:
-            answer = mnn_dense(c, d, u, s, gamma=GAMMA, alpha=ALPHA, check=False)
-            return answer.y, answer.converged
-
-        return dense
-    if name == SPARSE:
-
-        def sparse(c: Tensor, d: Tensor, u: Tensor, s: Tensor) -> tuple[Tensor, Tensor | None]:
-            answer = mnn_sparse(
-                c, d, u, s, gamma=GAMMA, alpha=ALPHA, max_iter=CG_ITERATIONS, check=False
-            )
-            return answer.y, answer.converged
-
-        return sparse
-    raise ValueError(f"solver: got {name!r}; expected one of {', '.join(SOLVERS)}.")
 
 
 def train(
@@ -137,7 +109,7 @@ def train(
     Raises:
         ArithmeticError: The loss became infinite or NaN.
     """
-    found, solver = Training(name), make_solver(name)
+    found, solver = Training(name), Solver(name, gamma=GAMMA, alpha=ALPHA)
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []):
         torch.manual_seed(seed)

@@ -10,20 +10,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from smnn._util.files import InputError
 from smnn._util.machine import describe_machine, package_versions
 from smnn._util.optional import MissingPackageError, require
 from smnn.datasets.dynamics import LORENZ, Array, System, paper_lorenz, simulate
 from smnn.discovery import Neural
 from smnn.experiments.discovery_bench.methods import Equation, Method, Smnn, score
 from smnn.experiments.discovery_bench.sindy import VARIANTS
-from smnn.experiments.experiment import Tick, no_progress, option, read_record
+from smnn.experiments.experiment import Tick, no_progress, option
 from smnn.experiments.lorenz import model
 from smnn.experiments.timing import threads
 
@@ -74,10 +72,6 @@ class Config:
     neural_steps: int = option(
         Neural.steps, "Steps per cycle (paper: 7600, 400 epochs of 19 batches).", minimum=1
     )
-    trained: str | None = option(
-        None, "Use the training recorded in this lorenz.json of another run.",
-        file=True,
-    )  # fmt: skip
 
     def resolved(self) -> Config:
         """The same with device and batch size filled in."""
@@ -122,8 +116,6 @@ class Lorenz:
     training: list[model.Training] = field(default_factory=list)
     cycle_losses: list[float] = field(default_factory=list)
     """Losses at the end of each cycle of the networks trained in cycles."""
-    trained_on: dict[str, Any] | None = None
-    """Machine of the training, if it was taken from another run."""
     skipped: dict[str, str] = field(default_factory=dict)
     """Methods that were skipped, and why."""
     data: Array = field(default_factory=lambda: np.empty((0, 3)))
@@ -142,7 +134,6 @@ class Lorenz:
             "answers": [asdict(a) for a in self.answers],
             "training": [{**asdict(t), "average": t.average()} for t in self.training],
             "cycle_losses": self.cycle_losses,
-            "trained_on": self.trained_on,
             "skipped": self.skipped,
         }
 
@@ -153,9 +144,6 @@ def run(config: Config, tick: Tick = no_progress) -> Lorenz:
     Args:
         config: Settings.
         tick: Called with a name after every method and every training step.
-
-    Raises:
-        InputError: `config.trained` is not a result of this experiment.
     """
     config = config.resolved()
     pools = require("threadpoolctl", "keep the linear algebra of all methods to one thread")
@@ -171,8 +159,6 @@ def run(config: Config, tick: Tick = no_progress) -> Lorenz:
             except MissingPackageError as error:  # the other methods do not need PySINDy
                 result.skipped[method.name] = str(error)
             tick(method.name)
-        if config.trained is not None:
-            return _with_training(result, Path(config.trained))
         if config.neural:
             _add_neural(result, series, config)
             tick("smnn-neural")
@@ -180,37 +166,8 @@ def run(config: Config, tick: Tick = no_progress) -> Lorenz:
     return result
 
 
-def _with_training(result: Lorenz, file: Path) -> Lorenz:
-    """Add the training of another run, with its settings."""
-    record = read_record(file, "lorenz")
-    try:
-        names = set(model.Training.__dataclass_fields__)
-        training = [
-            model.Training(**{k: v for k, v in t.items() if k in names}) for t in record["training"]
-        ]
-        networks = [
-            Answer(**{**a, "values": tuple(a["values"])}) for a in record["answers"]
-            if (a["group"], a["name"]) == (OURS, NAMES["smnn-neural"])
-        ]  # fmt: skip
-        settings = record["settings"]
-        copied = ("steps", "batch", "window", "width", "seed", "device", "neural", "neural_cycles",
-                  "neural_steps")  # fmt: skip
-        config = replace(result.config, **{name: settings[name] for name in copied})
-        losses, machine = record["cycle_losses"], record["machine"]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(
-            f"{file} is not a complete record of this experiment ({error})."
-        ) from error
-    result.answers += networks
-    return replace(
-        result, config=config, training=training, cycle_losses=losses, trained_on=machine
-    )
-
-
 def ticks(config: Config) -> int:
     """Number of progress reports of `run`."""
-    if config.trained is not None:
-        return len(config.methods)
     return len(config.methods) + int(config.neural) + config.steps * len(model.SOLVERS)
 
 

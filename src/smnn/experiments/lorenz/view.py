@@ -19,10 +19,11 @@ from smnn.experiments.lorenz.run import (
     Lorenz,
     trajectory,
 )
+from smnn.experiments.solvers import DENSE, ITERATIONS, SMNN, SPARSE
 from smnn.report import page
 from smnn.report.tables import Cell, Row, Table
 
-COLOURS = {model.DENSE: views.AMBER, model.SPARSE: views.GREEN, model.SMNN: views.BLUE}
+COLOURS = {DENSE: views.AMBER, SPARSE: views.GREEN, SMNN: views.BLUE}
 """As in the figure of the paper."""
 
 
@@ -99,7 +100,7 @@ def summary(result: Lorenz) -> list[tuple[str, str]]:
     if result.training:
         curves = {t.solver: t.average() for t in result.training}
         # The mean over all steps, because losses of small batches fluctuate.
-        logs = [math.log(a / b) for a, b in zip(curves[model.SMNN], curves[model.DENSE])]
+        logs = [math.log(a / b) for a, b in zip(curves[SMNN], curves[DENSE])]
         ratio = math.exp(sum(logs) / len(logs))
         found.append((f"{ratio:.3f}", "loss of S-MNN over that of MNN dense, mean over the steps"))
     return found
@@ -154,7 +155,7 @@ def _losses(result: Lorenz) -> bytes:
 
     def draw(canvas: Any) -> None:
         axes = canvas.subplots()
-        widths = {model.DENSE: 4.0, model.SPARSE: 2.4, model.SMNN: 1.1}  # the curves coincide
+        widths = {DENSE: 4.0, SPARSE: 2.4, SMNN: 1.1}  # the curves coincide
         for t in result.training:
             axes.plot(range(1, len(t.losses) + 1), t.average(), color=COLOURS[t.solver],
                       lw=widths[t.solver], alpha=0.9, label=t.solver)  # fmt: skip
@@ -199,12 +200,9 @@ def report(result: Lorenz, figures: dict[str, bytes], command: str) -> str:
         "Network": f"as in the paper, {config.width or WIDTH} hidden units twice, windows of "
         f"{config.window}, Adam {model.LEARNING_RATE:g}, batch {config.batch} (paper: 512), "
         f"{config.device}" if result.training else None,
-        "MNN": f"gamma {model.GAMMA}, alpha {model.ALPHA:g}; {model.CG_ITERATIONS} iterations of "
+        "MNN": f"gamma {model.GAMMA}, alpha {model.ALPHA:g}; {ITERATIONS} iterations of "
         "conjugate gradients for the sparse one" if result.training else None,
     }  # fmt: skip
-    if result.trained_on is not None:
-        names = [result.trained_on.get(key) for key in ("gpu", "processor")]
-        setup["Trained on"] = ", ".join(str(name) for name in names if name)
     return views.report(
         "Lorenz discovery",
         "The equations of the Lorenz system from its trajectory: the paper's table of "

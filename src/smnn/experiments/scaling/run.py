@@ -26,8 +26,9 @@ from smnn.data import DataFormatError
 from smnn.datasets.sst import Grid, Neighbours, monthly, neighbours, read_grid, standard
 from smnn.errors import SmnnError
 from smnn.experiments.experiment import Tick, no_progress, option, read_record
-from smnn.experiments.sst.networks import DENSE, SMNN, SOLVERS, SPARSE, Window
-from smnn.experiments.sst.train import GVAE, IDENTIFIER, Pairs, Size, SSTTask, predict
+from smnn.experiments.solvers import DENSE, SMNN, SOLVERS, SPARSE
+from smnn.experiments.sst.networks import Size, Window
+from smnn.experiments.sst.train import GVAE, IDENTIFIER, Pairs, SSTTask, predict
 
 LENGTHS = (26, 52, 104, 208, 416, 832, 1727)
 METHODS = (SMNN, "Ada-GVAE", DENSE, SPARSE)

@@ -8,7 +8,7 @@ import numpy as np
 
 from smnn.experiments import views
 from smnn.experiments.scaling.run import Config, Scaling, line
-from smnn.experiments.sst.networks import DENSE, SMNN, SPARSE
+from smnn.experiments.solvers import DENSE, SMNN, SPARSE
 from smnn.report import page
 from smnn.report.tables import Cell, Row, Table, html_table
 

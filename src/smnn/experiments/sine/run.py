@@ -20,7 +20,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.utils.data import TensorDataset
 
 from smnn import solve
 from smnn._util.machine import describe_machine
@@ -41,7 +40,6 @@ from smnn.nn import (
     Steps,
     read_out,
 )
-from smnn.training import Task, TrainConfig, fit
 
 Array = NDArray[np.float64]
 COMPARED = (("smnn", 3), ("smnn", 5), ("iwp", 3), ("iwp", 5), ("hermite", 3), ("hermite", 5))
@@ -77,90 +75,48 @@ class Config:
         )  # fmt: skip
 
 
-class SineTask(Task):
-    r"""Maximum-likelihood fit of damped oscillations to recordings.
+class SineModel(nn.Module):
+    r"""Damped oscillations with a normal likelihood of recordings.
 
-    The loss is the mean negative log-likelihood of the recordings under normal noise with a learned
-    standard deviation $e^{a + b t}$, up to constants, plus that of the steps under a relative
-    deviation `jitter` from the mean step. Without the noise model the large amplitudes at the
+    The noise has a learned standard deviation $e^{a + b t}$. Without it the large amplitudes at the
     beginning dominate, and the error of the damping is five times larger.
 
     Args:
-        frequencies: Initial frequency of each recording; a single one if `shared`.
-        recordings: Number of recordings.
-        times: Number of times in each recording.
-        duration: Last time.
+        config: Settings.
+        frequencies: Initial frequency of each equation: one, or one for each recording.
         level: Initial standard deviation of the noise.
-        shared: Whether one equation holds for all recordings.
-        order: Highest derivative that the solver carries.
-        jitter: Expected relative deviation of a step from the mean step.
     """
 
-    def __init__(
-        self,
-        frequencies: list[float],
-        recordings: int,
-        times: int,
-        duration: float,
-        level: float,
-        shared: bool,
-        order: int,
-        jitter: float,
-    ) -> None:
+    def __init__(self, config: Config, frequencies: Array, level: float) -> None:
         super().__init__()
-        self._config = {
-            "frequencies": frequencies, "recordings": recordings, "times": times,
-            "duration": duration, "level": level, "shared": shared, "order": order,
-            "jitter": jitter,
-        }  # fmt: skip
-        self.duration, self.jitter, self.order = duration, jitter, order
-        equations = (1,) if shared else (recordings,)
+        self.config = config
+        equations = (len(frequencies),)
         heads = ODEHeads(
             Coefficients(None, [[[Positive(), Free(), 1.0]]], batch=equations),
             RightHandSide(None, [0.0], batch=equations),
-            InitialValues(None, [[[Free(), Free()]]], batch=(recordings,)),
-            Steps(None, Share(duration), times=times - 1, batch=equations),
+            InitialValues(None, [[[Free(), Free()]]], batch=(config.recordings,)),
+            Steps(None, Share(config.duration), times=config.times - 1, batch=equations),
         ).double()
-        squares = torch.tensor(frequencies, dtype=torch.float64).square().view(*equations, 1, 1, 1)
+        squares = torch.from_numpy(frequencies**2).view(*equations, 1, 1, 1)
         undamped = torch.stack([squares, torch.zeros_like(squares), torch.ones_like(squares)], -1)
         heads.c.start_at(undamped)  # type: ignore[operator]
-        self.model = MechanisticModel(None, heads, MechanisticLayer(order=order))
+        self.model = MechanisticModel(None, heads, MechanisticLayer(order=config.order))
         noise = torch.tensor([math.log(level), 0.0], dtype=torch.float64)
         self.noise = nn.Parameter(noise.repeat(*equations, 1))
         """`a`, and the change of `a + b t` over the whole duration."""
-        self.watch: Callable[[int, MechanisticOutput], None] | None = None
-        """Called after every epoch with the output of the last step."""
-        self._latest: MechanisticOutput | None = None
 
     def forward(self) -> tuple[MechanisticOutput, Tensor]:
-        """Output of the model for all recordings, and the log of the noise `(N or 1, T)`."""
-        out = self.model()
-        part = torch.linspace(0, 1, out.z.shape[-2], dtype=out.z.dtype, device=out.z.device)
-        return out, self.noise[:, :1] + self.noise[:, 1:] * part
+        """Output for all recordings, and the log of the noise `(N or 1, T)`."""
+        part = torch.linspace(0, 1, self.config.times, dtype=torch.float64)
+        return self.model(), self.noise[:, :1] + self.noise[:, 1:] * part
 
-    def losses(self, batch: Any) -> dict[str, Tensor]:
-        """Losses of recordings `(indices, values)`."""
-        index, values = batch
-        out, log_noise = self()
-        if self.watch is not None:
-            self._latest = MechanisticOutput(out.z.detach(), out.y.detach(), out.ode.detach())
-        residual = (out.z[..., 0] - values[index.argsort()]) * torch.exp(-log_noise)
-        misfit = (0.5 * residual.square() + log_noise).mean()
+    def loss(self, out: MechanisticOutput, log_noise: Tensor, values: Tensor) -> Tensor:
+        """Mean negative log-likelihood of recordings `(N, T)` and steps, up to constants."""
+        residual = (out.z[..., 0] - values) * torch.exp(-log_noise)
         s = out.ode.s
-        uneven = (s * (s.shape[-1] / self.duration)).log() / self.jitter
-        return {
-            "loss": misfit + 0.5 * uneven.square().sum() / values.numel(),
-            "misfit": misfit,
-        }
-
-    def after_epoch(self, epoch: int) -> None:
-        """Report the latest output."""
-        if self.watch is not None and self._latest is not None:
-            self.watch(epoch, self._latest)
-
-    def config(self) -> dict[str, Any]:
-        """Constructor arguments."""
-        return dict(self._config)
+        uneven = (s * (s.shape[-1] / self.config.duration)).log() / self.config.jitter
+        misfit = (0.5 * residual.square() + log_noise).mean()
+        return misfit + 0.5 * uneven.square().sum() / values.numel()
 
 
 class Frame(NamedTuple):
@@ -325,29 +281,25 @@ def run(config: Config, tick: Tick = no_progress) -> Sine:
 
 def _fit(data: DampedSine, config: Config, tick: Callable[[], None], *, shared: bool) -> Fit:
     start = time.perf_counter()
-    spacing = float(data.t[1] - data.t[0])
-    found = strongest_frequency(data.noisy, spacing)
-    task = SineTask(
-        frequencies=[float(np.median(found))] if shared else found.tolist(),
-        recordings=config.recordings, times=config.times, duration=config.duration,
-        level=float(data.noisy.std()), shared=shared, order=config.order, jitter=config.jitter,
-    )  # fmt: skip
-    frames: list[Frame] = []
-
-    def watch(epoch: int, out: MechanisticOutput) -> None:
+    found = strongest_frequency(data.noisy, float(data.t[1] - data.t[0]))
+    first = np.median(found, keepdims=True) if shared else found
+    model = SineModel(config, first, float(data.noisy.std()))
+    values, frames = torch.from_numpy(data.noisy), []
+    optimizer = torch.optim.Adam(model.parameters(), config.lr)
+    cycle = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, config.lr, config.steps, cycle_momentum=False
+    )
+    for step in range(config.steps):
+        optimizer.zero_grad()
+        out, log_noise = model()
+        model.loss(out, log_noise, values).backward()
+        optimizer.step()
+        cycle.step()
         frequency, damping = rates(out)
-        frames.append(Frame(epoch, out.z[0, :, 0].numpy(), frequency[0], damping[0]))
+        frames.append(Frame(step + 1, out.z[0, :, 0].detach().numpy(), frequency[0], damping[0]))
         tick()
-
-    task.watch = watch
-    values = torch.from_numpy(data.noisy)
-    train = TrainConfig(
-        epochs=config.steps, batch_size=config.recordings, lr=config.lr, schedule="one-cycle",
-        evaluate_every=config.steps, accelerator="cpu", seed=config.seed,
-    )  # fmt: skip
-    fit(task, TensorDataset(torch.arange(len(values)), values), train, progress=False)
     with torch.no_grad():
-        out, log_noise = task()
+        out, log_noise = model()
     frequency, damping = rates(out)
     readout = read_out(out.ode)
     return Fit(
@@ -359,5 +311,5 @@ def _fit(data: DampedSine, config: Config, tick: Callable[[], None], *, shared: 
 
 def rates(out: MechanisticOutput) -> tuple[Array, Array]:
     """Angular frequency and damping of each equation, `(N or 1,)`."""
-    slowest = read_out(out.ode).modes()[:, 0, -1]  # the one with positive frequency
+    slowest = read_out(out.ode.detach()).modes()[:, 0, -1]  # the one with positive frequency
     return slowest.imag, -slowest.real

@@ -22,7 +22,6 @@ standard normal summed over features, both per sample.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -30,57 +29,54 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from smnn.baselines import mnn_dense, mnn_sparse
+from smnn.experiments.solvers import SMNN, Solver
 from smnn.nn import (
     MLP,
     Between,
     Coefficients,
     Free,
     LinearODE,
-    MechanisticLayer,
     Positive,
     RightHandSide,
     SpectralInput,
     Steps,
 )
 
-SMNN, DENSE, SPARSE = "S-MNN", "MNN dense", "MNN sparse"
-SOLVERS = (SMNN, DENSE, SPARSE)
-SPARSE_ITERATIONS = 200
 LeakyReLU = partial(nn.LeakyReLU, 0.01)
 
 
 @dataclass(frozen=True)
-class LatentSplit:
-    """Numbers of features of a code that neighbours share, and that are specific to a place."""
+class Size:
+    """Sizes of the networks, by default as published."""
 
-    shared: int
-    specific: int
-
-    def __post_init__(self) -> None:
-        if self.shared < 0 or self.specific < 0 or self.size < 1:
-            raise ValueError(f"{self!r}: expected no negative part and at least one feature.")
+    hidden: int = 1024
+    """Width of all hidden layers."""
+    depth: int = 5
+    """Hidden layers of encoder and decoder."""
+    head_depth: int = 3
+    """Hidden layers of each head."""
+    shared: int = 10
+    """Features of a code that neighbours share."""
+    specific: int = 10
+    """Features that are specific to a place."""
+    order: int = 2
+    """Highest derivative that the solver carries, at least 2."""
 
     @property
-    def size(self) -> int:
-        """Number of features."""
+    def features(self) -> int:
+        """Size of a code."""
         return self.shared + self.specific
 
-    def average(self, z: Tensor) -> Tensor:
-        """`(..., views, size)` with the shared part replaced by its mean over the views."""
-        shared, specific = z.split((self.shared, self.specific), -1)
-        return torch.cat([shared.mean(-2, keepdim=True).expand_as(shared), specific], -1)
 
-    def misalignment(self, z: Tensor) -> Tensor:
-        """Mean square distance of the shared part from its mean over the views; a scalar."""
-        shared = z[..., : self.shared]
-        if not self.shared:
-            return z.new_zeros(())
-        return (shared - shared.mean(-2, keepdim=True)).square().mean()
+def average(z: Tensor, shared: int) -> Tensor:
+    """`(..., views, F)` with the shared part replaced by its mean over the views."""
+    mean = z[..., :shared].mean(-2, keepdim=True)
+    return torch.cat([mean.expand_as(z[..., :shared]), z[..., shared:]], -1)
 
 
-HALVES = LatentSplit(10, 10)
-"""The published split."""
+def misalignment(z: Tensor, shared: int) -> Tensor:
+    """Mean square distance of the shared part from its mean over the views; a scalar."""
+    return (z - average(z, shared))[..., :shared].square().mean()
 
 
 @dataclass(frozen=True)
@@ -129,100 +125,49 @@ class Output(NamedTuple):
     """The equations, with all samples in one batch axis."""
 
 
-class SeasonalForcing(nn.Module):
-    r"""$d(t) = b + \sum_j a_j \cos(jt) + b_j \sin(jt)$: constant amplitudes from the code.
-
-    Args:
-        in_features: Size of the code.
-        window: Known and predicted times.
-        harmonics: Number of harmonics of the year.
-        hidden: Widths of the hidden layers.
-    """
-
-    waves: Tensor
-
-    def __init__(
-        self, in_features: int, window: Window, harmonics: int = 3, hidden: Sequence[int] = ()
-    ) -> None:
-        super().__init__()
-        t = 2 * math.pi / window.period * torch.arange(window.times, dtype=torch.float64)
-        waves = [f(j * t) for j in range(1, harmonics + 1) for f in (torch.cos, torch.sin)]
-        self.register_buffer("waves", torch.stack([torch.ones_like(t), *waves]), persistent=False)
-        self.amplitudes = MLP(in_features, hidden, 1 + 2 * harmonics, LeakyReLU)
-
-    def forward(self, features: Tensor) -> Tensor:
-        """`d (*B, T, 1)`."""
-        amplitudes = self.amplitudes(features)
-        return (amplitudes @ self.waves.to(amplitudes)).unsqueeze(-1)
-
-
 class MechanisticIdentifier(nn.Module):
     """Encoder, heads for the coefficients of an ODE, and solver.
 
     Args:
         window: Known and predicted times.
-        split: Shared and specific parts of the code.
-        keep: Number of low frequencies to encode; half of all if `None`.
-        hidden: Width of all hidden layers.
-        depth: Hidden layers of the encoder.
-        head_depth: Hidden layers of each head.
-        invariant: Use the time-invariant variant: no encoder, coefficients constant in time,
-            forcing by a constant and harmonics of the year, and nothing shared.
-        order: Highest derivative that the solver carries, at least 2.
-        solver: Name in `SOLVERS`.
+        size: Sizes of the networks.
+        solver: Name in `SOLVERS`; only S-MNN can carry an order above 2.
         published: Use the published form: all coefficients free, learned steps between 0.001 and
-            0.999 that start at 0.1, a quarter of the frequencies, and no removal of the mean.
+            0.999 that start at 0.1, a quarter of the frequencies, order 2, and no removal of the
+            mean.
     """
 
     step: Tensor
 
     def __init__(
-        self,
-        window: Window,
-        split: LatentSplit = HALVES,
-        *,
-        keep: int | None = None,
-        hidden: int = 1024,
-        depth: int = 5,
-        head_depth: int = 3,
-        invariant: bool = False,
-        order: int = 2,
-        solver: str = SMNN,
-        published: bool = False,
+        self, window: Window, size: Size, *, solver: str = SMNN, published: bool = False
     ) -> None:
         super().__init__()
-        if solver not in SOLVERS:
-            raise ValueError(f"solver: got {solver!r}; expected one of {', '.join(SOLVERS)}.")
+        order = 2 if published else size.order
         if solver != SMNN and order != 2:
             raise ValueError(f"order: got {order} with {solver}; expected 2, as published.")
-        self.window, self.invariant, self.solver = window, invariant, solver
-        keep = keep or max(2, window.length // (4 if published else 2))
+        self.window, self.shared, F = window, size.shared, size.features
+        keep = max(2, window.length // (4 if published else 2))
         self.spectrum = SpectralInput(window.length, keep)
-        kept = len(self.spectrum.matrix)
-        self.split = LatentSplit(0, kept) if invariant else split
-        self.encoder: nn.Module = (
-            nn.Identity() if invariant else MLP(kept, [hidden] * depth, split.size, LeakyReLU)
-        )
-        layers, F = [hidden] * head_depth, self.split.size
+        self.encoder = MLP(keep, [size.hidden] * size.depth, F, LeakyReLU)
+        layers = [size.hidden] * size.head_depth
         # Positive coefficients: a stable oscillator, initially with a period of one year.
         pattern = [[[Free()] * 3 if published else [Positive(1.0), Positive(0.5), 1.0]]]
         self.coefficients = Coefficients(
-            F, pattern, times=None if invariant else window.times, hidden=layers,
-            activation=LeakyReLU, gain=1.0 if published else 0.1,
+            F, pattern, times=window.times, hidden=layers, activation=LeakyReLU,
+            gain=1.0 if published else 0.1,
         )  # fmt: skip
-        self.forcing: nn.Module = (
-            SeasonalForcing(F, window, hidden=layers)
-            if invariant
-            else RightHandSide(F, [Free()], times=window.times, hidden=layers, activation=LeakyReLU)
+        self.forcing = RightHandSide(
+            F, [Free()], times=window.times, hidden=layers, activation=LeakyReLU
         )
         step = torch.full((1, 1), 2 * math.pi / window.period, dtype=torch.float64)
         self.register_buffer("step", step, persistent=False)
         self.steps = (
-            Steps(F, Between(0.001, 0.999, 0.1), times=window.times - 1, hidden=[hidden] * 2,
+            Steps(F, Between(0.001, 0.999, 0.1), times=window.times - 1, hidden=[size.hidden] * 2,
                   activation=LeakyReLU)
             if published else None
         )  # fmt: skip
-        self.layer = MechanisticLayer(None if order == 2 else order, check=False)
+        self.solver = Solver(solver, None if order == 2 else order)
 
     def encode(self, history: Tensor) -> Tensor:
         """Codes `(..., F)` of chunks `(..., length)`."""
@@ -246,24 +191,11 @@ class MechanisticIdentifier(nn.Module):
         # The network sees deviations from the mean of the history, which is known.
         centre = history.mean(-1, keepdim=True) if self.steps is None else history.new_zeros(())
         code = self.encode(history)
-        used = self.split.average(code) if pairs else code
+        used = average(code, self.shared) if pairs else code
         ode = self.ode(used.flatten(0, -2), (start - centre).flatten(0, -2))
-        y = self._solve(ode).to(history.dtype).reshape(*history.shape[:-1], self.window.times)
+        y = self.solver(ode, self.window.times)[0][..., 0, 0].to(history.dtype)
+        y = y.reshape(*history.shape[:-1], self.window.times)
         return Output(y[..., self.window.ahead] + centre, code, ode)
-
-    def _solve(self, ode: LinearODE) -> Tensor:
-        """`(N, T)`."""
-        if self.solver == SMNN:
-            y: Tensor = self.layer(ode, n_steps=self.window.times)
-        else:
-            c, d, u, s = ode.apply(torch.Tensor.double)
-            if self.solver == DENSE:
-                y = mnn_dense(c, d, u, s, n_steps=self.window.times, check=False).y
-            else:
-                y = mnn_sparse(
-                    c, d, u, s, n_steps=self.window.times, max_iter=SPARSE_ITERATIONS, check=False
-                ).y
-        return y[..., 0, 0]
 
 
 class Posterior(NamedTuple):
@@ -317,29 +249,17 @@ class AdaGVAE(nn.Module):
 
     Args:
         window: Known and predicted times, as for the identifier.
-        features: Size of the code.
-        keep: Number of low frequencies to encode; half of all if `None`.
-        hidden: Width of all hidden layers.
-        depth: Hidden layers of encoder and decoder.
-        beta: Weight of the KL divergence; 1 for the evidence lower bound.
+        size: Sizes of the networks.
     """
 
-    def __init__(
-        self,
-        window: Window,
-        features: int = 20,
-        *,
-        keep: int | None = None,
-        hidden: int = 1024,
-        depth: int = 5,
-        beta: float = 1.0,
-    ) -> None:
+    def __init__(self, window: Window, size: Size) -> None:
         super().__init__()
-        self.window, self.beta = window, beta
-        self.spectrum = SpectralInput(window.length, keep or max(2, window.length // 2))
-        kept = len(self.spectrum.matrix)
-        self.encoder = MLP(kept, [hidden] * depth, 2 * features, LeakyReLU)
-        self.decoder = MLP(features + window.given, [hidden] * depth, window.length, LeakyReLU)
+        self.window = window
+        keep, features = max(2, window.length // 2), size.features
+        layers = [size.hidden] * size.depth
+        self.spectrum = SpectralInput(window.length, keep)
+        self.encoder = MLP(keep, layers, 2 * features, LeakyReLU)
+        self.decoder = MLP(features + window.given, layers, window.length, LeakyReLU)
         self.log_noise = nn.Parameter(torch.zeros(()))
 
     def encode(self, history: Tensor) -> Posterior:
@@ -366,7 +286,7 @@ class AdaGVAE(nn.Module):
         data = 0.5 * (square / self.log_noise.exp() + self.log_noise).sum(-1).mean()
         kl = posterior.to_standard().sum(-1).mean()
         return {
-            "loss": (data + self.beta * kl) / self.window.length,
+            "loss": (data + kl) / self.window.length,
             "mse": square.mean().detach(),
             "kl": kl.detach(),
             "shared": common.double().mean(),

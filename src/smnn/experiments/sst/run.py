@@ -26,7 +26,6 @@ from smnn.datasets.sst import (
     standard,
 )
 from smnn.experiments.experiment import Tick, no_progress, option
-from smnn.experiments.sst import parameters
 from smnn.experiments.sst.networks import Window
 from smnn.experiments.sst.references import (
     CLIMATOLOGY,
@@ -41,11 +40,9 @@ from smnn.experiments.sst.train import (
     FULL,
     GVAE,
     IDENTIFIER,
-    INVARIANT,
     PUBLISHED,
     SMALL,
     Pairs,
-    SSTTask,
     predict,
     train,
 )
@@ -80,14 +77,15 @@ class Network:
 MONTHS, WEEKS = 12.0, 365.2425 / 7
 """Steps in a year."""
 RUNS = (
-    Network(INVARIANT, "global", False),
     Network(IDENTIFIER, "anomaly", False),
     Network(GVAE, "anomaly", False),
     Network(IDENTIFIER, "global", True),
     Network(PUBLISHED, "global", True),
     Network(GVAE, "global", True),
 )
-"""All networks; the first provides the maps of parameters."""
+"""All networks."""
+DRAWN = Network(IDENTIFIER, "global", True)
+"""The network of the paper under its protocol, whose forecast is drawn."""
 
 
 @dataclass(frozen=True)
@@ -145,13 +143,11 @@ class Result:
     grid: Grid
     scorer: Scorer
     forecasts: dict[str, np.ndarray] = field(default_factory=dict)
-    """Forecasts of the last hold-out without networks by name, `(H, N)` degrees."""
+    """Forecasts of the last hold-out by name, `(H, N)` degrees; of the networks only `DRAWN`."""
     holdouts: list[dict[str, Any]] = field(default_factory=list)
     """Scores of the forecasts without networks, the latest hold-out first."""
     networks: list[dict[str, Any]] = field(default_factory=list)
     """Scores and training records of the networks by seed."""
-    parameters: parameters.Parameters | None = None
-    """Parameters of the time-invariant network, first seed."""
     year: float = 12.0
     """Steps in a year."""
     seconds: float = 0.0
@@ -183,7 +179,6 @@ class Result:
             },
             "holdouts": self.holdouts,
             "networks": self.networks,
-            "parameters": None if self.parameters is None else self.parameters.summary(),
             "seconds": self.seconds,
         }
 
@@ -239,9 +234,9 @@ def run(config: Config, tick: Tick = no_progress, *, grid: Grid | None = None) -
     seeds = range(config.seed, config.seed + config.seeds)
     for network in RUNS:
         for seed in seeds:
-            task = _network(result, network, seed, near, until)
-            if network == RUNS[0] and seed == config.seed:
-                _read(result, task, until)
+            forecast = _network(result, network, seed, near, until)
+            if network == DRAWN:
+                result.forecasts.setdefault(DRAWN.name, forecast)
             tick(f"{network.name}, seed {seed}")
     result.seconds = clock.perf_counter() - began
     return result
@@ -301,8 +296,10 @@ def _hold_out(result: Result, until: int, keep: bool) -> None:
         result.forecasts = found
 
 
-def _network(result: Result, network: Network, seed: int, near: Neighbours, until: int) -> SSTTask:
-    """Train a network and score its forecast."""
+def _network(
+    result: Result, network: Network, seed: int, near: Neighbours, until: int
+) -> np.ndarray:
+    """Train a network and score its forecast `(H, N)`."""
     config, grid = result.config, result.grid
     assert config.steps is not None
     series, H = grid.series, result.horizon
@@ -323,17 +320,10 @@ def _network(result: Result, network: Network, seed: int, near: Neighbours, unti
     if network.peek:
         entry["scores_after_given"] = result.scorer.score(forecast, skip=config.given)
     result.networks.append(entry)
-    return task
+    return forecast
 
 
 def in_degrees(known: Standard, x: np.ndarray, part: slice) -> np.ndarray:
     """Standardized values `(len, N)` at some times, converted to temperatures."""
     offset = known.offset[part] if known.offset.ndim == 2 else known.offset
     return Standard(offset, known.scale).undo(x)
-
-
-def _read(result: Result, task: SSTTask, until: int) -> None:
-    """Read the parameters of the network."""
-    series, H = result.grid.series, result.horizon
-    known = standard(series, result.grid.time, until, "global")
-    result.parameters = parameters.read(task, known.apply(series)[:until], H, float(known.scale))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -12,35 +12,24 @@ from torch.utils.data import Dataset
 
 from smnn import training
 from smnn.datasets.sst import Neighbours
+from smnn.experiments.solvers import SMNN
 from smnn.experiments.sst.networks import (
-    SMNN,
     AdaGVAE,
-    LatentSplit,
     MechanisticIdentifier,
+    Size,
     Window,
+    misalignment,
 )
 
-IDENTIFIER, INVARIANT, GVAE = "identifier", "invariant", "ada-gvae"
+IDENTIFIER, GVAE = "identifier", "ada-gvae"
 PUBLISHED = "identifier as published"
-NETWORKS = (IDENTIFIER, INVARIANT, PUBLISHED, GVAE)
+NETWORKS = (IDENTIFIER, PUBLISHED, GVAE)
 ALIGNMENT, PUBLISHED_ALIGNMENT = 1.0, 10.0
 """Weight of the distance between the shared codes of neighbours."""
 DRAWS = 65_537
 """Number of random draws of neighbours; a prime, to avoid correlation with cells or times."""
 Batch = tuple[Tensor, Tensor, Tensor]
 """History, given values and target, each `(B, 2, ...)`."""
-
-
-@dataclass(frozen=True)
-class Size:
-    """Sizes of the networks."""
-
-    hidden: int = 1024
-    depth: int = 5
-    head_depth: int = 3
-    shared: int = 10
-    specific: int = 10
-    order: int = 2
 
 
 SMALL = Size(hidden=96, depth=2, head_depth=1, order=3)
@@ -67,17 +56,14 @@ class SSTTask(training.Task):
             raise ValueError(f"kind: got {kind!r}; expected one of {', '.join(NETWORKS)}.")
         self.kind, self.solver = kind, solver
         self.window, self.size = Window(**window), Size(**size)
-        wide = {"hidden": self.size.hidden, "depth": self.size.depth}
         self.model: MechanisticIdentifier | AdaGVAE
         if kind == GVAE:
-            self.model = AdaGVAE(self.window, self.size.shared + self.size.specific, **wide)
+            self.model = AdaGVAE(self.window, self.size)
         else:
+            published = kind == PUBLISHED
             self.model = MechanisticIdentifier(
-                self.window, LatentSplit(self.size.shared, self.size.specific), **wide,
-                head_depth=self.size.head_depth, invariant=kind == INVARIANT,
-                order=2 if kind == PUBLISHED else self.size.order, solver=solver,
-                published=kind == PUBLISHED,
-            )  # fmt: skip
+                self.window, self.size, solver=solver, published=published
+            )
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         """Losses of pairs of neighbours."""
@@ -89,7 +75,7 @@ class SSTTask(training.Task):
         if self.kind == PUBLISHED:  # compares the encoded frequencies only
             wrong, weight = self.model.spectrum(wrong), PUBLISHED_ALIGNMENT
         mse = wrong.square().mean()
-        apart = self.model.split.misalignment(found.code)
+        apart = misalignment(found.code, self.size.shared)
         return {"loss": mse + weight * apart, "mse": mse.detach(), "apart": apart.detach()}
 
     def forecast(self, history: Tensor, start: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from smnn.experiments.sst.references import (
     REFERENCES,
     TREND,
 )
-from smnn.experiments.sst.run import HISTORY, PEEK, Result
+from smnn.experiments.sst.run import DRAWN, HISTORY, PEEK, Result
 from smnn.report import page
 from smnn.report.tables import Cell, Row, Table, best_of
 
@@ -85,14 +85,16 @@ def _peeking(result: Result) -> Table:
     table = Table(
         title=f"The same, first {given} {result.unit}s of the target given (the paper's protocol)",
         columns=COLUMNS,
-        caption="The rows 'all' also score the given steps, as in the paper; 'after': only "
-        f"those from {given + 1} on. 'as published': a quarter of the cosine transform, alignment "
-        "weight 10, order 2, free coefficients and steps; trained as the others. Mean over seeds.",
+        caption="Temperatures as in the paper, not anomalies. 'all': the given steps are scored "
+        f"too, as in the paper; 'after': only those from {given + 1} on. 'as published': a quarter "
+        "of the cosine transform, alignment weight 10, order 2, free coefficients and steps; "
+        "trained as the others. Mean over seeds.",
     )
-    for name, entries in result.of_networks(PEEK).items():
-        table.rows.append(Row(name, "all", _cells([e["scores"] for e in entries], {})))
-        after = [e["scores_after_given"] for e in entries]
-        table.rows.append(Row(name, "after", _cells(after, {})))
+    found = result.of_networks(PEEK)
+    for group, key in (("all", "scores"), ("after", "scores_after_given")):
+        for name, entries in found.items():
+            cells = _cells([e[key] for e in entries], {})
+            table.rows.append(Row(group, name.removesuffix(", temperatures"), cells))
     return table
 
 
@@ -144,40 +146,37 @@ def summary(result: Result) -> list[tuple[str, str]]:
 
 
 def figures(result: Result) -> dict[str, bytes]:
-    """Maps of the forecast, its skill and the parameters; scores by lead time."""
-    out = {
+    """Maps of forecasts and their skill; scores by lead time."""
+    return {
         "sst.png": _forecast(result), "sst-skill.png": _skill(result),
         "sst-leads.png": _leads(result),
     }  # fmt: skip
-    if result.parameters is not None:
-        out["sst-parameters.png"] = _parameters(result)
-    return out
 
 
 def _forecast(result: Result) -> bytes:
-    truth, ours = result.scorer.truth[-1], result.forecasts[COUPLED][-1]
-    month = str(result.grid.time[-1])[:7]
-    error = ours - truth
-    H, unit = result.horizon, result.unit
-    return draw.maps(
-        result.grid,
-        [
-            draw.Map(ours, f"coupled, {month}, {H} {unit}s ahead", "°C", "turbo", -2, 32),
-            draw.Map(truth, f"Observed, {month}", "°C", "turbo", -2, 32),
-            draw.Map(error, "Forecast minus observed, that month", "°C", "RdBu_r", -3, 3),
-            draw.Map(
-                result.scorer.rmse_map(result.forecasts[COUPLED]),
-                f"Root mean square error, all {H} {unit}s", "°C", "magma_r", 0, 1.5,
-            ),
-        ],
-    )  # fmt: skip
+    """Forecast, error and error over all times of `coupled` and of the network of the paper."""
+    truth, month = result.scorer.truth[-1], str(result.grid.time[-1])[:7]
+    H, unit, given = result.horizon, result.unit, result.config.given
+    found = []
+    for name, title in (
+        (COUPLED, "coupled (no network)"), (DRAWN.name, f"identifier, {given} {unit}s given"),
+    ):  # fmt: skip
+        ours = result.forecasts[name]
+        rmse = result.scorer.rmse_map(ours)
+        found.append(
+            (
+                draw.Map(ours[-1], f"{title}, {month}", "°C", "turbo", -2, 32),
+                draw.Map(ours[-1] - truth, "Minus observed, that month", "°C", "RdBu_r", -3, 3),
+                draw.Map(rmse, f"Root mean square error, all {H} {unit}s", "°C", "magma_r", 0, 1.5),
+            )
+        )
+    return draw.maps(result.grid, [one for row in zip(*found) for one in row])
 
 
 def _skill(result: Result) -> bytes:
-    scorer = result.scorer
     found = [
-        draw.Map(scorer.skill_map(result.forecasts[name]), title, "1 − MSE / MSE of climatology",
-                 "RdBu", -1, 1)
+        draw.Map(result.scorer.skill_map(result.forecasts[name]), title,
+                 "1 − MSE / MSE of climatology", "RdBu", -1, 1)
         for name, title in ((COUPLED, "Skill of the coupled forecast"),
                             (DAMPED, "Skill of trend + season with damped anomaly"))
     ]  # fmt: skip
@@ -204,32 +203,6 @@ def _leads(result: Result) -> bytes:
     return draw.curves(lines, result.unit, result.scorer.year)
 
 
-def _parameters(result: Result) -> bytes:
-    assert result.parameters is not None
-    p = result.parameters
-    span = (result.holdouts[0]["history_ends"], f"{result.horizon} {result.unit}s")
-
-    def limits(x: np.ndarray) -> tuple[float, float]:
-        finite = x[np.isfinite(x)]
-        low, high = np.quantile(finite, (0.02, 0.98)) if len(finite) else (0.0, 1.0)
-        return float(low), float(max(high, low + 1e-6))
-
-    period = np.where(np.isfinite(p.period), p.period, np.nan)
-    found = [
-        draw.Map(period, "Period of the free oscillation", "months", "viridis", *limits(period)),
-        draw.Map(p.damping, "Damping time of free motion", "months", "cividis", *limits(p.damping)),
-        draw.Map(
-            p.forcing, f"Yearly forcing, {span[1]} to {span[0]}",
-            "°C per (year/2π)²", "inferno", *limits(p.forcing),
-        ),
-        draw.Map(
-            p.values[-1, :, 0], "Restoring coefficient $c_0$", "(2π/year)²", "viridis",
-            *limits(p.values[-1, :, 0]),
-        ),
-    ]  # fmt: skip
-    return draw.maps(result.grid, found)
-
-
 def report(result: Result, figures: dict[str, bytes], command: str) -> str:
     """The HTML report."""
     main, peeking, holdouts = (views.table_section(table) for table in tables(result))
@@ -237,8 +210,8 @@ def report(result: Result, figures: dict[str, bytes], command: str) -> str:
         "The forecast",
         page.picture(
             figures["sst.png"], "Maps of forecast, observation and error",
-            "Coastlines follow the mask of the data; grey is land, ice or cells with missing "
-            "values.",
+            "coupled uses the history only; the identifier, as in the paper, is given the first "
+            "steps of the target. Grey is land, ice or cells with missing values.",
         ),
         page.picture(
             figures["sst-skill.png"], "Maps of skill against climatology",
@@ -249,15 +222,6 @@ def report(result: Result, figures: dict[str, bytes], command: str) -> str:
             "From the history only. Networks: mean over the seeds.",
         ),
     )  # fmt: skip
-    sections = [main, forecast, holdouts, peeking]
-    if "sst-parameters.png" in figures:
-        maps = page.picture(
-            figures["sst-parameters.png"], "Maps of period, damping and forcing",
-            "Parameters of y'' + c1 y' + c0 y = d(t) in every cell, by the time-invariant network "
-            "with the first seed. Strong forcing with a strong restoring force gives the same "
-            "curve as weak forcing with a weak one, so the maps must be read together.",
-        )  # fmt: skip
-        sections.append(page.section("Learned equations", maps))
     config, grid = result.config, result.grid
     seeds = range(config.seed, config.seed + config.seeds)
     return views.report(
@@ -265,7 +229,7 @@ def report(result: Result, figures: dict[str, bytes], command: str) -> str:
         f"Forecasts of {result.horizon} {result.unit}s from past data, compared with simple "
         "reference forecasts and with the networks of the paper under both protocols.",
         summary(result),
-        sections,
+        [main, forecast, holdouts, peeking],
         command=command,
         setup={
             "Data": f"{grid.source or 'custom grid'}; {int(grid.ocean.sum())} cells without "

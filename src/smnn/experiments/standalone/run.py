@@ -8,6 +8,7 @@ times coarser, with RK45 and LSODA at a tolerance of 1e-8.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -173,7 +174,6 @@ def run(config: Config, tick: Tick = no_progress) -> Standalone:
         result = Standalone(config, describe_machine())
         for problem in STANDALONE:
             _run_problem(problem, config, integrate.solve_ivp, result, tick)
-            _run_coarse(problem, config, integrate.solve_ivp, result, tick)
     return result
 
 
@@ -184,59 +184,50 @@ def _run_problem(
     result: Standalone,
     tick: Tick,
 ) -> None:
-    truth = problem.exact(np.arange(config.n_steps) * Exact(config.step), order=2)
     order = NATIVE_ORDER[problem.key]
-    calls: dict[str, Callable[[], Any]] = {
-        "system": system_solver(problem, config),
-        "native": native_solver(problem, config, order),
-        RK45: ivp_solver(problem, config, solve_ivp, RK45),
-        LSODA: ivp_solver(problem, config, solve_ivp, LSODA),
-    }
-    states = {name: call() for name, call in calls.items()}
-    times = time_in_turns(calls, config.repeats, tick=lambda: tick(problem.name))
+    calls = {
+        "system": system_solver(problem, config), "native": native_solver(problem, config, order),
+    }  # fmt: skip
+    states, times, truth = _solved(problem, config, calls, solve_ivp, tick)
+    result.curves[problem.key] = states["native"]
+    for name, carried in (("system", PAPER_ORDER), (RK45, None), (LSODA, None)):
+        solver = SMNN if name == "system" else name
+        printed = PRINTED[solver][problem.key]
+        errors = relative_mse(states[name][:, : len(printed)], truth)
+        unknown: tuple[str | None, ...] = (None,) * (3 - len(printed))
+        entry = Entry(problem.key, solver, carried, errors, times[name], printed + unknown)
+        result.paper.append(entry)
+    for name in ("native", RK45, LSODA):
+        solver, carried = (SMNN, order) if name == "native" else (name, None)
+        errors = relative_mse(states[name], truth)
+        result.native.append(Entry(problem.key, solver, carried, errors, times[name]))
+    coarse = replace(
+        config, n_steps=config.n_steps // config.coarse, step=config.step * config.coarse,
+        rtol=config.tight, atol=config.tight / 100,
+    )  # fmt: skip
+    order = problem.order + COARSE_ORDERS
+    calls = {name: native_solver(problem, coarse, order, name) for name in SCHEMES}
+    states, times, truth = _solved(problem, coarse, calls, solve_ivp, tick)
+    for name, y in states.items():
+        carried, errors = order if name in SCHEMES else None, relative_mse(y, truth)
+        result.coarse.append(Entry(problem.key, name, carried, errors, times[name]))
 
-    def entry(solver: str, call: str, carried: int | None, y: Any, *, paper: bool) -> Entry:
-        printed: tuple[str | None, ...] = (None, None, None)
-        if paper:
-            found = PRINTED[solver][problem.key]
-            printed = (*found, *[None] * (3 - len(found)))
-        errors = relative_mse(np.asarray(y), truth)
-        return Entry(problem.key, solver, carried, errors, times[call], printed)
 
-    system, native = (states[k][:, 0, :3].numpy() for k in ("system", "native"))
-    result.curves[problem.key] = native
-    result.paper.append(entry(SMNN, "system", PAPER_ORDER, system, paper=True))
-    result.native.append(entry(SMNN, "native", order, native, paper=False))
-    for solver in (RK45, LSODA):
-        x = states[solver].y.T
-        result.paper.append(entry(solver, solver, None, x, paper=True))
-        y = derivatives_of_state(problem, x)
-        result.native.append(entry(solver, solver, None, y, paper=False))
-
-
-def _run_coarse(
+def _solved(
     problem: LinearOde,
     config: Config,
+    calls: dict[str, Callable[[], Any]],
     solve_ivp: Callable[..., Any],
-    result: Standalone,
     tick: Tick,
-) -> None:
-    count, step = config.n_steps // config.coarse, config.step * config.coarse
-    coarse = replace(config, n_steps=count, step=step, rtol=config.tight, atol=config.tight / 100)
-    truth = problem.exact(np.arange(count) * (Exact(config.step) * config.coarse), order=2)
-    order = problem.order + COARSE_ORDERS
-    calls: dict[str, Callable[[], Any]] = {
-        name: native_solver(problem, coarse, order, name) for name in SCHEMES
-    }
-    calls |= {name: ivp_solver(problem, coarse, solve_ivp, name) for name in (RK45, LSODA)}
-    states = {name: call() for name, call in calls.items()}
-    times = time_in_turns(calls, config.repeats, tick=lambda: tick(problem.name))
-    for name, x in states.items():
-        own = name in SCHEMES
-        y = x[:, 0, :3].numpy() if own else derivatives_of_state(problem, x.y.T)
-        errors = relative_mse(y, truth)
-        carried = order if own else None
-        result.coarse.append(Entry(problem.key, name, carried, errors, times[name]))
+) -> tuple[dict[str, NDArray[np.float64]], dict[str, Timing], NDArray[np.longdouble]]:
+    """Solutions `(T, 3)` and times of some solvers, of RK45 and of LSODA; and the truth."""
+    peers = {name: ivp_solver(problem, config, solve_ivp, name) for name in (RK45, LSODA)}
+    states = {name: call()[:, 0, :3].numpy() for name, call in calls.items()}
+    for name, peer in peers.items():
+        states[name] = derivatives_of_state(problem, peer().y.T)
+    times = time_in_turns({**calls, **peers}, config.repeats, tick=lambda: tick(problem.name))
+    truth = problem.exact(np.arange(config.n_steps) * Exact(config.step), order=2)
+    return states, times, truth
 
 
 def relative_mse(
@@ -283,26 +274,13 @@ def ivp_solver(
 def right_hand_side(problem: LinearOde) -> Callable[[float, NDArray[np.float64]], Any]:
     """The function A x + b in plain Python numbers, which is fastest for SciPy at these sizes."""
     A, b = problem.as_explicit()
-    *_, last = A.tolist()
-    b_last = float(b[-1])
-    if problem.order == 1:
-        a0 = last[0]
-        return lambda t, x: a0 * x + b_last
-    if problem.order == 2:
-        a0, a1 = last
+    last, shift = A[-1].tolist(), float(b[-1])
 
-        def second(t: float, x: NDArray[np.float64]) -> tuple[float, ...]:
-            x0, x1 = x.tolist()
-            return x1, a0 * x0 + a1 * x1 + b_last
+    def f(t: float, x: NDArray[np.float64]) -> tuple[float, ...]:
+        state = x.tolist()
+        return (*state[1:], sum(map(operator.mul, last, state)) + shift)
 
-        return second
-    a0, a1, a2 = last
-
-    def third(t: float, x: NDArray[np.float64]) -> tuple[float, ...]:
-        x0, x1, x2 = x.tolist()
-        return x1, x2, a0 * x0 + a1 * x1 + a2 * x2 + b_last
-
-    return third
+    return f
 
 
 def derivatives_of_state(problem: LinearOde, x: NDArray[np.float64]) -> NDArray[np.float64]:
