@@ -3,6 +3,7 @@
 import json
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,9 @@ from smnn.discovery import (
     VerdictWarning,
 )
 from smnn.discovery._field.denoise import Filter, smooth_basis
+from smnn.discovery._field.judge import judge
+from smnn.discovery._field.pipeline import _expected
+from smnn.discovery._field.refine import Found, Likely
 from smnn.errors import DataError
 
 pytest.importorskip("threadpoolctl")
@@ -227,3 +231,40 @@ def test_filter_keeps_smooth_fields() -> None:
     clean, sigma, _ = Filter([t, x], [False, True])(noisy)
     assert sigma == pytest.approx(0.1 * np.sqrt(2), rel=0.05)
     assert np.sqrt(np.mean(np.abs(clean - u) ** 2)) < 0.02
+
+
+def test_weak_modes_of_the_beginning_do_not_fit_the_noise() -> None:
+    """Solitons of KdV: with free phases of noise, `u u_xxx` made up for wrong coefficients."""
+    solitons = simulate_law("kdv")
+    library = "u*u_x,u_xxx,u*u_xxx,u^2*u_x,u_xx,u_x"
+    found = fitted(solitons.noisy(0.1), t=solitons.t, x=solitons.x[0], library=library)
+    assert law_of(found) == {
+        "u_xxx": pytest.approx(-1.0, rel=0.01), "u u_x": pytest.approx(-6.0, rel=0.01)
+    }  # fmt: skip
+    assert found.verdict_.level == "established"
+
+
+def test_the_expected_power_of_a_mode_decays() -> None:
+    solitons = simulate_law("kdv")
+    u = np.moveaxis(solitons.u, -1, 0)
+    truth = (np.abs(np.fft.fft(u, norm="forward")) ** 2).mean(1)[0]
+    noisy = np.moveaxis(solitons.noisy(0.1), -1, 0)
+    clean, sigma, _ = Filter([solitons.t, solitons.x[0]], [False, True])(noisy[0])
+    expected = _expected([clean[None]], np.array([sigma]))[0]
+    assert (np.diff(expected) <= 0).all()
+    assert (expected[:45] > truth[:45]).all()
+    assert (expected[5:45] < 10 * truth[5:45]).all()
+    assert expected[60] < 1e-3 * sigma**2 / 256
+
+
+def test_a_term_that_hardly_helps_makes_the_verdict_tentative() -> None:
+    u = np.random.default_rng(0).standard_normal((1, 20, 30))
+    shooting = SimpleNamespace(free=5)
+    for ratio, level in ((4.9, "tentative"), (6.0, "established")):
+        likely = Likely(
+            [(0, 0), (0, 1)], np.array([1.0, ratio]), np.array([1e-3, 1.0]), [SimpleNamespace()],  # type: ignore[list-item]
+            600.0, 600, True, 4, price=17.0,
+        )  # fmt: skip
+        one = np.ones(1)
+        found = Found([10 * u], one, one, 100 * one, None, likely, shooting, [u])  # type: ignore[arg-type]
+        assert judge(found, ["u"]).level == level

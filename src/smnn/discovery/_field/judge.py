@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from smnn.discovery._field.refine import Found, correlations
+from smnn.discovery._field.refine import MARGIN, Found, correlations
 from smnn.discovery._field.weak import Pair
 from smnn.discovery._verdict.verdict import EquationVerdict, RivalEquation, Verdict
 from smnn.report.numbers import percent, significant
@@ -85,6 +85,8 @@ def _by_likelihood(found: Found, f: int, values: int) -> EquationVerdict:
                   "term is missing, or the errors of the data are correlated.")  # fmt: skip
     elif ratio < SIGNIFICANT:
         level, reason = "tentative", "the data do not determine all coefficients."
+    elif ratio**2 < likely.price + 2 * MARGIN:
+        level, reason = "tentative", "a law with one term less describes the data about as well."
     elif rival is not None:
         level, reason = "tentative", "other terms describe the data as well."
     elif len(likely.segments) > len(found.denoised):

@@ -38,6 +38,8 @@ MOST_FREE = 400
 """Most free real numbers of the beginning of a segment; larger problems end with the weak form."""
 MOST_VALUES = 400_000
 """Most values of which the likelihood is computed."""
+GENEROUS = 4.0
+"""Power that a mode may have at the beginning, relative to its mean."""
 EXTRA = 12
 """Further terms that the likelihood may add to those of the weak form."""
 CLEAN = 1e-4
@@ -48,6 +50,8 @@ GOOD = 1.1
 """Mean square of the residuals in units of the noise that is about one."""
 PARTS, SHORT = 4, 16
 """Parts of clean data that are fitted, and their times."""
+DOUBTFUL = 10.0
+"""Ratio of a coefficient to its deviation below which the law is also fitted without its term."""
 RESAMPLES = 20
 FILLS = 10
 WINDOWS = (1, 2, 4, 8, 16, 32)
@@ -301,15 +305,44 @@ def _grid(data: FieldSet, clean: Sequence[Field], noise: Field) -> tuple[Periodi
     """Grid of the simulation, and the largest mode of the beginnings that is free."""
     n = len(data.axes[0])
     is_complex = np.iscomplexobj(clean[0])
-    power = sum((np.abs(np.fft.fft(u, norm="forward")) ** 2).mean(1) for u in clean) / len(clean)
-    power = np.maximum(power, np.roll(power[:, ::-1], 1, 1))[:, : n // 2]
-    limit = np.maximum(0.05 * noise**2 / n, 1e-18 * power.max(1))
-    above = [np.flatnonzero(p > b) for p, b in zip(power, limit)]
-    top = max((int(a[-1]) for a in above if len(a)), default=1)
+    top = int(_highest(clean, noise)[1].max())
     free = min(max(int(1.7 * top) + 4, 8), n // 2 - 1)
     kept = min(max(int(2.2 * top) + 8, 16), n // 2 - 1)
     size = next(m for m in range(3 * kept + 1, 7 * kept + 9) if m % 2 == 0 and _smooth(m))
     return PeriodicGrid((size,), (data.lengths[0],), is_complex, (kept,)), min(free, kept)
+
+
+def _highest(clean: Sequence[Field], noise: Field) -> tuple[Field, Field]:
+    """Mean power `(F, modes)` of the modes of each field, and the highest that is visible."""
+    n = clean[0].shape[-1]
+    power = sum((np.abs(np.fft.fft(u, norm="forward")) ** 2).mean(1) for u in clean) / len(clean)
+    power = np.maximum(power, np.roll(power[:, ::-1], 1, 1))[:, : n // 2]
+    limit = np.maximum(0.05 * noise**2 / n, 1e-18 * power.max(1))
+    above = [np.flatnonzero(p > b) for p, b in zip(power, limit)]
+    return power, np.array([int(a[-1]) if len(a) else 1 for a in above])
+
+
+def _expected(clean: Sequence[Field], noise: Field) -> Field:
+    """Power `(F, modes)` that a mode of a frame may have: an envelope of the mean power.
+
+    Above the highest visible mode it decays as it does below, since fields are smooth.
+    """
+    power, tops = _highest(clean, noise)
+    out = np.maximum.accumulate(power[:, ::-1], 1)[:, ::-1]
+    k = np.arange(power.shape[1])
+    for p, top in zip(out, tops):
+        few = k[top // 2 : top + 1]
+        decay = np.polyfit(few, np.log(np.maximum(p[few], 1e-300)), 1)[0] if top > 4 else -1.0
+        p[top:] = p[top] * np.exp(np.clip(decay, -2.0, -1 / max(top, 1)) * (k[top:] - top))
+    return np.asarray(GENEROUS * np.maximum(out, 1e-12 * out.max(1, keepdims=True)))
+
+
+def _precision(found: Found, grid: PeriodicGrid) -> Field:
+    """Reciprocal of the expected power of the modes of a grid."""
+    power = _expected(found.denoised, found.noise)
+    each = np.abs(grid.numbers[0]).astype(int)
+    shared = np.where((each == 0) & (not grid.is_complex), 1.0, 2.0)
+    return np.asarray(grid.mask * shared / power[:, np.minimum(each, power.shape[1] - 1)])
 
 
 def _smooth(m: int) -> bool:
@@ -331,7 +364,8 @@ def _likelihood(
     free = min(free, MOST_FREE // (8 if clean else 1) // parts)
     values = data.values_on(grid.shape)
     noise = found.noise / (np.sqrt(2.0) if grid.is_complex else 1.0)  # of real and imaginary part
-    shooting = Shooting(columns, terms, grid, free, noise, values, len(data.axes[0]))
+    precision = 0.0 if clean else _precision(found, grid)
+    shooting = Shooting(columns, terms, grid, free, noise, values, len(data.axes[0]), precision)
     weak = found.weak
     rules = Rules(
         fields * len(terms), _spread(found.denoised) / found.noise,
@@ -376,7 +410,15 @@ def _by_windows(data: FieldSet, found: Found, shooting: Shooting, climb: Climb) 
             likely = other
         if likely is not None and likely.excess < GOOD:
             break
-    while likely is not None and len(likely.segments) > len(data.runs):
+    likely = None if likely is None else _whole(data, found, shooting, climb, likely)
+    return None if likely is None else _simpler(data, found, shooting, climb, likely)
+
+
+def _whole(
+    data: FieldSet, found: Found, shooting: Shooting, climb: Climb, likely: Likely
+) -> Likely:
+    """Join the parts of the time as long as the law follows the data."""
+    while len(likely.segments) > len(data.runs) and len(likely.segments) % 2 == 0:
         segments = _joined(likely.segments)
         law = shooting.law(likely.pairs, likely.xi)
         if not _follows(shooting, law, segments, found, 0.8):
@@ -386,6 +428,29 @@ def _by_windows(data: FieldSet, found: Found, shooting: Shooting, climb: Climb) 
             break
         likely = joined
     return likely
+
+
+def _simpler(
+    data: FieldSet, found: Found, shooting: Shooting, climb: Climb, likely: Likely
+) -> Likely:
+    """The law without its weakest term, fitted anew, if the criterion prefers that.
+
+    The likelihood of long parts has several maxima, and at one of the lower ones a further term
+    may make up for coefficients that are not the best. Shorter parts have fewer maxima.
+    """
+    ratio = np.abs(likely.xi) / np.maximum(likely.deviation, 1e-300)
+    count = 4 * len(likely.segments) // len(data.runs)
+    short = min(len(t) for t in data.times) // count < 6
+    if len(ratio) < 2 or ratio.min() > DOUBTFUL or short:
+        return likely
+    rest = [j for j in range(len(ratio)) if j != int(np.argmin(ratio))]
+    start = {likely.pairs[j]: float(likely.xi[j]) for j in rest}
+    segments = _segments(data, found.denoised, shooting, count)
+    other = climb(segments, start)
+    other = None if other is None else _whole(data, found, shooting, climb, other)
+    if other is None or len(other.segments) > len(likely.segments):
+        return likely
+    return min(likely, other, key=lambda one: one.score)
 
 
 def _by_parts(data: FieldSet, found: Found, shooting: Shooting, climb: Climb) -> Likely | None:
@@ -432,7 +497,7 @@ def _segments(
     out = []
     for u, v, t in zip(data.runs, clean, data.times):
         for part in np.array_split(np.arange(len(t)), count):
-            out.append(Segment(t[part], u[:, part], shooting.from_data(v[:, part[0]])))
+            out.append(Segment(t[part], u[:, part], shooting.beginning(v[:, part[0]])))
     return out
 
 

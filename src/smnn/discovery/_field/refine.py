@@ -12,7 +12,7 @@ from smnn.discovery._field.shooting import COARSE, Segment, Shooting
 from smnn.discovery._field.weak import Pair, Quadratic, Weak, best_subsets, swaps
 
 Field = np.ndarray[Any, np.dtype[Any]]
-MOST_ROUNDS, MOST_TRIES = 14, 6
+MOST_ROUNDS, MOST_TRIES = 20, 6
 NEARLY = 0.005
 """Relative change of the cost from which on terms are selected."""
 SETTLED = 1e-4
@@ -36,6 +36,7 @@ class Likely:
         values: Number of measured real values.
         converged: Whether the iteration converged.
         substeps: Steps of the integrator between times.
+        price: What each term costs in the criterion, in units of twice a nat.
         rivals: Laws with other terms and about the same likelihood, which is relative, in nats.
     """
 
@@ -47,12 +48,18 @@ class Likely:
     values: int
     converged: bool
     substeps: int
+    price: float
     rivals: list[tuple[dict[Pair, float], float]] = field(default_factory=list)
 
     @property
     def excess(self) -> float:
         """Mean square of the residuals in units of the noise; about one if the law is right."""
         return self.cost / max(self.values, 1)
+
+    @property
+    def score(self) -> float:
+        """The criterion that selects terms; smaller is better."""
+        return self.values * float(np.log(max(self.cost, 1e-300))) + self.price * len(self.pairs)
 
 
 @dataclass
@@ -80,7 +87,6 @@ class Rules:
         share: Contribution to the equation of a coefficient of one, for each pair.
         threshold: Smallest contribution of a term.
         penalty: Sparsity penalty relative to the criterion.
-        correlation: Number of values per independent one.
     """
 
     candidates: int
@@ -89,6 +95,11 @@ class Rules:
     threshold: float
     penalty: float
 
+    def price(self, values: float) -> float:
+        """Reduction of the criterion that a term must bring, for independent values."""
+        both = np.log(max(values, 2.0)) + 2 * np.log(max(self.candidates, 2))
+        return float(self.penalty * both)
+
 
 def select(
     q: Quadratic, pairs: Sequence[Pair], values: float, rules: Rules, independent: float
@@ -96,7 +107,7 @@ def select(
     """Indices of the pairs that the criterion chooses."""
     pool = list(range(len(pairs)))
     floor = values * float(np.mean((FLOOR * rules.size) ** 2))
-    price = rules.penalty * (np.log(max(independent, 2.0)) + 2 * np.log(max(rules.candidates, 2)))
+    price = rules.price(independent)
     while True:
         subsets = best_subsets(q, allowed=pool)
         scores = [
@@ -141,6 +152,7 @@ def maximise(
         return None
     law = shooting.law(pairs, xi)
     cost, damping, selected = shooting.cost(law, segments, steps[0]), 0.0, False
+    final = False  # whether terms were selected again after the iteration had converged
     converged, step, change = False, None, np.inf
     rivals: list[tuple[dict[Pair, float], float]] = []
     for turn in range(MOST_ROUNDS):
@@ -181,18 +193,27 @@ def maximise(
         if not accepted and not selected and change != 0:  # terms are selected before it ends
             change, damping = 0.0, 0.0
             continue
+        if not accepted and not final:
+            selected, final, change, damping = False, True, 0.0, 0.0
+            continue
         if not accepted:
             converged = converged or turn > 1
             break
         change = (cost - new_cost) / max(cost, 1e-300)
+        promised = cost - step.quadratic.left(chosen)
+        if damping == 0 and cost - new_cost < promised / 2 and steps[1] < steps[0]:
+            steps = steps[0], 2 * steps[1]
         pairs, xi, segments, law, cost = new_pairs, new_xi, moved, new_law, new_cost
         damping = damping / 8 if damping > 1e-6 else 0.0
         progress(f"round {turn + 1}: {len(pairs)} terms, misfit {np.sqrt(cost / values):.3g}")
         if abs(change) < (1e-3 if clean else SETTLED) and selected and chosen == own:
-            converged = True
-            break
+            if final:
+                converged = True
+                break
+            selected, final = False, True
     deviation = _deviation(shooting, step, len(pairs), cost, values, law, segments, steps[0])
-    return Likely(pairs, xi, deviation, segments, cost, values, converged, steps[0], rivals)
+    price = rules.price(values)
+    return Likely(pairs, xi, deviation, segments, cost, values, converged, steps[0], price, rivals)
 
 
 def _rivals(
@@ -213,11 +234,10 @@ def _rivals(
 def _steps(
     shooting: Shooting, segments: list[Segment], pairs: list[Pair], xi: Field, accuracy: float
 ) -> tuple[int, int] | None:
-    """Steps of the solution and of its derivative, from the beginning of the first segment."""
+    """Steps of the solution and of its derivative, from the first segment."""
     law = shooting.law(pairs, xi)
-    short = [Segment(s.t[:12], s.u[:, :12], s.start) for s in segments[:1]]
-    fine = shooting.substeps(law, short, accuracy)
-    coarse = shooting.substeps(law, short, max(accuracy, COARSE))
+    fine = shooting.substeps(law, segments[:1], accuracy)
+    coarse = shooting.substeps(law, segments[:1], max(accuracy, COARSE))
     while fine <= 512 and not np.isfinite(shooting.cost(law, segments, fine)):
         fine *= 2
         if fine > 512:

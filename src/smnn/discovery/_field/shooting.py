@@ -73,6 +73,9 @@ class Shooting:
         noise: `(F,)` standard deviation of the noise.
         values: Values of coordinates and coefficient functions on the grid, by name.
         points: Number of points of the data.
+        precision: `(F, modes)` reciprocal of the expected power of each mode of a beginning, twice
+            that where real and imaginary part share it; zero where nothing is known. Modes below
+            the noise would otherwise fit it, with a phase that depends steeply on the coefficients.
     """
 
     def __init__(
@@ -84,9 +87,11 @@ class Shooting:
         noise: Field,
         values: dict[str, Field],
         points: int,
+        precision: Field | float = 0.0,
     ) -> None:
         self.columns, self.terms, self.grid, self.values = columns, terms, grid, values
         self.free, self.noise, self.points = free, noise, points
+        self.precision = np.broadcast_to(precision, (len(columns.fields), *grid.spectrum))
         self.kept = int(np.abs(grid.numbers[0][grid.mask > 0]).max())
 
     def law(self, chosen: Sequence[tuple[int, int]], xi: Field) -> SpectralLaw:
@@ -159,6 +164,11 @@ class Shooting:
             out[:, out.shape[1] - K :] = v[:, v.shape[1] - K :]
         return out
 
+    def beginning(self, u: Field) -> Field:
+        """Modes of a filtered frame, less those in which noise is expected to prevail."""
+        noise = self.noise[:, None] ** 2 / self.points
+        return self.from_data(u) / (1 + self.precision * noise)
+
     # ---------------------------------------------------------------- the solution
 
     def residuals(self, segment: Segment, path: Field) -> Field | None:
@@ -169,12 +179,18 @@ class Shooting:
         return np.concatenate([data - self.predicted(v, seen) for (seen, data), v in pairs])
 
     def cost(self, law: SpectralLaw, segments: Sequence[Segment], substeps: int) -> float:
-        """Sum of squares in units of the noise; infinite if a solution diverges."""
-        total = 0.0
+        """Sum of squares in units of the noise and of the expected power of the beginnings.
+
+        Infinite if a solution diverges.
+        """
+        total = sum(self._unlikely(s) for s in segments)
         for segment in segments:
             r = self.residuals(segment, march(law, segment.start, segment.t, substeps))
             total += np.inf if r is None else float(r @ r)
         return total if np.isfinite(total) else np.inf
+
+    def _unlikely(self, segment: Segment) -> float:
+        return float((self.precision * np.abs(segment.start) ** 2).sum())
 
     def substeps(self, law: SpectralLaw, segments: Sequence[Segment], accuracy: float) -> int:
         """Steps between times with which the solutions are accurate."""
@@ -214,7 +230,7 @@ class Shooting:
             if r is None:
                 return None
             normals.append(self._normal(law, segment, pairs, r, substeps[1]))
-            cost += float(r @ r)
+            cost += float(r @ r) + self._unlikely(segment)
         A, g = np.zeros((len(pairs),) * 2), np.zeros(len(pairs))
         for n in normals:
             solved = _solve(n.modes, np.column_stack([n.cross, n.right_modes]))
@@ -258,6 +274,9 @@ class Shooting:
                 A += J @ J.T
                 g += J @ r[used:at]
                 used, rows = at, []
+        weight = (np.abs(basis) ** 2 * self.precision).sum((1, 2))
+        A[np.arange(M), np.arange(M)] += weight
+        g[:M] -= weight * (basis.conj() * segment.start).real.sum((1, 2))
         return Normal(A[:M, :M], A[:M, M:], A[M:, M:], g[:M], g[M:])
 
     def _tangent_rate(self, law: SpectralLaw, pairs: Sequence[tuple[int, int]], modes: int) -> Any:
