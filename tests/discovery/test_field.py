@@ -233,6 +233,7 @@ def test_filter_keeps_smooth_fields() -> None:
     assert np.sqrt(np.mean(np.abs(clean - u) ** 2)) < 0.02
 
 
+@pytest.mark.slow
 def test_weak_modes_of_the_beginning_do_not_fit_the_noise() -> None:
     """Solitons of KdV: with free phases of noise, `u u_xxx` made up for wrong coefficients."""
     solitons = simulate_law("kdv")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from smnn.discovery._field.shooting import COARSE, Segment, Shooting
+from smnn.discovery._field.shooting import COARSE, Segment, Shooting, Step
 from smnn.discovery._field.weak import Pair, Quadratic, Weak, best_subsets, swaps
 
 Field = np.ndarray[Any, np.dtype[Any]]
@@ -171,39 +171,24 @@ def maximise(
             chosen = select(step.quadratic, everything, values, rules, values * r)
             if sorted(chosen) == own:
                 selected, rivals = True, _rivals(step.quadratic, everything, own, r)
-        new_pairs = [everything[j] for j in chosen]
-        accepted = False
-        for _ in range(MOST_TRIES):
-            damped = replace(step.quadratic, A=_damped(step.quadratic.A, damping))
-            shift = damping * np.diag(step.quadratic.A) * padded
-            target = replace(damped, b=step.quadratic.b + shift)
-            new_xi = target.solve(chosen)[0]
-            full = np.zeros(len(everything))
-            full[chosen] = new_xi
-            moved = shooting.moved(segments, step.normals, full - padded, damping)
-            new_law = shooting.law(new_pairs, new_xi)
-            new_cost = shooting.cost(new_law, moved, steps[0])
-            if new_cost < cost * (1 + 1e-12) or (chosen != own and new_cost < 1.05 * cost + 50):
-                accepted = True
-                break
-            damping = max(4 * damping, 1e-3)
-        if not accepted and steps[1] < steps[0]:  # the derivative may be too coarse
+        most = cost * (1 + 1e-12) if chosen == own else 1.05 * cost + 50
+        trial, damping = _damped_step(shooting, segments, step, everything, padded, chosen, most,
+                                      steps[0], damping)  # fmt: skip
+        if trial is None and steps[1] < steps[0]:  # the derivative may be too coarse
             steps, damping = (steps[0], 2 * steps[1]), 0.0
             continue
-        if not accepted and not selected and change != 0:  # terms are selected before it ends
-            change, damping = 0.0, 0.0
+        if trial is None and (not final or (not selected and change != 0)):  # select, then end
+            final, selected, change, damping = final or selected or change == 0, False, 0.0, 0.0
             continue
-        if not accepted and not final:
-            selected, final, change, damping = False, True, 0.0, 0.0
-            continue
-        if not accepted:
+        if trial is None:
             converged = converged or turn > 1
             break
+        new_cost = trial[-1]
         change = (cost - new_cost) / max(cost, 1e-300)
         promised = cost - step.quadratic.left(chosen)
         if damping == 0 and cost - new_cost < promised / 2 and steps[1] < steps[0]:
             steps = steps[0], 2 * steps[1]
-        pairs, xi, segments, law, cost = new_pairs, new_xi, moved, new_law, new_cost
+        pairs, xi, segments, law, cost = [everything[j] for j in chosen], *trial
         damping = damping / 8 if damping > 1e-6 else 0.0
         progress(f"round {turn + 1}: {len(pairs)} terms, misfit {np.sqrt(cost / values):.3g}")
         if abs(change) < (1e-3 if clean else SETTLED) and selected and chosen == own:
@@ -214,6 +199,26 @@ def maximise(
     deviation = _deviation(shooting, step, len(pairs), cost, values, law, segments, steps[0])
     price = rules.price(values)
     return Likely(pairs, xi, deviation, segments, cost, values, converged, steps[0], price, rivals)
+
+
+def _damped_step(
+    shooting: Shooting, segments: list[Segment], step: Step, pairs: list[Pair], xi: Field,
+    chosen: list[int], most: float, substeps: int, damping: float,
+) -> tuple[tuple[Field, list[Segment], Any, float] | None, float]:  # fmt: skip
+    """Coefficients, segments, law and cost after a step with a cost below `most`; the damping."""
+    q = step.quadratic
+    for _ in range(MOST_TRIES):
+        damped = replace(q, A=_damped(q.A, damping), b=q.b + damping * np.diag(q.A) * xi)
+        new_xi = damped.solve(chosen)[0]
+        full = np.zeros(len(pairs))
+        full[chosen] = new_xi
+        moved = shooting.moved(segments, step.normals, full - xi, damping)
+        law = shooting.law([pairs[j] for j in chosen], new_xi)
+        cost = shooting.cost(law, moved, substeps)
+        if cost < most:
+            return (new_xi, moved, law, cost), damping
+        damping = max(4 * damping, 1e-3)
+    return None, damping
 
 
 def _rivals(
