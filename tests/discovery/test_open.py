@@ -239,6 +239,18 @@ class TestDiscovery:
         assert terms_of(found) == [{"x/(K + x)"}]
         check_constant(found, "K", 0.3)
 
+    def test_disguised_polynomials_are_replaced(self) -> None:
+        """`a*exp(k*a)` with a small `k` and a polynomial take the place of `a` in the search."""
+        t = np.linspace(0, 10, 200)
+        runs = [
+            integrate(lambda t, u: [4 / (1 + u[1] ** 2) - u[0], 4 / (1 + u[0] ** 2) - u[1]], z, t)
+            for z in ([0.5, 2.0], [3.0, 1.0], [2.0, 2.2])
+        ]
+        scale, rng = np.concatenate(runs).std(0), np.random.default_rng(1)
+        data = [x + 0.01 * scale * rng.standard_normal(x.shape) for x in runs]
+        found = Discovery("poly:2,open", ensemble=0).fit(data, t=[t] * 3, feature_names=XY)
+        assert terms_of(found) == [{"x", "1/(K^2 + y^2)"}, {"y", "1/(K2^2 + x^2)"}]
+
     def test_given_constants_are_shared(self) -> None:
         t = np.linspace(0, 40, 400)
         X = integrate(

@@ -50,6 +50,11 @@ class _Combination:
     fit: JointFit
 
 
+def _acceptable(combination: _Combination) -> bool:
+    """Whether the fit is finite, without faults."""
+    return combination.fit.evidence > -0.5 * FAULT
+
+
 class SystemSearch:
     """Search for the forms of all equations.
 
@@ -128,13 +133,14 @@ class SystemSearch:
                 best = better(best, v, [*mine, *self._borrowed(best, v)])
                 larger = None
                 while larger is not best:
-                    simpler = [*self._simpler(best, v), *self._merged(best, v)]
-                    simpler += self._plainer(best, v)
-                    larger, best = best, better(best, v, simpler)
+                    others = self._simpler(best, v)
+                    if _acceptable(best):
+                        others += self._merged(best, v) + self._plainer(best, v)
+                    larger, best = best, better(best, v, others)
             if best is before:
                 break
         self.timer.lap("refinement")
-        return best if best.fit.evidence > -0.5 * FAULT else None
+        return best if _acceptable(best) else None
 
     def _borrowed(self, best: _Combination, v: int) -> list[Form]:
         """Forms of an equation with the terms of another one."""
@@ -165,7 +171,7 @@ class SystemSearch:
         """
         plain, search, out = best.forms[v].plain, self.searches[v], []
         single = [term for term in search.terms if len(term.constants) == 1]
-        if best.fit.deviation is None or not plain or not single:
+        if not plain or not single:
             return []
         mine, _ = self._fitted_terms(best, v)
         library = compile_terms(single, search.columns)
@@ -189,8 +195,6 @@ class SystemSearch:
 
         On a short range, `x*exp(k*x)` with a small `k` is not more than a polynomial.
         """
-        if best.fit.deviation is None:
-            return []
         mine, _ = self._fitted_terms(best, v)
         rests = [tuple(mine[:i] + mine[i + 1 :]) for i in range(len(mine))]
         return [form for rest in rests for form in self.searches[v].with_terms(rest)]
