@@ -48,7 +48,7 @@ class Made(Discovery):
         self.times_ = table.times
         self.states_ = [np.cumsum(np.ones((len(t), V)), 0) for t in table.times]
 
-    def simulate(self, x0: np.ndarray, t: np.ndarray, inputs: Any = None) -> np.ndarray:
+    def simulate(self, x0: Any, t: Any, inputs: Any = None, series: Any = None) -> np.ndarray:
         return np.vstack([x0 + 0.1 * i for i in range(len(t))])
 
 

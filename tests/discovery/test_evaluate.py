@@ -66,7 +66,7 @@ class TestEvaluate:
 
     def test_simulations_that_diverge(self) -> None:
         class Diverges(Made):
-            def simulate(self, x0: np.ndarray, t: np.ndarray, inputs: Any = None) -> np.ndarray:
+            def simulate(self, x0: Any, t: Any, inputs: Any = None, series: Any = None) -> Any:
                 return np.where(np.arange(len(t))[:, None] < 2, 0.5, np.nan)
 
         report = made_report(made_table(names=("x",)), Diverges)
@@ -115,7 +115,7 @@ class TestEvaluate:
         seen: dict[str, Any] = {}
 
         class Driven(Made):
-            def simulate(self, x0: np.ndarray, t: np.ndarray, inputs: Any = None) -> np.ndarray:
+            def simulate(self, x0: Any, t: Any, inputs: Any = None, series: Any = None) -> Any:
                 seen.update(inputs=inputs, t=t, x0=x0)
                 return np.zeros((len(t), 1))
 

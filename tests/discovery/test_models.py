@@ -333,5 +333,7 @@ class TestWeights:
             Discovery().fit(X, sample_weight=np.ones(29))
         with pytest.raises(DataError, match="negative"):
             Discovery().fit(X, sample_weight=-np.ones(30))
+        with pytest.raises(DataError, match="sample_weight is zero for all values of x"):
+            Discovery().fit(X, sample_weight=np.zeros(30), feature_names=["x"])
         with pytest.raises(ValueError, match="sample_weight"):
             Discovery(method="neural").fit(X, sample_weight=np.ones(30))

@@ -34,6 +34,7 @@ from smnn.discovery._equations import python_source
 from smnn.discovery._fit.data import gather
 from smnn.discovery._fit.model import CLASSICAL, OdeModel, StepGrid, flow, flow_with_derivatives
 from smnn.discovery._fit.regression import operators, regress
+from smnn.discovery._open.equation import EquationSearch, Form
 from smnn.discovery._open.ranges import place_of, starts, with_ranges
 from smnn.discovery._terms import CompiledTerms, Constant, compile_terms
 from smnn.equations import ExpressionError, parse_expression
@@ -224,6 +225,31 @@ class TestDiscovery:
         found = Discovery().fit([noisy(x, 0.01, i) for i, x in enumerate(data)], t=[T * 2] * 3)
         assert terms_of(found) == [{"x", "x^2", "x^3"}]
         assert len(found.report_["tried"]) == 1  # established, so nothing else was tried
+
+    def test_equal_terms_are_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The quotient replaces `1` and `1/(K + x)` also if the regression has not found it."""
+        search = EquationSearch.search
+
+        def without(self: EquationSearch) -> list[Form]:
+            return [f for f in search(self) if {t.name[:2] for t in f.terms} != {"x/"}]
+
+        monkeypatch.setattr(EquationSearch, "search", without)
+        library = Polynomial(1) + Hill(powers=(1,))
+        found = Discovery(library, ensemble=0).fit(noisy(UPTAKE, 0.01), t=T)
+        assert terms_of(found) == [{"x/(K + x)"}]
+        check_constant(found, "K", 0.3)
+
+    def test_disguised_polynomials_are_replaced(self) -> None:
+        """`a*exp(k*a)` with a small `k` and a polynomial take the place of `a` in the search."""
+        t = np.linspace(0, 10, 200)
+        runs = [
+            integrate(lambda t, u: [4 / (1 + u[1] ** 2) - u[0], 4 / (1 + u[0] ** 2) - u[1]], z, t)
+            for z in ([0.5, 2.0], [3.0, 1.0], [2.0, 2.2])
+        ]
+        scale, rng = np.concatenate(runs).std(0), np.random.default_rng(1)
+        data = [x + 0.01 * scale * rng.standard_normal(x.shape) for x in runs]
+        found = Discovery("poly:2,open", ensemble=0).fit(data, t=[t] * 3, feature_names=XY)
+        assert terms_of(found) == [{"x", "1/(K^2 + y^2)"}, {"y", "1/(K2^2 + x^2)"}]
 
     def test_given_constants_are_shared(self) -> None:
         t = np.linspace(0, 40, 400)

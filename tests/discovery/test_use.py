@@ -36,7 +36,7 @@ def found() -> Discovery:
 
 class TestDisplay:
     def test_summary_and_frame(self, found: Discovery) -> None:
-        first, _, *equations = found.summary().splitlines()
+        first, *equations = found.summary().splitlines()
         assert first == "Verdict: " + str(found.verdict_)
         assert equations == found.equations()
         frame = found.to_frame()
@@ -192,6 +192,8 @@ NOT_APPLICABLE = {
     "check_fit2d_predict1d": "an array of one dimension is one state",
     "check_fit2d_1sample": "refused, but the message counts rows instead of samples",
     "check_estimators_empty_data_messages": "refused, but the message names the shape of a series",
+    "check_sample_weights_shape": "weights of two dimensions are one weight per value",
+    "check_sample_weight_equivalence_on_dense_data": "rows of a series cannot be repeated",
     "check_dtype_object": "refused by DataError, a ValueError; the check expects a TypeError",
 }
 

@@ -161,11 +161,11 @@ class TestRule:
     def test_the_lowest_level_counts(self) -> None:
         good, poor = EquationVerdict("established", "good."), EquationVerdict("tentative", "?")
         each = {"a": good, "b": poor}
-        assert str(_overall(each, 2)) == "tentative: b'': ?"
+        assert str(_overall(each, ["a''", "b''"])) == "tentative: b'': ?"
         nothing = EquationVerdict("nothing found", "none.", values=50)
-        assert _overall({"a": nothing, **each}, 1).level == "tentative"
-        assert _overall({"a": good, "b": nothing}, 1).level == "established"
-        assert _overall({"a": nothing}, 1).reason.endswith("how the data change.")
+        assert _overall({"a": nothing, **each}, ["a'", "b'"]).level == "tentative"
+        assert _overall({"a": good, "b": nothing}, ["a'", "b'"]).level == "established"
+        assert _overall({"a": nothing}, ["a'"]).reason.endswith("how the data change.")
 
 
 class TestRivals:

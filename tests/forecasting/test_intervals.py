@@ -8,6 +8,7 @@ import pytest
 
 from smnn.forecasting import Forecaster, backtest
 from smnn.forecasting._model.intervals import OPTIMISM, Calibration, calibrate
+from smnn.forecasting._model.search import choose_origins
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
 
@@ -53,6 +54,34 @@ def test_coverage(kind: str) -> None:
         forecast = Forecaster(season=season).fit(y[:110], horizon=10).predict()
         inside.append((forecast.lower <= y[110:]) & (y[110:] <= forecast.upper))
     assert 0.78 <= np.mean(inside) <= 0.995
+
+
+@pytest.mark.parametrize(
+    ("count", "horizon", "season", "aligned"),
+    [(1578, 26, 52.178, False), (2000, 13, 52.0, False), (372, 6, 12.0, False),
+     (372, 12, 12.0, True), (700, 48, 24.0, True), (1000, 35, 7.0, True)],
+)  # fmt: skip
+def test_phases_of_the_origins(count: int, horizon: int, season: float, aligned: bool) -> None:
+    """They are that of the forecast if it covers whole seasons, and spread evenly otherwise."""
+    origins = choose_origins(count, horizon, season, 12, [season])
+    assert len(origins) == 12
+    assert origins[0] == count - horizon
+    phases = np.sort((np.array(origins) - count) / season % 1)
+    gaps = np.diff(phases, append=phases[0] + 1)
+    if aligned:
+        assert not phases.any()
+    else:
+        assert gaps.max() < 0.2
+
+
+def test_noise_that_depends_on_the_season() -> None:
+    """The errors that calibrate the intervals are not all from the quiet half of the year."""
+    rng = np.random.default_rng(0)
+    t = np.arange(1026)
+    noise = np.where((t - 1000) % 52 < 26, 1.0, 0.1) * rng.standard_normal(len(t))
+    y = np.sin(2 * np.pi * t / 52) + noise
+    forecast = Forecaster(season=52).fit(y[:1000], horizon=26).predict()
+    assert np.mean((forecast.lower <= y[1000:]) & (y[1000:] <= forecast.upper)) > 0.6
 
 
 def test_intervals_increase_with_the_level() -> None:

@@ -100,7 +100,8 @@ class EquationModule(torch.nn.Module):
     Attributes:
         coefficients: Parameter with the coefficients, in the order of `names`.
         names: Target and term of each coefficient.
-        constants: Parameter with the constants inside the terms, in the order of `constant_names`.
+        constants: The constants inside the terms, in the order of `constant_names`; a parameter if
+            there are any.
     """
 
     def __init__(
@@ -112,7 +113,10 @@ class EquationModule(torch.nn.Module):
         self.names = [(targets[v], terms.terms[p].name) for v, p in self.places]
         self.coefficients = torch.nn.Parameter(torch.as_tensor(Xi[np.nonzero(Xi)]))
         self.constant_names = [c.name[1:] for c in terms.constants]
-        self.constants = torch.nn.Parameter(torch.as_tensor(terms.theta))
+        if terms.constants:
+            self.constants = torch.nn.Parameter(torch.as_tensor(terms.theta))
+        else:
+            self.register_buffer("constants", torch.as_tensor(terms.theta), persistent=False)
         self._terms, self._shape, self._link, self._timed = terms, Xi.shape, link, timed
 
     def forward(self, t: Any, z: Tensor, inputs: Tensor | None = None) -> Tensor:

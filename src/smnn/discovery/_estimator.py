@@ -491,6 +491,7 @@ class Discovery(Displayable, BaseEstimator):
         Returns:
             (T, V) array, or a list of these if X is a list.
         """
+        check_is_fitted(self, "coefficients_")
         V = len(self.variables_)
         if isinstance(X, list | tuple):
             nodes, Z = self._states_of(X, t, inputs)

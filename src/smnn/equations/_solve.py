@@ -167,7 +167,8 @@ def solve(
 
     Example:
         >>> solution = solve("y' = -k*y, k = 2, y(0) = 1, t = 0 .. 3 step 0.01")
-        >>> print(f"{solution['y'][-1]:.10f}")
+        >>> y = solution["y"]
+        >>> print(f"{y[-1]:.10f}")
         0.0024787522
     """
     if parameters or not isinstance(equations, EquationSystem):

@@ -83,7 +83,7 @@ def rich_table(table: Table) -> Group:
     view.add_column("", no_wrap=True)
     view.add_column("", no_wrap=True)
     for name in table.columns:
-        view.add_column(name, justify="right", no_wrap=True)
+        view.add_column(name.replace(" ", "\n"), justify="right", no_wrap=True)
     for rows in table.groups():
         for i, row in enumerate(rows):
             cells = []

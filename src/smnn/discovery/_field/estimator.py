@@ -319,7 +319,7 @@ class FieldDiscovery(Displayable, BaseEstimator):
         """Solve the law on the periodic grid of the data.
 
         Args:
-            u0: (X[, Y][, F]) initial values on the grid of the fit.
+            u0: `(X[, Y][, F])` initial values on the grid of the fit.
             t: (T,) increasing times, the first of which is that of `u0`.
             rtol: Accuracy relative to the size of the solution.
 

@@ -189,6 +189,9 @@ class Nodes:
         W = np.concatenate([np.broadcast_to(w, (len(w), V)) for w in series])
         if not (W >= 0.0).all():
             raise DataError("sample_weight has negative or missing values; expected zero or more.")
+        for name, largest in zip(self.names, W.max(0)):
+            if largest == 0.0:
+                raise DataError(f"sample_weight is zero for all values of {name}.")
         found = replace(self, Y=np.where(W > 0.0, self.Y, np.nan)).checked()
         mean = np.where(found.seen, W, 0.0).sum(0) / found.seen.sum(0)
         return replace(found, weights=W / mean)

@@ -36,6 +36,7 @@ ALTERNATIVES = 4  # Number of forms of an equation that are fitted jointly
 UNKNOWN = 0.5  # Relative standard deviation above which a constant is not determined
 SHARED = 0.25  # Relative difference up to which a constant is shared by two equations
 FAULT = 1e12  # Evidence that a term or constant costs that is not acceptable, in nats
+IDENTICAL = 1e-9  # Relative difference of equal columns
 ROUNDS = 2  # Number of rounds over the equations
 DOUBTFUL = 8.0  # Standard deviations of a coefficient up to which a form without it is tried
 
@@ -47,6 +48,11 @@ class _Combination:
     forms: tuple[Form, ...]
     refiner: Refiner
     fit: JointFit
+
+
+def _acceptable(combination: _Combination) -> bool:
+    """Whether the fit is finite, without faults."""
+    return combination.fit.evidence > -0.5 * FAULT
 
 
 class SystemSearch:
@@ -86,11 +92,12 @@ class SystemSearch:
         part, at = self.data.nodes.segments(MOST_NODES, SEGMENT)
         columns, terms = self.data.terms.variables, self.data.terms.terms
         plain = compile_terms([terms[p] for p in self.plain], columns)
+        self._values = plain.evaluate(X[at])
         self.forms: list[list[Form]] = []
         self.searches = []
         for v, (operator, y) in enumerate(operators(part, self.data.order)):
             allowed = self.rules.allowed[v]
-            held = plain.evaluate(X[at]) @ self.data.fixed[v, self.plain]
+            held = self._values @ self.data.fixed[v, self.plain]
             search = EquationSearch(
                 operator, y - operator @ held, X[at], plain,
                 np.flatnonzero(allowed[self.plain]),
@@ -126,11 +133,14 @@ class SystemSearch:
                 best = better(best, v, [*mine, *self._borrowed(best, v)])
                 larger = None
                 while larger is not best:
-                    larger, best = best, better(best, v, self._simpler(best, v))
+                    others = self._simpler(best, v)
+                    if _acceptable(best):
+                        others += self._merged(best, v) + self._plainer(best, v)
+                    larger, best = best, better(best, v, others)
             if best is before:
                 break
         self.timer.lap("refinement")
-        return best if best.fit.evidence > -0.5 * FAULT else None
+        return best if _acceptable(best) else None
 
     def _borrowed(self, best: _Combination, v: int) -> list[Form]:
         """Forms of an equation with the terms of another one."""
@@ -139,27 +149,67 @@ class SystemSearch:
 
     def _simpler(self, best: _Combination, v: int) -> list[Form]:
         """The form of an equation without each of its terms that is not clearly significant."""
-        refiner, fit, form = best.refiner, best.fit, best.forms[v]
+        fit, form = best.fit, best.forms[v]
         if fit.deviation is None or len(form.plain) + len(form.terms) < 2:
             return []
-        terms, places, _ = _joined(best.forms)
         P, out = len(self.plain), []
         ratio = np.abs(fit.Xi[v]) / np.maximum(fit.deviation[v], 1e-300)
-        known = {c.name: c for t in refiner.model(fit).terms.fitted(fit.theta_deviation)
-                 for c in t.constants}  # fmt: skip
-        mine = []
-        for term, i in zip(form.terms, places[v]):
-            values = {c.name: replace(c, value=known[d.name].value)
-                      for c, d in zip(term.constants, terms[i].constants)}  # fmt: skip
-            mine.append(term.at(values))
+        mine, places = self._fitted_terms(best, v)
         for j, p in enumerate(form.plain):
             if ratio[p] < DOUBTFUL:
                 rest = form.plain[:j] + form.plain[j + 1 :]
                 out.append(Form(rest, tuple(mine)))
-        for j, i in enumerate(places[v]):
+        for j, i in enumerate(places):
             if ratio[P + i] < DOUBTFUL:
                 out.append(Form(form.plain, (*mine[:j], *mine[j + 1 :])))
         return out
+
+    def _merged(self, best: _Combination, v: int) -> list[Form]:
+        """Forms of an equation with one term in place of a plain and another term.
+
+        With equal `K`, `x/(K + x)` is a sum of multiples of `1` and `1/(K + x)`.
+        """
+        plain, search, out = best.forms[v].plain, self.searches[v], []
+        single = [term for term in search.terms if len(term.constants) == 1]
+        if not plain or not single:
+            return []
+        mine, _ = self._fitted_terms(best, v)
+        library = compile_terms(single, search.columns)
+        for i, term in enumerate(mine):
+            if len(term.constants) != 1:
+                continue
+            value = term.constants[0].value
+            (own,) = compile_terms([term], search.columns).evaluate(search.X).T
+            columns = library.at(np.full(len(single), value)).evaluate(search.X)
+            for j, p in enumerate(plain):
+                two = np.column_stack([self._values[:, p], own])
+                for other, column in zip(single, columns.T):
+                    if _in_span(column, two):
+                        known = {c.name: replace(c, value=value) for c in other.constants}
+                        terms = (*mine[:i], other.at(known), *mine[i + 1 :])
+                        out.append(Form(plain[:j] + plain[j + 1 :], terms))
+        return out
+
+    def _plainer(self, best: _Combination, v: int) -> list[Form]:
+        """The best forms of an equation with plain terms in place of one with constants.
+
+        On a short range, `x*exp(k*x)` with a small `k` is not more than a polynomial.
+        """
+        mine, _ = self._fitted_terms(best, v)
+        rests = [tuple(mine[:i] + mine[i + 1 :]) for i in range(len(mine))]
+        return [form for rest in rests for form in self.searches[v].with_terms(rest)]
+
+    def _fitted_terms(self, best: _Combination, v: int) -> tuple[list[Term], list[int]]:
+        """The terms with fitted constants of an equation, and their indices in the joint fit."""
+        terms, places, _ = _joined(best.forms)
+        fitted = best.refiner.model(best.fit).terms.fitted(best.fit.theta_deviation)
+        known = {c.name: c for t in fitted for c in t.constants}
+        mine = []
+        for term, i in zip(best.forms[v].terms, places[v]):
+            values = {c.name: replace(c, value=known[d.name].value)
+                      for c, d in zip(term.constants, terms[i].constants)}  # fmt: skip
+            mine.append(term.at(values))
+        return mine, places[v]
 
     def _fitted(self, forms: tuple[Form, ...]) -> _Combination:
         """Joint fit of one form per equation."""
@@ -253,6 +303,19 @@ def _joined(forms: Sequence[Form]) -> tuple[list[Term], list[list[int]], list[Te
             owners.append(term)
         places.append(mine)
     return terms, places, owners
+
+
+def _in_span(column: Array, two: Array) -> bool:
+    """Whether a column is a sum of multiples of two others, and of neither alone."""
+    if not (np.isfinite(column).all() and np.isfinite(two).all()):
+        return False
+
+    def distance(basis: Array) -> float:
+        Q = np.linalg.qr(basis)[0]
+        return float(np.linalg.norm(column - Q @ (Q.T @ column)))
+
+    near = IDENTICAL * float(np.linalg.norm(column))
+    return distance(two) < near < min(distance(two[:, :1]), distance(two[:, 1:]))
 
 
 def _same(a: Term, b: Term) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 from smnn.experiments import views
@@ -19,13 +20,14 @@ NAMES = {
 }
 COLOURS = (views.BLUE, views.SKY, views.YELLOW, views.AMBER, views.GREY)
 ALL_LEVELS = (*LEVELS, NO_FIT)
+DATA_SETS = "data sets"
 
 
 def counts(result: Honesty) -> list[tuple[str, str, list[str]]]:
     """Levels of all data sets, and of their equations with right and with wrong terms."""
     found = []
     for group in GROUPS:
-        found.append((NAMES[group], "data sets", [c.level for c in result.of(group)]))
+        found.append((NAMES[group], DATA_SETS, [c.level for c in result.of(group)]))
         for right, label in ((True, "equations, right terms"), (False, "equations, wrong terms")):
             levels = [e["level"] for e in result.equations(group, right)]
             if levels:
@@ -39,14 +41,18 @@ def tables(result: Honesty) -> list[Table]:
 
 
 def terminal_tables(result: Honesty) -> list[Table]:
-    """The tables that fit a terminal."""
-    return tables(result)[:2]
+    """The tables that fit a terminal: verdicts on data sets without those on their equations."""
+    levels, stability, _ = tables(result)
+    short = {NAMES[UNRELATED]: "unrelated", NAMES[TRUE]: "in library", NAMES[MISSING]: "missing"}
+    rows = [Row(short[row.group], "", row.cells) for row in levels.rows if row.label == DATA_SETS]
+    return [replace(levels, rows=rows), stability]
 
 
 def _levels(result: Honesty) -> Table:
     table = Table(
-        "Verdicts by group", [*ALL_LEVELS, "number"],
-        "Per cent. The verdict on a data set is the lowest of its equations that have terms.",
+        "Verdicts by group", [*ALL_LEVELS, "of"],
+        "Per cent of the number in the last column. The verdict on a data set is the "
+        "lowest of its equations that have terms.",
     )  # fmt: skip
     for group, label, levels in counts(result):
         by = Counter(levels)

@@ -35,9 +35,9 @@ def choose_origins(
 
     Each leaves a substantial part of the history to fit, because the best equation depends on the
     length of the history. They are spread over the remainder, so that rare events are included, but
-    are at most about a horizon apart, and overlap by at most one half. If there is room, they have
-    the same phase in one of the `seasons`, because forecasts may be better at some phases than at
-    others.
+    are at most about a horizon apart, and overlap by at most one half. Forecasts may be better at
+    some phases of a season than at others: if whole seasons fit into the horizon, the origins have
+    the phase of the forecast from the end of the history, otherwise they cover all phases.
     """
     least = least_history(count, horizon, season)
     last = count - horizon
@@ -48,9 +48,19 @@ def choose_origins(
     stride = max(1, room // (number - 1) if number > 1 else 1)
     # Recent behaviour predicts better than that of long ago.
     stride = min(stride, max(horizon, int(min(seasons, default=1.0)), count // MOST_STRIDES))
-    whole = [int(stride // s * s) for s in seasons if s <= stride and s % 1 == 0]
+    whole = [int(stride // s * s) for s in seasons if s <= stride and s % 1 == horizon % s == 0]
     stride = max(whole, default=stride)
+    for s in seasons:
+        cycles = round(stride / s)
+        if cycles and _off_phase(horizon, s, number) and not _off_phase(stride, s, number):
+            stride = max(1, int((cycles - 1 / number) * s))
+            break
     return [last - i * stride for i in range(number)]
+
+
+def _off_phase(steps: int, season: float, number: int) -> bool:
+    """Whether times so far apart differ in phase by at least one of `number` parts of a season."""
+    return abs(steps / season - round(steps / season)) * number >= 1
 
 
 @dataclass
