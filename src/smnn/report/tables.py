@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -83,7 +84,8 @@ def rich_table(table: Table) -> Group:
     view.add_column("", no_wrap=True)
     view.add_column("", no_wrap=True)
     for name in table.columns:
-        view.add_column(name.replace(" ", "\n"), justify="right", no_wrap=True)
+        lines = re.sub("(?<=[a-z]) (?=[a-z])", "\n", name)
+        view.add_column(lines, justify="right", no_wrap=True)
     for rows in table.groups():
         for i, row in enumerate(rows):
             cells = []
