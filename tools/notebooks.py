@@ -86,7 +86,7 @@ def page(name: str, notebook: dict[str, Any]) -> str:
         if cell["cell_type"] == "markdown":
             parts.append(source(cell))
             continue
-        parts.append(f"```py\n{source(cell)}\n```")
+        parts.append(f"```py\n{source(cell).removesuffix(';')}\n```")  # hides output, as in Jupyter
         for output in cell["outputs"]:
             if "text" in output:
                 parts.append(f"```text\n{''.join(output['text']).rstrip()}\n```")
