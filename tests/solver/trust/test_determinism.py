@@ -64,12 +64,11 @@ def test_same_numbers_with_two_threads(runs: list[dict[str, np.ndarray]]) -> Non
 def test_same_numbers_with_more_threads_than_cores(
     runs: list[dict[str, np.ndarray]], tmp_path: Path
 ) -> None:
-    """Three and seven threads divide the sequence and the batch differently."""
+    """Three and seven threads divide the batch, and long sequences, differently."""
     first = runs[0]
     for threads in (3, 7):
         other = run(threads, tmp_path / "x.npz", "cpu")
         assert len(other) > 20
-        assert any(other[k].tobytes() != first[k].tobytes() for k in other if "one" in k)
         for k, x in other.items():
             error = float(np.abs(first[k] - x).max() / np.abs(x).max())
             assert error < (0.5 if "condition" in k else 1e-12), k
