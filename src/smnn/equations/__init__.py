@@ -12,13 +12,7 @@ from __future__ import annotations
 
 from smnn.equations import report
 from smnn.equations._checks import contradictions, log_growth, required_values
-from smnn.equations._expressions import (
-    ExpressionError,
-    OverBudget,
-    budget,
-    parse_expression,
-    quoted,
-)
+from smnn.equations._expressions import ExpressionError, parse_expression, quoted
 from smnn.equations._solve import Solution, solve
 from smnn.equations._system import (
     EquationError,
@@ -35,13 +29,11 @@ __all__ = [
     "EquationSystem",
     "ExpressionError",
     "LinearEquation",
-    "OverBudget",
     "PrescribedValue",
     "RowTape",
     "Solution",
     "SystemTensors",
     "Tape",
-    "budget",
     "contradictions",
     "log_growth",
     "parse",

@@ -19,9 +19,9 @@ from smnn._util.files import OutputError
 from smnn.training._checkpoint import (
     Checkpoint,
     RunFolder,
-    best_name,
     check_identity,
     load_state,
+    name_of_step,
     read_checkpoint,
     weights_of,
 )
@@ -213,7 +213,7 @@ class _Run:
         """Restore the latest checkpoint; return the positions of the logs at that time."""
         assert self.folder is not None
         folder = self.folder
-        found = folder.latest()
+        found = folder.find("step")
         if found is None:
             return None
         record, tensors = read_checkpoint(found)
@@ -442,7 +442,7 @@ class _Run:
         def write() -> None:
             content = weights_of(self.task, self.config)
             content.tensors.update(self.step.state())
-            best = None if self.minimum.best is None else best_name(self.minimum.best_step)
+            step = None if self.minimum.best is None else self.minimum.best_step
             content.record.update(
                 identity=self._identity,
                 train=self.config.to_dict(),
@@ -450,7 +450,7 @@ class _Run:
                 step=self.steps,
                 stopped=self.stopped,
                 last={n: x if math.isfinite(x) else str(x) for n, x in self.last.items()},
-                best=best,
+                best=None if step is None else name_of_step("best", step),
                 watch=self.minimum.state(),
                 plateau=self.plateau.state(),
                 logs=self.log.positions(),

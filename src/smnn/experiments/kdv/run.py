@@ -130,7 +130,7 @@ def _weights(model: str) -> Traversable:
 
 def pretrained(model: str = "modes") -> KdVTask:
     """A packaged model, one of `PRETRAINED`, on the CPU."""
-    with resources.as_file(_weights(model)) as path:
+    with resources.as_file(_weights(model) / "weights.safetensors") as path:
         task = load_task(path)
     assert isinstance(task, KdVTask)
     return task
