@@ -40,7 +40,9 @@ def explained(function: Callable[P, T]) -> Callable[P, T]:
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        check_arguments(function.__qualname__.removesuffix(".__init__"), kwargs, known)
+        owner, _, name = function.__qualname__.rpartition(".")
+        owner = type(args[0]).__name__ if owner and args else owner  # the class of an object
+        check_arguments(f"{owner}.{name}".removesuffix(".__init__").lstrip("."), kwargs, known)
         return function(*args, **kwargs)
 
     return call

@@ -25,6 +25,7 @@ from smnn.data._objects import (
 from smnn.data._text import (
     EMPTY,
     MAX_CELLS,
+    TextOptions,
     find_layout,
     joined_names,
     line_of,
@@ -41,9 +42,7 @@ MAX_UNPACKED = 8 * MAX_CELLS
 """Bytes of an archive, unpacked."""
 
 
-def open_file(
-    path: Path, skip_rows: int | None, decimal: str | None, sheet: str | int, na: Sequence[str]
-) -> Source:
+def open_file(path: Path, options: TextOptions, sheet: str | int) -> Source:
     """Open a table; an unknown ending is taken for text."""
     suffix = path.suffix.lower()
     if path.is_dir() and suffix != ".zarr":
@@ -57,11 +56,11 @@ def open_file(
         if not path.is_dir() and not check_file(path).st_size:
             raise DataError(f"{path.name} {EMPTY}")
         if suffix in _EXCEL:
-            source = _excel(path, skip_rows, sheet)
+            source = _excel(path, options.skip_rows, sheet)
         elif suffix in _READERS:
             source = _READERS[suffix](path)
         else:
-            return _text(path, skip_rows, decimal, na)
+            return _text(path, options)
     except PermissionError:
         raise DataError(f"{path} cannot be read: permission denied.") from None
     except (DataError, InputError, MissingPackageError):
@@ -91,13 +90,13 @@ def _check_size(path: Path, count: int, most: int = MAX_CELLS, what: str = "valu
         )
 
 
-def _text(path: Path, skip_rows: int | None, decimal: str | None, na: Sequence[str]) -> Source:
-    dialect = sniff(path, skip_rows, decimal)
+def _text(path: Path, options: TextOptions) -> Source:
+    dialect = sniff(path, options)
     names = dialect.names or [f"x{i + 1}" for i in range(dialect.width)]
     return Source(
         path.name, unique_names(path.name, names), notes=dialect.notes, decimal=dialect.decimal,
         units={i: unit for i, unit in enumerate(dialect.units or ()) if unit},
-        load=lambda wanted, texts: read_columns(path, dialect, wanted, texts, na),
+        load=lambda wanted, texts: read_columns(path, dialect, wanted, texts, options.na),
         line=lambda column, bad: line_of(path, dialect, column, bad),
     )  # fmt: skip
 

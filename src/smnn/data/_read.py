@@ -17,6 +17,7 @@ from smnn.data._columns import SERIES_NAME, Columns, row_number
 from smnn.data._dataset import TimeSeriesData, rows_text, show_date
 from smnn.data._formats import open_file
 from smnn.data._objects import as_array, from_object
+from smnn.data._text import TextOptions
 from smnn.data._times import (
     CALENDAR_NAMES,
     TIME_NAMES,
@@ -60,6 +61,7 @@ def read(
     dayfirst: bool | None = None,
     date_format: str | None = None,
     decimal: str | None = None,
+    encoding: str | None = None,
     sheet: str | int = 0,
 ) -> TimeSeriesData:
     """Read series of numbers with their times from a file or an object.
@@ -87,6 +89,7 @@ def read(
         date_format: Format of the dates as for `datetime.strptime`; formats without a date, such as
             `"%H:%M"`, `"%H:%M:%S"` and `"%M:%S"`, are elapsed times.
         decimal: Decimal sign, `"."` or `","`; found by default.
+        encoding: Encoding of text, such as `"latin-1"`; found by default.
         sheet: Name or number of the sheet of an Excel file; by default the first that is not empty.
 
     Returns:
@@ -99,7 +102,8 @@ def read(
     markers = [na] if isinstance(na, str | int | float) else list(na or ())
     try:
         if isinstance(source, str | Path):
-            opened = open_file(Path(source), skip_rows, decimal, sheet, list(map(str, markers)))
+            text = TextOptions(skip_rows, decimal, encoding, list(map(str, markers)))
+            opened = open_file(Path(source), text, sheet)
         else:
             opened = from_object(source)
         opened.decimal = decimal or opened.decimal

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from smnn._util.names import explained
 from smnn.errors import mismatch
 from smnn.nn._ode import LinearODE
 
@@ -114,6 +115,7 @@ class ODEReadout:
         ode = LinearODE(*(torch.from_numpy(x) for x in (self.c, self.d, self.u, self.s)))
         return ode.times(n_steps).numpy()
 
+    @explained
     def plot(self, n_steps: int | None = None) -> Figure:
         """Plot coefficients and right-hand sides over time: median and 80 % range of the batch.
 
