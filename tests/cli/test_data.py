@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from smnn._util.names import slug
 from smnn.cli import app
 from smnn.data import read_table
-from smnn.datasets.catalogue import all_sets, find_set, slug
+from smnn.datasets.catalogue import all_sets, find_set
 from smnn.datasets.dynamics import HARE_LYNX, SYSTEMS, find_system, simulate
 
 runner = CliRunner()

@@ -202,7 +202,7 @@ def test_quick_settings_can_be_changed(computed: Any, name: str, tmp_path: Path)
         ("scaling", ["--lengths", "52,26"], "increasing numbers from 12 to 1727"),
         ("scaling", ["--record", "none.json"], "none.json holds no results of the experiment"),
         ("lorenz", ["--device", "tpu"], "--device: got 'tpu'"),
-        ("discovery-bench", ["--systems", "Lorens"], "no system is called 'Lorens'"),
+        ("discovery-bench", ["--systems", "Lorens"], "there is no system 'Lorens'"),
         ("discovery-bench", ["--methods", "sindy"], "methods: got 'sindy'; expected some of smnn"),
         ("discovery-bench", ["--noise", "much"], "--noise: got 'much'; expected numbers"),
         ("discovery-bench", ["--noise", "-0.1"], "expected fractions such as 0.05"),

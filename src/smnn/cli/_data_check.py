@@ -15,11 +15,7 @@ MOST_COLUMNS = 40
 
 
 def examine(path: Path, options: dict[str, Any]) -> dict[str, Any]:
-    """Describe a file as plain data.
-
-    Args:
-        path: The file.
-        options: Arguments of `smnn.data.read` that were given.
+    """Describe a file, read with the options that were given, as plain data.
 
     Raises:
         WrongUseError: No reader accepts it; says why.

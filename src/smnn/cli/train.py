@@ -15,18 +15,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from smnn.cli._guard import (
-    FAILED,
-    RESULTS,
-    WRONG_USE,
-    AsJson,
-    Debug,
-    Device,
-    WrongUseError,
-    chosen_device,
-    complain,
-    guarded,
-)
+from smnn.cli import _guard as shared
+from smnn.cli._guard import RESULTS, WrongUseError, complain, guarded
 
 if TYPE_CHECKING:
     from smnn.training import FitResult
@@ -60,9 +50,9 @@ def train(
     seed: Annotated[
         int | None, typer.Option(min=0, help="Seed of all random numbers (default 0).")
     ] = None,
-    device: Device = None,
-    as_json: AsJson = False,
-    debug: Debug = False,
+    device: shared.Device = None,
+    as_json: shared.AsJson = False,
+    debug: shared.Debug = False,
 ) -> None:
     """Train a task. Without TASK, list the registered tasks.
 
@@ -83,7 +73,7 @@ def train(
         spec = RunSpec.read(source) if source.endswith(".json") else RunSpec(source)
         for text in settings or []:
             spec.set(text)
-        accelerator = None if device is None else chosen_device(device).type
+        accelerator = None if device is None else shared.chosen_device(device).type
         options = {"devices": devices, "nodes": nodes, "seed": seed, "accelerator": accelerator}
         spec.train |= {name: value for name, value in options.items() if value is not None}
         folder = out or RESULTS / spec.name
@@ -106,7 +96,7 @@ def _training_errors(debug: bool) -> Iterator[None]:
         if is_main_process():
             complain(" ".join(str(error).split()))
         wrong = isinstance(error, ConfigError | CheckpointError)
-        raise typer.Exit(WRONG_USE if wrong else FAILED) from None
+        raise typer.Exit(shared.WRONG_USE if wrong else shared.FAILED) from None
 
 
 def _command() -> str:

@@ -50,20 +50,12 @@ _OF_VARIABLES = re.compile("variable|parameter|quantity|indicator|metric|analyte
 
 @explained
 def read(
-    source: Any,
-    *,
-    time: Any = None,
-    series: str | Sequence[str] | bool | None = None,
-    columns: Sequence[str] | None = None,
-    inputs: Sequence[str] | None = None,
-    skip_rows: int | None = None,
-    na: Any = None,
-    dayfirst: bool | None = None,
-    date_format: str | None = None,
-    decimal: str | None = None,
-    encoding: str | None = None,
+    source: Any, *, time: Any = None, series: str | Sequence[str] | bool | None = None,
+    columns: Sequence[str] | None = None, inputs: Sequence[str] | None = None,
+    skip_rows: int | None = None, na: Any = None, dayfirst: bool | None = None,
+    date_format: str | None = None, decimal: str | None = None, encoding: str | None = None,
     sheet: str | int = 0,
-) -> TimeSeriesData:
+) -> TimeSeriesData:  # fmt: skip
     """Read series of numbers with their times from a file or an object.
 
     Files: CSV and other text (delimiter, decimal sign, encoding, comments, lines above the table,
@@ -148,13 +140,9 @@ def read_times(
 
 
 def read_table(
-    path: Any,
-    time: str | None = None,
-    columns: Sequence[str] | None = None,
-    series: str | Sequence[str] | None = None,
-    inputs: Sequence[str] | None = None,
-    **options: Any,
-) -> TimeSeriesData:
+    path: Any, time: str | None = None, columns: Sequence[str] | None = None,
+    series: str | Sequence[str] | None = None, inputs: Sequence[str] | None = None, **options: Any,
+) -> TimeSeriesData:  # fmt: skip
     """Read series from which equations can be learned; arguments as those of `smnn.data.read`.
 
     Variables that never change and series with fewer than three times are left out, with a warning.

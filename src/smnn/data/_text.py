@@ -19,15 +19,7 @@ from typing import IO, Any, NamedTuple
 from smnn._util.files import open_bounded
 from smnn._util.optional import require
 from smnn.data._times import is_date
-from smnn.data._values import (
-    CERTAIN,
-    EITHER,
-    MISSING,
-    UNIT,
-    decimal_sign,
-    is_missing,
-    is_number,
-)
+from smnn.data._values import CERTAIN, EITHER, MISSING, UNIT, decimal_sign, is_missing, is_number
 from smnn.errors import DataError
 
 SAMPLE = 1 << 18
@@ -451,9 +443,7 @@ def _too_wide(path: Path, dialect: Dialect) -> DataError:
     )
 
 
-def _decoded(
-    path: Path, sample: bytes, encoding: str | None, notes: list[str]
-) -> tuple[str, str]:
+def _decoded(path: Path, sample: bytes, encoding: str | None, notes: list[str]) -> tuple[str, str]:
     if encoding is not None:
         try:
             whole = len(sample) < SAMPLE  # a character may be cut at the end of the sample

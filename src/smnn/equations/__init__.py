@@ -25,22 +25,7 @@ from smnn.equations._tape import RowTape, Tape
 from smnn.equations._text import parse, read
 
 __all__ = [
-    "EquationError",
-    "EquationSystem",
-    "ExpressionError",
-    "LinearEquation",
-    "PrescribedValue",
-    "RowTape",
-    "Solution",
-    "SystemTensors",
-    "Tape",
-    "contradictions",
-    "log_growth",
-    "parse",
-    "parse_expression",
-    "quoted",
-    "read",
-    "report",
-    "required_values",
-    "solve",
-]
+    "EquationError", "EquationSystem", "ExpressionError", "LinearEquation", "PrescribedValue",
+    "RowTape", "Solution", "SystemTensors", "Tape", "contradictions", "log_growth", "parse",
+    "parse_expression", "quoted", "read", "report", "required_values", "solve",
+]  # fmt: skip

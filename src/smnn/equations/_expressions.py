@@ -37,18 +37,11 @@ MAX_NUMBER = 1e100
 """Magnitude of a constant."""
 
 FUNCTIONS: dict[str, tuple[Callable[..., sympy.Expr], Callable[[float], float]]] = {
-    "sin": (sympy.sin, math.sin),
-    "cos": (sympy.cos, math.cos),
-    "tan": (sympy.tan, math.tan),
-    "exp": (sympy.exp, math.exp),
-    "log": (sympy.log, math.log),
-    "sqrt": (sympy.sqrt, math.sqrt),
-    "abs": (sympy.Abs, abs),
-    "tanh": (sympy.tanh, math.tanh),
-    "sinh": (sympy.sinh, math.sinh),
-    "cosh": (sympy.cosh, math.cosh),
-    "sign": (sympy.sign, lambda x: float(x > 0) - float(x < 0)),
-}
+    "sin": (sympy.sin, math.sin), "cos": (sympy.cos, math.cos), "tan": (sympy.tan, math.tan),
+    "exp": (sympy.exp, math.exp), "log": (sympy.log, math.log), "sqrt": (sympy.sqrt, math.sqrt),
+    "abs": (sympy.Abs, abs), "tanh": (sympy.tanh, math.tanh), "sinh": (sympy.sinh, math.sinh),
+    "cosh": (sympy.cosh, math.cosh), "sign": (sympy.sign, lambda x: float(x > 0) - float(x < 0)),
+}  # fmt: skip
 """Functions in expressions: the sympy function and the one for floats."""
 _OPERATIONS: dict[str, tuple[Callable[..., Any], Callable[..., float]]] = {
     "+": (operator.add, operator.add),

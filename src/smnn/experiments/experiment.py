@@ -52,13 +52,9 @@ def no_progress(*_: object) -> None:
 
 
 def option(
-    default: Any,
-    help: str,
-    *,
-    minimum: float | None = None,
-    file: bool = False,
+    default: Any, help: str, *, minimum: float | None = None, file: bool = False,
     shown: str | bool = True,
-) -> Any:
+) -> Any:  # fmt: skip
     """Declare a field of a `Config` that is also a command-line option.
 
     Args:

@@ -37,12 +37,8 @@ def in_turns(
     """Call each function as often as requested, taking turns, and collect the results.
 
     Turns spread the other load of the machine evenly. The garbage collector is off meanwhile,
-    because a collection would count towards whichever function happens to run.
-
-    Args:
-        rounds: Functions to call.
-        repeats: Number of calls of each.
-        tick: Called after each turn.
+    because a collection would count towards whichever function happens to run. `tick` is called
+    after each turn.
     """
     results: list[list[T]] = [[] for _ in rounds]
     enabled = gc.isenabled()

@@ -58,25 +58,13 @@ def table_section(table: Table, *parts: str) -> str:
 
 
 def report(
-    title: str,
-    lead: str,
-    summary: Sequence[tuple[str, str]],
-    sections: Sequence[str],
-    *,
-    command: str,
-    setup: Mapping[str, Any],
-    machine: Mapping[str, Any],
-) -> str:
+    title: str, lead: str, summary: Sequence[tuple[str, str]], sections: Sequence[str], *,
+    command: str, setup: Mapping[str, Any], machine: Mapping[str, Any],
+) -> str:  # fmt: skip
     """A report of an experiment as one HTML page.
 
-    Args:
-        title: Title of the page.
-        lead: Introductory sentence.
-        summary: Key figures and their meaning.
-        sections: HTML of the results.
-        command: Command that repeats the experiment.
-        setup: Facts on data, models and methods; `None` values are left out.
-        machine: Result of `describe_machine`.
+    `command` repeats the experiment; `setup` are facts on data, models and methods, of which `None`
+    values are left out.
     """
     facts = page.machine_facts(machine) | {"GPU": machine.get("gpu")}
     how = page.section("How it was made", page.code_block(command), page.facts(setup))

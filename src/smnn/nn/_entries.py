@@ -155,12 +155,9 @@ class Parametrisation(nn.Module):
         return flat[..., self.place.argsort()[: self.n_learned].to(flat.device)]
 
     def forward(
-        self,
-        raw: Tensor | None,
-        observed: Tensor | None,
-        lead: tuple[int, ...],
+        self, raw: Tensor | None, observed: Tensor | None, lead: tuple[int, ...],
         dtype: torch.dtype,
-    ) -> Tensor:
+    ) -> Tensor:  # fmt: skip
         """Return the numbers, `(..., *shape)`.
 
         Args:

@@ -190,19 +190,11 @@ class Chart:
 
 
 def chart(
-    title: str,
-    lines: Sequence[Line],
-    *,
-    x_label: str,
-    y_label: str = "",
-    bands: Sequence[Band] = (),
-    marks: Sequence[Mark] = (),
-    shade: tuple[Any, Any] | None = None,
-    x_range: tuple[Any, Any] | None = None,
-    log_y: bool = False,
-    square: bool = False,
+    title: str, lines: Sequence[Line], *, x_label: str, y_label: str = "",
+    bands: Sequence[Band] = (), marks: Sequence[Mark] = (), shade: tuple[Any, Any] | None = None,
+    x_range: tuple[Any, Any] | None = None, log_y: bool = False, square: bool = False,
     height: str = "13rem",
-) -> str:
+) -> str:  # fmt: skip
     """Return a line chart as HTML.
 
     Args:
@@ -269,14 +261,9 @@ def chart(
 
 
 def histogram(
-    title: str,
-    values: np.ndarray,
-    *,
-    x_label: str,
-    colour: int = 0,
-    deviation: float | None = None,
-    height: str = "13rem",
-) -> str:
+    title: str, values: np.ndarray, *, x_label: str, colour: int = 0,
+    deviation: float | None = None, height: str = "13rem",
+) -> str:  # fmt: skip
     """Return a histogram as HTML, with a normal density if a standard deviation is given."""
     values = np.asarray(values, np.float64)
     values = values[np.isfinite(values)]

@@ -19,11 +19,7 @@ FEW = 50
 
 
 def draw(charts: Sequence[Chart], ax: Any = None) -> Any:
-    """Draw charts into new or given matplotlib axes.
-
-    Args:
-        charts: What to draw.
-        ax: An `Axes`, or one for each chart; by default a new figure.
+    """Draw charts into an `Axes`, or one for each chart; by default of a new figure.
 
     Returns:
         The `Axes`; for several charts an array of these.

@@ -26,13 +26,9 @@ Accelerator = Literal["auto", "cpu", "cuda"]
 
 
 def _setting(
-    default: Any,
-    *,
-    at_least: float | None = None,
-    above: float | None = None,
-    below: float | None = None,
-    may_change: bool = False,
-) -> Any:
+    default: Any, *, at_least: float | None = None, above: float | None = None,
+    below: float | None = None, may_change: bool = False,
+) -> Any:  # fmt: skip
     """Declare a setting: default, range, and whether a resumed run may use another value."""
     limits = {"at_least": at_least, "above": above, "below": below}
     return dataclasses.field(default=default, metadata={**limits, "may_change": may_change})

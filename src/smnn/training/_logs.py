@@ -249,11 +249,8 @@ class Display(contextlib.AbstractContextManager["Display"]):
 def _bar(console: Any) -> Any:
     rich = require("rich.progress", "show progress")
     return rich.Progress(
-        rich.TextColumn("epoch {task.fields[epoch]}"),
-        rich.BarColumn(),
-        rich.MofNCompleteColumn(),
+        rich.TextColumn("epoch {task.fields[epoch]}"), rich.BarColumn(), rich.MofNCompleteColumn(),
         rich.TextColumn("loss {task.fields[loss]}"),
-        rich.TextColumn("{task.fields[speed]} samples/s"),
-        rich.TimeRemainingColumn(),
+        rich.TextColumn("{task.fields[speed]} samples/s"), rich.TimeRemainingColumn(),
         console=console,
-    )
+    )  # fmt: skip

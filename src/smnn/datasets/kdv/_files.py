@@ -29,25 +29,12 @@ class KdVFileError(DataFormatError):
 
 
 def write_easy(
-    path: str | Path,
-    split: Split,
-    count: int = 512,
-    *,
-    seed: int = 0,
-    form: Form = "advective",
-    device: str | torch.device = "cpu",
-    tick: Callable[[int], None] = lambda count: None,
-) -> Path:
+    path: str | Path, split: Split, count: int = 512, *, seed: int = 0, form: Form = "advective",
+    device: str | torch.device = "cpu", tick: Callable[[int], None] = lambda count: None,
+) -> Path:  # fmt: skip
     """Generate a split of the "easy" data set into a file, which appears when it is complete.
 
-    Args:
-        path: Path of the file; an existing file is replaced.
-        split: As in `easy`, like all other arguments.
-        count: See `easy`.
-        seed: See `easy`.
-        form: See `easy`.
-        device: See `easy`.
-        tick: See `easy`.
+    An existing file is replaced. The other arguments are those of `easy`.
 
     Raises:
         OutputError: The file cannot be written.

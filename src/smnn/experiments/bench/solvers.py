@@ -51,20 +51,12 @@ def scale(y: Tensor) -> Tensor:
 
 
 def with_gradients(
-    name: str,
-    data: Data,
-    solve: Callable[[dict[str, Tensor]], Tensor],
-    note: str = "",
+    name: str, data: Data, solve: Callable[[dict[str, Tensor]], Tensor], note: str = "",
     whole: int | None = None,
-) -> Candidate:
+) -> Candidate:  # fmt: skip
     """A differentiable solver that maps c, d, u, s to `(B, T, V, R+1)`.
 
-    Args:
-        name: Name in tables.
-        data: Problems to solve.
-        solve: The solver.
-        note: Remark in tables.
-        whole: Size of the batch that `data` is a part of, to scale gradients as for the batch.
+    Gradients are scaled as for a batch of size `whole`, of which `data` may be a part.
     """
     plain, leaves = data.inputs(grad=False), data.inputs(grad=True)
     y = solve(plain)
@@ -129,12 +121,9 @@ def torchdiffeq_candidate(case: Case, data: Data, target: float) -> Candidate:
     rtol, error = _loosest(lambda r: forward(r, False), data.exact, target, case)
     g = torch.cos(torch.arange(data.exact.numel(), dtype=torch.float64)).view(data.exact.shape)
     return Candidate(
-        "torchdiffeq dopri5",
-        lambda grad: forward(rtol, grad),
-        lambda x: torch.autograd.grad(x, leaves, g / g.numel()),
-        error,
-        f"rtol {rtol:.0e}",
-    )
+        "torchdiffeq dopri5", lambda grad: forward(rtol, grad),
+        lambda x: torch.autograd.grad(x, leaves, g / g.numel()), error, f"rtol {rtol:.0e}",
+    )  # fmt: skip
 
 
 def _loosest(
@@ -185,11 +174,7 @@ def time_all(
 ) -> list[dict[str, Any]]:
     """Median milliseconds of a solve alone, and of a solve and its gradients.
 
-    Args:
-        candidates: Solvers to time.
-        repeats: Timed rounds.
-        budget: Seconds for each solver; a slow one gets fewer rounds, but at least `FEWEST`.
-        tick: Called after each round.
+    Each solver gets `repeats` rounds, or as many (at least `FEWEST`) as fit into `budget` seconds.
     """
     rounds = [partial(_one_round, candidate) for candidate in candidates]
     repeated = [min(repeats, _affordable(call, budget)) for call in rounds]

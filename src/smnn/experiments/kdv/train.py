@@ -117,21 +117,11 @@ class Trained:
 
 
 def train(
-    name: str,
-    train_set: Trajectories,
-    valid_set: Trajectories,
-    out: Path,
-    *,
-    scale: str = "full",
-    seconds: float | None = None,
-    steps: int | None = None,
-    seed: int = 0,
-    resume: bool = False,
-    progress: bool = True,
-    settings: dict[str, Any] | None = None,
-    weights: Path | None = None,
-) -> Trained:
-    """Train one of `PRESETS`.
+    name: str, train_set: Trajectories, valid_set: Trajectories, out: Path, *, scale: str = "full",
+    seconds: float | None = None, steps: int | None = None, seed: int = 0, resume: bool = False,
+    progress: bool = True, settings: dict[str, Any] | None = None, weights: Path | None = None,
+) -> Trained:  # fmt: skip
+    """Train one of `PRESETS` in the folder `out`.
 
     Args:
         name: Name of the preset.
@@ -142,7 +132,7 @@ def train(
         seconds: Training time, an alternative to `steps`; a trial run determines the steps.
         steps: Number of steps.
         seed: Random seed of the weights and the order of the data.
-        resume: Resume the run in `out`.
+        resume: Resume the run.
         progress: Show progress on standard error.
         settings: Changes to the training settings of the preset.
         weights: Folder of a run whose weights are the initial ones; random ones by default.
@@ -264,13 +254,9 @@ def _steps_in(seconds: float, task: KdVTask, data: Data, config: TrainConfig) ->
 
 @torch.no_grad()
 def score(
-    task: KdVTask,
-    data: Trajectories,
-    *,
-    frames: int = SCORED[-1],
-    chunk: int = 32,
+    task: KdVTask, data: Trajectories, *, frames: int = SCORED[-1], chunk: int = 32,
     tick: Callable[[int], None] = lambda count: None,
-) -> tuple[dict[str, Any], torch.Tensor]:
+) -> tuple[dict[str, Any], torch.Tensor]:  # fmt: skip
     """Continue the first ten frames of each trajectory, and compare with the truth.
 
     Returns:

@@ -13,13 +13,9 @@ from smnn.report import page
 from smnn.report.tables import Cell, Row, Table, best_of
 
 TITLES = {
-    "modes": "modes",
-    "operator": "operator",
-    "paper": "S-MNN, paper's network",
-    "mnn": "MNN, paper's network",
-    "resnet": "ResNet",
-    "fno": "FNO",
-}
+    "modes": "modes", "operator": "operator", "paper": "S-MNN, paper's network",
+    "mnn": "MNN, paper's network", "resnet": "ResNet", "fno": "FNO",
+}  # fmt: skip
 ASSUMED = {
     "modes": "assumes a local, constant, at most quadratic law",
     "operator": "assumes a law that is the same at all places and times",

@@ -115,14 +115,10 @@ class Scaling:
     def record(self) -> dict[str, Any]:
         """JSON-serializable record."""
         return {
-            "experiment": "scaling",
-            "settings": asdict(self.config),
-            "machine": self.machine,
-            "data": self.data,
-            "cells": self.cells,
-            "references": self.references,
+            "experiment": "scaling", "settings": asdict(self.config), "machine": self.machine,
+            "data": self.data, "cells": self.cells, "references": self.references,
             "points": self.points,
-        }
+        }  # fmt: skip
 
 
 def weekly(grid: Grid) -> tuple[np.ndarray, np.ndarray, str]:
@@ -154,11 +150,7 @@ def run(
 ) -> Scaling:
     """Measure every method at every length, or read the measurements of `config.record`.
 
-    Args:
-        config: Settings.
-        tick: Called after every method and length with their names.
-        out: Folder in which `scaling.json` is written after every point.
-        grid: Weekly or monthly temperatures; by default those of `config.data`.
+    With a folder `out`, `scaling.json` is written after every point. `grid` replaces `config.data`.
 
     Raises:
         DataFormatError: The grid cannot be used.
@@ -273,14 +265,11 @@ def _measure(
         torch.cuda.reset_peak_memory_stats(device)
     times, losses = _train(config, task, pairs, cuda)
     out: dict[str, Any] = {
-        "ms": 1e3 * statistics.median(times),
-        "steps": len(times) + WARM_UP,
+        "ms": 1e3 * statistics.median(times), "steps": len(times) + WARM_UP,
         "gib": torch.cuda.max_memory_allocated(device) / 2**30 if cuda else None,
         "parameters": sum(p.numel() for p in task.parameters()),
-        "train_mse": float(np.mean(losses[-10:])),
-        "test_mse": None,
-        "test_mse_after_given": None,
-    }
+        "train_mse": float(np.mean(losses[-10:])), "test_mse": None, "test_mse_after_given": None,
+    }  # fmt: skip
     if tested:
         some = _some(x.shape[1], config.cells)
         before, after = x[-2 * L : -L, some], x[-L:, some]

@@ -60,12 +60,9 @@ class Modes:
 
 
 def fit_modes(anomalies: np.ndarray, count: int = COUNT, ridge: float = RIDGE) -> Modes:
-    """Fit the model to anomalies `(T, N)`.
+    """Fit the model to equally spaced anomalies `(T, N)`.
 
-    Args:
-        anomalies: Deviations from mean, seasons and trend; equally spaced in time.
-        count: Number of patterns, at most a quarter of the times.
-        ridge: Regularization, relative to the variance of each mode.
+    At most `count` patterns, and a quarter of the times; `ridge` is relative to each variance.
     """
     T, N = anomalies.shape
     count = min(count, N, T // 4)

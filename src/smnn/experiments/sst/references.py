@@ -50,14 +50,7 @@ class Cycle:
 
 
 def fit_cycle(series: np.ndarray, time: np.ndarray, until: int, *, trend: bool) -> Cycle:
-    """Fit to the first `until` times.
-
-    Args:
-        series: `(T, N)`.
-        time: `(T,)` dates, including those to forecast.
-        until: Length of the history.
-        trend: Whether to include a linear trend.
-    """
+    """Fit to the first `until` times of a series `(T, N)` with dates `time (T,)`."""
     design = seasonal_waves(time, HARMONICS)
     if trend:
         design = np.concatenate([design, _decades(time)[:, None]], axis=1)
@@ -68,14 +61,9 @@ def fit_cycle(series: np.ndarray, time: np.ndarray, until: int, *, trend: bool) 
 def references(
     series: np.ndarray, time: np.ndarray, until: int, horizon: int, year: float = MONTHS
 ) -> dict[str, np.ndarray]:
-    """Forecasts `(horizon, N)` from the first `until` times; later values are not used.
+    """Forecasts `(horizon, N)` from the first `until` times of a series `(T, N)`.
 
-    Args:
-        series: `(T, N)`; rows from `until` on are ignored.
-        time: `(T,)` dates, up to the end of the forecast.
-        until: Length of the history.
-        horizon: Steps to forecast.
-        year: Steps in a year.
+    Later values are not used; the dates `time` extend to the end of the forecast.
     """
     ahead = slice(until, until + horizon)
     fading = DAMPING ** (MONTHS / year * np.arange(1, horizon + 1)[:, None])

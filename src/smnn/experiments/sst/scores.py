@@ -28,12 +28,9 @@ class Scorer:
     year: int = 12
 
     def score(self, forecast: np.ndarray, skip: int = 0) -> dict[str, Any]:
-        """All scores of a forecast `(H, N)`.
+        """All scores of a forecast `(H, N)` in degrees, without the first `skip` steps.
 
-        Args:
-            forecast: In degrees.
-            skip: Number of leading steps to exclude because they were given; if positive, there
-                are no curves by lead time.
+        If some are skipped because they were given, there are no curves by lead time.
         """
         if forecast.shape != self.truth.shape:
             raise ValueError(
