@@ -126,11 +126,9 @@ def _path(data: Any, form: str | None, out: Path) -> Path:
 @app.command("check")
 @reads_data
 def check(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Table, grid or equations.")],
-    reading: dict[str, Any],
-    as_json: shared.AsJson = False,
-    debug: shared.Debug = False,
-) -> None:
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Table or grid.")],
+    reading: dict[str, Any], as_json: shared.AsJson = False, debug: shared.Debug = False,
+) -> None:  # fmt: skip
     """Show what is read from a file, and what may be wrong with it."""
     with guarded(debug):
         from smnn.cli._data_check import examine, show

@@ -12,11 +12,9 @@ from rich.table import Table
 from smnn.cli._guard import AsJson, Debug, guarded, plain
 
 EXTRAS = {
-    "discovery": ("pandas", "scikit-learn", "sympy"),
-    "forecasting": ("h5netcdf", "h5py", "xarray"),
-    "training": ("pytorch-lightning", "safetensors"),
-    "peers": ("pysindy", "torchdiffeq"),
-}
+    "discovery": ("pandas", "scikit-learn", "sympy"), "forecasting": ("h5netcdf", "h5py", "xarray"),
+    "training": ("pytorch-lightning", "safetensors"), "peers": ("pysindy", "torchdiffeq"),
+}  # fmt: skip
 """Optional packages by the extra that installs them."""
 
 

@@ -99,9 +99,7 @@ def _weight(name: str, w: Weight, like: Tensor) -> Weight:
         return float(w)
     if w.numel() != 1:
         raise mismatch(
-            name,
-            f"shape {tuple(w.shape)}",
-            "one number",
+            name, f"shape {tuple(w.shape)}", "one number",
             "Weights of single rows are arguments of smnn.solve.",
-        )
+        )  # fmt: skip
     return w.reshape(()).to(like.dtype)

@@ -18,13 +18,11 @@ class Standard:
 
     def apply(self, x: np.ndarray) -> np.ndarray:
         """Standardize `(T, N)`."""
-        out: np.ndarray = (x - self.offset) / self.scale
-        return out
+        return np.asarray((x - self.offset) / self.scale)
 
     def undo(self, x: np.ndarray) -> np.ndarray:
         """Convert standardized values back to degrees."""
-        out: np.ndarray = x * self.scale + self.offset
-        return out
+        return np.asarray(x * self.scale + self.offset)
 
 
 def standard(

@@ -44,11 +44,9 @@ FUNCTIONS: dict[str, tuple[Callable[..., sympy.Expr], Callable[[float], float]]]
 }  # fmt: skip
 """Functions in expressions: the sympy function and the one for floats."""
 _OPERATIONS: dict[str, tuple[Callable[..., Any], Callable[..., float]]] = {
-    "+": (operator.add, operator.add),
-    "*": (operator.mul, operator.mul),
-    "/": (operator.truediv, operator.truediv),
-    "^": (operator.pow, math.pow),
-}
+    "+": (operator.add, operator.add), "*": (operator.mul, operator.mul),
+    "/": (operator.truediv, operator.truediv), "^": (operator.pow, math.pow),
+}  # fmt: skip
 CONSTANTS = {"pi": (sympy.pi, math.pi), "e": (sympy.E, math.e)}
 
 PLAIN_NAME = re.compile(r"[^\W\d]\w*'*")

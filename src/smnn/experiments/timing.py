@@ -57,11 +57,9 @@ def in_turns(
 
 
 def time_in_turns(
-    calls: Mapping[str, Callable[[], object]],
-    repeats: int,
-    warm_up: int = 3,
+    calls: Mapping[str, Callable[[], object]], repeats: int, warm_up: int = 3,
     tick: Callable[[], None] = lambda: None,
-) -> dict[str, Timing]:
+) -> dict[str, Timing]:  # fmt: skip
     """Time each call `repeats` times, in turns.
 
     Each timed call follows an untimed one of the same function, which fills the caches of the

@@ -145,11 +145,9 @@ class Head(nn.Module):
         if observed is None or observed.shape[nb:-1] != (T, V) or observed.shape[-1] > orders:
             got = "None" if observed is None else f"shape {tuple(observed.shape)}"
             raise mismatch(
-                "observed",
-                got,
-                f"(*B, {T}, {V}, k) with {nb} batch axes and k <= {orders} orders",
+                "observed", got, f"(*B, {T}, {V}, k) with {nb} batch axes and k <= {orders} orders",
                 "The pattern has OBSERVED entries.",
-            )
+            )  # fmt: skip
         missing = orders - observed.shape[-1]
         if missing and entries.highest_observed >= observed.shape[-1]:
             raise mismatch(

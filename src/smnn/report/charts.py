@@ -369,11 +369,9 @@ def _stroke(line: Line, x: np.ndarray, y: np.ndarray, scale: _Scale) -> str:
 
 
 def _area(
-    low: tuple[np.ndarray, np.ndarray],
-    high: tuple[np.ndarray, np.ndarray],
-    scale: _Scale,
+    low: tuple[np.ndarray, np.ndarray], high: tuple[np.ndarray, np.ndarray], scale: _Scale,
     colour: int,
-) -> str:
+) -> str:  # fmt: skip
     there = [(scale.h(x), scale.v(y)) for x, y in zip(*high) if np.isfinite(y)]
     back = [(scale.h(x), scale.v(y)) for x, y in zip(*low) if np.isfinite(y)]
     path = "L".join(f"{a:.1f} {b:.1f}" for a, b in [*there, *reversed(back)])

@@ -142,11 +142,9 @@ def _html_cell(cell: Cell, marks: bool) -> str:
 
 
 def forecast_frame(
-    names: Sequence[str],
-    t: np.ndarray,
-    mean: np.ndarray,
+    names: Sequence[str], t: np.ndarray, mean: np.ndarray,
     intervals: Mapping[float, tuple[np.ndarray, np.ndarray]],
-) -> Any:
+) -> Any:  # fmt: skip
     """Return forecasts as a pandas `DataFrame` in the layout of Nixtla's packages.
 
     Args:

@@ -63,23 +63,19 @@ def with_gradients(
     count = y[0].numel() * (whole or len(y))
     g = torch.cos(torch.arange(y.numel(), dtype=y.dtype)).view(y.shape) / count * scale(y)
     return Candidate(
-        name,
-        lambda grad: solve(leaves if grad else plain),
+        name, lambda grad: solve(leaves if grad else plain),
         lambda result: torch.autograd.grad(result, [leaves[k] for k in INPUTS], g),
-        relative_mse(y[..., 0], data.exact),
-        note,
-    )
+        relative_mse(y[..., 0], data.exact), note,
+    )  # fmt: skip
 
 
 def smnn_candidate(data: Data, backend: str, whole: int | None = None) -> Candidate:
     """This library."""
     name = "smnn" if backend == "auto" else f"smnn, {backend} backend"
     return with_gradients(
-        name,
-        data,
-        lambda x: smnn.solve(x["c"], x["d"], x["u"], x["s"], backend=backend),
+        name, data, lambda x: smnn.solve(x["c"], x["d"], x["u"], x["s"], backend=backend),
         whole=whole,
-    )
+    )  # fmt: skip
 
 
 def scipy_candidate(case: Case, data: Data, method: str, target: float) -> Candidate:
@@ -167,11 +163,9 @@ def _difference(a: Tensor, b: Tensor) -> float:
 
 
 def time_all(
-    candidates: list[Candidate],
-    repeats: int,
-    budget: float,
+    candidates: list[Candidate], repeats: int, budget: float,
     tick: Callable[[], None] = lambda: None,
-) -> list[dict[str, Any]]:
+) -> list[dict[str, Any]]:  # fmt: skip
     """Median milliseconds of a solve alone, and of a solve and its gradients.
 
     Each solver gets `repeats` rounds, or as many (at least `FEWEST`) as fit into `budget` seconds.

@@ -209,9 +209,7 @@ def report(result: Result, figures: dict[str, bytes], command: str) -> str:
     return views.report(
         "Korteweg-de Vries equation",
         "Waves on a circle, continued from ten frames: errors of all models on the same frames.",
-        summary(result),
-        sections,
-        command=command,
+        summary(result), sections, command=command,
         setup={"Test data": source, "Limitations": " ".join(problems) or None},
         machine=result.machine,
-    )
+    )  # fmt: skip

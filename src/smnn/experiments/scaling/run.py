@@ -91,12 +91,10 @@ class Config:
         device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
         large = device.startswith("cuda")
         return replace(
-            self,
-            device=device,
-            pairs=self.pairs or (6480 if large else 16),
+            self, device=device, pairs=self.pairs or (6480 if large else 16),
             hidden=self.hidden or (1024 if large else 64),
             cells=self.cells or (10**9 if large else 256),
-        )
+        )  # fmt: skip
 
 
 @dataclass

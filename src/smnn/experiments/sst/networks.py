@@ -276,8 +276,6 @@ class AdaGVAE(nn.Module):
         data = 0.5 * (square / self.log_noise.exp() + self.log_noise).sum(-1).mean()
         kl = posterior.to_standard().sum(-1).mean()
         return {
-            "loss": (data + kl) / self.window.length,
-            "mse": square.mean().detach(),
-            "kl": kl.detach(),
-            "shared": common.double().mean(),
-        }
+            "loss": (data + kl) / self.window.length, "mse": square.mean().detach(),
+            "kl": kl.detach(), "shared": common.double().mean(),
+        }  # fmt: skip

@@ -45,8 +45,7 @@ class Cycle:
 
     def __call__(self, part: slice) -> np.ndarray:
         """`(len, N)` values at some times."""
-        out: np.ndarray = self.design[part] @ self.weights
-        return out
+        return np.asarray(self.design[part] @ self.weights)
 
 
 def fit_cycle(series: np.ndarray, time: np.ndarray, until: int, *, trend: bool) -> Cycle:
@@ -73,13 +72,11 @@ def references(
     whole = round(year)
     again = np.tile(series[until - whole : until], (-(-horizon // whole), 1))[:horizon]
     return {
-        "previous chunk": series[until - horizon : until].copy(),
-        "last year": again,
+        "previous chunk": series[until - horizon : until].copy(), "last year": again,
         CLIMATOLOGY: plain(ahead),
         DAMPED_CLIMATOLOGY: plain(ahead) + fading * (series[last] - plain(last)),
-        TREND: line(ahead),
-        DAMPED: line(ahead) + fading * (series[last] - line(last)),
-    }
+        TREND: line(ahead), DAMPED: line(ahead) + fading * (series[last] - line(last)),
+    }  # fmt: skip
 
 
 def coupled(
@@ -122,5 +119,4 @@ def by_forecaster(series: np.ndarray, time: np.ndarray, until: int, horizon: int
 
 def _decades(time: np.ndarray) -> np.ndarray:
     """`(T,)` since the first time."""
-    out: np.ndarray = (time - time[0]) / np.timedelta64(1, "D") / 3652.425
-    return out
+    return np.asarray((time - time[0]) / np.timedelta64(1, "D") / 3652.425)

@@ -69,12 +69,10 @@ class Network:
 MONTHS, WEEKS = 12.0, 365.2425 / 7
 """Steps in a year."""
 RUNS = (
-    Network(IDENTIFIER, "anomaly", False),
-    Network(GVAE, "anomaly", False),
-    Network(IDENTIFIER, "global", True),
-    Network(PUBLISHED, "global", True),
+    Network(IDENTIFIER, "anomaly", False), Network(GVAE, "anomaly", False),
+    Network(IDENTIFIER, "global", True), Network(PUBLISHED, "global", True),
     Network(GVAE, "global", True),
-)
+)  # fmt: skip
 """All networks."""
 DRAWN = Network(IDENTIFIER, "global", True)
 """The network of the paper under its protocol, whose forecast is drawn."""

@@ -62,8 +62,7 @@ class Scorer:
 
     @property
     def _weights(self) -> np.ndarray:
-        out: np.ndarray = self.area / self.area.sum()
-        return out
+        return np.asarray(self.area / self.area.sum())
 
     def correlation(self, forecast: np.ndarray) -> np.ndarray:
         """`(H,)` area-weighted anomaly correlation; zero for a forecast without anomalies."""
@@ -71,17 +70,14 @@ class Scorer:
         w = self._weights
         both = (w * a * b).sum(1)
         size = np.sqrt((w * a * a).sum(1) * (w * b * b).sum(1))
-        out: np.ndarray = np.where(size > 1e-12, both / np.maximum(size, 1e-12), 0.0)
-        return out
+        return np.asarray(np.where(size > 1e-12, both / np.maximum(size, 1e-12), 0.0))
 
     def skill_map(self, forecast: np.ndarray) -> np.ndarray:
         """`(N,)` one minus the squared error over that of climatology; 0 where both vanish."""
         miss = np.square(forecast - self.truth).mean(0)
         usual = np.square(self.climatology - self.truth).mean(0)
-        out: np.ndarray = np.where(usual > 1e-12, 1 - miss / np.maximum(usual, 1e-12), 0.0)
-        return out
+        return np.asarray(np.where(usual > 1e-12, 1 - miss / np.maximum(usual, 1e-12), 0.0))
 
     def rmse_map(self, forecast: np.ndarray) -> np.ndarray:
         """`(N,)` root mean squared error in degrees."""
-        out: np.ndarray = np.sqrt(np.square(forecast - self.truth).mean(0))
-        return out
+        return np.asarray(np.sqrt(np.square(forecast - self.truth).mean(0)))
