@@ -20,12 +20,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from smnn._util.files import InputError, write_json
+from smnn._util.files import write_json
 from smnn._util.machine import describe_machine
 from smnn.data import DataFormatError
 from smnn.datasets.sst import Grid, Neighbours, monthly, neighbours, read_grid, standard
 from smnn.errors import SmnnError
-from smnn.experiments.experiment import Tick, no_progress, option, read_record
+from smnn.experiments.experiment import Tick, no_progress, option
 from smnn.experiments.solvers import DENSE, SMNN, SOLVERS, SPARSE
 from smnn.experiments.sst.networks import Size, Window
 from smnn.experiments.sst.train import GVAE, IDENTIFIER, Pairs, SSTTask, predict
@@ -45,7 +45,6 @@ CPU_BYTES = 1e9
 class Config:
     """Settings that determine the results."""
 
-    record: str | None = option(None, "Draw this scaling.json; measure nothing.", file=True)
     data: str | None = option(
         None, "Weekly grid in NetCDF (default: the packaged monthly grid, interpolated).", file=True
     )
@@ -85,9 +84,7 @@ class Config:
             )
 
     def resolved(self) -> Config:
-        """The same with device and sizes filled in, unless it only draws a record."""
-        if self.record is not None:
-            return self
+        """The same with device and sizes filled in."""
         device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
         large = device.startswith("cuda")
         return replace(
@@ -146,16 +143,13 @@ def weekly(grid: Grid) -> tuple[np.ndarray, np.ndarray, str]:
 def run(
     config: Config, tick: Tick = no_progress, out: Path | None = None, *, grid: Grid | None = None
 ) -> Scaling:
-    """Measure every method at every length, or read the measurements of `config.record`.
+    """Measure every method at every length.
 
     With a folder `out`, `scaling.json` is written after every point. `grid` replaces `config.data`.
 
     Raises:
         DataFormatError: The grid cannot be used.
-        InputError: `config.record` is not a result of this experiment.
     """
-    if config.record is not None:
-        return from_record(read_record(Path(config.record), "scaling"))
     config = config.resolved()
     if grid is None:
         grid = monthly() if config.data is None else read_grid(config.data, config.mask)
@@ -189,7 +183,7 @@ def run(
 
 def ticks(config: Config) -> int:
     """Number of progress reports of `run`."""
-    return 0 if config.record is not None else len(config.methods) * len(config.lengths)
+    return len(config.methods) * len(config.lengths)
 
 
 def _some(count: int, most: int | None) -> np.ndarray:
@@ -360,19 +354,3 @@ def line(result: Scaling, method: str, key: str) -> Line | None:
     x, y = np.array(known, dtype=float).T
     per_step, fixed = np.polyfit(x, y, 1, w=1 / y)
     return Line(float(fixed), float(per_step), float(np.abs((fixed + per_step * x) / y - 1).max()))
-
-
-def from_record(record: dict[str, Any]) -> Scaling:
-    """Restore a result from its record.
-
-    Raises:
-        InputError: The record is incomplete.
-    """
-    try:
-        settings = dict(record["settings"])
-        for name in ("lengths", "methods"):
-            settings[name] = tuple(settings[name])
-        names = ("machine", "data", "cells", "references", "points")
-        return Scaling(Config(**settings), *(record[name] for name in names))
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"incomplete record of the experiment 'scaling' ({error}).") from error
