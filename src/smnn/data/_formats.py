@@ -65,12 +65,6 @@ def open_file(path: Path, options: TextOptions, sheet: str | int) -> Source:
         raise DataError(f"{path} cannot be read: permission denied.") from None
     except (DataError, InputError, MissingPackageError):
         raise
-    except ImportError:
-        package = _PACKAGES[suffix][1]
-        raise MissingPackageError(
-            f"{package} is needed to read {path.suffix} files; pip install {package}, or save the "
-            "table as CSV."
-        ) from None
     except Exception as error:  # readers raise anything for a damaged file
         raise DataError(
             f"{path.name} cannot be read as {path.suffix or 'text'}: {type(error).__name__}: "
@@ -102,12 +96,11 @@ def _text(path: Path, options: TextOptions) -> Source:
 
 
 def _excel(path: Path, skip_rows: int | None, sheet: str | int) -> Source:
-    pd = require("pandas", "read tables")
-    if path.suffix.lower() in (".xlsx", ".xlsm"):
-        require("openpyxl", f"read {path.suffix} files")
+    pd, engine = require("pandas", "read tables"), _EXCEL[path.suffix.lower()]
+    require(engine, f"read {path.suffix} files")
     if zipfile.is_zipfile(path):
         _check_archive(path)
-    with pd.ExcelFile(path, engine=_PACKAGES[path.suffix.lower()][0]) as book:
+    with pd.ExcelFile(path, engine=engine) as book:
         if sheet not in (book.sheet_names if isinstance(sheet, str) else range(99)):
             raise DataError(f"{path.name} has no sheet {sheet!r}: {', '.join(book.sheet_names)}.")
         for shown in [sheet] if isinstance(sheet, str) else book.sheet_names[sheet:]:
@@ -248,13 +241,8 @@ def _netcdf(path: Path) -> Source:
         return from_xarray(data, path.name)
 
 
-_EXCEL = (".xlsx", ".xlsm", ".xls", ".ods")
-_PACKAGES = {
-    ".parquet": ("pyarrow", "pyarrow"), ".feather": ("pyarrow", "pyarrow"),
-    ".xlsx": ("openpyxl", "openpyxl"), ".xlsm": ("openpyxl", "openpyxl"), ".xls": ("xlrd", "xlrd"),
-    ".ods": ("odf", "odfpy"),
-}  # fmt: skip
-"""Engine of pandas, and the package that has it."""
+_EXCEL = {".xlsx": "openpyxl", ".xlsm": "openpyxl", ".xls": "xlrd", ".ods": "odf"}
+"""The engine of pandas, which is the name of a package."""
 _READERS: dict[str, Callable[[Path], Source]] = {
     ".npy": _npy, ".npz": _npz, ".json": _json, ".jsonl": _json, ".ndjson": _json,
     ".parquet": _parquet, ".feather": _feather,
