@@ -44,17 +44,22 @@ def draw(charts: Sequence[Chart], ax: Any = None) -> Any:
     return axes[0] if len(axes) == 1 else axes
 
 
-def png(charts: Sequence[Chart], dpi: int = 100) -> bytes:
-    """Draw charts as a PNG."""
+def figure(charts: Sequence[Chart], dpi: int = 100) -> Any:
+    """Draw charts into a new matplotlib figure, which opens no window."""
     require("matplotlib", "draw a figure")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=_size(charts), dpi=dpi, layout="constrained")
-    FigureCanvasAgg(figure)
-    draw(charts, _axes(figure, charts))
+    found = Figure(figsize=_size(charts), dpi=dpi, layout="constrained")
+    FigureCanvasAgg(found)
+    draw(charts, _axes(found, charts))
+    return found
+
+
+def png(charts: Sequence[Chart], dpi: int = 100) -> bytes:
+    """Draw charts as a PNG."""
     out = io.BytesIO()
-    figure.savefig(out, format="png")
+    figure(charts, dpi).savefig(out, format="png")
     return out.getvalue()
 
 

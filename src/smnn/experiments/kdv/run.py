@@ -224,11 +224,11 @@ def _trained(name: str, config: Config, out: Path, tick: Tick) -> tuple[KdVTask,
         task = load_task(folder / "run")
         assert isinstance(task, KdVTask)
         return task, json.loads(finished.read_text())
-    found = train(
+    task, record = train(
         name, _generated("train", config.train, config, out, tick),
         _generated("valid", config.valid, config, out, tick), folder, scale=config.scale,
         seconds=None if name == "modes" else config.seconds, seed=config.seed,
         resume=(folder / PLAN).exists(),
     )  # fmt: skip
-    write_json(finished, found.record)
-    return found.task, found.record
+    write_json(finished, record)
+    return task, record

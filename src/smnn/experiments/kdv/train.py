@@ -19,7 +19,7 @@ from smnn.experiments.kdv.paper import Convolution
 from smnn.experiments.kdv.spectral import ModesModel, SpectralModel
 from smnn.experiments.kdv.task import HISTORY, SCORED, KdVTask, Windows, errors, rollout
 from smnn.experiments.solvers import DENSE, SMNN, SPARSE
-from smnn.training import Data, TrainConfig, fit, load_weights
+from smnn.training import Data, TrainConfig, fit
 
 PLAN = "plan.json"
 DIVERGED = 100.0
@@ -108,19 +108,11 @@ are taken for one symmetry each, of which the first, shifts in time, is part of 
 they are trained on windows from every frame."""
 
 
-@dataclass(frozen=True)
-class Trained:
-    """A trained model and the record of its training."""
-
-    task: KdVTask
-    record: dict[str, Any]
-
-
 def train(
     name: str, train_set: Trajectories, valid_set: Trajectories, out: Path, *, scale: str = "full",
     seconds: float | None = None, steps: int | None = None, seed: int = 0, resume: bool = False,
-    progress: bool = True, settings: dict[str, Any] | None = None, weights: Path | None = None,
-) -> Trained:  # fmt: skip
+    progress: bool = True, settings: dict[str, Any] | None = None,
+) -> tuple[KdVTask, dict[str, Any]]:  # fmt: skip
     """Train one of `PRESETS` in the folder `out`.
 
     Args:
@@ -135,7 +127,9 @@ def train(
         resume: Resume the run.
         progress: Show progress on standard error.
         settings: Changes to the training settings of the preset.
-        weights: Folder of a run whose weights are the initial ones; random ones by default.
+
+    Returns:
+        The task, and a record of its training.
     """
     if name not in PRESETS:
         raise ValueError(f"model: got {name!r}; expected one of {', '.join(PRESETS)}.")
@@ -144,8 +138,6 @@ def train(
     config = _config(preset, scale, seed, device, settings or {})
     task = preset.make(scale, seed)
     data = _prepare(task, train_set, valid_set, device, config)
-    if weights is not None:
-        load_weights(task, weights)
     plan = prepare_output(out) / PLAN
     known = json.loads(plan.read_text()) if resume and plan.exists() else {}
     total = known.get("steps") or steps
@@ -182,7 +174,7 @@ def train(
     }
     if isinstance(task.model, ModesModel):
         record["law"] = str(task.model.law())
-    return Trained(task, record)
+    return task, record
 
 
 def _prepare(
