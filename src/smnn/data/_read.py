@@ -261,7 +261,8 @@ class _Reading:
             return self.columns.where(column, row, lambda entry: entry == text)[0]
 
         unit = re.sub("inutes?|in|econds?|ec|[^a-z]", "", self.columns.units.get(name, "").lower())
-        stated = self.date_format or ("%M:%S" if unit in ("ms", "mmss") and _colons(raw) else None)
+        colons = raw.dtype.kind == "O" and any(":" in str(v) for v in raw[:100])
+        stated = self.date_format or ("%M:%S" if unit in ("ms", "mmss") and colons else None)
         try:
             return read_axis(raw, name, zone, parse, where, self.dayfirst, stated)
         except DataError as error:
@@ -467,13 +468,10 @@ class _Reading:
         texts = [i for i in free if i not in named and self.columns.raw(i).dtype.kind == "O"
                  and self.columns.numbers(i) is None]  # fmt: skip
         for chosen in [*([i] for i in [*named, *texts]), *([texts] if len(texts) > 1 else [])]:
-            if self._separates(chosen, axis):
+            complete = not any((self.columns.texts(i) == "").any() for i in chosen)
+            if complete and not _mixed(axis.t, self._marks(chosen)):
                 return self._separate(chosen)
         return labels
-
-    def _separates(self, chosen: Sequence[int], axis: Axis) -> bool:
-        complete = not any((self.columns.texts(i) == "").any() for i in chosen)
-        return complete and not _mixed(axis.t, self._marks(chosen))
 
     def _check_names(self, axis: Axis) -> None:
         """Refuse names of series that stand in the first row of each only, as in merged cells."""
@@ -643,10 +641,6 @@ def _refuse_conflicts(
             f"series, name the column that separates them{hint()} as series=; otherwise average or "
             "correct these rows."
         )
-
-
-def _colons(raw: np.ndarray) -> bool:
-    return raw.dtype.kind == "O" and any(":" in str(v) for v in raw[:100])
 
 
 def rows_of(labels: np.ndarray) -> list[tuple[str, np.ndarray]]:

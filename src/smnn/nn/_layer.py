@@ -83,8 +83,12 @@ class MechanisticLayer(nn.Module):
             w_init: Overrides that of the layer.
             w_smooth: Overrides that of the layer.
         """
-        if self.check and ode.c.is_cuda and not torch.compiler.is_compiling():
-            _check_not_capturing()
+        checked = self.check and ode.c.is_cuda and not torch.compiler.is_compiling()
+        if checked and torch.cuda.is_current_stream_capturing():
+            raise RuntimeError(
+                "check: got True while a CUDA graph is being captured; expected False, because the "
+                "check waits for the device. Create the layer with check=False."
+            )
         with torch.autocast(ode.c.device.type, enabled=False):
             args, options = self._arguments(ode, n_steps, (w_gov, w_init, w_smooth))
             y = solve(*args, **options, check=self.check)
@@ -132,11 +136,3 @@ def _result_dtype(ode: LinearODE) -> torch.dtype:
     for x in ode:
         dtype = torch.promote_types(dtype, x.dtype)
     return dtype
-
-
-def _check_not_capturing() -> None:
-    if torch.cuda.is_current_stream_capturing():
-        raise RuntimeError(
-            "check: got True while a CUDA graph is being captured; expected False, because the "
-            "check waits for the device. Create the layer with check=False."
-        )

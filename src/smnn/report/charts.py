@@ -252,10 +252,14 @@ def chart(
         f'data-x="{x0!r} {x1!r}" data-y="{y0!r} {y1!r}" data-log="{int(log_y)}" data-both='
         f'"{int(square)}" data-dated="{int(dated)}" data-name="{escape(x_label, quote=True)}"'
     )
+    svg = (
+        f'<svg viewBox="0 0 1000 1000" preserveAspectRatio="none" role="img" '
+        f'aria-label="{escape(title, quote=True)}">{"".join(drawn)}</svg>'
+    )
     return (
         f'<figure class="chart{shape}"><figcaption><b>{escape(title)}</b>{"".join(keys)}'
         f'</figcaption><div class="plot{shape}" style="--height:{escape(height, quote=True)}" '
-        f"{reading}>{_svg(title, drawn)}{''.join(labels)}</div>"
+        f"{reading}>{svg}{''.join(labels)}</div>"
         f'<div class="axis x">{escape(x_label)}</div></figure>'
     )
 
@@ -376,13 +380,6 @@ def _area(
     back = [(scale.h(x), scale.v(y)) for x, y in zip(*low) if np.isfinite(y)]
     path = "L".join(f"{a:.1f} {b:.1f}" for a, b in [*there, *reversed(back)])
     return f'<path class="area f{colour % COLOURS}" d="M{path}z"/>' if path else ""
-
-
-def _svg(title: str, drawn: Sequence[str]) -> str:
-    return (
-        f'<svg viewBox="0 0 1000 1000" preserveAspectRatio="none" role="img" '
-        f'aria-label="{escape(title, quote=True)}">{"".join(drawn)}</svg>'
-    )
 
 
 def _key(kind: str, label: str) -> str:

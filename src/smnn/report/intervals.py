@@ -79,8 +79,9 @@ def interval_table(rows: Sequence[Estimate], *, value_title: str, share_title: s
             if row.low is not None and row.high is not None:
                 drawing += f'<path class="whisker" d="M{at(row.low)} 50H{at(row.high)}"/>'
             drawing += f'<path class="dot" d="M{at(row.value)} 50h0"/>'
+        text = escape(row.text.replace("-", "−"))
         cells = (
-            f'<th scope="row">{row.label}</th><td class="value">{escape(_minus(row.text))}</td>'
+            f'<th scope="row">{row.label}</th><td class="value">{text}</td>'
             f'<td class="drawing"><svg viewBox="0 0 1000 100" preserveAspectRatio="none" '
             f'aria-hidden="true">{drawing}</svg></td>'
         )
@@ -103,7 +104,3 @@ def _bar(share: float | None) -> str:
         return ""
     width = f'<span class="bar"><i style="width:{100 * share:.1f}%"></i></span>'
     return f'{width}<span class="percent">{escape(percent(share))}</span>'
-
-
-def _minus(text: str) -> str:
-    return text.replace("-", "−")

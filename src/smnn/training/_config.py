@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import difflib
-import functools
 import hashlib
 import json
 import math
@@ -108,7 +107,7 @@ class TrainConfig:
     """Number of recent checkpoints to keep, in addition to the best weights."""
 
     def __post_init__(self) -> None:
-        hints = _type_hints()
+        hints = get_type_hints(TrainConfig)
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             expected = _violation(field, hints[field.name], value)
@@ -164,11 +163,6 @@ class TrainConfig:
         if self.schedule not in ("cosine", "one-cycle"):
             free |= {"epochs", "max_steps"}
         return {name: value for name, value in self.to_dict().items() if name not in free}
-
-
-@functools.cache
-def _type_hints() -> dict[str, Any]:
-    return get_type_hints(TrainConfig)
 
 
 def _violation(field: dataclasses.Field[Any], hint: Any, value: Any) -> str | None:
