@@ -18,30 +18,25 @@ if TYPE_CHECKING:
 
 def solve(
     context: typer.Context,
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Equations, values and a time grid.")
-    ],
+    file: Annotated[Path, typer.Argument(
+        metavar="FILE", help="Equations, values and a time grid.")],
     order: Annotated[
         int | None,
         typer.Option(
             min=1, max=16, help="Highest derivative to carry (default: raised until it converges)."
         ),
     ] = None,
-    scheme: Annotated[
-        str, typer.Option(help="auto, hermite, hermite-l, iwp, smnn or central.")
-    ] = "auto",
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Change a parameter; may be repeated."),
-    ] = None,
+    scheme: Annotated[str, typer.Option(
+        help="auto, hermite, hermite-l, iwp, smnn or central.")] = "auto",
+    settings: Annotated[list[str] | None, typer.Option(
+        "--set", metavar="NAME=VALUE", help="Change a parameter; may be repeated.")] = None,
     backend: Annotated[str, typer.Option(help="auto, or a name listed by `smnn info`.")] = "auto",
     device: shared.Device = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Output folder (default: smnn-results/solve-FILE).")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(
+        help="Output folder (default: smnn-results/solve-FILE).")] = None,
     as_json: shared.AsJson = False,
     debug: shared.Debug = False,
-) -> None:
+) -> None:  # fmt: skip
     r"""Solve linear differential equations given in a text file.
 
     Lines such as  y'' + k*y = sin(t)  and  y(0) = 1, y'(0) = 0  and  t = 0 .. 10 step 0.01

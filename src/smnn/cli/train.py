@@ -23,18 +23,12 @@ if TYPE_CHECKING:
 
 
 def train(
-    task: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="TASK|CONFIG.json", help="Registered task, or config.json of a run."
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for the results (default smnn-results/TASK).")
-    ] = None,
-    devices: Annotated[
-        int | None, typer.Option(min=1, help="Processes per node, each with one device.")
-    ] = None,
+    task: Annotated[str | None, typer.Argument(
+        metavar="TASK|CONFIG.json", help="Registered task, or config.json of a run.")] = None,
+    out: Annotated[Path | None, typer.Option(
+        help="Folder for the results (default smnn-results/TASK).")] = None,
+    devices: Annotated[int | None, typer.Option(
+        min=1, help="Processes per node, each with one device.")] = None,
     nodes: Annotated[int | None, typer.Option(min=1, help="Number of nodes (machines).")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out.")] = False,
     settings: Annotated[
@@ -43,17 +37,14 @@ def train(
             "--set", metavar="KEY=VALUE", help="Setting: lr=0.01, task.order=3, data.samples=99."
         ),
     ] = None,
-    tasks: Annotated[
-        list[str] | None,
-        typer.Option(metavar="MODULE|FILE.py", help="Python code to import that registers tasks."),
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="Seed of all random numbers (default 0).")
-    ] = None,
+    tasks: Annotated[list[str] | None, typer.Option(
+        metavar="MODULE|FILE.py", help="Python code to import that registers tasks.")] = None,
+    seed: Annotated[int | None, typer.Option(
+        min=0, help="Seed of all random numbers (default 0).")] = None,
     device: shared.Device = None,
     as_json: shared.AsJson = False,
     debug: shared.Debug = False,
-) -> None:
+) -> None:  # fmt: skip
     """Train a task. Without TASK, list the registered tasks.
 
     With --devices above 1, the other processes are started automatically. Under torchrun and SLURM,
