@@ -8,6 +8,7 @@ from typing import Any
 
 from smnn._util.optional import require
 from smnn.report import page
+from smnn.report.figures import new_figure as new_figure
 from smnn.report.tables import Table, html_table
 
 BLUE, SKY, GREEN, YELLOW = "#0072B2", "#56B4E9", "#009E73", "#F0E442"
@@ -19,17 +20,6 @@ STYLE: dict[str, Any] = {
     "mathtext.fontset": "stix", "font.size": 10, "axes.titlesize": 11, "axes.linewidth": 0.7,
     "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False,
 }  # fmt: skip
-
-
-def new_figure(size: tuple[float, float], dpi: float = 160) -> Any:
-    """A Matplotlib figure that needs no display; size in inches."""
-    require("matplotlib", "draw the figures")
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=size, dpi=dpi, layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
 
 
 def style(**changes: Any) -> Any:

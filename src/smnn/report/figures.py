@@ -44,14 +44,20 @@ def draw(charts: Sequence[Chart], ax: Any = None) -> Any:
     return axes[0] if len(axes) == 1 else axes
 
 
-def figure(charts: Sequence[Chart], dpi: int = 100) -> Any:
-    """Draw charts into a new matplotlib figure, which opens no window."""
+def new_figure(size: tuple[float, float], dpi: float = 100) -> Any:
+    """A matplotlib figure that opens no window and needs no display; size in inches."""
     require("matplotlib", "draw a figure")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    found = Figure(figsize=_size(charts), dpi=dpi, layout="constrained")
+    found = Figure(figsize=size, dpi=dpi, layout="constrained")
     FigureCanvasAgg(found)
+    return found
+
+
+def figure(charts: Sequence[Chart], dpi: int = 100) -> Any:
+    """Draw charts into a new figure."""
+    found = new_figure(_size(charts), dpi)
     draw(charts, _axes(found, charts))
     return found
 
