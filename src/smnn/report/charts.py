@@ -197,18 +197,9 @@ def chart(
 ) -> str:  # fmt: skip
     """Return a line chart as HTML.
 
-    Args:
-        title: What is shown, plain text.
-        lines: What is drawn; those without finite points are left out.
-        x_label: What runs to the right, with its unit.
-        y_label: What runs upwards, with its unit.
-        bands: Areas below the lines.
-        marks: Vertical lines.
-        shade: A range of x that stands out, such as data held out.
-        x_range: Ends of the axis; otherwise those of the data.
-        log_y: Powers of ten upwards; values that are not positive are left out.
-        square: As high as wide, for one variable against another.
-        height: Of the drawing area, in CSS.
+    `shade` is a range of x that stands out, such as data held out, and `x_range` are the ends of
+    the axis if not those of the data. With `log_y`, values that are not positive are left out. A
+    `square` chart shows one variable against another; `height` is that of the others, in CSS.
     """
     curves = [_plain(line.x, line.y, log_y) for line in lines]
     areas = [(_plain(b.x, b.low, log_y), _plain(b.x, b.high, log_y)) for b in bands]

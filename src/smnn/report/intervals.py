@@ -59,10 +59,7 @@ class Estimate:
 def interval_table(rows: Sequence[Estimate], *, value_title: str, share_title: str = "") -> str:
     """Return a table of estimates with intervals on a common axis, as HTML.
 
-    Args:
-        rows: The estimates; those without a value stand back.
-        value_title: Heading of the values.
-        share_title: Heading of the shares; without one they are left out.
+    Estimates without a value stand back; without `share_title`, shares are left out.
     """
     ends = [x for r in rows for x in (r.value, r.low, r.high) if x is not None]
     low, high = min([0.0, *ends]), max([0.0, *ends])
