@@ -109,7 +109,7 @@ class Parametrisation(nn.Module):
                 f"lengths: axis {nested.ndim} ({axes[nested.ndim]}) has none, or several lengths."
             )
         self.shape = nested.shape[: len(axes)]
-        entries = [nested[i] for i in np.ndindex(self.shape)]
+        entries: list[Any] = [nested[i] for i in np.ndindex(self.shape)]
         for entry in entries:
             known = KINDS + ((Observed,) if observed else ())
             if not isinstance(entry, (*known, float, int)) or isinstance(entry, bool):
