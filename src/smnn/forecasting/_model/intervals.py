@@ -36,17 +36,6 @@ class Calibration:
     age: np.ndarray | None = None
     """`(S,)` steps since the last observation of each series, which add to the lead time."""
 
-    def extend(self, known: np.ndarray, changes: np.ndarray) -> Calibration:
-        """Extrapolate to all series from the spread of their one-step changes.
-
-        Args:
-            known: Indices of the series that were cross-validated.
-            changes: `(S,)` root mean square one-step change of all series.
-        """
-        spread = changes[:, None] * _typical_ratio(self.spread, changes[known])
-        spread[known] = self.spread
-        return Calibration(spread, self.sizes, self.origins)
-
     def width(self, level: float, horizon: int) -> np.ndarray:
         """`(S, horizon)` half-width of the interval at this level."""
         return self.factor(level) * self.at(horizon)
