@@ -15,6 +15,8 @@ from smnn.forecasting._model.spec import Spec
 
 MAX_DECAY = 0.995
 """Largest decay factor of an anomaly per step; beyond it use a random walk."""
+MAX_GAP = 2.0
+"""Largest gap between the phases of origins, relative to that of equidistant ones."""
 MOST_STRIDES = 100
 """Distance of two origins in units of the history from which on they cover only its end."""
 
@@ -41,17 +43,27 @@ def choose_origins(
     stride = min(stride, max(horizon, int(min(seasons, default=1.0)), count // MOST_STRIDES))
     whole = [int(stride // s * s) for s in seasons if s <= stride and s % 1 == horizon % s == 0]
     stride = max(whole, default=stride)
-    for s in seasons:
-        cycles = round(stride / s)
-        if cycles and _off_phase(horizon, s, number) and not _off_phase(stride, s, number):
-            stride = max(1, int((cycles - 1 / number) * s))
-            break
+    others = [s for s in seasons if abs(horizon / s - round(horizon / s)) * number >= 1]
+    stride = spread_over_phases(stride, number, others)
     return [last - i * stride for i in range(number)]
 
 
-def _off_phase(steps: int, season: float, number: int) -> bool:
-    """Whether times so far apart differ in phase by at least one of `number` parts of a season."""
-    return abs(steps / season - round(steps / season)) * number >= 1
+def spread_over_phases(stride: int, number: int, seasons: Sequence[float]) -> int:
+    """The longest distance of origins, at most `stride`, at which they cover all phases of seasons.
+
+    Seasons that are longer than all distances together are left out. If no distance down to one
+    half of `stride` is suitable, it is returned unchanged.
+    """
+    seasons = [s for s in seasons if s <= stride * number]
+    for shorter in range(stride, stride // 2, -1):
+        for s in seasons:
+            phases = np.sort(np.arange(number) * shorter / s % 1)
+            gap = np.diff(phases, append=phases[0] + 1).max()
+            if gap > MAX_GAP / min(number, s) + 1e-9:
+                break
+        else:
+            return shorter
+    return stride
 
 
 @dataclass
