@@ -188,7 +188,9 @@ def _calibrated(model: Model, held_out: np.ndarray | None) -> Model:
         walk = Calibration(spread, np.zeros(0), max(count - 1.0, 1.0), age)
         return replace(model, calibration=walk)
     typical, errors = (_errors(model, held_out, y) for y in (panel.values, panel.raw))
-    return replace(model, calibration=replace(calibrate(typical, changes, errors), age=age))
+    covered = windows(model.origins, panel.horizon)
+    calibration = calibrate(typical, changes, errors, covered)
+    return replace(model, calibration=replace(calibration, age=age))
 
 
 def _blended(
