@@ -60,6 +60,8 @@ class SweptPlan(CpuPlan):
     Samples whose covariance grows too large are eliminated, too.
     """
 
+    forward_keeps_factor = False
+
     def __init__(self, backend: Backend, problem: Problem, pieces: int) -> None:
         super().__init__(backend, problem, pieces)
         B, T, Q, V, m = problem.c.shape
