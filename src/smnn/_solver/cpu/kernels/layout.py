@@ -4,41 +4,32 @@ from __future__ import annotations
 
 W = 16  # Lanes per group: two AVX-512 registers, enough independent work to hide most latencies
 
-WORDS = 24
-"""Cells in front of the working memory, for addresses of lanes."""
-
-ADDRESSES = (
-    "c", "d", "u", "s", "y", "factor", "z", "coupling", "chain", "separators", "found",
-    "g", "lam", "multipliers", "cov", "lag",
-    "gc", "gd", "gu", "gs", "gw_gov", "gw_init", "gw_smooth",
-)  # fmt: skip
-"""What differs from call to call: addresses, 0 where there is no such array."""
-G_STRIDES = len(ADDRESSES)
-SIZES = (
-    "T", "P", "L", "V", "m", "Q", "reach", "k", "T_init", "m_init", "top", "high",
-    "unit", "given", "open", "parts_of_sums", "T_all", "T_init_all", "parts",
-)  # fmt: skip
 TENSORS = {
     "c": 5, "d": 3, "u": 4, "s": 3, "w_gov": 3, "w_init": 4, "w_smooth": 4, "scale": 3, "K": 5,
-    "KF": 5, "w_top": 3, "y": 4, "gc": 5, "gd": 3, "gu": 4, "gs": 3, "gw_gov": 3, "gw_init": 4,
-    "gw_smooth": 4,
+    "KF": 5, "w_top": 3, "y": 4, "g": 4, "gc": 5, "gd": 3, "gu": 4, "gs": 3, "gw_gov": 3,
+    "gw_init": 4, "gw_smooth": 4,
 }  # fmt: skip
-"""Tensors and their numbers of axes; their strides are in the notes."""
+"""Tensors and their numbers of axes."""
 FIXED = ("w_gov", "w_init", "w_smooth", "scale", "K", "KF", "w_top", "taylor", "lanes")
+"""Arrays that are the same in all calls of a plan."""
+OTHERS = ("lam", "factor", "z", "coupling", "chain", "separators", "found", "multipliers", "cov",
+          "lag")  # fmt: skip
+SIZES = (
+    "T", "P", "L", "V", "m", "Q", "reach", "k", "T_init", "m_init", "top", "high", "unit", "given",
+    "open", "parts_of_sums", "T_all", "T_init_all", "parts",
+)  # fmt: skip
+PLACES = {
+    name: i
+    for i, name in enumerate((
+        *SIZES, *(f"@{name}" for name in dict.fromkeys((*TENSORS, *FIXED, *OTHERS))),
+        *(f"{name}.{axis}" for name, axes in TENSORS.items() for axis in range(axes)),
+    ))
+}  # fmt: skip
+"""Where each number is: `@c` the address of `c` (0: there is no such array), `c.1` its stride over
+time in bytes."""
 
-
-def _places() -> dict[str, int]:
-    out = {f"@{name}": i for i, name in enumerate(ADDRESSES)}
-    out |= {f"g.{axis}": G_STRIDES + axis for axis in range(4)}
-    names = [*SIZES, *(f"@{name}" for name in FIXED)]
-    names += [f"{name}.{axis}" for name, axes in TENSORS.items() for axis in range(axes)]
-    return out | {name: len(out) + i for i, name in enumerate(names)}
-
-
-PLACES = _places()
-"""Where each number is: `@c` the address of `c`, `c.1` its stride over time in bytes."""
-CONSTANTS = G_STRIDES + 4
-"""The first note that is the same in all calls of a plan."""
+WORDS = len(TENSORS) + 8
+"""Cells in front of the working memory, for addresses of lanes."""
 
 ELIMINATE, SUBSTITUTE, LOAD, ROWS, CHAIN, CHAIN_AGAIN, SWEEP, ADJOINT, COVARIANCES = (
     2**i for i in range(9)
@@ -70,6 +61,11 @@ class Sizes:
 def row_cells(n: int, reach: int, k: int) -> int:
     """Cells of a stored factor block: triangle, coupling to later blocks, left columns."""
     return n * (n + 1) // 2 + n * (n * reach + k)
+
+
+def row_start(n: int, reach: int, k: int, j: int) -> int:
+    """First cell of row `j` of a stored factor block, its inverse pivot."""
+    return j * (n * (reach + 1) + k) - (j * (j - 1)) // 2
 
 
 def swept_cells(n: int, rows: int) -> int:
