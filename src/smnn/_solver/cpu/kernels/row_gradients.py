@@ -15,10 +15,11 @@ from collections.abc import Mapping
 
 from smnn._solver.cpu.kernels.emit import Cells, Code, Number, Value
 from smnn._solver.cpu.kernels.frame import copy
-from smnn._solver.cpu.kernels.layout import W, room_cells
+from smnn._solver.cpu.kernels.layout import W
 from smnn._solver.cpu.kernels.substitute import Substitution
 
-SUMMED = ("gc", "gd", "gw_gov", "gs", "gw_smooth")
+SUMMED = ("gc", "gd", "gs")
+"""Gradients that are summed over time if their stride is given as 0."""
 
 
 class Gradients(Substitution):
@@ -48,12 +49,10 @@ class Gradients(Substitution):
                 here[0] = self.code.select(valid, here[0], self.place("dummy"))
 
     def give(self, name: str, x: Value, valid: Number, *index: Number) -> None:
-        """Write a gradient, or add it to the sum over time, for which its stride is given as 0."""
-        e, total = self.code, self.sums[name]
-        sizes = {"gc": (self.V, self.m), "gw_smooth": (self.m,)}.get(name, ())
-        cell = index[0]
-        for size, i in zip(sizes, index[1:], strict=True):
-            cell = cell * size + i
+        """Write a gradient, or add it to the sum over time."""
+        e, total, cell = self.code, self.sums[name], index[0]
+        if name == "gc":
+            cell = (cell * self.V + index[1]) * self.m + index[2]
         for _ in e.when(self[f"{name}.1"] == 0):
             total[cell] = total[cell] + e.select(valid, x, 0.0)
         for _ in e.when(self[f"{name}.1"] != 0):
@@ -115,7 +114,7 @@ def _governing(f: Gradients, t: Number, valid: Number) -> None:
         w = f.number("w_gov", q)
         weighted = a[0] * w
         for _ in e.when(f.wanted("gw_gov")):
-            f.give("gw_gov", weighted * rho[0] * 2.0, valid, q)
+            f.put("gw_gov", weighted * rho[0] * 2.0, q)
         gd = weighted * w
         for _ in e.when(f.wanted("gd")):
             f.give("gd", gd, valid, q)
@@ -151,12 +150,12 @@ def smoothness(f: Gradients, t: Number, valid: Number) -> None:
         for i in e.range(0, 4):
             up[i] = 0.0
         for r in e.range(m - 1, -1, -1):
-            _taylor_row(f, v, r, change, valid)
+            _taylor_row(f, v, r, change)
         for _ in e.when(f.wanted("gs")):
             f.give("gs", -change[0] / h, valid, v)
 
 
-def _taylor_row(f: Gradients, v: Number, r: Number, change: Cells, valid: Number) -> None:
+def _taylor_row(f: Gradients, v: Number, r: Number, change: Cells) -> None:
     """Add order `r` to the derivative of J by `log s`."""
     e, m, near, far, up = f.code, f.m, f.near, f.far, f.changes
     p = [up.at(i + 4) for i in range(4)]  # F near of x and mu, then F^-1 far
@@ -176,7 +175,7 @@ def _taylor_row(f: Gradients, v: Number, r: Number, change: Cells, valid: Number
         w = f.number("w_smooth", v, r)
         change[0] = change[0] + w * w * twice
         for _ in e.when(f.wanted("gw_smooth")):
-            f.give("gw_smooth", product * w * -2.0, valid, v, r)
+            f.put("gw_smooth", product * w * -2.0, v, r)
     for i in range(4):
         up[i] = p[i][0]
 
@@ -211,14 +210,10 @@ def _initial(f: Gradients, t: Number) -> None:
 def write_sums(f: Gradients, part: Number, parts: Number) -> None:
     """Write the sums over the times of a part of the sequence."""
     e = f.code
-    sizes = room_cells(f.V, f.m, f.Q, f.reach, f.k)
-    axes = {"gc": (f.V * f.m, f.m), "gw_smooth": (f.m,)}
-    for name in SUMMED:
+    for name, size in (("gc", f.Q * f.n), ("gd", f.Q), ("gs", f.V)):
         for _ in e.when((f[f"{name}.1"] == 0) & f.wanted(name)):
             stride = f[f"{name}.0"]
             f.at[name][0] = f.b * stride + f[f"@{name}"] + stride // parts * part
-            for cell in e.range(0, sizes[f"{name}_sum"]):
-                index: list[Number] = [cell]
-                for size in axes.get(name, ()):
-                    index[-1:] = [index[-1] // size, index[-1] % size]
-                f.put(name, f.sums[name][cell], *index)
+            for i in e.range(0, size):
+                index = (i // f.n, i % f.n // f.m, i % f.m) if name == "gc" else (i,)
+                f.put(name, f.sums[name][i], *index)

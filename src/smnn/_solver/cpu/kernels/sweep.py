@@ -33,13 +33,13 @@ import numpy as np
 
 from smnn._solver.cpu.kernels.emit import Cells, Code, Number, Value
 from smnn._solver.cpu.kernels.frame import clear, copy
-from smnn._solver.cpu.kernels.layout import W, room_cells, row_cells, swept_cells
+from smnn._solver.cpu.kernels.layout import W, row_cells, swept_cells
 from smnn._solver.cpu.kernels.row_gradients import Gradients, smoothness, write_sums
 from smnn._solver.rows import unit_link
 
 LARGEST_VARIANCE = 1e9
 """Sum of the variances of the state, relative to those of the noise, up to which it is accurate."""
-LARGEST_ERRORS = 5e-15, 1e-12
+LARGEST_ERRORS = 2.5e-15, 1e-12
 """Largest errors of a row or link of a solution, and of an adjoint solution, relative to the size
 of its terms."""
 
@@ -125,9 +125,8 @@ class Sweep(Gradients):
             (self.excess, 1), (self.largest_size, self.rows + 1),
         ):  # fmt: skip
             clear(self, cells, count)
-        sizes = room_cells(V, self.m, self.Q, 1, 0)
-        for name, total in self.sums.items():
-            clear(self, total, sizes[f"{name}_sum"])
+        for name, size in (("gc", self.Q * n), ("gd", self.Q), ("gs", V)):
+            clear(self, self.sums[name], size)
         self.read_step(self.first)
         self.read_rows(self.first, at_start=True)
 
@@ -411,9 +410,10 @@ class Sweep(Gradients):
                 for _ in e.when(self.wanted(name)):
                     self.put(name, x, *index)
             return
-        for name, x in (("gd", by_data), ("gw_gov", by_weight)):
-            for _ in e.when(self.wanted(name)):
-                self.give(name, x, True, row.place)
+        for _ in e.when(self.wanted("gd")):
+            self.give("gd", by_data, True, row.place)
+        for _ in e.when(self.wanted("gw_gov")):
+            self.put("gw_gov", by_weight, row.place)
         for _ in e.when(self.wanted("gc")):
             for j in range(self.n):
                 x = w * of_y * self.mu[j] - by_data * self.x[j]
