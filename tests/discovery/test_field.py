@@ -264,7 +264,7 @@ def test_a_term_that_hardly_helps_makes_the_verdict_tentative() -> None:
     for ratio, level in ((4.9, "tentative"), (6.0, "established")):
         likely = Likely(
             [(0, 0), (0, 1)], np.array([1.0, ratio]), np.array([1e-3, 1.0]), [SimpleNamespace()],  # type: ignore[list-item]
-            600.0, 600, True, 4, price=17.0,
+            600.0, 600, True, 4, 4, price=17.0,
         )  # fmt: skip
         one = np.ones(1)
         found = Found([10 * u], one, one, 100 * one, None, likely, shooting, [u])  # type: ignore[arg-type]
