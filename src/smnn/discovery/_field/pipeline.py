@@ -27,11 +27,11 @@ from smnn.discovery._field.weak import (
     Quadratic,
     Weak,
     WeakForm,
-    best_subsets,
+    choose,
     half_widths,
     swaps,
 )
-from smnn.discovery._terms import Term
+from smnn.discovery._terms import HALF_WIDTH, Term
 
 Field = np.ndarray[Any, np.dtype[Any]]
 WIDTHS = (4.0, 6.0)
@@ -211,31 +211,24 @@ def _equation(
     weak.shares[f] = np.sqrt((A**2).mean(0))
     price = options.penalty * (np.log(max(boxes, 2.0)) + 2 * np.log(max(len(pool), 2)))
 
-    def choose(q: Quadratic) -> tuple[list[int], list[list[int]]]:
-        inside = pool
-        while True:
-            subsets = best_subsets(q, allowed=inside)
-            scores = [boxes * np.log(max(q.left(s), 0) / max(q.yy, 1e-300) + 1e-8) + price * len(s)
-                      for s in subsets]  # fmt: skip
-            best = subsets[int(np.argmin(scores))]
-            x = q.solve(best)[0]
-            small = [p for p, a in zip(best, x) if abs(a) * weak.shares[f, p] < options.threshold]
-            if not small:
-                return best, subsets
-            inside = [p for p in inside if p not in small]
+    def chosen(q: Quadratic) -> tuple[list[int], list[list[int]]]:
+        return choose(q, pool, weak.shares[f], options.threshold, price, boxes, 1e-8 * q.yy)
 
     labels = np.unique(part)
     each = [Quadratic.of(A[part == g], y[part == g]) for g in labels]
     whole = Quadratic.total(each)
-    best, subsets = choose(whole)
+    best, subsets = chosen(whole)
     x = whole.solve(best)[0]
     count, draws = np.zeros(A.shape[1]), []
     for _ in range(RESAMPLES):
         weights = rng.multinomial(len(each), np.full(len(each), 1 / len(each)))
         q = Quadratic.total(each, weights)
-        count[choose(q)[0]] += 1
+        count[chosen(q)[0]] += 1
         draws.append(q.solve(best)[0])
-    spread = np.std(draws, 0) if best else []
+    # Few parts: a quantile of Student's distribution, relative to that of the normal one.
+    more = max(len(each) - 1, 1)
+    wider = np.sqrt(len(each) / more) * (1 + (HALF_WIDTH**2 + 1) / (4 * more))
+    spread = wider * np.std(draws, 0) if best else []
     left = total = 0.0
     for half in (range(0, len(each), 2), range(1, len(each), 2)):
         fit = [each[i] for i in range(len(each)) if i not in half]
@@ -281,7 +274,7 @@ def find(
         reason = (
             "the solution of the equations does not follow the data" if not found.likely else None
         )
-    if found.likely is None:
+    if found.likely is None and weak.xi:
         _widen(data, weak, terms, columns, options)
     seconds["likelihood"] = time.perf_counter() - began
     found.diagnostics = {

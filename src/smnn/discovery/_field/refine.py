@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from smnn.discovery._field.shooting import COARSE, Segment, Shooting, Step
-from smnn.discovery._field.weak import Pair, Quadratic, Weak, best_subsets, swaps
+from smnn.discovery._field.weak import Pair, Quadratic, Weak, choose, swaps
 
 Field = np.ndarray[Any, np.dtype[Any]]
 MOST_ROUNDS, MOST_TRIES = 20, 6
@@ -107,20 +107,10 @@ def select(
     q: Quadratic, pairs: Sequence[Pair], values: float, rules: Rules, independent: float
 ) -> list[int]:
     """Indices of the pairs that the criterion chooses."""
-    pool = list(range(len(pairs)))
     floor = values * float(np.mean((FLOOR * rules.size) ** 2))
+    share = np.array([rules.share(pair) for pair in pairs])
     price = rules.price(independent)
-    while True:
-        subsets = best_subsets(q, allowed=pool)
-        scores = [
-            independent * np.log(max(q.left(s), 0.0) + floor) + price * len(s) for s in subsets
-        ]
-        best = subsets[int(np.argmin(scores))]
-        x = q.solve(best)[0]
-        weak = [j for j, a in zip(best, x) if abs(a) * rules.share(pairs[j]) < rules.threshold]
-        if not weak:
-            return best
-        pool = [j for j in pool if j not in weak]
+    return choose(q, range(len(pairs)), share, rules.threshold, price, independent, floor)[0]
 
 
 def maximise(
