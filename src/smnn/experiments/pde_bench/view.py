@@ -22,7 +22,7 @@ def tables(result: PdeBench) -> list[Table]:
     table = Table(
         "Error of the worst coefficient", [f"{100 * x:g} %" for x in levels],
         "Median over realizations in per cent, where at least half of the laws are exact. In "
-        "brackets: exact laws, median time, and the error of PySINDy's best threshold in "
+        "brackets: exact laws, median processor time, and the error of PySINDy's best threshold in "
         "hindsight.",
     )  # fmt: skip
     for law, kind, method in dict.fromkeys((c.law, c.data, c.method) for c in result.cases):
