@@ -236,9 +236,9 @@ class CpuPlan(Plan):
         if len(grads) > 6 and grads[6] is not None:  # not all orders of central rows have weights
             grads[6].zero_()
         self._run(parts, self._sizes.groups, work, call, own)
-        if lam is not None and self._in_tensors and self._sizes.T > 1:
-            if wanted[3] or any(wanted[6:]):
-                self._add_in_tensors(grads, tensors, y, lam)
+        in_part = self._in_tensors is not None and (wanted[3] or any(wanted[6:]))
+        if lam is not None and in_part and self._sizes.T > 1:
+            self._add_in_tensors(grads, tensors, y, lam)
         del tensors, y, lam  # see `adjoint`
         return grads
 
