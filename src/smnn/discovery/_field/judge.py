@@ -83,6 +83,9 @@ def _by_likelihood(found: Found, f: int, values: int) -> EquationVerdict:
         level = "tentative"
         reason = (f"its errors are correlated ({significant(pattern, 2)} between neighbours): a "
                   "term is missing, or the errors of the data are correlated.")  # fmt: skip
+    elif likely.drift > 1:
+        level = "tentative"
+        reason = "its coefficients differ between the first and the second half of the time."
     elif ratio < SIGNIFICANT:
         level, reason = "tentative", "the data do not determine all coefficients."
     elif ratio**2 < likely.price + 2 * MARGIN:

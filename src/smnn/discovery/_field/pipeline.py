@@ -451,7 +451,7 @@ def _by_windows(
         if simpler is likely:
             break
         likely = simpler
-    return likely
+    return replace(likely, drift=settling.drift(likely))
 
 
 def _whole(

@@ -38,6 +38,8 @@ class Likely:
         substeps: Steps of the integrator between times.
         coarse: The same for derivatives in the coefficients.
         price: What each term costs in the criterion, in units of twice a nat.
+        drift: How clearly the coefficients differ between the halves of the time; above one they
+            do.
         rivals: Laws with other terms and about the same likelihood, which is relative, in nats.
     """
 
@@ -52,6 +54,7 @@ class Likely:
     coarse: int
     price: float
     rivals: list[tuple[dict[Pair, float], float]] = field(default_factory=list)
+    drift: float = 0.0
 
     @property
     def excess(self) -> float:
