@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from smnn.discovery._field.refine import MARGIN, Found, correlations
+from smnn.discovery._field.refine import MARGIN, Found
+from smnn.discovery._field.shooting import correlations
 from smnn.discovery._field.weak import Pair
 from smnn.discovery._verdict.verdict import EquationVerdict, RivalEquation, Verdict
 from smnn.report.numbers import percent, significant

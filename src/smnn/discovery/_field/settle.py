@@ -19,8 +19,13 @@ import numpy as np
 
 from smnn.datasets.fields import march
 from smnn.discovery._field.denoise import Filter, mean_of_neighbours
-from smnn.discovery._field.refine import Likely, independent_share
-from smnn.discovery._field.shooting import Segment, Shooting, Step
+from smnn.discovery._field.shooting import (
+    Likely,
+    Segment,
+    Shooting,
+    Step,
+    independent_share,
+)
 
 Field = np.ndarray[Any, np.dtype[Any]]
 Project = Callable[[Field], Field]
