@@ -19,7 +19,8 @@ from smnn.experiments.pde_bench.run import Config as PdeConfig
 from smnn.experiments.pde_bench.run import PdeBench
 from smnn.experiments.pde_bench.view import coverage
 from smnn.experiments.pde_bench.view import tables as pde_tables
-from smnn.experiments.scaling.run import from_record
+from smnn.experiments.scaling.run import Config as ScalingConfig
+from smnn.experiments.scaling.run import Scaling
 from smnn.experiments.scaling.view import stops, summary
 from smnn.experiments.sst.references import CLIMATOLOGY, COUPLED, DAMPED, OURS, REFERENCES, TREND
 from table_text import error, machine, milliseconds, table
@@ -376,8 +377,12 @@ def _holdouts(record: dict[str, Any]) -> str:
 
 def scaling(record: dict[str, Any]) -> str:
     """Time, memory and error at every length."""
-    result = from_record(record)
-    lengths = result.config.lengths
+    lengths, methods = (tuple(record["settings"][name]) for name in ("lengths", "methods"))
+    shown = ("pairs", "hidden", "steps", "seconds")
+    settings = {name: record["settings"][name] for name in shown}
+    config = ScalingConfig(lengths=lengths, methods=methods, **settings)
+    parts = (record[name] for name in ("machine", "data", "cells", "references", "points"))
+    result = Scaling(config, *parts)
 
     def cell(value: float | None, style: str) -> str:
         if value is None:
