@@ -20,7 +20,7 @@ from smnn.discovery._evaluate import hold_out as hold_out
 from smnn.discovery._field.estimator import FieldDiscovery as FieldDiscovery
 from smnn.discovery._field.read import holds_field as holds_field
 from smnn.discovery._field.read import read_field as read_field
-from smnn.discovery._field.simulation import FieldSimulation as FieldSimulation
+from smnn.discovery._field.shooting import FieldSimulation as FieldSimulation
 from smnn.discovery._field.view import FieldReport as FieldReport
 from smnn.discovery._fit.data import DataError as DataError
 from smnn.discovery._fit.neural import Neural as Neural
