@@ -17,6 +17,7 @@ from smnn.experiments.m4.view import LABELS as M4_LABELS
 from smnn.experiments.pde_bench.run import Case as PdeCase
 from smnn.experiments.pde_bench.run import Config as PdeConfig
 from smnn.experiments.pde_bench.run import PdeBench
+from smnn.experiments.pde_bench.view import coverage
 from smnn.experiments.pde_bench.view import tables as pde_tables
 from smnn.experiments.scaling.run import Config as ScalingConfig
 from smnn.experiments.scaling.run import Scaling
@@ -107,12 +108,15 @@ def pde_bench(record: dict[str, Any]) -> str:
     """Errors of the laws that smnn and PySINDy recover from noisy fields."""
     config = {k: tuple(v) if isinstance(v, list) else v for k, v in record["settings"].items()}
     cases = [PdeCase(**case) for case in record["cases"]]
+    inside, known = coverage(cases)
     (shown,) = pde_tables(PdeBench(PdeConfig(**config), record["machine"], cases))
     rows = [[row.group, row.label, *(cell.text for cell in row.cells)] for row in shown.rows]
     return "\n\n".join(
         [
             f"Largest relative error of a coefficient in per cent. {shown.caption}",
             table(["law, data", "method", *shown.columns], rows),
+            f"Of {known} coefficients of exact laws from noisy data, {inside} lie inside their "
+            "90 % intervals.",
             f"{machine(record)} Written by `smnn reproduce pde-bench` and `python "
             "tools/tables.py --pde-bench benchmarks/results/pde_bench_epyc.json`.",
         ]

@@ -170,7 +170,7 @@ def _hdf5(path: Path) -> dict[str, Field]:
             values = item[()]
             if values.dtype.names == ("real", "imag"):  # complex numbers of MATLAB 7.3
                 values = values["real"] + 1j * values["imag"]
-            found[name] = values
+            found[name] = values.T if path.suffix.lower() == ".mat" else values  # as in MATLAB
     return found
 
 
