@@ -401,9 +401,10 @@ class _Open(Library, abc.ABC):
                 for factor in factors:
                     if factor == x and not self._times_itself(form):
                         continue
-                    parts = [self.letter, i, _word(x, variables)]
+                    parts = [i, _word(x, variables)]
                     parts += [] if factor is None else [_word(factor, variables)]
-                    text = form.format(x=own, c="?" + "_".join(map(str, parts)))
+                    end = "_".join(map(str, ["", *parts]))
+                    text = form.format(x=own, c=f"?{self.letter}{end}", n=f"?n{end}")
                     text = text if factor is None else f"{quoted(factor)}*{text}"
                     found.append(_parsed(text, variables, {}, own=True))
         return found
@@ -423,16 +424,19 @@ class Hill(_Open):
     These are Michaelis-Menten and Hill kinetics, repression, and functional responses.
     """
 
-    powers: tuple[float, ...] = (1, 2, 3, 4)
-    """The exponents n."""
+    powers: tuple[float, ...] | None = (1, 2, 3, 4)
+    """The exponents n; `None` for one that is fitted."""
     kind: ClassVar[str] = "hill"
     letter: ClassVar[str] = "K"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "powers", _positive("powers", self.powers))
+        if self.powers is not None:
+            object.__setattr__(self, "powers", _positive("powers", self.powers))
 
     def _forms(self) -> tuple[str, ...]:
+        if self.powers is None:
+            return tuple(f"{above}/({{c}}^{{n}} + {{x}}^{{n}})" for above in ("1", "{x}"))
         return tuple(
             f"{above}/({{c}}^{n} + {{x}}^{n})"
             for n in self.powers
@@ -488,6 +492,12 @@ def open_library() -> Union:
     return Union(
         (Hill(), Exponential(), Power(), Logarithm(), Harmonic(), Exponential(time), Harmonic(time))
     )
+
+
+def feedback_library(delayed: Sequence[str]) -> Union:
+    """Linear terms, and saturating and exponential feedback by delayed values."""
+    columns = tuple(delayed)
+    return Union((Polynomial(1), Hill(columns, False, None), Exponential(columns)))
 
 
 def library_of(

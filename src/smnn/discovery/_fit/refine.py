@@ -138,13 +138,24 @@ class Refiner:
                 if (np.nan_to_num(np.quantile(gap, 0.99, axis=0), nan=np.inf) < want).all():
                     return
 
-    def copy_scales(self, other: Refiner, at: Indices) -> None:
-        """Use scales, substeps and weights of a fit to data that contain these nodes."""
-        steps = other.groups[0][1]
-        factor = int(2 ** np.ceil(np.log2(max(steps.h.max() / (1.5 * other.unit), 1.0))))
-        self.unit, self.zone, self.rates = other.unit, other.zone, other.rates
-        self.looseness = other.looseness[at]
-        self.groups = self._steps(steps.method, max(steps.substeps // factor, 1))
+    def on(
+        self, nodes: Nodes, at: Any = slice(None), terms: Any = None, rules: Rules | None = None
+    ) -> Refiner:
+        """The joint fit of some of the nodes, with the same scales, substeps and weights.
+
+        Args:
+            nodes: The nodes.
+            at: Their indices.
+            terms: Other terms, such as `CompiledTerms`.
+            rules: Other rules.
+        """
+        part = Refiner(nodes, terms or self.terms, self.order, rules or self.rules, self.link)
+        steps = self.groups[0][1]
+        factor = int(2 ** np.ceil(np.log2(max(steps.h.max() / (1.5 * self.unit), 1.0))))
+        part.unit, part.zone, part.rates = self.unit, self.zone, self.rates
+        part.looseness = self.looseness[at]
+        part.groups = part._steps(steps.method, max(steps.substeps // factor, 1))
+        return part
 
     def _steps(self, method: Tableau, n: int) -> list[tuple[Indices, StepGrid]]:
         """Group nodes by their number of substeps, which grows with the length of the step."""

@@ -16,9 +16,12 @@ from smnn.discovery._verdict.verdict import (
     LEVELS,
     NOT_DETERMINED,
     NOT_SUPPORTED,
+    SIGNIFICANT,
+    TENTATIVE,
     RivalEquation,
     Verdict,
     judge,
+    least_ratio,
 )
 from smnn.discovery.libraries import Library
 
@@ -149,6 +152,8 @@ def judged_delay(verdict: Verdict, result: FitResult, used: Flags, search: Searc
                 level, reason = NOT_DETERMINED, "other delays explain the data as well."
             elif evidence <= 1.0:
                 level = NOT_DETERMINED
+            elif least_ratio(result.Xi[v], result.deviation[v]) < SIGNIFICANT:
+                level, reason = TENTATIVE, "the data do not determine its coefficients and the lag."
             if LEVELS.index(level) > LEVELS.index(one.level):
                 one = replace(one, level=level, reason=reason)
             one = replace(one, evidence=evidence)
