@@ -370,6 +370,8 @@ class _Open(Library, abc.ABC):
     """Texts of the terms of a variable {x}, with constants {c}."""
     letter: ClassVar[str]
     """Name of the constants."""
+    times_itself: ClassVar[bool] = True
+    """Whether products with the variable itself are other terms."""
 
     def __post_init__(self) -> None:
         if isinstance(self.of, str):
@@ -399,7 +401,7 @@ class _Open(Library, abc.ABC):
             own = quoted(x)
             for i, form in enumerate(self._forms()):
                 for factor in factors:
-                    if factor == x and not self._times_itself(form):
+                    if factor == x and not self.times_itself:
                         continue
                     parts = [i, _word(x, variables)]
                     parts += [] if factor is None else [_word(factor, variables)]
@@ -408,9 +410,6 @@ class _Open(Library, abc.ABC):
                     text = text if factor is None else f"{quoted(factor)}*{text}"
                     found.append(_parsed(text, variables, {}, own=True))
         return found
-
-    def _times_itself(self, form: str) -> bool:
-        return True
 
 
 def _word(name: str, variables: Sequence[str]) -> str:
@@ -428,6 +427,7 @@ class Hill(_Open):
     """The exponents n; `None` for one that is fitted."""
     kind: ClassVar[str] = "hill"
     letter: ClassVar[str] = "K"
+    times_itself: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -442,9 +442,6 @@ class Hill(_Open):
             for n in self.powers
             for above in (f"{{x}}^{n}", "1", *(["{x}"] if n == 2 else []))
         )
-
-    def _times_itself(self, form: str) -> bool:
-        return False
 
 
 @dataclass(frozen=True)
@@ -462,10 +459,8 @@ class Power(_Open):
 
     kind: ClassVar[str] = "power"
     letter: ClassVar[str] = "p"
+    times_itself: ClassVar[bool] = False
     forms: ClassVar[tuple[str, ...]] = ("{x}^{c}",)
-
-    def _times_itself(self, form: str) -> bool:
-        return False
 
 
 @dataclass(frozen=True)

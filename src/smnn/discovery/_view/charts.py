@@ -145,7 +145,7 @@ def held_out_charts(report: Report, shown: Sequence[int]) -> list[str]:
                         k if several else 0, "dots", keyed=not several)  # fmt: skip
             lines += [data, Line(x(part.t), path, title, k if several else 1)]
             for t, low, high in bounds:
-                low, high = (_clipped(bound[:, v], part.data[:, v]) for bound in (low, high))
+                low, high = (np.clip(x[:, v], *_reach(part.data[:, v])) for x in (low, high))
                 bands.append(Band(x(t), low, high, "90 % prediction interval", 1))
         parts.append(
             chart(
@@ -232,24 +232,17 @@ def time_axis(table: Table) -> tuple[Callable[[Any], Any], str]:
     return lambda at: start + np.rint((at - t[0]) * unit).astype("m8[us]"), name + zone
 
 
-def _clipped(path: np.ndarray, data: np.ndarray) -> np.ndarray:
-    """A bound, cut off where it is far outside the range of the data."""
+def _reach(data: np.ndarray) -> tuple[float, float]:
+    """The range of the data, extended by its length on both sides."""
     known = data[np.isfinite(data)]
     if len(known) == 0:
-        return path
+        return -np.inf, np.inf
     reach = np.ptp(known) or 1.0
-    return np.clip(path, known.min() - reach, known.max() + reach)
+    return known.min() - reach, known.max() + reach
 
 
 def _within(path: np.ndarray, data: np.ndarray) -> np.ndarray:
     """A simulation, truncated where it is far outside the range of the data."""
-    known = data[np.isfinite(data)]
-    if len(known) == 0:
-        return path
-    reach = np.ptp(known) or 1.0
-    inside = (path > known.min() - reach) & (path < known.max() + reach)
-    out = np.flatnonzero(~inside)
-    cut = path.copy()
-    if len(out):
-        cut[out[0] :] = np.nan
-    return cut
+    low, high = _reach(data)
+    inside = np.logical_and.accumulate((path > low) & (path < high))
+    return np.where(inside, path, np.nan)
