@@ -35,11 +35,6 @@ FitLibrary = Callable[[Nodes, Library, bool], FitResult]
 def libraries_for(library: Library | str | None, columns: int, order: int) -> list[Library]:
     """The given library, or the default ones in the order in which they are tried.
 
-    Args:
-        library: A library, its text form, or `None`.
-        columns: Number of states and inputs.
-        order: Order of the equations.
-
     Raises:
         ValueError: If it is none of these.
     """
@@ -132,11 +127,6 @@ def best_order(nodes: Nodes, fit: FitOrder, second: bool = True) -> tuple[int, L
     """Fit equations of first order, or of second order if only those hold.
 
     A position whose velocity was not measured has no first-order equations.
-
-    Args:
-        nodes: The data.
-        fit: Fits equations of an order.
-        second: Whether second order may be tried.
     """
     library, first = fit(nodes, 1)
     missed = first.diagnostics.get("missed", [0.0])

@@ -240,12 +240,7 @@ def check_names(variables: Sequence[str]) -> tuple[str, ...]:
 
 
 def compile_terms(terms: Sequence[Term], variables: Sequence[str]) -> CompiledTerms:
-    """Prepare terms for evaluation.
-
-    Args:
-        terms: `P` terms of a library.
-        variables: `V` names, the columns of the arrays to evaluate at.
-    """
+    """Prepare terms for evaluation."""
     return CompiledTerms(terms, variables)
 
 

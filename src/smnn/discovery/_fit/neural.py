@@ -55,16 +55,7 @@ class Neural:
 
 
 class Networks(nn.Module):
-    """Networks for the states of windows and the coefficients of terms.
-
-    Args:
-        terms: The compiled library.
-        order: Order of the equations.
-        scale: (D,) root mean square of the states.
-        unit: (V, P) coefficient at which a term alone has the size of the right-hand side.
-        settings: Sizes.
-        link: Name of the function around the sum of terms.
-    """
+    """Networks for the states of windows and the coefficients of terms."""
 
     def __init__(
         self, terms: CompiledTerms, order: int, scale: Array, unit: Array, settings: Neural,
@@ -96,9 +87,6 @@ class Networks(nn.Module):
 
         Terms such as x and x^3 are strongly correlated on most data, which makes the problem badly
         conditioned for gradient descent.
-
-        Args:
-            gram: (P, P) correlation matrix of the terms.
         """
         with torch.no_grad():
             self.base.copy_(self.Xi() - self.fixed)

@@ -141,14 +141,7 @@ class Refiner:
     def on(
         self, nodes: Nodes, at: Any = slice(None), terms: Any = None, rules: Rules | None = None
     ) -> Refiner:
-        """The joint fit of some of the nodes, with the same scales, substeps and weights.
-
-        Args:
-            nodes: The nodes.
-            at: Their indices.
-            terms: Other terms, such as `CompiledTerms`.
-            rules: Other rules.
-        """
+        """The joint fit of some of the nodes, with the same scales, substeps and weights."""
         part = Refiner(nodes, terms or self.terms, self.order, rules or self.rules, self.link)
         steps = self.groups[0][1]
         factor = int(2 ** np.ceil(np.log2(max(steps.h.max() / (1.5 * self.unit), 1.0))))

@@ -75,14 +75,7 @@ def series_options(table: Table) -> dict[str, str]:
 def fit_charts(
     model: Discovery, table: Table, shown: Sequence[int] | None = None, names: Any = None
 ) -> list[charts.Chart]:
-    """Data with fitted states, one chart per variable; rows after the fitted ones are shaded.
-
-    Args:
-        model: The fitted model.
-        table: The fitted and the held-out data.
-        shown: Indices of series; by default the first ones.
-        names: Names of variables; by default the first ones.
-    """
+    """Data with fitted states, one chart per variable; rows after the fitted ones are shaded."""
     shown = range(min(MOST_SERIES, len(table.times))) if shown is None else shown
     x, label = time_axis(table)
     several = len(shown) > 1
