@@ -105,7 +105,7 @@ class Discovery(Displayable, BaseEstimator):
             `{"x'": ["x"]}`.
         delay: Terms may contain values at an earlier time, `x_lag(t) = x(t - lag)`: the lag, a pair
             of its smallest and largest value, or `True` (`"auto"`) for a lag from two steps to a
-            quarter of the shortest series.
+            tenth of the shortest series or, if none stands out there, to a quarter.
         neural: Options of `method="neural"`: a `Neural`, or a dictionary of its arguments.
         random_state: Seed of the random number generator.
         verbose: Print progress to standard error, or pass it to this function.

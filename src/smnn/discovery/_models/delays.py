@@ -25,10 +25,9 @@ from smnn.discovery._terms import compile_terms
 from smnn.discovery.libraries import Polynomial
 
 MOST_LAGS = 50  # Number of lags of the scan
-SHORTEST, LONGEST = (
-    2.0,
-    0.25,
-)  # Range without a given one: steps, and part of the length of a series
+SHORTEST, LONGEST = 2.0, (0.1, 0.25)
+"""Ranges if none is given: steps, and parts of the length of the shortest series. Longer lags leave
+fewer rows, without the beginning, and are tried if there is no peak at shorter ones."""
 FEWEST_ROWS = 20  # Fewest rows of a series after the longest lag
 DEGREES = {1: 6, 2: 3}  # Degree of the polynomials of the scan by number of variables; otherwise 2
 REFINEMENTS = 3  # Number of steps in which the joint fit refines the lag
@@ -73,7 +72,7 @@ class DelaySearch:
 
     Args:
         nodes: The data.
-        delay: The lag, or its range; `True` for up to a part of the length of the series.
+        delay: The lag, or its range; `True` for up to a quarter of the shortest series.
         rng: Generator for the smoothing.
 
     Raises:
@@ -87,13 +86,15 @@ class DelaySearch:
         self.step = float(np.median(nodes.h[nodes.follows]))
         shortest = min(float(nodes.t[b - 1] - nodes.t[a]) for a, b in nodes.bounds)
         given = lag_range(delay)
-        self._limit(*(given or (SHORTEST * self.step, LONGEST * shortest)))
-        self.rival, self.tried = -np.inf, 1
-        self.lag = self.low
-        if self.low < self.high:
-            self.lag, spacing = self._scan()
-            if given is None:  # the rows that only longer lags needed as history can be fitted
-                self._limit(max(self.lag - spacing, self.low), min(self.lag + spacing, self.high))
+        self.rival, self.tried = -np.inf, 0
+        ranges = [given] if given else [(SHORTEST * self.step, x * shortest) for x in LONGEST]
+        for low, high in ranges:
+            self._limit(low, high)
+            self.lag, spacing = self._scan() if low < high else (low, 0.0)
+            if self.rival < 0.0:
+                break
+        if given is None:  # the rows that only longer lags needed as history can be fitted
+            self._limit(max(self.lag - spacing, low), min(self.lag + spacing, high))
 
     def _limit(self, low: float, high: float) -> None:
         """Set the range of the lag, and the rows that follow the longest one."""
@@ -124,7 +125,7 @@ class DelaySearch:
         lags = np.linspace(self.low, self.high, count)
         scores = np.array([self._score(lag) for lag in lags])
         best, self.rival = _peak(scores)
-        self.tried, spacing = count, float(lags[1] - lags[0])
+        self.tried, spacing = self.tried + count, float(lags[1] - lags[0])
         while lags[1] - lags[0] > 0.25 * self.step:
             lags = np.linspace(lags[max(best - 1, 0)], lags[min(best + 1, len(lags) - 1)], 5)
             scores = np.array([self._score(lag) for lag in lags])
