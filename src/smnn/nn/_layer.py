@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from smnn._solver.api import solve, solve_ex
 from smnn._solver.diagnostics import SolveInfo
+from smnn._solver.posterior import Posterior, posterior
 from smnn.nn._ode import LinearODE
 
 Weight = float | Tensor
@@ -116,6 +117,26 @@ class MechanisticLayer(nn.Module):
             args, options = self._arguments(ode, n_steps, (w_gov, w_init, w_smooth))
             y, info = solve_ex(*args, **options)
         return y.to(_result_dtype(ode)), info
+
+    def posterior(
+        self,
+        ode: LinearODE,
+        *,
+        n_steps: int | None = None,
+        w_gov: Weight | None = None,
+        w_init: Weight | None = None,
+        w_smooth: Weight | None = None,
+    ) -> Posterior:
+        """The distribution of the trajectories, with the weights as inverse standard deviations.
+
+        Returns:
+            As `smnn.posterior`, in float64: `mean` is the solution, and `variance()` is
+            differentiable in `c`, `s` and the weights, so that a network can be trained with a
+            Gaussian likelihood.
+        """
+        with torch.autocast(ode.c.device.type, enabled=False):
+            args, options = self._arguments(ode, n_steps, (w_gov, w_init, w_smooth))
+            return posterior(*args, **options)
 
     def _arguments(
         self, ode: LinearODE, n_steps: int | None, weights: tuple[Weight | None, ...]

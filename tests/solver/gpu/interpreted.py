@@ -293,6 +293,22 @@ def some_gradients() -> list[float]:
     return out
 
 
+def large_weights() -> list[float]:
+    """Effect of equations times 1e-160 with weights of 1e160, whose squares overflow."""
+    f64 = {"dtype": torch.float64}
+    out = []
+    for V in (1, 6):  # kernels for a lane and for tiles
+        c, u = torch.randn(1, 4, V, V, 3, **f64), torch.randn(1, 1, V, 2, **f64)
+        d, s = torch.randn(1, 4, V, **f64), torch.rand(1, 3, V, **f64) + 0.3
+        found = []
+        for scale in (1.0, 1e-160):
+            x = [(scale * t).requires_grad_() for t in (c, d)]
+            y = smnn.solve(*x, u, s, backend="gpu", w_gov=1 / scale)
+            found.append([scale * g for g in torch.autograd.grad(y.sum(), x)])
+        out += [relative(b, a) for a, b in zip(*found)]
+    return out
+
+
 def panels() -> dict[str, object]:
     """Kernels whose rows are in memory."""
     strategy.LARGEST_IN_REGISTERS = 16
@@ -357,7 +373,8 @@ def others() -> dict[str, object]:
     ways = [way for way in WAYS if way not in PARTS]
     found = {"cases": result, "failures": failures(ways)}
     found |= {"long": long_and_singular(), "uneven": uneven(ways), "short": short()}
-    return found | {"odd gradients": odd_gradients(), "some gradients": some_gradients()}
+    found |= {"odd gradients": odd_gradients(), "some gradients": some_gradients()}
+    return found | {"large weights": large_weights()}
 
 
 if __name__ == "__main__":

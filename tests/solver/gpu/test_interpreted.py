@@ -87,6 +87,10 @@ def test_each_gradient_alone() -> None:
     assert max(results("others")["some gradients"]) == 0
 
 
+def test_squares_of_weights_may_overflow() -> None:
+    assert max(results("others")["large weights"]) < 1e-9
+
+
 @pytest.mark.parametrize("case", ["smnn, 18 unknowns", "central, 6 unknowns"])
 def test_reduction_by_matrix_products(case: str) -> None:
     agrees(results("reduced")["products"][case])
