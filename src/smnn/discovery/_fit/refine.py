@@ -143,12 +143,16 @@ class Refiner:
     ) -> Refiner:
         """The joint fit of some of the nodes, with the same scales, substeps and weights."""
         part = Refiner(nodes, terms or self.terms, self.order, rules or self.rules, self.link)
-        steps = self.groups[0][1]
-        factor = int(2 ** np.ceil(np.log2(max(steps.h.max() / (1.5 * self.unit), 1.0))))
-        part.unit, part.zone, part.rates = self.unit, self.zone, self.rates
-        part.looseness = self.looseness[at]
-        part.groups = part._steps(steps.method, max(steps.substeps // factor, 1))
+        part.copy_scales(self, at)
         return part
+
+    def copy_scales(self, other: Refiner, at: Any) -> None:
+        """Use scales, substeps and weights of a fit to data that contain these nodes."""
+        steps = other.groups[0][1]
+        factor = int(2 ** np.ceil(np.log2(max(steps.h.max() / (1.5 * other.unit), 1.0))))
+        self.unit, self.zone, self.rates = other.unit, other.zone, other.rates
+        self.looseness = other.looseness[at]
+        self.groups = self._steps(steps.method, max(steps.substeps // factor, 1))
 
     def _steps(self, method: Tableau, n: int) -> list[tuple[Indices, StepGrid]]:
         """Group nodes by their number of substeps, which grows with the length of the step."""

@@ -209,13 +209,19 @@ def judge(result: FitResult) -> tuple[Verdict, list[RivalEquation]]:
     equations, rivals = {}, []
     for v, name in enumerate(refiner.nodes.names):
         facts = _Facts(
-            terms=int(np.count_nonzero(result.Xi[v])), values=int(refiner.seen[:, v].sum()),
-            evidence=float(evidence[v]), chosen=_least(result.inclusion, result.Xi, v),
+            terms=int(np.count_nonzero(result.Xi[v])),
+            values=int(refiner.seen[:, v].sum()),
+            evidence=float(evidence[v]),
+            chosen=_least(result.inclusion, result.Xi, v),
             ratio=_least_ratio(result, fit, v, int(refiner.seen[:, v].sum())),
-            against=against[v], correlation=float(correlation[v]), error=float(errors[v]),
-            deviation=float(max(errors[v], defects[v])), unexplained=float(shares[v]),
-            jagged=_jaggedness(refiner, v), curve=_is_curve(refiner, fit, v),
-        )  # fmt: skip
+            against=against[v],
+            correlation=float(correlation[v]),
+            error=float(errors[v]),
+            deviation=float(max(errors[v], defects[v])),
+            unexplained=float(shares[v]),
+            jagged=_jaggedness(refiner, v),
+            curve=_is_curve(refiner, fit, v),
+        )
         equations[name] = facts.verdict()
         rivals += [_described(refiner, fit, v, rival) for rival in against[v].rivals]
     targets = target_names(list(equations), refiner.order, refiner.nodes.discrete)
