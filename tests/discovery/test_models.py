@@ -12,6 +12,7 @@ from tests.discovery.systems import integrate, noisy
 
 from smnn.discovery import (
     Bounds,
+    Constant,
     DataError,
     Discovery,
     Expressions,
@@ -20,7 +21,7 @@ from smnn.discovery import (
     evaluate,
     hold_out,
 )
-from smnn.discovery._fit.data import gather
+from smnn.discovery._fit.data import FitResult, gather
 from smnn.discovery._fit.model import OdeModel
 from smnn.discovery._fit.selection import select
 from smnn.discovery._models.delays import DelaySearch, simulate_delayed
@@ -255,15 +256,16 @@ class TestDelays:
         assert search.high < 3.0  # rows that only longer lags need as history are fitted
 
     def test_uncertainty_includes_the_lag(self) -> None:
-        X, given = self.data()
-        found = fitted("x,x*x_lag", delay=(0.5, 4.0), data=(X, given))
-        search = DelaySearch(gather(X, given["t"]), (0.5, 4.0), np.random.default_rng(0))
-        search.lag = found.lag_[0]
-        data = search.data()
-        options = {"t": data.t, "inputs": data.U, "feature_names": ["x"]}
-        known = fitted("x,x*u", data=(data.Y, options))
-        assert (found.deviation_ > 1.01 * known.deviation_).all()
-        assert (np.abs(found.coefficients_ - [0.85, -0.85]) < 3.5 * found.deviation_).all()
+        """The change of a coefficient with the lag adds to its standard deviation."""
+        one, none = np.array([[0.3, 0.4]]), np.zeros((1, 2))
+        terms = Expressions(["x", "x/(?K + x)"]).terms(["x"])
+        terms = [term.at({"?K": Constant("?K", value=1.0, deviation=0.6)}) for term in terms]
+        found = FitResult(none, one, None, none, np.zeros(1), {}, terms=terms)
+        wider = found.among(np.array([True, False, True])).widened(
+            np.array([[0.4, 0.3]]), np.array([0.8])
+        )
+        assert np.allclose(wider.deviation, [[0.5, 0.0, 0.5]])
+        assert wider.terms[1].constants[0].deviation == pytest.approx(1.0)
 
     @pytest.mark.slow
     def test_mackey_glass_by_default(self) -> None:
