@@ -48,6 +48,7 @@ class Config:
     data: tuple[str, ...] = option(("complete",), f"Kinds of data: {', '.join(DATA)}.")
     methods: tuple[str, ...] = option(METHODS, f"Methods: {', '.join(METHODS)}.", shown="all")
     seeds: int = option(1, "Realizations of initial values and noise.", minimum=1)
+    seed: int = option(0, "Seed of the first realization.", minimum=0)
     experiment: ClassVar[str] = "pde-bench"
 
     def __post_init__(self) -> None:
@@ -69,7 +70,7 @@ class Config:
         return [
             (law, kind, x, seed, method)
             for law in self.laws for kind in self.data for x in self.noise
-            for seed in range(self.seeds) for method in self.methods
+            for seed in range(self.seed, self.seed + self.seeds) for method in self.methods
         ]  # fmt: skip
 
 
@@ -87,6 +88,8 @@ class Case:
     """Largest relative error of a coefficient of an exact law."""
     hindsight: float | None = None
     """The smallest such error over all thresholds; `None` if none gives the right terms."""
+    deviations: list[float] = field(default_factory=list)
+    """Errors of the coefficients of an exact law in standard deviations."""
     verdict: str = ""
     equations: list[str] = field(default_factory=list)
     seconds: float = 0.0
@@ -152,11 +155,18 @@ def _ours(case: Case, data: FieldData, u: Field, x: Field) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = FieldDiscovery().fit(u, t=data.t, x=x)
-    found = {
-        (model.fields_[f], model.terms_[p].symbolic): float(model.coefficients_[f, p])
+    places = {
+        (model.fields_[f], model.terms_[p].symbolic): (f, p)
         for f, p in np.argwhere(model.coefficients_)
     }
-    case.error = _error(found, truth_of(data.law))
+    found = {k: float(model.coefficients_[place]) for k, place in places.items()}
+    truth = truth_of(data.law)
+    case.error = _error(found, truth)
+    if case.error is not None and model.deviation_.any():
+        case.deviations = [
+            round(float((found[k] - a) / max(model.deviation_[places[k]], 1e-300)), 3)
+            for k, a in truth.items()
+        ]
     case.exact, case.hindsight = case.error is not None, case.error
     case.verdict, case.equations = model.verdict_.level, model.equations()
 
