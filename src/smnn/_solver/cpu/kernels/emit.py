@@ -396,10 +396,7 @@ def compiled(codes: Sequence[Code]) -> tuple[Any, Any, int]:
         x for x, code in zip(texts, codes) if code is codes[-1] or f"@{code.title}(" in texts[-1]
     ]
     machine = llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(),
-        features=llvm.get_host_cpu_features().flatten(),
-        jit=True,
-        opt=1,
+        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), jit=True, opt=1
     )
     declared = sorted(set().union(*(code.used for code in codes)))
     attributes = 'attributes #0 = { nounwind "prefer-vector-width"="512" }'
