@@ -4,10 +4,14 @@ import numpy as np
 import pytest
 
 from smnn.discovery._fit.model import (
+    CLASSICAL,
+    COOPER_VERNER,
     LINKS,
     OdeModel,
     StepGrid,
     Tableau,
+    flow,
+    flow_with_derivatives,
 )
 from smnn.discovery._terms import compile_terms
 from smnn.discovery.libraries import Expressions, Polynomial
@@ -29,6 +33,48 @@ def grid(K: int, n: int, method: Tableau) -> StepGrid:
 
 @pytest.mark.parametrize("link", [None, *LINKS])
 @pytest.mark.parametrize("order", [1, 2, 3])
+@pytest.mark.parametrize("method", [CLASSICAL, COOPER_VERNER], ids=["4", "8"])
+def test_derivatives_against_differences(method: Tableau, order: int, link: str | None) -> None:
+    f, steps = model(order, link), grid(4, 2, method)
+    Z = 0.5 * np.random.default_rng(1).normal(size=(4, 2 * order))
+    free = np.random.default_rng(2).random(f.Xi.shape) < 0.4
+    end, A, B = flow_with_derivatives(f, Z, steps, free)
+    np.testing.assert_allclose(end, flow(f, Z, steps), rtol=1e-14)
+    h = 1e-6
+    for i in range(2 * order):
+        d = np.zeros_like(Z)
+        d[:, i] = h
+        slope = (flow(f, Z + d, steps) - flow(f, Z - d, steps)) / (2 * h)
+        np.testing.assert_allclose(A[:, :, i], slope, atol=1e-8)
+    for j, (v, p) in enumerate(zip(*np.nonzero(free))):
+        d = np.zeros_like(f.Xi)
+        d[v, p] = h
+        slope = (
+            flow(f._replace(Xi=f.Xi + d), Z, steps) - flow(f._replace(Xi=f.Xi - d), Z, steps)
+        ) / (2 * h)
+        np.testing.assert_allclose(B[:, :, j], slope, atol=1e-8)
+
+
+@pytest.mark.parametrize(("method", "order"), [(CLASSICAL, 4), (COOPER_VERNER, 8)])
+def test_order_of_convergence(method: Tableau, order: int) -> None:
+    """Duffing equation x'' = -x - x^3, against a much finer grid."""
+    terms = compile_terms(
+        Polynomial(3, bias=False, interaction=False).terms(["x", "v"]), ["x", "v"]
+    )
+    Xi = np.zeros((2, len(terms.terms)))
+    names = [term.name for term in terms.terms]
+    Xi[0, names.index("v")], Xi[1, names.index("x")], Xi[1, names.index("x^3")] = 1, -1, -1
+
+    def end(n: int) -> np.ndarray:
+        steps = StepGrid(np.array([2.0]), np.empty((1, n, len(method.b), 0)), method)
+        return flow(OdeModel(terms, Xi), np.array([[1.0, 0.3]]), steps)
+
+    counts = (4, 6, 8, 12)
+    errors = [np.abs(end(n) - end(200)).max() for n in counts]
+    slope = np.polyfit(np.log(counts), np.log(errors), 1)[0]
+    assert slope == pytest.approx(-order, abs=0.5)
+
+
 def test_link_derivatives_and_inverses() -> None:
     a = np.linspace(-1.2, 1.2, 9)
     for link in LINKS.values():
