@@ -339,10 +339,11 @@ class CompiledTerms:
 
     def _filled(self, plan: Plan, columns: np.ndarray, count: int) -> np.ndarray:
         """`(P, count, N)` derivatives of the expressions."""
-        slopes = np.zeros((len(self.terms), count, columns.shape[1]))
+        P, N = len(self.terms), columns.shape[1]
+        slopes = np.zeros((P * count, N))
         with np.errstate(all="ignore"):
-            plan.fill([*columns, *self.theta], slopes.reshape(-1, columns.shape[1]))
-        return slopes
+            plan.fill([*columns, *self.theta], slopes)
+        return slopes.reshape(P, count, N)
 
     def evaluate_torch(self, X: Tensor, theta: Tensor | None = None) -> Tensor:
         """Values of the terms, differentiable by autograd.
