@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from smnn.forecasting._model import regression
 from smnn.forecasting._model.panel import Panel
@@ -128,18 +126,3 @@ def test_series_with_identical_gaps_share_columns(spec: Spec) -> None:
     clock = make_clock(None, n)
     alone = np.concatenate([forecast(panel(row[None], clock, (WEEK,)), spec) for row in y])
     np.testing.assert_allclose(forecast(panel(y, clock, (WEEK,)), spec), alone, atol=1e-8)
-
-
-@given(st.lists(st.floats(0.01, 50.0), min_size=1, max_size=20), st.floats(0.01, 0.999))
-def test_weights_of_a_damped_term_on_any_grid(steps: list[float], decay: float) -> None:
-    zero, link = regression._weights(np.array(steps), Spec(decay=decay, ratio=2.0))
-    assert np.isfinite(zero).all()
-    assert (zero >= 0).all()
-    assert np.isfinite(link).all()
-    # The resulting precision matrix is the inverse of the covariance.
-    t = np.concatenate([[0.0], np.cumsum(steps)])
-    precision = np.diag(zero**2)
-    for i, w in enumerate(link):
-        precision[i : i + 2, i : i + 2] += 2 * w**2 * np.array([[1, -1], [-1, 1]])
-    covariance = 2.0 * decay ** np.abs(t[:, None] - t)
-    np.testing.assert_allclose(precision @ covariance, np.eye(len(t)), atol=1e-6)

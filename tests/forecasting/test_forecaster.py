@@ -1,6 +1,5 @@
 """Forecasts of series whose future is known, and the interface of `Forecaster`."""
 
-import pickle
 import warnings
 
 import numpy as np
@@ -69,18 +68,6 @@ def test_errors() -> None:
         Forecaster(log=True).fit(pd.DataFrame({"a": np.arange(1.0, 61), "b": np.arange(60.0)}))
     with pytest.raises(ValueError, match=r"level: got 2; expected a probability"):
         Forecaster().fit(np.arange(20.0), horizon=2).predict(level=2)
-
-
-def test_forecasts_can_be_pickled() -> None:
-    y = np.exp(0.01 * T)[:, None] * (
-        10 + SEASON[:, None] + np.random.default_rng(0).random((180, 2))
-    )
-    forecast = Forecaster(season=12).fit(y[:120], horizon=6).predict()
-    copy = pickle.loads(pickle.dumps(forecast))
-    np.testing.assert_array_equal(copy.mean, forecast.mean)
-    for a, b in zip(copy.interval(0.5), forecast.interval(0.5)):
-        np.testing.assert_array_equal(a, b)
-    np.testing.assert_array_equal(forecast.interval(0.9)[1], forecast.upper)
 
 
 def test_parameters_follow_scikit_learn() -> None:

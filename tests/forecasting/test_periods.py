@@ -72,15 +72,6 @@ def test_clear_seasons_are_found(kind: str, period: int, n: int) -> None:
     assert sum(p == (period,) for p in found) >= 16
 
 
-def test_several_series_are_pooled() -> None:
-    rng = np.random.default_rng(0)
-    t = np.arange(120)
-    seasonal = np.stack([np.sin(2 * np.pi * t / 12 + k) + 0.5 * rng.standard_normal(120)
-                         for k in range(5)])  # fmt: skip
-    assert find_periods(seasonal) == (12,)
-    assert find_periods(rng.standard_normal((5, 120)).cumsum(1)) == ()
-
-
 @pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
 def test_scale_and_offset_do_not_matter(scale: float) -> None:
     t = np.arange(96)

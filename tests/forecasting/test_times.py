@@ -147,18 +147,6 @@ def test_season_in_numbers_and_dates_agree() -> None:
     )
 
 
-def test_period_of_undated_series() -> None:
-    rng = np.random.default_rng(0)
-    t = np.arange(240)
-    clock = make_clock(None, 240)
-    shape = rng.standard_normal(12)
-    seasonal = shape[t % 12] * 3 + rng.standard_normal(240)
-    ((_, (season,)),) = choose_seasons("auto", clock, seasonal[None], None)
-    assert season.length == 12
-    for other in (rng.standard_normal(240), rng.standard_normal(240).cumsum(), 0.1 * t):
-        assert choose_seasons("auto", clock, other[None], None)[0][1] == []
-
-
 @pytest.mark.parametrize(
     ("season", "message"),
     [

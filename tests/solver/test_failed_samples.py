@@ -32,8 +32,10 @@ def test_bad_step(value: float, text: str, scheme: str, backend: str, device: st
         case.replace(s=s).solve(backend)
 
 
-@pytest.mark.parametrize("value", [NAN, INF, -INF])
-@pytest.mark.parametrize("name", ["c", "d", "u", "w_gov", "w_init", "w_smooth"])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("c", NAN), ("d", INF), ("u", -INF), ("w_gov", NAN), ("w_init", INF), ("w_smooth", -INF)],
+)
 def test_not_finite(name: str, value: float, backend: str, device: str) -> None:
     case = good(device, weights="tensor")
     x = case.tensors()[name].clone()
@@ -56,7 +58,7 @@ def test_singular_error_names_variable_and_order(scheme: str, backend: str, devi
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("T", [10, 100, 1000])
+@pytest.mark.parametrize("T", [10, 1000])
 def test_singular_is_found_at_any_length(
     T: int, scheme: str, fast_backend: str, device: str
 ) -> None:

@@ -33,7 +33,7 @@ def solve(problem: Problem, pieces: int, backend: str) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("T", [13, 24, 37, 64, 101])
+@pytest.mark.parametrize("T", [13, 37, 101])
 def test_any_number_of_pieces(T: int, scheme: str, fast_backend: str, device: str) -> None:
     problem = problem_of(scheme, T, device)
     whole = solve(problem, 1, fast_backend)
@@ -47,15 +47,12 @@ def test_any_number_of_pieces(T: int, scheme: str, fast_backend: str, device: st
     "extra",
     [
         {"V": 1, "Q": 1, "R": 4, "R_init": 3},
-        {"V": 3, "Q": 3, "R": 1},
         {"weights": "tensor"},
         {"weights": "zeros", "Q": 6, "T_init": 40, "R_init": 2, "limit": 1e5},
         {"T_init": 40, "Q": 1},
         {"T_init": 0, "Q": 3},
         {"constant": "cds"},
-        {"batch": (1,)},
-        {"batch": (9,)},
-        {"batch": (3,), "shared": "cs"},
+        {"batch": (9,), "shared": "cs"},
     ],
     ids=str,
 )
@@ -65,7 +62,7 @@ def test_pieces_with_every_option(
 ) -> None:
     problem = problem_of(scheme, 40, device, **extra)
     whole = solve(problem, 1, fast_backend)
-    for P in (2, 3, 5, 8):
+    for P in (2, 5, 8):
         parts = solve(problem, P, fast_backend)
         assert max(relative(a, b) for a, b in zip(parts, whole)) < 1e-11
 
@@ -116,7 +113,7 @@ def test_gradients_in_pieces(
     y = engine.plan(problem, 1).solve().y
     factor = engine.plan(problem, 1).solve().factor
     expected = row_gradients(problem, engine.plan(problem, 1).adjoint(factor, gy), y)
-    for P in (1, 2, 3, 5, 8):
+    for P in (1, 3, 8):
         factor = engine.plan(problem, P).solve().factor
         found = engine.plan(problem, P).gradients(problem.tensors, y, factor, gy, [True] * 7)
         for name, a, b in zip(GRADIENTS, found, expected, strict=True):
@@ -125,7 +122,7 @@ def test_gradients_in_pieces(
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize(("B", "T"), [(1, 5), (1, 16), (1, 17), (1, 100), (3, 40), (40, 3)])
+@pytest.mark.parametrize(("B", "T"), [(1, 5), (1, 17), (3, 40), (40, 3)])
 def test_row_gradients_of_any_size(
     B: int, T: int, scheme: str, fast_backend: str, device: str
 ) -> None:

@@ -16,7 +16,7 @@ from smnn.discovery._evaluate import (
 )
 from smnn.discovery._field.estimator import FieldDiscovery
 from smnn.discovery._field.read import holds_field, read_field
-from smnn.discovery._field.simulation import FieldSimulation
+from smnn.discovery._field.shooting import FieldSimulation
 from smnn.discovery._field.view import FieldReport
 from smnn.discovery._fit.data import DataError
 from smnn.discovery._fit.neural import Neural

@@ -78,11 +78,11 @@ def read_history(y: Any, t: Any = None, reading: Mapping[str, Any] | None = None
         names, own, raw = [str(y.name or "y")], _index(y.index), y.to_numpy()
     elif hasattr(y, "detach"):
         raw = y.detach().cpu()
-        raw = raw if raw.is_complex() else raw.double().numpy()  # NumPy has no bfloat16
+        raw = raw.numpy() if raw.is_complex() else raw.double().numpy()  # there is no bfloat16
     else:
         raw = y
     try:
-        if np.iscomplexobj(raw):
+        if getattr(getattr(raw, "dtype", None), "kind", "") == "c":
             raise TypeError("got complex numbers")
         array = np.asarray(raw, dtype=float)
     except (TypeError, ValueError) as error:

@@ -90,7 +90,9 @@ def test_threads_share_the_pieces_of_a_long_sequence() -> None:
             torch.set_num_threads(threads)
             leaves = [c.clone().requires_grad_(), t.cos()[:, None].requires_grad_(), u, s]
             y = smnn.solve(*leaves, order=3)
-            results.append([y.detach(), *torch.autograd.grad((y * y.detach().cos()).sum(), leaves[:2])])
+            results.append(
+                [y.detach(), *torch.autograd.grad((y * y.detach().cos()).sum(), leaves[:2])]
+            )
     finally:
         torch.set_num_threads(before)
     for other in results[1:]:

@@ -37,6 +37,11 @@ LEAST_STRAIGHT = 1e5
 NAMES = ("c", "d", "u", "s", "w_gov", "w_init", "w_smooth")
 
 
+def is_straight(sizes: Sizes, reach: int) -> bool:
+    """Whether to write kernels for this block size; rows over three times do not profit."""
+    return reach == 1 and sizes.n <= LARGEST_STRAIGHT and sizes.work >= LEAST_STRAIGHT
+
+
 def allocate(shape: Any) -> Tensor:
     return torch.from_numpy(np.empty(shape))
 
@@ -81,7 +86,7 @@ class CpuPlan(Plan):
         tensors = dict(zip(NAMES, [*problem.tensors[:4], *self._weights]))
         tensors |= dict(zip(("scale", "K", "KF", "w_top"), self._links))
         tensors["y"] = torch.empty(problem.y_shape, device="meta")
-        straight = sizes.n <= LARGEST_STRAIGHT and sizes.work >= LEAST_STRAIGHT
+        straight = is_straight(sizes, problem.reach)
         fixed = {f"@{x}": tensors[x].data_ptr() for x in tensors if x not in "cdusy"}
         counts |= strides_of(tensors) | fixed | {"@taylor": self._taylor.ctypes.data}
         self._program = Program(sizes, counts, straight)
@@ -231,9 +236,9 @@ class CpuPlan(Plan):
         if len(grads) > 6 and grads[6] is not None:  # not all orders of central rows have weights
             grads[6].zero_()
         self._run(parts, self._sizes.groups, work, call, own)
-        if lam is not None and self._in_tensors and self._sizes.T > 1:
-            if wanted[3] or any(wanted[6:]):
-                self._add_in_tensors(grads, tensors, y, lam)
+        in_part = self._in_tensors is not None and (wanted[3] or any(wanted[6:]))
+        if lam is not None and in_part and self._sizes.T > 1:
+            self._add_in_tensors(grads, tensors, y, lam)
         del tensors, y, lam  # see `adjoint`
         return grads
 

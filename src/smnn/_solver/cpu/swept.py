@@ -11,13 +11,12 @@ from torch import Tensor
 from smnn._solver.cpu.kernels import layout
 from smnn._solver.cpu.kernels.layout import Sizes, W, row_cells, swept_cells
 from smnn._solver.cpu.plan import (
-    LARGEST_STRAIGHT,
-    LEAST_STRAIGHT,
     CpuPlan,
     allocate,
+    is_straight,
     load_notes,
     readable,
-)  # fmt: skip
+)
 from smnn._solver.cpu.program import Program
 from smnn._solver.diagnostics import DOUBTFUL_PIVOT, Diagnostics
 from smnn._solver.plan import Backend
@@ -67,8 +66,7 @@ class SweptPlan(CpuPlan):
         n, L, (T_init, m_init) = V * m, first_times(problem), problem.u.shape[1::2]
         sizes = Sizes((B, L, Q, V, m), 1, 1)
         self._width = min(16 if n <= 3 else 8, 1 << max(B - 1, 0).bit_length())
-        straight = n <= LARGEST_STRAIGHT and sizes.work >= LEAST_STRAIGHT
-        sweep = self._sweep = Program(sizes, {}, straight)
+        sweep = self._sweep = Program(sizes, {}, is_straight(sizes, 1))
         mine = sweep.lanes.ctypes.data
         sweep.notes[:] = self._program.notes
         sweep.note({

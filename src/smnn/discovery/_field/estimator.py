@@ -25,7 +25,7 @@ from smnn.discovery._field.judge import judge, rivals_of
 from smnn.discovery._field.pipeline import Options, find
 from smnn.discovery._field.read import read_field
 from smnn.discovery._field.refine import Found
-from smnn.discovery._field.simulation import FieldSimulation, simulate_field
+from smnn.discovery._field.shooting import FieldSimulation, simulate_field
 from smnn.discovery._field.terms import default_terms, finished, library_terms, right_hand_sides
 from smnn.discovery._terms import HALF_WIDTH, Term, find_term
 from smnn.discovery._verdict.verdict import RivalEquation, Verdict

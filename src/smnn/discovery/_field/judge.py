@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from smnn.discovery._field.refine import MARGIN, Found, correlations
+from smnn.discovery._field.refine import MARGIN, Found
+from smnn.discovery._field.shooting import correlations
 from smnn.discovery._field.weak import Pair
 from smnn.discovery._verdict.verdict import EquationVerdict, RivalEquation, Verdict
 from smnn.report.numbers import percent, significant
@@ -83,6 +84,9 @@ def _by_likelihood(found: Found, f: int, values: int) -> EquationVerdict:
         level = "tentative"
         reason = (f"its errors are correlated ({significant(pattern, 2)} between neighbours): a "
                   "term is missing, or the errors of the data are correlated.")  # fmt: skip
+    elif likely.drift > 1:
+        level = "tentative"
+        reason = "its coefficients differ between the first and the second half of the time."
     elif ratio < SIGNIFICANT:
         level, reason = "tentative", "the data do not determine all coefficients."
     elif ratio**2 < likely.price + 2 * MARGIN:

@@ -13,15 +13,9 @@ import numpy as np
 from smnn.datasets.fields import Columns, Compiled, PeriodicGrid
 from smnn.discovery._field.data import FieldSet
 from smnn.discovery._field.denoise import CAUTION, Derivatives, Filter
-from smnn.discovery._field.refine import (
-    Found,
-    Likely,
-    Rules,
-    maximise,
-    residual_field,
-)
+from smnn.discovery._field.refine import Found, Rules, maximise
 from smnn.discovery._field.settle import Settling, visible
-from smnn.discovery._field.shooting import Segment, Shooting
+from smnn.discovery._field.shooting import Likely, Segment, Shooting, residual_field
 from smnn.discovery._field.weak import (
     Pair,
     Quadratic,
@@ -451,7 +445,7 @@ def _by_windows(
         if simpler is likely:
             break
         likely = simpler
-    return likely
+    return replace(likely, drift=settling.drift(likely))
 
 
 def _whole(

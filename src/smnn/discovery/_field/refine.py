@@ -8,7 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from smnn.discovery._field.shooting import COARSE, Segment, Shooting, Step
+from smnn.discovery._field.shooting import (
+    COARSE,
+    Likely,
+    Segment,
+    Shooting,
+    Step,
+    independent_share,
+)
 from smnn.discovery._field.weak import Pair, Quadratic, Weak, choose, swaps
 
 Field = np.ndarray[Any, np.dtype[Any]]
@@ -21,47 +28,6 @@ MARGIN = 6.0
 """Difference of the likelihood, in nats, up to which laws describe the data equally well."""
 FLOOR = 1e-4
 """Errors below this fraction of the spread do not count as evidence."""
-
-
-@dataclass
-class Likely:
-    """A law with the largest likelihood that was found.
-
-    Attributes:
-        pairs: Equation and term of each coefficient.
-        xi: Coefficients.
-        deviation: Standard deviations.
-        segments: The data with the modes of their beginnings.
-        cost: Sum of squares in units of the noise.
-        values: Number of measured real values.
-        converged: Whether the iteration converged.
-        substeps: Steps of the integrator between times.
-        coarse: The same for derivatives in the coefficients.
-        price: What each term costs in the criterion, in units of twice a nat.
-        rivals: Laws with other terms and about the same likelihood, which is relative, in nats.
-    """
-
-    pairs: list[Pair]
-    xi: Field
-    deviation: Field
-    segments: list[Segment]
-    cost: float
-    values: int
-    converged: bool
-    substeps: int
-    coarse: int
-    price: float
-    rivals: list[tuple[dict[Pair, float], float]] = field(default_factory=list)
-
-    @property
-    def excess(self) -> float:
-        """Mean square of the residuals in units of the noise; about one if the law is right."""
-        return self.cost / max(self.values, 1)
-
-    @property
-    def score(self) -> float:
-        """The criterion that selects terms; smaller is better."""
-        return self.values * float(np.log(max(self.cost, 1e-300))) + self.price * len(self.pairs)
 
 
 @dataclass
@@ -246,41 +212,6 @@ def _steps(
 
 def _damped(A: Field, damping: float) -> Field:
     return A + damping * np.diag(np.diag(A))
-
-
-def residual_field(shooting: Shooting, law: Any, segment: Segment, substeps: int) -> Field | None:
-    """`(F, T, X)` data minus solution."""
-    from smnn.datasets.fields import march
-
-    path = march(law, segment.start, segment.t, substeps)
-    if len(path) < len(segment.t):
-        return None
-    return np.asarray(segment.u - shooting.values_on_data(path))
-
-
-def independent_share(
-    shooting: Shooting, law: Any, segments: list[Segment], substeps: int
-) -> float:
-    """Fraction of the residuals that are independent, from the correlation of neighbours."""
-    found = []
-    for segment in segments:
-        r = residual_field(shooting, law, segment, substeps)
-        if r is None:
-            return 1.0
-        found.append(correlations(r))
-    rho = np.clip(np.mean(found, 0), 0.0, 0.98)
-    return float(np.prod((1 - rho) / (1 + rho)))
-
-
-def correlations(r: Field) -> Field:
-    """Correlation of residuals `(F, T, ...)` with their neighbours along each direction."""
-    out = []
-    for axis in range(1, r.ndim):
-        a = np.moveaxis(r, axis, 0)
-        both = a[1:].conj() * a[:-1]
-        top = np.nanmean(both.real)
-        out.append(float(top / max(float(np.nanmean(np.abs(a) ** 2)), 1e-300)))
-    return np.array(out)
 
 
 def _deviation(

@@ -17,9 +17,15 @@ from typing import Any
 
 import numpy as np
 
+from smnn.datasets.fields import march
 from smnn.discovery._field.denoise import Filter, mean_of_neighbours
-from smnn.discovery._field.refine import Likely, independent_share
-from smnn.discovery._field.shooting import Segment, Shooting, Step
+from smnn.discovery._field.shooting import (
+    Likely,
+    Segment,
+    Shooting,
+    Step,
+    independent_share,
+)
 
 Field = np.ndarray[Any, np.dtype[Any]]
 Project = Callable[[Field], Field]
@@ -137,6 +143,33 @@ class Settling:
         variance = np.diag(covariance) * likely.excess / max(r, 1e-6) + step**2
         return replace(likely, deviation=np.sqrt(variance))
 
+    def drift(self, likely: Likely) -> float:
+        """How much better other coefficients in the second half of the time describe the data.
+
+        A statistic in units of its 0.01 % quantile, for coefficients that move by one step.
+        """
+        law = self.shooting.law(likely.pairs, likely.xi)
+        segments = likely.segments
+        if len(segments) == len(self.projects):
+            segments = [part for s in segments for part in _halves(law, s, likely.substeps)]
+        slopes = self._slopes(likely, segments)
+        if slopes is None:
+            return 0.0
+        seen, known, k = self._seen(slopes.J), slopes.known, len(likely.xi)
+        total, A, g = 0.0, np.zeros((k, k)), np.zeros(k)
+        for first in (True, False):
+            half = [
+                m & ((np.arange(m.shape[1]) < m.shape[1] // 2) == first)[:, None] for m in known
+            ]
+            part = replace(slopes, known=half)
+            S = self._products(seen, seen, part)
+            right = self._products(seen, [r[None] for r in slopes.rest], part)[:, 0]
+            total += float(right @ np.linalg.pinv(S, hermitian=True) @ right)
+            A, g = A + S, g + right
+        total -= float(g @ np.linalg.pinv(A, hermitian=True) @ g)
+        r = independent_share(self.shooting, law, likely.segments, likely.substeps)
+        return total * r / likely.excess / (k + 3.7 * np.sqrt(2 * k) + 9)
+
     def _slopes(self, likely: Likely, segments: list[Segment]) -> Slopes | None:
         pairs, steps = likely.pairs, likely.coarse
         law = self.shooting.law(pairs, likely.xi)
@@ -206,6 +239,14 @@ class Settling:
             if gain < 1:  # in units of the noise
                 break
         return segments, cost
+
+
+def _halves(law: Any, segment: Segment, substeps: int) -> list[Segment]:
+    """A segment as two, the second of which begins with the solution of the first."""
+    m = len(segment.t) // 2
+    middle = march(law, segment.start, segment.t[: m + 1], substeps)[-1]
+    parts = (slice(None, m), segment.start), (slice(m, None), middle)
+    return [Segment(segment.t[p], segment.u[:, p], start) for p, start in parts]
 
 
 def _shares(S: Field, spurious: Field) -> tuple[Field, Field]:

@@ -8,16 +8,27 @@ all candidates, from which terms are selected as in a regression.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import sympy
 
-from smnn.datasets.fields import Columns, Compiled, Etdrk4, PeriodicGrid, SpectralLaw, march
+from smnn.datasets.fields import (
+    Columns,
+    Compiled,
+    Etdrk4,
+    PeriodicGrid,
+    SpectralLaw,
+    integrate,
+    march,
+)
+from smnn.discovery._field.data import on_grid
 from smnn.discovery._field.terms import right_hand_sides
-from smnn.discovery._field.weak import Quadratic
+from smnn.discovery._field.weak import Pair, Quadratic
 from smnn.discovery._terms import Term
+from smnn.errors import DataError
 
 Field = np.ndarray[Any, np.dtype[Any]]
 MOST_STEPS = 512
@@ -373,3 +384,141 @@ def _solve(A: Field, B: Field) -> Field:
     M = A * scale * scale[:, None] + 1e-12 * np.eye(len(A))
     out: Field = scale[:, None] * np.linalg.solve(M, scale[:, None] * B)
     return out
+
+
+@dataclass
+class Likely:
+    """A law with the largest likelihood that was found.
+
+    Attributes:
+        pairs: Equation and term of each coefficient.
+        xi: Coefficients.
+        deviation: Standard deviations.
+        segments: The data with the modes of their beginnings.
+        cost: Sum of squares in units of the noise.
+        values: Number of measured real values.
+        converged: Whether the iteration converged.
+        substeps: Steps of the integrator between times.
+        coarse: The same for derivatives in the coefficients.
+        price: What each term costs in the criterion, in units of twice a nat.
+        drift: How clearly the coefficients differ between the halves of the time; above one they
+            do.
+        rivals: Laws with other terms and about the same likelihood, which is relative, in nats.
+    """
+
+    pairs: list[Pair]
+    xi: Field
+    deviation: Field
+    segments: list[Segment]
+    cost: float
+    values: int
+    converged: bool
+    substeps: int
+    coarse: int
+    price: float
+    rivals: list[tuple[dict[Pair, float], float]] = field(default_factory=list)
+    drift: float = 0.0
+
+    @property
+    def excess(self) -> float:
+        """Mean square of the residuals in units of the noise; about one if the law is right."""
+        return self.cost / max(self.values, 1)
+
+    @property
+    def score(self) -> float:
+        """The criterion that selects terms; smaller is better."""
+        return self.values * float(np.log(max(self.cost, 1e-300))) + self.price * len(self.pairs)
+
+
+def residual_field(shooting: Shooting, law: Any, segment: Segment, substeps: int) -> Field | None:
+    """`(F, T, X)` data minus solution."""
+    path = march(law, segment.start, segment.t, substeps)
+    if len(path) < len(segment.t):
+        return None
+    return np.asarray(segment.u - shooting.values_on_data(path))
+
+
+def independent_share(
+    shooting: Shooting, law: Any, segments: list[Segment], substeps: int
+) -> float:
+    """Fraction of the residuals that are independent, from the correlation of neighbours."""
+    found = []
+    for segment in segments:
+        r = residual_field(shooting, law, segment, substeps)
+        if r is None:
+            return 1.0
+        found.append(correlations(r))
+    rho = np.clip(np.mean(found, 0), 0.0, 0.98)
+    return float(np.prod((1 - rho) / (1 + rho)))
+
+
+def correlations(r: Field) -> Field:
+    """Correlation of residuals `(F, T, ...)` with their neighbours along each direction."""
+    out = []
+    for axis in range(1, r.ndim):
+        a = np.moveaxis(r, axis, 0)
+        both = a[1:].conj() * a[:-1]
+        top = np.nanmean(both.real)
+        out.append(float(top / max(float(np.nanmean(np.abs(a) ** 2)), 1e-300)))
+    return np.array(out)
+
+
+# ---------------------------------------------------------------- simulation
+
+
+@dataclass(frozen=True)
+class FieldSimulation:
+    """Solution of a law from an initial field.
+
+    Attributes:
+        u: `(T, *grid, F)` values at the times that were reached.
+        t: `(T,)` these times; fewer than were asked for if the solution diverged.
+        status: `"ok"`, `"diverged"`, or `"inaccurate"`: halving the steps still changes it.
+        message: What the status means for this solution.
+    """
+
+    u: Field
+    t: Field
+    status: str
+    message: str
+
+
+def simulate_field(
+    columns: Columns, expressions: Sequence[sympy.Expr], axes: Sequence[Field],
+    periodic: Sequence[bool], functions: Mapping[str, Any], u0: Any, t: Any, rtol: float,
+) -> FieldSimulation:  # fmt: skip
+    """Solve a law on its periodic grid, to a relative accuracy.
+
+    Raises:
+        DataError: The domain is not periodic, or an argument has the wrong shape.
+    """
+    if not all(periodic):
+        raise DataError(
+            "the domain is not periodic, and its boundary conditions are not known; simulate "
+            "needs a periodic domain (periodic=True if it is one)."
+        )
+    shape = tuple(len(x) for x in axes)
+    start, F = np.asarray(u0), len(columns.fields)
+    if start.shape == shape and F == 1:
+        start = start[..., None]
+    if start.shape != (*shape, F):
+        raise DataError(f"u0 has shape {start.shape}; expected {(*shape, F)}.")
+    times = np.asarray(t, float).ravel()
+    if not len(times) or not np.isfinite(times).all() or (np.diff(times) <= 0).any():
+        raise DataError("t must be finite and increasing.")
+    if not np.isfinite(start).all():
+        raise DataError("u0 has values that are not finite; fill them in first.")
+    if np.iscomplexobj(start) and not columns.is_complex:
+        raise DataError("u0 is complex, but the law is for real fields.")
+    lengths = [len(x) * float(x[1] - x[0]) for x in axes]
+    grid = PeriodicGrid(shape, lengths, columns.is_complex)
+    law = SpectralLaw(columns, expressions, grid, on_grid(axes, functions))
+    found = integrate(law, np.moveaxis(start, -1, 0), times, rtol=rtol, most=512)
+    u = np.moveaxis(grid.inverse(found.modes), 1, -1)
+    reached = times[: len(u)]
+    messages = {
+        "ok": f"the solution is accurate to about {found.error:.1g}.",
+        "diverged": f"the solution grows without bound after t = {reached[-1]:.4g}.",
+        "inaccurate": f"halving the steps still changes the solution by {found.error:.1g}.",
+    }
+    return FieldSimulation(u, reached, found.status, messages[found.status])

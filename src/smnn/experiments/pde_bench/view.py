@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from smnn.discovery._terms import HALF_WIDTH
 from smnn.experiments import views
 from smnn.experiments.pde_bench.run import Case, PdeBench, median_error
 from smnn.report import page
 from smnn.report.tables import Cell, Row, Table
 
+HALF_WIDTH = 1.645
+"""Standard deviations from the middle to the end of a 90 % interval."""
 COLOURS = (views.BLUE, views.AMBER, views.GREEN)
 
 

@@ -28,7 +28,9 @@ class Covariances(Frame):
         self.own, self.cross, self.left, self.gain, self.product, self.inverse = arrays
         self.both = self.n + self.k
 
-    def add(self, cells: Cells, factor: Number, of: Cells, count: Number, stride: Number = 1) -> None:
+    def add(
+        self, cells: Cells, factor: Number, of: Cells, count: Number, stride: Number = 1
+    ) -> None:
         """`cells += factor * of`."""
         for j in self.code.range(0, count):
             cells[j] = cells[j] + factor * of[j * stride]

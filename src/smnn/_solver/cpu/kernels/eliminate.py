@@ -238,7 +238,7 @@ def _initial_rows(f: Elimination, t: Number, step: Number) -> None:
 
 def _central_rows(f: Elimination, t: Number, step: Number) -> None:
     """Rows that couple the top derivative at `t - 1` with its neighbours."""
-    e, n, m = f.code, f.n, f.m
+    e, m = f.code, f.m
     inside = t >= e.most(f.t0, 2)
     for _ in e.when(inside):
         f.look("s", e.most(t - 1, 0))

@@ -263,7 +263,7 @@ class Code:
         eight, name = "<8 x double>", "llvm.x86.avx512.rsqrt14.pd.512"
         parts = [self._shuffled(x, x, first, 8) for first in range(0, self.lanes, 8)]
         parts = [self.call(name, eight, (eight, eight, "i8"), p, 0.0, -1) for p in parts]
-        return parts[0] if len(parts) == 1 else self._shuffled(*parts, 0, self.lanes)
+        return parts[0] if len(parts) == 1 else self._shuffled(parts[0], parts[1], 0, self.lanes)
 
     def _shuffled(self, p: Value, q: Value, first: int, count: int) -> Value:
         order = ", ".join(f"i32 {i}" for i in range(first, first + count))
@@ -396,7 +396,10 @@ def compiled(codes: Sequence[Code]) -> tuple[Any, Any, int]:
         x for x, code in zip(texts, codes) if code is codes[-1] or f"@{code.title}(" in texts[-1]
     ]
     machine = llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), jit=True, opt=1
+        cpu=llvm.get_host_cpu_name(),
+        features=llvm.get_host_cpu_features().flatten(),
+        jit=True,
+        opt=1,
     )
     declared = sorted(set().union(*(code.used for code in codes)))
     attributes = 'attributes #0 = { nounwind "prefer-vector-width"="512" }'

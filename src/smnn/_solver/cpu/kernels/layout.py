@@ -92,6 +92,7 @@ def room_cells(V: int, m: int, Q: int, reach: int, k: int) -> dict[str, int]:
         "left": k * (k + 1), "oldest_norms": n, "old_norms": n, "new_norms": n, "left_norms": k,
         "equations": Q * (n + 1), "links": n * m * 2, "powers": n, "window": width,
         "x": n * 2, "mu": n * 2, "near": m * 2, "far": m * 2, "changes": 8,
-        "step_powers": m, "gc_sum": Q * n, "gd_sum": Q, "gs_sum": V, "own_cov": n * n, "cross_cov": n * k, "left_cov": k * k,
-        "gain": n * (n + k), "product": n * (n + k), "inverse": n * n, "dummy": Q * n + n * n,
+        "step_powers": m, "gc_sum": Q * n, "gd_sum": Q, "gs_sum": V, "own_cov": n * n,
+        "cross_cov": n * k, "left_cov": k * k, "gain": n * (n + k), "product": n * (n + k),
+        "inverse": n * n, "dummy": Q * n + n * n,
     }  # fmt: skip

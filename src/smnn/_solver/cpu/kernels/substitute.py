@@ -84,15 +84,11 @@ def substitute_forward(known: Mapping[str, int]) -> Code:
     for step in e.range(0, f["L"]):
         t = f.start + step
         f.look("g", t)
-        place = e.most(step - f.inner, 0) * n if f.cut else 0  # a separator's cells stay in place
+        # The cells of a separator stay in place; straight code is for separators of one time.
+        place = 0 if f.straight else e.most(step - f.inner, 0) * n
         for j in e.range(0, n):
             load = e.select(f.begun(t), f.number("g", j // f.m, j % f.m), 0.0)
-            if f.cut and f.straight:  # known cells only
-                for block in range(f.reach):
-                    here = e.select(place == block * n, load, 0.0)
-                    x[block * n + j] = x[block * n + j] + here
-            else:
-                x[place + j] = x[place + j] + load
+            x[place + j] = x[place + j] + load
         for _ in e.when(step < f.inner if f.cut else True):
             for j in e.range(0, n):
                 start = f.factor_row(step, j)
