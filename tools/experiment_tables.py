@@ -5,16 +5,14 @@ from __future__ import annotations
 from statistics import mean
 from typing import Any
 
-from smnn.experiments.discovery_bench.run import Bench, Case
+from smnn.experiments.discovery_bench.run import Bench
 from smnn.experiments.experiment import load
 from smnn.experiments.honesty.run import Config, Honesty
-from smnn.experiments.honesty.run import cases_of as honest_cases
 from smnn.experiments.honesty.view import tables
 from smnn.experiments.kdv.run import PAPER
 from smnn.experiments.kdv.train import PRESETS, training_seconds
 from smnn.experiments.m4.run import PARTS as M4_PARTS
 from smnn.experiments.m4.view import LABELS as M4_LABELS
-from smnn.experiments.pde_bench.run import Case as PdeCase
 from smnn.experiments.pde_bench.run import Config as PdeConfig
 from smnn.experiments.pde_bench.run import PdeBench
 from smnn.experiments.pde_bench.view import coverage
@@ -107,7 +105,7 @@ def lorenz_step(record: dict[str, Any]) -> str:
 def pde_bench(record: dict[str, Any]) -> str:
     """Errors of the laws that smnn and PySINDy recover from noisy fields."""
     config = {k: tuple(v) if isinstance(v, list) else v for k, v in record["settings"].items()}
-    cases = [PdeCase(**case) for case in record["cases"]]
+    cases = PdeBench.read(record)
     inside, known = coverage(cases)
     (shown,) = pde_tables(PdeBench(PdeConfig(**config), record["machine"], cases))
     rows = [[row.group, row.label, *(cell.text for cell in row.cells)] for row in shown.rows]
@@ -182,16 +180,16 @@ def public_benchmark(record: dict[str, Any]) -> str:
     settings = {k: tuple(v) if isinstance(v, list) else v for k, v in record["settings"].items()}
     config = run.Config(**settings)
     if name == "odebench":
-        result = run.OdeBench(config, record["machine"], run.cases_of(record))
+        result = run.OdeBench(config, record["machine"], run.OdeBench.read(record))
     else:
-        result = Bench(config, record["machine"], [Case(**case) for case in record["cases"]])
+        result = Bench(config, record["machine"], Bench.read(record))
     parts = [part for one in view.terminal_tables(result) for part in _markdown(one)]
     return "\n\n".join([*parts, _source(record, name)])
 
 
 def honesty(record: dict[str, Any]) -> str:
     """Verdicts by group of data, coverage of the intervals, and stability of terms."""
-    result = Honesty(Config(**record["settings"]), record["machine"], honest_cases(record))
+    result = Honesty(Config(**record["settings"]), record["machine"], Honesty.read(record))
     levels, stability, _ = tables(result)
     number, within = result.coverage()
     return "\n\n".join(

@@ -75,14 +75,6 @@ def test_order_of_convergence(method: Tableau, order: int) -> None:
     assert slope == pytest.approx(-order, abs=0.5)
 
 
-@pytest.mark.parametrize("method", [CLASSICAL, COOPER_VERNER], ids=["4", "8"])
-def test_tableaus_are_consistent(method: Tableau) -> None:
-    b, c = np.array(method.b), method.c
-    assert all(len(row) == i for i, row in enumerate(method.a))
-    for k in range(1, 5 if method is CLASSICAL else 9):
-        assert b @ c ** (k - 1) == pytest.approx(1 / k, abs=1e-14)
-
-
 def test_link_derivatives_and_inverses() -> None:
     a = np.linspace(-1.2, 1.2, 9)
     for link in LINKS.values():

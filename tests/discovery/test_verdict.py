@@ -87,6 +87,23 @@ class TestLevels:
         assert found.verdict_.doubtful
         assert all(e.level != "established" for e in found.verdict_.equations.values())
 
+    def test_functions_of_time_alone_need_several_experiments(self) -> None:
+        t = np.linspace(0, 20, 200)
+        offsets = (0.0, 1.5, -2.0)
+        series = [noisy(np.sin(t)[:, None] + c, 0.01, k) for k, c in enumerate(offsets)]
+        repeated = [noisy(np.sin(t)[:, None], 0.01, k) for k in range(3)]
+        for X, level in (
+            (series, "established"),
+            (repeated, "tentative"),
+            (series[0], "tentative"),
+        ):
+            verdict = Discovery("poly:1,sin(t),cos(t)", ensemble=5).fit(X, t=t).verdict_
+            assert verdict.level == level
+            assert ("time alone" in verdict.reason) == (level == "tentative")
+        forced = integrate(lambda t, u: [np.cos(1.7 * t) - 0.5 * u[0]], [2.0], t)
+        model = Discovery("poly:1,cos(1.7*t)", ensemble=5).fit(noisy(forced, 0.01), t=t)
+        assert model.verdict_.level == "established"
+
     def test_missing_terms_are_named(self) -> None:
         """A pendulum without sines in the library."""
         X = integrate(lambda t, u: [u[1], -4 * np.sin(u[0]) - 0.2 * u[1]], [2.5, 0], T)
@@ -118,7 +135,7 @@ class TestRule:
     FACTS = _Facts(
         terms=2, values=200, evidence=30.0, chosen=1.0, ratio=50.0,
         against=Comparison(-4.0, -3.0, ["sin(a)"], 1.0, []), correlation=0.0, error=0.02,
-        deviation=0.02, unexplained=1e-6, jagged=0.1,
+        deviation=0.02, unexplained=1e-6, jagged=0.1, curve=False,
     )  # fmt: skip
 
     @pytest.mark.parametrize(

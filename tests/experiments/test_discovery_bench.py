@@ -25,7 +25,7 @@ from smnn.errors import InputError, MissingPackageError
 from smnn.experiments.discovery_bench import run as bench
 from smnn.experiments.discovery_bench import view
 from smnn.experiments.discovery_bench.methods import Found
-from smnn.experiments.discovery_bench.run import Case, Config, load, run
+from smnn.experiments.discovery_bench.run import Bench, Case, Config, run
 
 pytest.importorskip("scipy")
 LOTKA = find_system("Lotka")
@@ -95,7 +95,7 @@ class TestRun:
         fakes["smnn"].stop_after = 3
         with pytest.raises(KeyboardInterrupt):
             run(small(), out=tmp_path)
-        assert len(load(store)) == 6
+        assert len(Bench.load(store, "discovery-bench")) == 6
         fakes["smnn"].stop_after = None
         result = run(small(), out=tmp_path)
         assert fakes["smnn"].calls == 7
@@ -114,7 +114,7 @@ class TestRun:
         result = run(small(systems=("SIR",), noise=(0.2,)), out=tmp_path)
         assert len(result.cases) == 6
         assert len(result.others) == 12
-        assert len(load(store)) == 18
+        assert len(Bench.load(store, "discovery-bench")) == 18
         assert result.share("smnn", 0.0) is None
 
     def test_other_samples_are_other_cases(self, fakes: dict[str, Fake], tmp_path: Path) -> None:

@@ -121,16 +121,6 @@ def test_steps_are_learned_but_stay_close_to_even(full: Sine) -> None:
         np.testing.assert_allclose(fit.grid[:, -1], 50.0)
 
 
-def test_training_starts_flat_and_undamped_and_ends_at_the_result(full: Sine) -> None:
-    first, last = full.own.frames[0], full.own.frames[-1]
-    assert len(full.own.frames) == full.config.steps
-    assert np.abs(first.curve).max() == 0
-    assert first.damping == pytest.approx(0, abs=1e-12)
-    assert first.frequency == pytest.approx(2, rel=0.05)
-    assert last.damping == pytest.approx(full.own.damping[0], rel=1e-3)
-    np.testing.assert_allclose(last.curve, full.own.curves[0], atol=1e-3)
-
-
 @pytest.mark.parametrize("seed", [1, 2])
 def test_other_noise(seed: int) -> None:
     result = sine.run(Config(recordings=8, times=250, duration=25.0, seed=seed, steps=250, order=5))
@@ -212,15 +202,6 @@ def test_wrong_results_are_recognized() -> None:
     assert rows["damping", "2 ODEs"][-1] == "1 of 2"
     assert rows["damping", "one ODE"][1:3] == ["0.1015", "1.50%"]
     assert rows["damping", "2 ODEs"][2] == "21.21%"  # root mean square of 0 and 30 %
-
-
-def test_frames_are_denser_at_the_start() -> None:
-    frames = [Frame(i, np.zeros(1), 0.0, 0.0) for i in range(400)]
-    steps = [f.step for f in view.chosen(frames, 60)]
-    assert (steps[0], steps[-1]) == (0, 399)
-    assert len(steps) <= 60
-    assert np.all(np.diff(np.diff(steps)[10:]) >= -1)
-    assert view.chosen(frames[:2], 60) == frames[:2]
 
 
 def test_animation_moves_and_is_small(runs: Any) -> None:

@@ -86,12 +86,14 @@ def by_target(option: str, texts: list[str] | None) -> dict[str, list[str]]:
     return found
 
 
-def lag(delay: str | None) -> float | list[float] | None:
-    """A delay: `17`, or a range `1:30`."""
+def lag(delay: str | None) -> float | list[float] | bool | None:
+    """A delay: `17`, a range `1:30`, or `auto`."""
+    if delay == "auto":
+        return True
     try:
         found = [float(x) for x in delay.split(":")] if delay else []
     except ValueError:
         raise ValueError(
-            f"--delay: got {delay!r}; expected a lag, or a range as in 1:30."
+            f"--delay: got {delay!r}; expected a lag, a range as in 1:30, or auto."
         ) from None
     return None if not found else found[0] if len(found) == 1 else found

@@ -9,7 +9,7 @@ it must explain the data far better to be preferred.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -34,11 +34,6 @@ FitLibrary = Callable[[Nodes, Library, bool], FitResult]
 
 def libraries_for(library: Library | str | None, columns: int, order: int) -> list[Library]:
     """The given library, or the default ones in the order in which they are tried.
-
-    Args:
-        library: A library, its text form, or `None`.
-        columns: Number of states and inputs.
-        order: Order of the equations.
 
     Raises:
         ValueError: If it is none of these.
@@ -70,39 +65,6 @@ def affordable(
     ]  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A library, and the fit with it or the reason why it failed."""
-
-    library: Library
-    fit: FitResult | DataError
-
-    @property
-    def holds(self) -> bool:
-        """Whether its equations hold."""
-        return isinstance(self.fit, FitResult) and bool(self.fit.diagnostics["holds"])
-
-    @property
-    def converged(self) -> bool:
-        """Whether a thorough search would not change the terms."""
-        return isinstance(self.fit, FitResult) and bool(self.fit.diagnostics["settled"])
-
-    @property
-    def merit(self) -> float:
-        """Evidence per value."""
-        return evidence(self.fit) if isinstance(self.fit, FitResult) else -np.inf
-
-    def result(self) -> tuple[Library, FitResult]:
-        """Library and fit.
-
-        Raises:
-            DataError: If the fit failed.
-        """
-        if not isinstance(self.fit, FitResult):
-            raise self.fit
-        return self.library, self.fit
-
-
 def evidence(fit: FitResult) -> float:
     """Evidence per value."""
     return float(fit.diagnostics["evidence"] / max(fit.diagnostics["values"], 1))
@@ -118,33 +80,43 @@ def best_library(
     Raises:
         DataError: If the fit fails.
     """
-
-    def fitted(nodes: Nodes, library: Library, thorough: bool) -> Candidate:
-        try:
-            return Candidate(library, fit(nodes, library, thorough))
-        except DataError as error:
-            return Candidate(library, error)
-
     first = libraries[0]
     if len(libraries) == 1:
         return first, fit(nodes, first, True)
+
+    def fitted(nodes: Nodes, library: Library, thorough: bool) -> FitResult | DataError:
+        try:
+            return fit(nodes, library, thorough)
+        except DataError as error:
+            return error
+
     smallest = fitted(nodes, first, False)
-    if smallest.holds:
-        return smallest.result()
+    if isinstance(smallest, FitResult) and smallest.diagnostics["holds"]:
+        return first, smallest
     part, _ = nodes.segments(PART, PART // 3)
-    tried = [fitted(part, first, True)]
-    if not tried[0].holds:
-        tried += [fitted(part, library, False) for library in libraries[1:]]
-    best = max(tried, key=lambda c: c.merit - _required_gain(c, tried[0]))
-    if part is nodes and (best is tried[0] or best.converged):
-        return best.result()
-    return best.library, fit(nodes, best.library, True)
+    reference = fitted(part, first, True)
+    sure = isinstance(reference, FitResult) and bool(reference.diagnostics["holds"])
+    tried = [(first, reference)]
+    if not sure:
+        tried += [(library, fitted(part, library, False)) for library in libraries[1:]]
+
+    def merit(found: FitResult | DataError) -> float:
+        if not isinstance(found, FitResult):
+            return -np.inf
+        better = found is reference or (found.diagnostics["holds"] and not sure)
+        return evidence(found) - (0.0 if better else FAR_BETTER)
+
+    best, found = max(tried, key=lambda one: merit(one[1]))
+    if part is not nodes or not (best is first or _settled(found)):
+        return best, fit(nodes, best, True)
+    if not isinstance(found, FitResult):
+        raise found
+    return best, found
 
 
-def _required_gain(candidate: Candidate, first: Candidate) -> float:
-    """Gain in evidence per value that a larger library must achieve."""
-    better = candidate is first or (candidate.holds and not first.holds)
-    return 0.0 if better else FAR_BETTER
+def _settled(found: FitResult | DataError) -> bool:
+    """Whether a thorough search would not change the terms."""
+    return isinstance(found, FitResult) and bool(found.diagnostics["settled"])
 
 
 FitOrder = Callable[[Nodes, int], tuple[Library, FitResult]]
@@ -155,11 +127,6 @@ def best_order(nodes: Nodes, fit: FitOrder, second: bool = True) -> tuple[int, L
     """Fit equations of first order, or of second order if only those hold.
 
     A position whose velocity was not measured has no first-order equations.
-
-    Args:
-        nodes: The data.
-        fit: Fits equations of an order.
-        second: Whether second order may be tried.
     """
     library, first = fit(nodes, 1)
     missed = first.diagnostics.get("missed", [0.0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,22 +15,6 @@ from smnn.discovery._arrays import Array, Flags
 from smnn.discovery._terms import Term, find_term
 from smnn.equations import ExpressionError, parse_expression
 from smnn.report import maths
-
-
-@dataclass(frozen=True)
-class Positive:
-    """Constrain the coefficient of a term to be non-negative."""
-
-    target: str
-    term: str
-
-
-@dataclass(frozen=True)
-class Negative:
-    """Constrain the coefficient of a term to be non-positive."""
-
-    target: str
-    term: str
 
 
 @dataclass(frozen=True)
@@ -50,16 +35,28 @@ class Bounds:
         """
         target, _, rest = (part.strip() for part in text.partition(":"))
         parts = [part.strip() for part in re.split("<=|<", rest)]
-        try:
+        with contextlib.suppress(ValueError):
             if len(parts) == 3:
                 return cls(target, parts[1], float(parts[0]), float(parts[2]))
-            if len(parts) == 2 and _is_number(parts[0]):
-                return cls(target, parts[1], low=float(parts[0]))
             if len(parts) == 2:
+                with contextlib.suppress(ValueError):
+                    return cls(target, parts[1], low=float(parts[0]))
                 return cls(target, parts[0], high=float(parts[1]))
-        except ValueError:
-            pass
         raise ValueError(f'got {text!r}; expected bounds as in "x\' : 0 <= x y <= 2".')
+
+
+@dataclass(frozen=True)
+class Positive(Bounds):
+    """Constrain the coefficient of a term to be non-negative."""
+
+    low: float = 0.0
+
+
+@dataclass(frozen=True)
+class Negative(Bounds):
+    """Constrain the coefficient of a term to be non-positive."""
+
+    high: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -73,15 +70,7 @@ class Equal:
     value: float = field(default=0.0)
 
 
-Constraint = Positive | Negative | Bounds | Equal
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+Constraint = Bounds | Equal
 
 
 @dataclass(frozen=True)
@@ -119,16 +108,11 @@ class Rules:
 
 
 def make_rules(
-    targets: Sequence[str],
-    terms: Sequence[Term],
-    variables: Sequence[str],
-    *,
+    targets: Sequence[str], terms: Sequence[Term], variables: Sequence[str], *,
     fixed: Mapping[str, Mapping[str, float] | str] | None,
-    forbidden: Mapping[str, Sequence[str]] | None,
-    constraints: Sequence[Constraint] | None,
-    threshold: float,
-    strength: float,
-) -> tuple[Rules, Array]:
+    forbidden: Mapping[str, Sequence[str]] | None, constraints: Sequence[Constraint] | None,
+    threshold: float, strength: float,
+) -> tuple[Rules, Array]:  # fmt: skip
     """Convert the constraints to arrays.
 
     Returns:
@@ -167,13 +151,10 @@ def make_rules(
             allowed[at] = False
     rows, sums = [], []
     for constraint in constraints or ():
-        if isinstance(constraint, Positive):
-            low[place(constraint.target, constraint.term)] = 0.0
-        elif isinstance(constraint, Negative):
-            high[place(constraint.target, constraint.term)] = 0.0
-        elif isinstance(constraint, Bounds):
+        if isinstance(constraint, Bounds):
             at = place(constraint.target, constraint.term)
-            low[at], high[at] = float(constraint.low), float(constraint.high)
+            low[at] = max(low[at], float(constraint.low))
+            high[at] = min(high[at], float(constraint.high))
             if not low[at] < high[at]:
                 raise ValueError(f"constraints: got {constraint!r}; expected low < high.")
         elif isinstance(constraint, Equal):

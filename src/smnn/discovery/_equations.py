@@ -28,15 +28,10 @@ _LINKS: dict[str, Callable[[sympy.Expr], sympy.Expr]] = {
 
 
 def format_equations(
-    targets: Sequence[str],
-    terms: Sequence[Term],
-    coefficients: np.ndarray,
-    *,
-    intervals: np.ndarray | None = None,
-    format: str = "text",
-    precision: int = 4,
+    targets: Sequence[str], terms: Sequence[Term], coefficients: np.ndarray, *,
+    intervals: np.ndarray | None = None, format: str = "text", precision: int = 4,
     link: Any = None,
-) -> list[Any]:
+) -> list[Any]:  # fmt: skip
     """Format equations; terms with a coefficient of exactly zero are omitted.
 
     Args:
@@ -197,12 +192,8 @@ def half_width(value: float, interval: Sequence[float] | np.ndarray | None) -> f
 
 
 def _part(
-    term: Term,
-    value: float,
-    interval: np.ndarray | None,
-    style: maths.Style,
-    precision: int,
-) -> tuple[bool, str]:
+    term: Term, value: float, interval: np.ndarray | None, style: maths.Style, precision: int,
+) -> tuple[bool, str]:  # fmt: skip
     """Whether a term is subtracted, and its coefficient and name."""
     half = half_width(value, interval)
     negative = half is None and value < 0

@@ -58,6 +58,7 @@ from smnn.discovery.libraries import (
     Expressions,
     Library,
     Polynomial,
+    feedback_library,
     library_of,
     open_library,
 )
@@ -68,6 +69,11 @@ from smnn.report.numbers import plus_minus
 if TYPE_CHECKING:
     from smnn.discovery._evaluate import HoldOutResult
     from smnn.discovery._fit.neural import Neural
+
+
+LAG_ROUNDS, LAG_SETTLED = 5, 0.5
+"""Largest number of fits with a lag, and the change of the lag, in standard deviations, that is not
+followed by another one."""
 
 
 class Discovery(Displayable, BaseEstimator):
@@ -97,8 +103,9 @@ class Discovery(Displayable, BaseEstimator):
         varies: What differs between the series: names of constants, `["K"]` with the library
             `"x/(?K + x)"`, or terms whose coefficients vary, `["x"]` or by equation
             `{"x'": ["x"]}`.
-        delay: Terms may contain values at an earlier time, `x_lag(t) = x(t - lag)`: the lag, or a
-            pair of its smallest and largest value.
+        delay: Terms may contain values at an earlier time, `x_lag(t) = x(t - lag)`: the lag, a pair
+            of its smallest and largest value, or `True` (`"auto"`) for a lag from two steps to a
+            tenth of the shortest series or, if none stands out there, to a quarter.
         neural: Options of `method="neural"`: a `Neural`, or a dictionary of its arguments.
         random_state: Seed of the random number generator.
         verbose: Print progress to standard error, or pass it to this function.
@@ -144,7 +151,7 @@ class Discovery(Displayable, BaseEstimator):
         link: str | None = None,
         kind: str = "ode",
         varies: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
-        delay: float | Sequence[float] | None = None,
+        delay: float | Sequence[float] | bool | str | None = None,
         neural: Neural | Mapping[str, Any] | None = None,
         random_state: int | None = 0,
         verbose: bool | Callable[[str], None] = False,
@@ -244,15 +251,14 @@ class Discovery(Displayable, BaseEstimator):
     def _fitted_with_delay(self, nodes: Nodes) -> Fitted:
         """The best equations with delayed values."""
         search = DelaySearch(nodes, self.delay, np.random.default_rng(self.random_state))
-        self._progress(f"lag {search.lag:.4g}")
         self._delayed = delayed_names(nodes.names)
-        found = self._fitted(search.data())
-        search.refine(found.result)
-        self._progress(f"lag {search.lag:.4g}")
-        found = self._fitted(search.data())
-        search.refine(found.result)
+        for k in range(LAG_ROUNDS):
+            self._progress(f"lag {search.lag:.4g}")
+            lag, found = search.lag, self._fitted(search.data())
+            result = search.refine(found.result)
+            if k and abs(search.lag - lag) <= LAG_SETTLED * search.deviation:
+                break
         self.lag_ = search.lag, search.deviation
-        result = found.result
         terms = result.terms or found.library.terms([*nodes.names, *nodes.inputs, *self._delayed])
         names = {*self._delayed}
         delayed = [bool(names & {s.name for s in term.symbolic.free_symbols}) for term in terms]
@@ -273,11 +279,13 @@ class Discovery(Displayable, BaseEstimator):
             self.library is None and self.method in ("auto", "refine") and not self._names_terms
         )
         if suited and found.verdict.level != ESTABLISHED and open_terms_suit(nodes, found.order):
-            orders = [found.order]
-            if not isinstance(self.order, int) and found.order == 1 and len(nodes.names) <= 2:
-                orders.append(2)
-            for order in orders:
-                library = Polynomial(2) + open_library()
+            larger = Polynomial(2) + open_library()
+            choices = [(found.order, larger)]
+            if self._delayed:
+                choices.insert(0, (1, feedback_library(self._delayed)))
+            elif not isinstance(self.order, int) and found.order == 1 and len(nodes.names) <= 2:
+                choices.append((2, larger))
+            for order, library in choices:
                 self._progress("constants inside terms")
                 try:
                     other = self._fit_library(order, nodes, library, True)

@@ -20,16 +20,10 @@ if TYPE_CHECKING:
 
 @explained
 def discover_groups(
-    frame: Any,
-    discovery: Discovery,
-    *,
-    series: str = "unique_id",
-    time: str | None = "ds",
-    columns: Sequence[str],
-    inputs: Sequence[str] | None = None,
-    engine: Any = None,
+    frame: Any, discovery: Discovery, *, series: str = "unique_id", time: str | None = "ds",
+    columns: Sequence[str], inputs: Sequence[str] | None = None, engine: Any = None,
     workers: int = 1,
-) -> Any:
+) -> Any:  # fmt: skip
     """Find the equations of every experiment on its own.
 
     Args:

@@ -129,21 +129,6 @@ class Term:
         name = maths.write(_short(filled), maths.TEXT, self.order)
         return replace(self, name=name, symbolic=filled, constants=mine)
 
-    def exponents(self, variables: Sequence[str]) -> np.ndarray | None:
-        """`(V,)` exponents if the term is a monomial (any real exponents), else `None`."""
-        if self.opaque:
-            return None
-        powers = self.symbolic.as_powers_dict()
-        symbols = {sympy.Symbol(v): i for i, v in enumerate(variables)}
-        found = np.zeros(len(variables))
-        for base, exponent in powers.items():
-            if base == 1:
-                continue
-            if base not in symbols or not exponent.is_number:
-                return None
-            found[symbols[base]] = float(exponent)
-        return found
-
     @property
     def source(self) -> str:
         """The term as text that `Expressions` reads, with its constants marked."""
@@ -255,12 +240,7 @@ def check_names(variables: Sequence[str]) -> tuple[str, ...]:
 
 
 def compile_terms(terms: Sequence[Term], variables: Sequence[str]) -> CompiledTerms:
-    """Prepare terms for evaluation.
-
-    Args:
-        terms: `P` terms of a library.
-        variables: `V` names, the columns of the arrays to evaluate at.
-    """
+    """Prepare terms for evaluation."""
     return CompiledTerms(terms, variables)
 
 
@@ -338,14 +318,11 @@ class CompiledTerms:
             `(..., P, V)` float64.
         """
         columns, batch = self._columns(X)
-        P, V = len(self.terms), len(self.variables)
-        slopes = np.zeros((P, V, columns.shape[1]))
+        slopes = self._filled(self._slope_plan, columns, len(self.variables))
         with np.errstate(all="ignore"):
-            rows = slopes.reshape(P * V, columns.shape[1])
-            self._slope_plan.fill([*columns, *self.theta], rows)
             for p in self._opaque:
                 slopes[p] = self._product_rule(p, slopes[p], columns)
-        return np.moveaxis(slopes.reshape(P, V, *batch), (0, 1), (-2, -1))
+        return np.moveaxis(slopes.reshape(*slopes.shape[:2], *batch), (0, 1), (-2, -1))
 
     def tangents(self, X: np.ndarray) -> np.ndarray:
         """Derivatives of the terms with respect to their constants.
@@ -357,11 +334,16 @@ class CompiledTerms:
             `(..., P, K)` float64.
         """
         columns, batch = self._columns(X)
-        P, K = len(self.terms), len(self.constants)
-        slopes = np.zeros((P * K, columns.shape[1]))
+        slopes = self._filled(self._tangent_plan, columns, len(self.constants))
+        return np.moveaxis(slopes.reshape(*slopes.shape[:2], *batch), (0, 1), (-2, -1))
+
+    def _filled(self, plan: Plan, columns: np.ndarray, count: int) -> np.ndarray:
+        """`(P, count, N)` derivatives of the expressions."""
+        P, N = len(self.terms), columns.shape[1]
+        slopes = np.zeros((P * count, N))
         with np.errstate(all="ignore"):
-            self._tangent_plan.fill([*columns, *self.theta], slopes)
-        return np.moveaxis(slopes.reshape(P, K, *batch), (0, 1), (-2, -1))
+            plan.fill([*columns, *self.theta], slopes)
+        return slopes.reshape(P, count, N)
 
     def evaluate_torch(self, X: Tensor, theta: Tensor | None = None) -> Tensor:
         """Values of the terms, differentiable by autograd.

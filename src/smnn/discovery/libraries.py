@@ -370,6 +370,8 @@ class _Open(Library, abc.ABC):
     """Texts of the terms of a variable {x}, with constants {c}."""
     letter: ClassVar[str]
     """Name of the constants."""
+    times_itself: ClassVar[bool] = True
+    """Whether products with the variable itself are other terms."""
 
     def __post_init__(self) -> None:
         if isinstance(self.of, str):
@@ -399,17 +401,15 @@ class _Open(Library, abc.ABC):
             own = quoted(x)
             for i, form in enumerate(self._forms()):
                 for factor in factors:
-                    if factor == x and not self._times_itself(form):
+                    if factor == x and not self.times_itself:
                         continue
-                    parts = [self.letter, i, _word(x, variables)]
+                    parts = [i, _word(x, variables)]
                     parts += [] if factor is None else [_word(factor, variables)]
-                    text = form.format(x=own, c="?" + "_".join(map(str, parts)))
+                    end = "_".join(map(str, ["", *parts]))
+                    text = form.format(x=own, c=f"?{self.letter}{end}", n=f"?n{end}")
                     text = text if factor is None else f"{quoted(factor)}*{text}"
                     found.append(_parsed(text, variables, {}, own=True))
         return found
-
-    def _times_itself(self, form: str) -> bool:
-        return True
 
 
 def _word(name: str, variables: Sequence[str]) -> str:
@@ -423,24 +423,25 @@ class Hill(_Open):
     These are Michaelis-Menten and Hill kinetics, repression, and functional responses.
     """
 
-    powers: tuple[float, ...] = (1, 2, 3, 4)
-    """The exponents n."""
+    powers: tuple[float, ...] | None = (1, 2, 3, 4)
+    """The exponents n; `None` for one that is fitted."""
     kind: ClassVar[str] = "hill"
     letter: ClassVar[str] = "K"
+    times_itself: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "powers", _positive("powers", self.powers))
+        if self.powers is not None:
+            object.__setattr__(self, "powers", _positive("powers", self.powers))
 
     def _forms(self) -> tuple[str, ...]:
+        if self.powers is None:
+            return tuple(f"{above}/({{c}}^{{n}} + {{x}}^{{n}})" for above in ("1", "{x}"))
         return tuple(
             f"{above}/({{c}}^{n} + {{x}}^{n})"
             for n in self.powers
             for above in (f"{{x}}^{n}", "1", *(["{x}"] if n == 2 else []))
         )
-
-    def _times_itself(self, form: str) -> bool:
-        return False
 
 
 @dataclass(frozen=True)
@@ -458,10 +459,8 @@ class Power(_Open):
 
     kind: ClassVar[str] = "power"
     letter: ClassVar[str] = "p"
+    times_itself: ClassVar[bool] = False
     forms: ClassVar[tuple[str, ...]] = ("{x}^{c}",)
-
-    def _times_itself(self, form: str) -> bool:
-        return False
 
 
 @dataclass(frozen=True)
@@ -488,6 +487,12 @@ def open_library() -> Union:
     return Union(
         (Hill(), Exponential(), Power(), Logarithm(), Harmonic(), Exponential(time), Harmonic(time))
     )
+
+
+def feedback_library(delayed: Sequence[str]) -> Union:
+    """Linear terms, and saturating and exponential feedback by delayed values."""
+    columns = tuple(delayed)
+    return Union((Polynomial(1), Hill(columns, False, None), Exponential(columns)))
 
 
 def library_of(

@@ -43,7 +43,7 @@ def discover(
     weights: Annotated[Text, typer.Option(metavar="W", help="Column of weights.")] = None,
     kind: Annotated[str, typer.Option(help="ode, or map: from each row to the next.")] = "ode",
     delay: Annotated[
-        Text, typer.Option(metavar="1:30", help="Lag of delayed values x_lag, or its range.")
+        Text, typer.Option(metavar="1:30", help="Lag of delayed values x_lag, its range, or auto.")
     ] = None,
     varies: Annotated[
         Text, typer.Option(metavar="K", help="Constants, or terms, that differ between series.")

@@ -163,12 +163,7 @@ def _run(which: int, sizes: Sequence[int], arrays: Sequence[Any]) -> None:
 
 
 def eliminate(chain: Chain, anchor: Array) -> Eliminated:
-    """Eliminate the states.
-
-    Args:
-        chain: The rows.
-        anchor: (D,) small weights of rows `dx = 0` at the first node of every series.
-    """
+    """Eliminate the states; `anchor` (D,) weights rows `dx = 0` at the first node of a series."""
     N, D, m = chain.B.shape
     kept = np.empty((N, D, 2 * D + m + 1))
     left = np.empty((N, D, m + 1))

@@ -292,6 +292,8 @@ class FitResult:
     """The joint fit, for the verdict."""
     terms: list[Term] | None = None
     """The terms, if they contain fitted constants; otherwise those of the library."""
+    kept: Flags | None = None
+    """(P,) mask of the terms in the joint fit; `None` for all."""
 
     def among(self, keep: Flags) -> FitResult:
         """Expand to all terms (P,); terms outside the mask get zeros."""
@@ -302,7 +304,22 @@ class FitResult:
             return out
 
         inclusion = None if self.inclusion is None else wide(self.inclusion)
-        return replace(self, Xi=wide(self.Xi), deviation=wide(self.deviation), inclusion=inclusion)
+        Xi, deviation = wide(self.Xi), wide(self.deviation)
+        return replace(self, Xi=Xi, deviation=deviation, inclusion=inclusion, kept=keep)
+
+    def widened(self, Xi: Array, theta: Array) -> FitResult:
+        """Add independent errors of the coefficients and constants of the joint fit."""
+        deviation = self.deviation.copy()
+        kept = slice(None) if self.kept is None else self.kept
+        deviation[:, kept] = np.hypot(deviation[:, kept], Xi)
+        if self.terms is None:
+            return replace(self, deviation=deviation)
+        known = {c.name: c for term in self.terms for c in term.constants}
+        wider = {
+            name: replace(c, deviation=float(np.hypot(c.deviation, error)))
+            for (name, c), error in zip(known.items(), theta)
+        }
+        return replace(self, deviation=deviation, terms=[term.at(wider) for term in self.terms])
 
 
 def left_out(terms: Sequence[str]) -> list[str]:

@@ -86,27 +86,18 @@ def _sigmoid(a: Array) -> Array:
 
 
 LINKS = {
-    "tanh": Link(
-        "tanh",
-        np.tanh,
-        lambda a: 1.0 - np.tanh(a) ** 2,
-        lambda b: np.arctanh(np.clip(b, -0.999, 0.999)),
-    ),
-    "exp": Link("exp", np.exp, np.exp, lambda b: np.log(np.maximum(b, 1e-6))),
-    "sigmoid": Link(
-        "sigmoid",
-        _sigmoid,
-        lambda a: _sigmoid(a) * (1.0 - _sigmoid(a)),
-        lambda b: np.log(np.clip(b, 1e-3, 0.999) / (1.0 - np.clip(b, 1e-3, 0.999))),
-    ),
-    "softplus": Link(
-        "softplus",
-        lambda a: np.logaddexp(0.0, a),
-        _sigmoid,
-        lambda b: np.log(np.expm1(np.maximum(b, 1e-6))),
-    ),
-    "sin": Link("sin", np.sin, np.cos, lambda b: np.arcsin(np.clip(b, -0.999, 0.999))),
-}
+    link.name: link
+    for link in (
+        Link("tanh", np.tanh, lambda a: 1.0 - np.tanh(a) ** 2,
+             lambda b: np.arctanh(np.clip(b, -0.999, 0.999))),
+        Link("exp", np.exp, np.exp, lambda b: np.log(np.maximum(b, 1e-6))),
+        Link("sigmoid", _sigmoid, lambda a: _sigmoid(a) * (1.0 - _sigmoid(a)),
+             lambda b: np.log(np.clip(b, 1e-3, 0.999) / (1.0 - np.clip(b, 1e-3, 0.999)))),
+        Link("softplus", lambda a: np.logaddexp(0.0, a), _sigmoid,
+             lambda b: np.log(np.expm1(np.maximum(b, 1e-6)))),
+        Link("sin", np.sin, np.cos, lambda b: np.arcsin(np.clip(b, -0.999, 0.999))),
+    )
+}  # fmt: skip
 
 
 def state_names(variables: Sequence[str], order: int) -> list[str]:
@@ -236,14 +227,9 @@ def flow_with_derivatives(
 
 
 def simulate(
-    model: OdeModel,
-    z0: Array,
-    t: Array,
-    U: Array | None,
-    scale: Array,
-    tolerance: float = TOLERANCE,
-    discrete: bool = False,
-) -> Array:
+    model: OdeModel, z0: Array, t: Array, U: Array | None, scale: Array,
+    tolerance: float = TOLERANCE, discrete: bool = False,
+) -> Array:  # fmt: skip
     """Integrate from an initial state.
 
     Args:

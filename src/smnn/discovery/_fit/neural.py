@@ -19,19 +19,12 @@ from torch import Tensor, nn
 
 from smnn._solver.api import solve
 from smnn.discovery._arrays import Array, Flags, root_mean_square
+from smnn.discovery._equations import TORCH_LINKS
 from smnn.discovery._fit.data import DataError, FitInput, FitResult, Nodes, left_out
 from smnn.discovery._fit.refine import LOOSE, JointFit, Refiner
 from smnn.discovery._fit.regression import regression_deviation, regression_of
 from smnn.discovery._fit.smoothing import smooth
 from smnn.discovery._terms import CompiledTerms
-
-LINKS: dict[str, Callable[[Tensor], Tensor]] = {
-    "tanh": torch.tanh,
-    "exp": torch.exp,
-    "sigmoid": torch.sigmoid,
-    "softplus": nn.functional.softplus,
-    "sin": torch.sin,
-}
 
 
 @dataclass(frozen=True)
@@ -62,26 +55,12 @@ class Neural:
 
 
 class Networks(nn.Module):
-    """Networks for the states of windows and the coefficients of terms.
-
-    Args:
-        terms: The compiled library.
-        order: Order of the equations.
-        scale: (D,) root mean square of the states.
-        unit: (V, P) coefficient at which a term alone has the size of the right-hand side.
-        settings: Sizes.
-        link: Name of the function around the sum of terms.
-    """
+    """Networks for the states of windows and the coefficients of terms."""
 
     def __init__(
-        self,
-        terms: CompiledTerms,
-        order: int,
-        scale: Array,
-        unit: Array,
-        settings: Neural,
+        self, terms: CompiledTerms, order: int, scale: Array, unit: Array, settings: Neural,
         link: str | None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__()
         self.terms, self.order, self.link = terms, order, link
         self.D, (self.V, self.P) = len(scale), unit.shape
@@ -108,9 +87,6 @@ class Networks(nn.Module):
 
         Terms such as x and x^3 are strongly correlated on most data, which makes the problem badly
         conditioned for gradient descent.
-
-        Args:
-            gram: (P, P) correlation matrix of the terms.
         """
         with torch.no_grad():
             self.base.copy_(self.Xi() - self.fixed)
@@ -136,18 +112,15 @@ class Networks(nn.Module):
         x = window / self.scale
         Z = (x + self.states(x.reshape(B, -1)).view(B, T, D)) * self.scale
         a = self.terms.evaluate_torch(torch.cat([Z, inputs], -1)) @ self.Xi().T
-        top = a if self.link is None else LINKS[self.link](a)
+        top = a if self.link is None else TORCH_LINKS[self.link](a)
         c = top.new_zeros(1, 1, 1, 1, 1, self.order + 1)
         c[..., self.order] = 1.0
         start = Z[:, :1].view(B, 1, self.order, self.V).permute(0, 3, 1, 2)
         y = solve(
-            c.expand(B, self.V, 1, 1, 1, -1),
-            top.transpose(1, 2).unsqueeze(-1),
-            start.unsqueeze(-2),
-            s.unsqueeze(1).expand(B, self.V, T - 1),
-            order=self.order + self.accuracy,
-            check=False,
-        )
+            c.expand(B, self.V, 1, 1, 1, -1), top.transpose(1, 2).unsqueeze(-1),
+            start.unsqueeze(-2), s.unsqueeze(1).expand(B, self.V, T - 1),
+            order=self.order + self.accuracy, check=False,
+        )  # fmt: skip
         y = y[..., 0, : self.order].permute(0, 2, 3, 1).reshape(B, T, D)
         return Z, y
 
@@ -202,12 +175,9 @@ def _first_nodes(follows: Flags, T: int) -> Array:
 
 
 def discover_neurally(
-    data: FitInput,
-    *,
-    settings: Neural,
-    rng: np.random.Generator,
+    data: FitInput, *, settings: Neural, rng: np.random.Generator,
     progress: Callable[[str], None],
-) -> FitResult:
+) -> FitResult:  # fmt: skip
     """Train the networks and return their coefficients.
 
     Raises:
@@ -244,13 +214,9 @@ def discover_neurally(
 
 
 def _train(
-    networks: Networks,
-    windows: _Windows,
-    gram: Tensor,
-    settings: Neural,
-    generator: torch.Generator,
-    progress: Callable[[str], None],
-) -> list[float]:
+    networks: Networks, windows: _Windows, gram: Tensor, settings: Neural,
+    generator: torch.Generator, progress: Callable[[str], None],
+) -> list[float]:  # fmt: skip
     """Run all cycles; returns the mean loss over the last tenth of each."""
     device = windows.h.device
     on_gpu = device.type == "cuda"

@@ -138,7 +138,15 @@ class Refiner:
                 if (np.nan_to_num(np.quantile(gap, 0.99, axis=0), nan=np.inf) < want).all():
                     return
 
-    def copy_scales(self, other: Refiner, at: Indices) -> None:
+    def on(
+        self, nodes: Nodes, at: Any = slice(None), terms: Any = None, rules: Rules | None = None
+    ) -> Refiner:
+        """The joint fit of some of the nodes, with the same scales, substeps and weights."""
+        part = Refiner(nodes, terms or self.terms, self.order, rules or self.rules, self.link)
+        part.copy_scales(self, at)
+        return part
+
+    def copy_scales(self, other: Refiner, at: Any) -> None:
         """Use scales, substeps and weights of a fit to data that contain these nodes."""
         steps = other.groups[0][1]
         factor = int(2 ** np.ceil(np.log2(max(steps.h.max() / (1.5 * other.unit), 1.0))))

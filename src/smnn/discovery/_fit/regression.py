@@ -38,14 +38,7 @@ class Regression(NamedTuple):
 
 
 def regress(nodes: Nodes, phi: Array, order: int, window: int = WINDOW) -> Regression:
-    """Reduce the regression to one triangular system per variable.
-
-    Args:
-        nodes: The data.
-        phi: (N, P) values of the terms at the smoothed states.
-        order: Order of the equations.
-        window: Nodes per window.
-    """
+    """Triangular system of every variable, for values phi (N, P) of the terms."""
     nodes, into = nodes.merged()
     if len(into) > len(nodes.t):
         first_of = np.searchsorted(into, np.arange(len(nodes.t)))

@@ -94,17 +94,10 @@ class TriangularSystem:
 
 
 def select(
-    R: Array,
-    b: Array,
-    penalty: float,
-    *,
-    start: Flags | None = None,
-    required: Flags | None = None,
-    low: Array | None = None,
-    high: Array | None = None,
-    complexity: Array | None = None,
-    equation: Indices | None = None,
-) -> Selection:
+    R: Array, b: Array, penalty: float, *, start: Flags | None = None,
+    required: Flags | None = None, low: Array | None = None, high: Array | None = None,
+    complexity: Array | None = None, equation: Indices | None = None,
+) -> Selection:  # fmt: skip
     """Select terms.
 
     Args:

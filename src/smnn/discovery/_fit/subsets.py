@@ -75,7 +75,8 @@ def _small(regression: Regression, allowed: Flags, fixed: Array) -> list[Flags]:
 
     Backward elimination misses them if terms are collinear.
     """
-    sizes = [k for k in range(1, EXHAUSTIVE + 1) if _feasible(allowed, k)]
+    most = int(allowed.sum(1).max())
+    sizes = [k for k in range(1, EXHAUSTIVE + 1) if math.comb(most, k) <= MOST_SETS]
     out = [np.zeros_like(allowed) for _ in sizes]
     for v, mine in enumerate(allowed):
         where = np.flatnonzero(mine)
@@ -88,10 +89,6 @@ def _small(regression: Regression, allowed: Flags, fixed: Array) -> list[Flags]:
                 few = min(k, len(where))
                 support[v, where[best_subset(gram, right, few, 1e-10)]] = True
     return out
-
-
-def _feasible(allowed: Flags, k: int) -> bool:
-    return math.comb(int(allowed.sum(1).max()), k) <= MOST_SETS
 
 
 def _nested(regression: Regression, allowed: Flags, fixed: Array) -> list[Flags]:

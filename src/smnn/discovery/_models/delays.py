@@ -18,13 +18,16 @@ from scipy.interpolate import CubicHermiteSpline, PchipInterpolator
 from smnn.discovery._arrays import Array, Flags
 from smnn.discovery._fit.data import DataError, FitResult, Nodes
 from smnn.discovery._fit.model import ESCAPE, OdeModel
-from smnn.discovery._fit.refine import Refiner
+from smnn.discovery._fit.refine import JointFit, Refiner
 from smnn.discovery._fit.regression import regress
 from smnn.discovery._fit.smoothing import smooth
 from smnn.discovery._terms import compile_terms
 from smnn.discovery.libraries import Polynomial
 
 MOST_LAGS = 50  # Number of lags of the scan
+SHORTEST, LONGEST = 2.0, (0.1, 0.25)
+"""Ranges if none is given: steps, and parts of the length of the shortest series. Longer lags leave
+fewer rows, without the beginning, and are tried if there is no peak at shorter ones."""
 FEWEST_ROWS = 20  # Fewest rows of a series after the longest lag
 DEGREES = {1: 6, 2: 3}  # Degree of the polynomials of the scan by number of variables; otherwise 2
 REFINEMENTS = 3  # Number of steps in which the joint fit refines the lag
@@ -45,19 +48,21 @@ def delayed_names(variables: Sequence[str]) -> list[str]:
     return [f"{name}_lag" for name in variables]
 
 
-def lag_range(delay: Any) -> tuple[float, float]:
-    """Smallest and largest lag of the option `delay`, which may be a number.
+def lag_range(delay: Any) -> tuple[float, float] | None:
+    """Smallest and largest lag of the option `delay`; `None` if the data decide.
 
     Raises:
-        ValueError: It is neither.
+        ValueError: It is not a lag, a pair of lags, `True` or `"auto"`.
     """
+    if delay is True or delay == "auto":
+        return None
     try:
         low, high = map(float, [delay, delay] if isinstance(delay, int | float) else delay)
         if not (0.0 < low <= high < math.inf):
             raise ValueError
     except (TypeError, ValueError):
         raise ValueError(
-            f"delay={delay!r}; expected a positive lag, or its smallest and largest value."
+            f"delay={delay!r}; expected a positive lag, its smallest and largest value, or True."
         ) from None
     return low, high
 
@@ -67,7 +72,7 @@ class DelaySearch:
 
     Args:
         nodes: The data.
-        delay: The lag, or its range.
+        delay: The lag, or its range; `True` for up to a quarter of the shortest series.
         rng: Generator for the smoothing.
 
     Raises:
@@ -75,21 +80,34 @@ class DelaySearch:
     """
 
     def __init__(self, nodes: Nodes, delay: Any, rng: np.random.Generator) -> None:
-        self.low, self.high = lag_range(delay)
         self.nodes, self.deviation = nodes, 0.0
         curves, self.sigma = smooth(nodes, 1, rng)
         self.states, self.rates = curves[..., 0].copy(), curves[..., 1].copy()
+        self.step = float(np.median(nodes.h[nodes.follows]))
+        shortest = min(float(nodes.t[b - 1] - nodes.t[a]) for a, b in nodes.bounds)
+        given = lag_range(delay)
+        self.rival, self.tried = -np.inf, 0
+        ranges = [given] if given else [(SHORTEST * self.step, x * shortest) for x in LONGEST]
+        for low, high in ranges:
+            self._limit(low, high)
+            self.lag, spacing = self._scan() if low < high else (low, 0.0)
+            if self.rival < 0.0:
+                break
+        if given is None:  # the rows that only longer lags needed as history can be fitted
+            self._limit(max(self.lag - spacing, low), min(self.lag + spacing, high))
+
+    def _limit(self, low: float, high: float) -> None:
+        """Set the range of the lag, and the rows that follow the longest one."""
+        nodes, self.low, self.high = self.nodes, low, high
         self.kept: Flags = np.concatenate(
-            [nodes.t[a:b] >= nodes.t[a] + self.high * (1.0 + 1e-12) for a, b in nodes.bounds]
+            [nodes.t[a:b] >= nodes.t[a] + high * (1.0 + 1e-12) for a, b in nodes.bounds]
         )
         fewest = min(int(self.kept[a:b].sum()) for a, b in nodes.bounds)
         if fewest < FEWEST_ROWS:
             raise DataError(
-                f"{fewest} rows of a series follow its first {self.high:g} time units; expected at "
+                f"{fewest} rows of a series follow its first {high:g} time units; expected at "
                 f"least {FEWEST_ROWS}. Give longer series, or a smaller largest delay."
             )
-        self.rival, self.tried = -np.inf, 1
-        self.lag = self.low if self.low == self.high else self._scan()
 
     def data(self, lag: float | None = None) -> Nodes:
         """The rows after the largest lag, with delayed values."""
@@ -101,19 +119,18 @@ class DelaySearch:
         bounds = [(a + int((~self.kept[a:b]).sum()), b) for a, b in nodes.bounds]
         return nodes.take(bounds)[0].with_columns(delayed_names(nodes.names), np.concatenate(parts))
 
-    def _scan(self) -> float:
-        """The lag with the best polynomials in all columns."""
-        step = float(np.median(self.nodes.h[self.nodes.follows]))
-        count = int(np.clip((self.high - self.low) / (0.5 * step), 5, MOST_LAGS))
+    def _scan(self) -> tuple[float, float]:
+        """The lag with the best polynomials in all columns, and the spacing of the scan."""
+        count = int(np.clip((self.high - self.low) / (0.5 * self.step), 5, MOST_LAGS))
         lags = np.linspace(self.low, self.high, count)
         scores = np.array([self._score(lag) for lag in lags])
         best, self.rival = _peak(scores)
-        self.tried = count
-        while lags[1] - lags[0] > 0.25 * step:
+        self.tried, spacing = self.tried + count, float(lags[1] - lags[0])
+        while lags[1] - lags[0] > 0.25 * self.step:
             lags = np.linspace(lags[max(best - 1, 0)], lags[min(best + 1, len(lags) - 1)], 5)
             scores = np.array([self._score(lag) for lag in lags])
             best = int(np.argmax(scores))
-        return float(lags[best])
+        return float(lags[best]), spacing
 
     def _score(self, lag: float) -> float:
         """Evidence for a lag, in nats: that of the best polynomial degree in the regression."""
@@ -133,38 +150,58 @@ class DelaySearch:
             scores.append(float(score.sum()))
         return max(scores)
 
-    def refine(self, result: FitResult) -> None:
-        """Improve the lag by the joint fit, and the delayed values by its states."""
+    def refine(self, result: FitResult) -> FitResult:
+        """Improve the lag by the joint fit, and the delayed values by its states.
+
+        Returns:
+            The result, with the uncertainty of the lag in the standard deviations.
+        """
         assert result.joint is not None
         refiner, fit = result.joint
         if len(refiner.nodes.t) == int(self.kept.sum()) and self.low < self.high:
-            fit = refiner.freeze(fit) if len(fit.theta) else fit
-            step = 0.1 * refiner.unit
-            low = max(self.lag - 0.5 * refiner.unit, self.low)
-            high = min(self.lag + 0.5 * refiner.unit, self.high)
-            for _ in range(REFINEMENTS):
-                lags = self.lag + step * np.array([-1.0, 0.0, 1.0])
-                costs = [self._cost(refiner, fit, lag) for lag in lags]
-                a = (costs[0] - 2 * costs[1] + costs[2]) / (2 * step**2)
-                b = (costs[2] - costs[0]) / (2 * step)
-                if not a > 0.0:
-                    break
-                self.deviation = float(np.sqrt(refiner.spread(fit) / a))
-                move = np.clip(-b / (2 * a), -5 * step, 5 * step)
-                self.lag = float(np.clip(self.lag + move, low, high))
-                step = float(np.clip(2 * self.deviation, 1e-4 * refiner.unit, step))
+            result = self._improved_lag(result)
         self.states[self.kept] = result.Z
-        model = refiner.model(fit)
-        at = self.data()
-        if at.U.shape[1] == len(refiner.terms.variables) - refiner.D:
-            self.rates[self.kept] = model.rate(result.Z, at.U)
+        self.rates[self.kept] = refiner.model(fit).rate(result.Z, self._inputs(refiner, self.lag))
+        return result
 
-    def _cost(self, refiner: Refiner, fit: Any, lag: float) -> float:
-        """Cost of the joint fit with another lag."""
-        nodes = replace(refiner.nodes, U=self.data(lag).U)
-        part = Refiner(nodes, refiner.terms, refiner.order, refiner.rules, refiner.link)
-        part.copy_scales(refiner, np.arange(len(nodes.t)))
-        return part.improve(fit).cost
+    def _improved_lag(self, result: FitResult) -> FitResult:
+        """Minimize the cost of the joint fit over the lag."""
+        assert result.joint is not None
+        refiner, fit = result.joint
+        if result.terms is not None:  # the constants inside the terms depend on the lag, too
+            terms = compile_terms(result.terms, refiner.terms.variables)
+            refiner = refiner.on(refiner.nodes, terms=terms)
+            fit = replace(fit, theta=terms.theta)
+        step = 0.1 * refiner.unit
+        low = max(self.lag - 0.5 * refiner.unit, self.low)
+        high = min(self.lag + 0.5 * refiner.unit, self.high)
+        change = np.zeros(fit.Xi.size + len(fit.theta))
+        for _ in range(REFINEMENTS):
+            lags = self.lag + step * np.array([-1.0, 0.0, 1.0])
+            fits = [self._at(refiner, fit, lag) for lag in lags]
+            costs = [one.cost for one in fits]
+            a = (costs[0] - 2 * costs[1] + costs[2]) / (2 * step**2)
+            b = (costs[2] - costs[0]) / (2 * step)
+            if not a > 0.0:
+                break
+            self.deviation = float(np.sqrt(refiner.spread(fit) / a))
+            ends = [np.concatenate([one.Xi.ravel(), one.theta]) for one in (fits[0], fits[2])]
+            change = (ends[1] - ends[0]) / (2 * step) * self.deviation
+            move = np.clip(-b / (2 * a), -5 * step, 5 * step)
+            self.lag = float(np.clip(self.lag + move, low, high))
+            step = float(np.clip(2 * self.deviation, 1e-4 * refiner.unit, step))
+        return result.widened(change[: fit.Xi.size].reshape(fit.Xi.shape), change[fit.Xi.size :])
+
+    def _at(self, refiner: Refiner, fit: JointFit, lag: float) -> JointFit:
+        """The joint fit with another lag."""
+        nodes = replace(refiner.nodes, U=self._inputs(refiner, lag))
+        return refiner.on(nodes).improve(fit)
+
+    def _inputs(self, refiner: Refiner, lag: float) -> Array:
+        """Inputs of the joint fit: external ones, delayed values, and the time if terms use it."""
+        nodes = self.data(lag)
+        timed = len(refiner.terms.variables) - refiner.D - nodes.U.shape[1]
+        return np.column_stack([nodes.U, *[nodes.t] * timed])
 
     def simulation_errors(self, result: FitResult) -> Array:
         """(V,) typical error of simulations over some lags, relative to the accepted one."""

@@ -60,14 +60,7 @@ def _variable(expr: sympy.Expr) -> str:
 
 
 def with_ranges(term: Term, columns: Sequence[str], X: Array, steps: float) -> Term:
-    """The term with bounds for its constants where none are given.
-
-    Args:
-        term: A term with constants.
-        columns: Names of the columns of X.
-        X: (N, columns) states, inputs, and possibly the time.
-        steps: Median step of the time.
-    """
+    """The term with bounds for its constants where none are given."""
     found = []
     for constant in term.constants:
         if np.isinf(constant.low):

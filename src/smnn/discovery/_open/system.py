@@ -56,13 +56,7 @@ def _acceptable(combination: _Combination) -> bool:
 
 
 class SystemSearch:
-    """Search for the forms of all equations.
-
-    Args:
-        data: Data, all terms of the library, and rules.
-        rng: Generator for left-out points and resamples.
-        progress: Called with progress messages.
-    """
+    """Search for the forms of all equations."""
 
     def __init__(self, data: FitInput, rng: np.random.Generator, progress: Progress) -> None:
         self.timer, self.progress, self.rng = StageTimer(), progress, rng
@@ -342,12 +336,6 @@ def discover_open(
     data: FitInput, *, ensemble: int, rng: np.random.Generator, progress: Progress
 ) -> FitResult:
     """Fit coefficients and the constants inside terms.
-
-    Args:
-        data: Data, all terms of the library, and rules.
-        ensemble: Number of bootstrap resamples.
-        rng: Generator for left-out points and resamples.
-        progress: Called with progress messages.
 
     Raises:
         DataError: If no equations with these terms can be fitted.

@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 from scipy.fft import dct
 
-from smnn.discovery._arrays import Array, Indices
+from smnn.discovery._arrays import Array
 from smnn.discovery._fit.data import Nodes
 from smnn.discovery._fit.refine import JointFit, Refiner
 
@@ -74,8 +74,9 @@ def _shooting_errors(refiner: Refiner, fit: JointFit, windows: int) -> Array:
     """(V,) errors of trajectories with free initial states and the given coefficients."""
     edges = [np.linspace(a, b, windows + 1).astype(int) for a, b in refiner.nodes.bounds]
     bounds = [(int(a), int(b)) for e in edges for a, b in itertools.pairwise(e)]
-    part, at = on_nodes(refiner, bounds)
-    part.rules = replace(part.rules, allowed=np.zeros_like(part.rules.allowed))
+    nodes, at = refiner.nodes.take(bounds)
+    fixed = replace(refiner.rules, allowed=np.zeros_like(refiner.rules.allowed))
+    part = refiner.on(nodes, at, rules=fixed)
     sigma = np.maximum(refiner.noise_of(fit), 0.1 * FLOOR * refiner.nodes.scale)
     span = part.unit * np.diff(part.nodes.starts).max()
     last = float(1e-2 * (sigma / part.rates[: part.V]).min() / np.sqrt(part.unit * span))
@@ -85,14 +86,6 @@ def _shooting_errors(refiner: Refiner, fit: JointFit, windows: int) -> Array:
         found = part.improve(replace(found, rho=float(rho)), 2)
     errors = relative_errors(part, found) ** 2
     return np.where(np.isfinite(errors), errors, np.inf)
-
-
-def on_nodes(refiner: Refiner, bounds: list[tuple[int, int]]) -> tuple[Refiner, Indices]:
-    """The joint fit on ranges of nodes, each a series of its own, and the indices of the nodes."""
-    nodes, at = refiner.nodes.take(bounds)
-    part = Refiner(nodes, refiner.terms, refiner.order, refiner.rules, refiner.link)
-    part.copy_scales(refiner, at)
-    return part, at
 
 
 def _curve(nodes: Nodes, v: int) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.spatial import cKDTree
@@ -16,11 +16,17 @@ from smnn.discovery._verdict.verdict import (
     LEVELS,
     NOT_DETERMINED,
     NOT_SUPPORTED,
+    SIGNIFICANT,
+    TENTATIVE,
     RivalEquation,
     Verdict,
     judge,
+    least_ratio,
 )
 from smnn.discovery.libraries import Library
+
+if TYPE_CHECKING:
+    from smnn.discovery._models.delays import DelaySearch
 
 CLEARLY = 6.0  # Gain in evidence, in nats, of constants inside terms that is required
 APART = 3.0  # Distance, in standard deviations of the noise, of states that count as different
@@ -115,24 +121,7 @@ def judged_map(verdict: Verdict, result: FitResult) -> Verdict:
     return Verdict(NOT_DETERMINED, reason, equations)
 
 
-class Search(Protocol):
-    """What is asked of a search for a lag."""
-
-    @property
-    def ambiguous(self) -> bool:
-        """Whether another lag is as good."""
-        ...
-
-    def price(self, values: int) -> float:
-        """Evidence that the choice of the lag costs."""
-        ...
-
-    def simulation_errors(self, result: FitResult) -> Array:
-        """(V,) error of simulations, relative to the accepted one."""
-        ...
-
-
-def judged_delay(verdict: Verdict, result: FitResult, used: Flags, search: Search) -> Verdict:
+def judged_delay(verdict: Verdict, result: FitResult, used: Flags, search: DelaySearch) -> Verdict:
     """The verdict, lowered for the equations (V,) with delayed values if these are in doubt.
 
     Delayed values are data, which can explain their own derivatives. The equations must therefore
@@ -149,6 +138,8 @@ def judged_delay(verdict: Verdict, result: FitResult, used: Flags, search: Searc
                 level, reason = NOT_DETERMINED, "other delays explain the data as well."
             elif evidence <= 1.0:
                 level = NOT_DETERMINED
+            elif least_ratio(result.Xi[v], result.deviation[v]) < SIGNIFICANT:
+                level, reason = TENTATIVE, "the data do not determine its coefficients and the lag."
             if LEVELS.index(level) > LEVELS.index(one.level):
                 one = replace(one, level=level, reason=reason)
             one = replace(one, evidence=evidence)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from smnn.discovery._arrays import Array, Flags, Indices
+from smnn.discovery._constraints import Rules
 from smnn.discovery._fit.refine import JointFit, Refiner
 from smnn.discovery._fit.selection import TriangularSystem, penalty_for, select
 from smnn.discovery._terms import CompiledTerms, Constant
@@ -168,9 +169,9 @@ def compare(refiner: Refiner, fit: JointFit) -> list[Comparison] | None:
     X = np.concatenate([fit.Z[at], nodes.U], -1)
     names = list(refiner.terms.variables)
     wider = _new(refiner.terms, _functions(names, X), X)
-    part = _widened(refiner, nodes, at, wider)
-    more = ((0, 0), (0, len(wider.functions)))
-    fit = replace(fit, Z=fit.Z[at], Xi=np.pad(fit.Xi, more))
+    count = len(wider.functions)
+    part = refiner.on(nodes, at, wider, _wider(refiner.rules, count))
+    fit = replace(fit, Z=fit.Z[at], Xi=np.pad(fit.Xi, ((0, 0), (0, count))))
     allowed = part.rules.allowed
     found = part.triangle(fit, allowed)
     if found is None:
@@ -187,22 +188,17 @@ def compare(refiner: Refiner, fit: JointFit) -> list[Comparison] | None:
     return [search.comparison(v, drifts[v]) for v in range(refiner.V)]
 
 
-def _widened(refiner: Refiner, nodes: Any, at: Indices, wider: Any) -> Refiner:
-    """The joint fit of some nodes with additional candidates."""
-    rules = refiner.rules
-    count = len(wider.functions)
+def _wider(rules: Rules, count: int) -> Rules:
+    """The rules with a number of further candidates."""
 
     def padded(flags: Any, value: float) -> Any:
         return np.pad(flags, ((0, 0), (0, count)), constant_values=value)
 
-    rules = replace(
+    return replace(
         rules, allowed=padded(rules.allowed, True), required=padded(rules.required, False),
         low=padded(rules.low, -np.inf), high=padded(rules.high, np.inf),
         ties=None, complexity=None,
     )  # fmt: skip
-    part = Refiner(nodes, wider, refiner.order, rules, refiner.link)
-    part.copy_scales(refiner, at)
-    return part
 
 
 def _drift(left: Array, chosen: Flags, equation: Indices, V: int) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -20,6 +21,7 @@ from smnn.discovery._verdict.evidence import (
     structure,
 )
 from smnn.discovery._verdict.rivals import Comparison, Rival, compare
+from smnn.discovery.libraries import TIME
 from smnn.report.numbers import percent, significant
 
 ESTABLISHED, TENTATIVE = "established", "tentative"
@@ -46,6 +48,7 @@ CORRELATED = 0.4  # Correlation of successive prediction errors that shows a pat
 DRIFT = 8.0  # Mean squared z-score of the differences between coefficients of two halves
 PER_TERM = 8  # Values per term below which they are few
 JAGGED = 0.6  # Change between neighbours, relative to that of unrelated values, of sparse samples
+DISTINCT = 5.0  # Distance of series, in standard deviations of the noise, that counts as different
 REACH = 0.5  # Part of the range of a variable beyond the data in which rivals are compared
 APART = 0.25  # Difference of two right-hand sides, relative to their size, that counts as diverging
 
@@ -217,6 +220,7 @@ def judge(result: FitResult) -> tuple[Verdict, list[RivalEquation]]:
             deviation=float(max(errors[v], defects[v])),
             unexplained=float(shares[v]),
             jagged=_jaggedness(refiner, v),
+            curve=_is_curve(refiner, fit, v),
         )
         equations[name] = facts.verdict()
         rivals += [_described(refiner, fit, v, rival) for rival in against[v].rivals]
@@ -238,7 +242,11 @@ def _least_ratio(result: FitResult, fit: JointFit, v: int, values: int) -> float
     few = values <= FEW and fit.deviation is not None
     found, all_deviations = (fit.Xi, fit.deviation) if few else (result.Xi, result.deviation)
     assert all_deviations is not None
-    xi, deviation = found[v], all_deviations[v]
+    return least_ratio(found[v], all_deviations[v])
+
+
+def least_ratio(xi: Array, deviation: Array) -> float:
+    """Smallest ratio of a coefficient (P,) to its standard deviation."""
     free = (xi != 0) & (deviation > 0)
     return float((np.abs(xi[free]) / deviation[free]).min(initial=np.inf))
 
@@ -251,6 +259,28 @@ def _jaggedness(refiner: Refiner, v: int) -> float:
     if not len(steps):
         return 1.0
     return float(np.sqrt((steps**2).mean() / 2.0) / refiner.nodes.scale[v])
+
+
+def _is_curve(refiner: Refiner, fit: JointFit, v: int) -> bool:
+    """Whether an equation has the time as its only variable, and the data cannot confirm that.
+
+    Any curve solves `x' = f(t)` for some `f`. Only series that differ at the same times show that
+    the rate does not depend on the state.
+    """
+    names = {s.name for p in np.flatnonzero(fit.Xi[v])
+             for s in refiner.terms.terms[p].symbolic.free_symbols}  # fmt: skip
+    if {name for name in names if not name.startswith(("?", "["))} != {TIME}:
+        return False
+    if TIME in refiner.nodes.names:
+        return False
+    nodes = refiner.nodes
+    apart = max(DISTINCT * refiner.noise_of(fit)[v], VISIBLE * nodes.scale[v])
+    for (a, b), (c, d) in itertools.combinations(nodes.bounds, 2):
+        both = (nodes.t[c:d] >= nodes.t[a]) & (nodes.t[c:d] <= nodes.t[b - 1])
+        other = np.interp(nodes.t[c:d], nodes.t[a:b], fit.Z[a:b, v])
+        if both.sum() > 1 and np.median(np.abs(other - fit.Z[c:d, v])[both]) > apart:
+            return False
+    return True
 
 
 def _overall(equations: dict[str, EquationVerdict], targets: list[str]) -> Verdict:
@@ -284,6 +314,7 @@ class _Facts:
     deviation: float
     unexplained: float
     jagged: float
+    curve: bool
 
     def verdict(self) -> EquationVerdict:
         """Apply the rule."""
@@ -307,7 +338,7 @@ class _Facts:
         if never or not self.evidence > SUPPORTED:
             return NOT_DETERMINED
         firm = self._firm and self._stable and self._unrivalled and not self._patterned
-        return ESTABLISHED if firm else TENTATIVE
+        return ESTABLISHED if firm and not self.curve else TENTATIVE
 
     @property
     def _firm(self) -> bool:
@@ -353,6 +384,11 @@ class _Facts:
         if np.isnan(self.evidence):
             return "the evidence could not be computed: the model is not finite near the data."
         causes = []
+        if self.curve and level == TENTATIVE:
+            causes.append(
+                "it depends on time alone, so it may only describe this curve; series with other "
+                "values at the same times could confirm it"
+            )
         if self.values < PER_TERM * self.terms:
             causes.append(f"{self.values} values are too few for {self.terms} terms")
         elif level != TENTATIVE and self.jagged > JAGGED:

@@ -75,14 +75,7 @@ def series_options(table: Table) -> dict[str, str]:
 def fit_charts(
     model: Discovery, table: Table, shown: Sequence[int] | None = None, names: Any = None
 ) -> list[charts.Chart]:
-    """Data with fitted states, one chart per variable; rows after the fitted ones are shaded.
-
-    Args:
-        model: The fitted model.
-        table: The fitted and the held-out data.
-        shown: Indices of series; by default the first ones.
-        names: Names of variables; by default the first ones.
-    """
+    """Data with fitted states, one chart per variable; rows after the fitted ones are shaded."""
     shown = range(min(MOST_SERIES, len(table.times))) if shown is None else shown
     x, label = time_axis(table)
     several = len(shown) > 1
@@ -145,7 +138,7 @@ def held_out_charts(report: Report, shown: Sequence[int]) -> list[str]:
                         k if several else 0, "dots", keyed=not several)  # fmt: skip
             lines += [data, Line(x(part.t), path, title, k if several else 1)]
             for t, low, high in bounds:
-                low, high = (_clipped(bound[:, v], part.data[:, v]) for bound in (low, high))
+                low, high = (np.clip(x[:, v], *_reach(part.data[:, v])) for x in (low, high))
                 bands.append(Band(x(t), low, high, "90 % prediction interval", 1))
         parts.append(
             chart(
@@ -232,24 +225,17 @@ def time_axis(table: Table) -> tuple[Callable[[Any], Any], str]:
     return lambda at: start + np.rint((at - t[0]) * unit).astype("m8[us]"), name + zone
 
 
-def _clipped(path: np.ndarray, data: np.ndarray) -> np.ndarray:
-    """A bound, cut off where it is far outside the range of the data."""
+def _reach(data: np.ndarray) -> tuple[float, float]:
+    """The range of the data, extended by its length on both sides."""
     known = data[np.isfinite(data)]
     if len(known) == 0:
-        return path
+        return -np.inf, np.inf
     reach = np.ptp(known) or 1.0
-    return np.clip(path, known.min() - reach, known.max() + reach)
+    return known.min() - reach, known.max() + reach
 
 
 def _within(path: np.ndarray, data: np.ndarray) -> np.ndarray:
     """A simulation, truncated where it is far outside the range of the data."""
-    known = data[np.isfinite(data)]
-    if len(known) == 0:
-        return path
-    reach = np.ptp(known) or 1.0
-    inside = (path > known.min() - reach) & (path < known.max() + reach)
-    out = np.flatnonzero(~inside)
-    cut = path.copy()
-    if len(out):
-        cut[out[0] :] = np.nan
-    return cut
+    low, high = _reach(data)
+    inside = np.logical_and.accumulate((path > low) & (path < high))
+    return np.where(inside, path, np.nan)

@@ -55,10 +55,6 @@ class Score:
     max_rel: float
     """Largest relative error of a true coefficient; 1 for one that is missing."""
 
-    def record(self) -> dict[str, Any]:
-        """JSON-serializable record."""
-        return dict(vars(self))
-
 
 def score(found: Mapping[str, Equation], system: System) -> Score:
     """Compare the terms by name and the coefficients by value."""

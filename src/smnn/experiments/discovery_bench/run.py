@@ -8,16 +8,15 @@ as it is done, so that a run can be interrupted and resumed.
 
 from __future__ import annotations
 
+import functools
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from smnn._util.files import InputError, write_json
-from smnn._util.machine import describe_machine, package_versions
-from smnn._util.optional import MissingPackageError, require
+from smnn._util.optional import MissingPackageError
 from smnn.datasets.dynamics import (
     HARE_LYNX,
     SYSTEMS,
@@ -29,10 +28,11 @@ from smnn.datasets.dynamics import (
     find_system,
     simulate,
 )
+from smnn.experiments.cases import Results, run_cases
+from smnn.experiments.cases import ticks as ticks
 from smnn.experiments.discovery_bench.methods import Method, Smnn, in_hindsight, score
 from smnn.experiments.discovery_bench.sindy import VARIANTS
-from smnn.experiments.experiment import Tick, no_progress, option, read_record
-from smnn.experiments.timing import threads
+from smnn.experiments.experiment import Tick, no_progress, option
 
 _ALL: tuple[Method, ...] = (Smnn(), Smnn("regression"), *VARIANTS)
 METHODS: dict[str, Method] = {method.name: method for method in _ALL}
@@ -111,7 +111,7 @@ class Case:
     noise: float
     seed: int
     method: str
-    samples: int | None
+    samples: int | None = None
     seconds: float | None = None
     note: str = ""
     coefficients: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -127,16 +127,17 @@ class Case:
         """The case as listed by `Config.cases`."""
         return self.system, self.noise, self.seed, self.method, self.samples
 
+    @property
+    def label(self) -> str:
+        """The case in the progress bar."""
+        return f"{self.system}, {self.noise:.0%}, {self.method}"
+
 
 @dataclass
-class Bench:
+class Bench(Results):
     """Results of the benchmark."""
 
-    config: Config
-    machine: dict[str, Any]
-    cases: list[Case] = field(default_factory=list)
-    others: list[Case] = field(default_factory=list)
-    """Stored cases of earlier runs with other settings: kept in the file, but not counted."""
+    case: ClassVar[type] = Case
 
     def select(self, method: str, noise: float | None = None) -> list[Case]:
         """Cases of a method on systems with known equations."""
@@ -164,104 +165,38 @@ class Bench:
         known = [c.seconds for c in self.select(method) if c.seconds is not None]
         return statistics.median(known) if known else None
 
-    def record(self) -> dict[str, Any]:
-        """JSON-serializable record."""
+    def summary(self) -> dict[str, Any]:
+        """Shares of exact equations and errors, by method and noise."""
         return {
-            "experiment": self.config.experiment,
-            "settings": asdict(self.config),
-            "machine": self.machine,
-            "summary": {
-                m: {
-                    f"{x:g}": {
-                        "exact": self.share(m, x),
-                        "exact_in_hindsight": self.share(m, x, hindsight=True),
-                        "median_max_rel": self.error(m, x),
-                    }
-                    for x in self.config.noise
+            m: {
+                f"{x:g}": {
+                    "exact": self.share(m, x),
+                    "exact_in_hindsight": self.share(m, x, hindsight=True),
+                    "median_max_rel": self.error(m, x),
                 }
-                for m in self.config.methods
-            },
-            "cases": [asdict(c) for c in (*self.cases, *self.others)],
+                for x in self.config.noise
+            }
+            for m in self.config.methods
         }
 
 
-def ticks(config: Config) -> int:
-    """Number of progress reports of `run`."""
-    return len(config.cases())
-
-
 def run(config: Config, tick: Tick = no_progress, out: Path | None = None) -> Bench:
-    """Compute all cases that are not stored yet, on one thread.
+    """Compute all cases, on one thread; arguments as those of `run_cases`."""
 
-    Args:
-        config: Settings.
-        tick: Called after every case with its description.
-        out: Folder of the JSON file, which holds the cases of earlier runs and gets every
-            new case. Cases in it that the settings do not include are kept.
+    def problem_of(name: str) -> System | Record:
+        return HARE_LYNX if name == HARE_LYNX.name else config.find(name)
 
-    Raises:
-        InputError: The file holds something else.
-    """
-    store = None if out is None else out / f"{config.experiment}.json"
-    stored = {} if store is None else {c.key: c for c in load(store, config.experiment)}
-    stored = {key: case for key, case in stored.items() if case.method not in config.again}
-    wanted = config.cases()
-    pools = require("threadpoolctl", "keep the linear algebra of all methods to one thread")
-    with threads(1), pools.threadpool_limits(limits=1):
-        machine = describe_machine()
-        machine["versions"] |= package_versions(("pysindy",))
-        bench = Bench(config, machine)
-        for key, case in _cases(config, wanted, stored):
-            if key not in stored:
-                stored[key] = case
-                if store is not None:
-                    write_json(store, _sorted(bench, wanted, stored).record())
-            tick(f"{case.system}, {case.noise:.0%}, {case.method}")
-    return _sorted(bench, wanted, stored)
+    @functools.lru_cache(maxsize=1)
+    def clean(name: str, samples: int | None) -> list[Series]:
+        problem = problem_of(name)
+        return simulate(problem, n=samples) if isinstance(problem, System) else [*problem.series]
 
-
-def _sorted(bench: Bench, wanted: list[Key], stored: dict[Key, Case]) -> Bench:
-    requested = set(wanted)
-    return replace(
-        bench,
-        cases=[stored[key] for key in wanted if key in stored],
-        others=[case for key, case in stored.items() if key not in requested],
-    )
-
-
-def load(store: Path, experiment: str = Config.experiment) -> list[Case]:
-    """The cases in a file; none if there is no file.
-
-    Raises:
-        InputError: It is not a result of this experiment.
-    """
-    if not store.exists():
-        return []
-    cases = read_record(store, experiment)["cases"]
-    try:
-        return [Case(**case) for case in cases]
-    except TypeError as error:
-        raise InputError(f"{store} has entries that are not cases ({error}).") from error
-
-
-def _cases(
-    config: Config, wanted: list[Key], stored: dict[Key, Case]
-) -> Iterator[tuple[Key, Case]]:
-    """All wanted cases, computed if they are not stored; each system is integrated once."""
-    clean: tuple[tuple[str, int | None] | None, list[Series]] = (None, [])
-    for key in wanted:
-        if key in stored:
-            yield key, stored[key]
-            continue
+    def compute(key: Key) -> Case:
         name, noise, seed, method, samples = key
-        problem: System | Record = HARE_LYNX if name == HARE_LYNX.name else config.find(name)
-        if clean[0] != (name, samples):
-            if isinstance(problem, System):
-                clean = (name, samples), simulate(problem, n=samples)
-            else:
-                clean = (name, samples), list(problem.series)
-        series = add_noise(clean[1], noise, seed)
-        yield key, do_case(Case(*key), METHODS[method], series, problem)
+        series = add_noise(clean(name, samples), noise, seed)
+        return do_case(Case(*key), METHODS[method], series, problem_of(name))
+
+    return run_cases(Bench, config, compute, tick, out, ("pysindy",))
 
 
 def do_case(case: Case, method: Method, series: Sequence[Series], problem: Problem) -> Case:
@@ -277,5 +212,5 @@ def do_case(case: Case, method: Method, series: Sequence[Series], problem: Probl
     case = replace(case, seconds=found.seconds, note=found.note, coefficients=found.coefficients)
     if not isinstance(problem, System):
         return case
-    best = score(in_hindsight(found, problem), problem).record() if found.candidates else None
-    return replace(case, score=score(found.coefficients, problem).record(), hindsight=best)
+    best = asdict(score(in_hindsight(found, problem), problem)) if found.candidates else None
+    return replace(case, score=asdict(score(found.coefficients, problem)), hindsight=best)

@@ -110,14 +110,11 @@ class Sindy:
 
 
 def _differences(order: int) -> Callable[[Sequence[Series], Problem], list[Setting]]:
-    def settings(series: Sequence[Series], problem: Problem) -> list[Setting]:
-        def make(ps: Any, series: Sequence[Series], problem: Problem) -> Rows:
-            difference = ps.FiniteDifference(order=order)
-            return _difference_rows(ps, difference, series, problem, width=order + 1)
+    def make(ps: Any, series: Sequence[Series], problem: Problem) -> Rows:
+        difference = ps.FiniteDifference(order=order)
+        return _difference_rows(ps, difference, series, problem, width=order + 1)
 
-        return [Setting(f"differences of order {order}", make)]
-
-    return settings
+    return lambda series, problem: [Setting(f"differences of order {order}", make)]
 
 
 def _smoothing(*windows: tuple[int, int]) -> Callable[[Sequence[Series], Problem], list[Setting]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 from typing import Any
 
@@ -10,7 +10,7 @@ from smnn.datasets.dynamics import HARE_LYNX
 from smnn.experiments import views
 from smnn.experiments.discovery_bench.run import Bench, Case
 from smnn.report import page
-from smnn.report.tables import Cell, Row, Table, best_of
+from smnn.report.tables import Cell, Row, Table
 
 COLOURS = (views.BLUE, views.SKY, views.GREY, views.PINK, views.AMBER, views.YELLOW, views.RED,
            views.GREEN, views.BLACK)  # fmt: skip
@@ -26,12 +26,6 @@ def tables(bench: Bench) -> list[Table]:
 def terminal_tables(bench: Bench) -> list[Table]:
     """The tables that fit a terminal."""
     return tables(bench)[:2]
-
-
-def _by_method(bench: Bench) -> list[tuple[bool, str, list[str]]]:
-    """The groups of rows: whether in hindsight, name, and methods."""
-    chosen = [m for m in bench.config.methods if _had_a_choice(bench, m)]
-    return [(False, TUNED, list(bench.config.methods)), (True, HINDSIGHT, chosen)]
 
 
 def _percent(noise: float) -> str:
@@ -51,16 +45,28 @@ def _shares(bench: Bench) -> Table:
         "standard deviation relative to that of each variable. As tuned: without knowledge of the "
         f"true equations. In hindsight: {ORACLE}.",
     )
-    for hindsight, group, methods in _by_method(bench):
-        values = {m: [bench.share(m, x, hindsight) for x in config.noise] for m in methods}
-        for m in methods:
-            cells = []
-            for k, share in enumerate(values[m]):
-                most = max((v[k] or 0.0) for v in values.values())
-                text = "–" if share is None else f"{100 * share:.0f} %"
-                cells.append(Cell(text, not hindsight and share == most))
-            table.rows.append(Row(group, m, cells, quiet=hindsight))
+    _add_rows(table, bench, bench.share, lambda x: f"{100 * x:.0f} %", max)
     return table
+
+
+def _add_rows(
+    table: Table, bench: Bench, figure: Callable[..., float | None], text: Callable[[float], str],
+    best: Callable[..., float], last: Callable[[str], str] | None = None,
+) -> None:  # fmt: skip
+    """Figures by method and noise, the best of each noise marked, and a last cell by method."""
+    chosen = [m for m in bench.config.methods if _had_a_choice(bench, m)]
+    for hindsight, methods in ((False, list(bench.config.methods)), (True, chosen)):
+        values = {m: [figure(m, x, hindsight) for x in bench.config.noise] for m in methods}
+        known = [[x for x in column if x is not None] for column in zip(*values.values())]
+        for m in methods:
+            cells = [
+                Cell(
+                    "–" if x is None else text(x), not hindsight and x is not None and x == best(k)
+                )
+                for x, k in zip(values[m], known)
+            ]
+            cells += [] if last is None else [Cell("" if hindsight else last(m))]
+            table.rows.append(Row(HINDSIGHT if hindsight else TUNED, m, cells, quiet=hindsight))
 
 
 def _had_a_choice(bench: Bench, method: str) -> bool:
@@ -68,24 +74,18 @@ def _had_a_choice(bench: Bench, method: str) -> bool:
 
 
 def _errors(bench: Bench) -> Table:
-    config = bench.config
     table = Table(
         title="Largest relative error of a true coefficient, median by noise, and time",
         columns=[*_columns(bench), "s"],
         caption="A missing term counts as 1. s: median processor time of a fit including tuning, "
         "on one thread.",
     )
-    for hindsight, group, methods in _by_method(bench):
-        values = {m: [bench.error(m, x, hindsight) for x in config.noise] for m in methods}
-        for m in methods:
-            cells = []
-            for k, error in enumerate(values[m]):
-                least = best_of([v[k] for v in values.values()])
-                text = "–" if error is None else f"{error:.1e}"
-                cells.append(Cell(text, not hindsight and error is not None and error == least))
-            seconds = bench.seconds(m)
-            cells.append(Cell("" if hindsight or seconds is None else f"{seconds:.2g}"))
-            table.rows.append(Row(group, m, cells, quiet=hindsight))
+
+    def seconds(method: str) -> str:
+        found = bench.seconds(method)
+        return "" if found is None else f"{found:.2g}"
+
+    _add_rows(table, bench, bench.error, lambda x: f"{x:.1e}", min, seconds)
     return table
 
 
@@ -242,12 +242,9 @@ def report(
         "hindsight. Right: the same by system, over all noise levels.",
     )
     sections = [
-        *map(views.table_section, more),
-        first,
-        second,
-        page.section("By noise and system", picture),
-        third,
-    ]
+        *map(views.table_section, more), first, second,
+        page.section("By noise and system", picture), third,
+    ]  # fmt: skip
     rows = "".join(
         f"<dt>{escape(method)}{' ✓' if same else ''}</dt><dd>{'<br>'.join(map(escape, texts))}</dd>"
         for method, texts, same in hare_lynx(bench)

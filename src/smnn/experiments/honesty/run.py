@@ -10,20 +10,17 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from smnn._util.files import InputError, write_json
-from smnn._util.machine import describe_machine
-from smnn._util.optional import require
 from smnn.datasets.dynamics import canonical
-from smnn.experiments.experiment import Tick, no_progress, option, read_record
-from smnn.experiments.honesty.trials import GROUPS, MISSING, TRUE, UNRELATED, Trial, draw
-from smnn.experiments.timing import threads
+from smnn.experiments.cases import Results, run_cases
+from smnn.experiments.cases import ticks as ticks
+from smnn.experiments.experiment import Tick, no_progress, option
+from smnn.experiments.honesty.trials import GROUPS, TRUE, Trial, draw
 
 LEVELS = ("established", "tentative", "not determined", "not supported", "nothing found")
 NO_FIT = "no fit"
@@ -42,13 +39,14 @@ class Config:
     known: int = option(120, "Data sets of systems whose terms are in the library.", minimum=0)
     missing: int = option(140, "Data sets of systems whose terms are not.", minimum=0)
     seed: int = option(FRESH, "First seed; any other gives fresh data.", minimum=0)
+    experiment: ClassVar[str] = "honesty"
 
     @classmethod
     def quick(cls, **changes: Any) -> Config:
         """A tenth of the data sets: a few minutes."""
         return cls(**{"unrelated": 50, "known": 12, "missing": 14, **changes})
 
-    def wanted(self) -> list[tuple[str, int]]:
+    def cases(self) -> list[tuple[str, int]]:
         """Group and seed of all data sets."""
         counts = zip(GROUPS, (self.unrelated, self.known, self.missing))
         return [(group, self.seed + k) for group, count in counts for k in range(count)]
@@ -72,14 +70,22 @@ class Case:
     seconds: dict[str, float] = field(default_factory=dict)
     """Time of the stages of the fit."""
 
+    @property
+    def key(self) -> tuple[str, int]:
+        """The case as listed by `Config.cases`."""
+        return self.group, self.seed
+
+    @property
+    def label(self) -> str:
+        """The case in the progress bar."""
+        return self.kind
+
 
 @dataclass
-class Honesty:
+class Honesty(Results):
     """Results of the experiment."""
 
-    config: Config
-    machine: dict[str, Any]
-    cases: list[Case] = field(default_factory=list)
+    case: ClassVar[type] = Case
 
     def of(self, group: str) -> list[Case]:
         """Cases of a group."""
@@ -112,79 +118,20 @@ class Honesty:
         ]  # fmt: skip
         return float(np.median(shares)) if shares else None
 
-    def record(self) -> dict[str, Any]:
-        """JSON-serializable record."""
+    def summary(self) -> dict[str, Any]:
+        """Coverage, cost and verdicts."""
         number, within = self.coverage()
+        levels = {group: [c.level for c in self.of(group)] for group in GROUPS}
         return {
-            "experiment": "honesty",
-            "settings": asdict(self.config),
-            "machine": self.machine,
-            "summary": {
-                "coefficients": number, "within_90_percent": within, "verdict_cost": self.cost(),
-                "stability": {group: self.stability(group) for group in GROUPS},
-                "established": {
-                    group: [sum(c.level == LEVELS[0] for c in self.of(group)), len(self.of(group))]
-                    for group in GROUPS
-                },
-            },
-            "cases": [asdict(case) for case in self.cases],
+            "coefficients": number, "within_90_percent": within, "verdict_cost": self.cost(),
+            "stability": {group: self.stability(group) for group in GROUPS},
+            "established": {g: [x.count(LEVELS[0]), len(x)] for g, x in levels.items()},
         }  # fmt: skip
 
 
-def ticks(config: Config) -> int:
-    """Number of progress reports of `run`."""
-    return len(config.wanted())
-
-
 def run(config: Config, tick: Tick = no_progress, out: Path | None = None) -> Honesty:
-    """Fit all data sets that are not stored yet, on one thread.
-
-    Args:
-        config: Settings.
-        tick: Called after every data set with its kind.
-        out: Folder of `honesty.json`, which holds the cases of an interrupted run and gets every
-            new case.
-
-    Raises:
-        InputError: The file holds something else.
-    """
-    store = None if out is None else out / "honesty.json"
-    stored = {} if store is None else load(store)
-    pools = require("threadpoolctl", "keep the linear algebra to one thread")
-    with threads(1), pools.threadpool_limits(limits=1):
-        result = Honesty(config, describe_machine())
-        for case, fresh in _cases(config, stored):
-            result.cases.append(case)
-            if fresh and store is not None:
-                write_json(store, result.record())
-            tick(case.kind)
-    return result
-
-
-def load(store: Path) -> dict[tuple[str, int], Case]:
-    """The cases in a file by group and seed; none if there is no file.
-
-    Raises:
-        InputError: It is not a result of this experiment.
-    """
-    if not store.exists():
-        return {}
-    try:
-        cases = cases_of(read_record(store, "honesty"))
-    except (KeyError, TypeError) as error:
-        raise InputError(f"{store} has entries that are not cases ({error}).") from error
-    return {(case.group, case.seed): case for case in cases}
-
-
-def cases_of(record: Mapping[str, Any]) -> list[Case]:
-    """The cases of a record."""
-    return [Case(**case) for case in record["cases"]]
-
-
-def _cases(config: Config, stored: dict[tuple[str, int], Case]) -> Iterator[tuple[Case, bool]]:
-    """All cases, and whether they were computed now."""
-    for key in config.wanted():
-        yield (stored[key], False) if key in stored else (do_case(draw(*key)), True)
+    """Fit all data sets, on one thread; arguments as those of `run_cases`."""
+    return run_cases(Honesty, config, lambda key: do_case(draw(*key)), tick, out)
 
 
 def do_case(trial: Trial) -> Case:
@@ -236,8 +183,3 @@ def _known(name: str, columns: tuple[str, ...]) -> str:
         return canonical(name, columns)
     except ValueError:
         return name
-
-
-def counted(config: Config) -> dict[str, int]:
-    """Number of data sets by group."""
-    return dict(zip((UNRELATED, TRUE, MISSING), (config.unrelated, config.known, config.missing)))

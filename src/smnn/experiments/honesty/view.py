@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from smnn.experiments import views
-from smnn.experiments.honesty.run import LEVELS, NO_FIT, STABILITY, Honesty, counted
+from smnn.experiments.honesty.run import LEVELS, NO_FIT, STABILITY, Honesty
 from smnn.experiments.honesty.trials import GROUPS, MISSING, TRUE, UNRELATED
 from smnn.report import page
 from smnn.report.tables import Cell, Row, Table
@@ -131,7 +131,7 @@ def report(result: Honesty, figures: dict[str, bytes], command: str) -> str:
         "Verdicts on data sets, and on single equations with terms.",
     )  # fmt: skip
     first, *others = tables(result)
-    last = result.config.seed + max(counted(result.config).values()) - 1
+    last = max(seed for _, seed in result.config.cases())
     return views.report(
         "Verdicts of equation discovery",
         "What discovery claims about unrelated columns, about systems whose terms are in the "

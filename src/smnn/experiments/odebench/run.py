@@ -15,19 +15,16 @@ from __future__ import annotations
 import statistics
 import time
 import warnings
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from smnn._util.files import InputError, write_json
-from smnn._util.machine import describe_machine
-from smnn._util.optional import require
-from smnn.experiments.experiment import Tick, no_progress, option, read_record
+from smnn.experiments.cases import Results, run_cases
+from smnn.experiments.cases import ticks as ticks
+from smnn.experiments.experiment import Tick, no_progress, option
 from smnn.experiments.odebench.systems import POINTS, SYSTEMS, Array, OdeSystem
-from smnn.experiments.timing import threads
 
 GOOD = 0.9  # R² above which a trajectory is right
 RIGHT = 0.01  # Relative error of the right-hand side up to which a law is found
@@ -48,6 +45,7 @@ class Config:
     noise: tuple[float, ...] = option((0.0, 0.05), "Noise levels: factors x (1 + noise).")
     deleted: tuple[float, ...] = option((0.0, 0.5), "Shares of the rows that are deleted.")
     seeds: int = option(1, "Realizations of noise and deletion.", minimum=1)
+    experiment: ClassVar[str] = "odebench"
 
     def __post_init__(self) -> None:
         known = range(1, len(SYSTEMS) + 1)
@@ -96,14 +94,17 @@ class Case:
         """The case as listed by `Config.cases`."""
         return self.system, self.noise, self.deleted, self.seed
 
+    @property
+    def label(self) -> str:
+        """The case in the progress bar."""
+        return f"system {self.system}"
+
 
 @dataclass
-class OdeBench:
+class OdeBench(Results):
     """Results of the experiment."""
 
-    config: Config
-    machine: dict[str, Any]
-    cases: list[Case] = field(default_factory=list)
+    case: ClassVar[type] = Case
 
     def settings(self) -> list[tuple[float, float]]:
         """Noise and deleted share of all settings."""
@@ -131,77 +132,17 @@ class OdeBench:
             "seconds": statistics.median(c.seconds for c in cases),
         }
 
-    def record(self) -> dict[str, Any]:
-        """JSON-serializable record."""
-        return {
-            "experiment": "odebench",
-            "settings": asdict(self.config),
-            "machine": self.machine,
-            "summary": [
-                {"noise": s[0], "deleted": s[1], "group": g, **self.shares(s, g)}
-                for s in self.settings() for g in GROUPS
-            ],
-            "cases": [_plain(asdict(case)) for case in self.cases],
-        }  # fmt: skip
-
-
-def _plain(entry: dict[str, Any]) -> dict[str, Any]:
-    return {k: None if isinstance(v, float) and not np.isfinite(v) else v for k, v in entry.items()}
-
-
-def ticks(config: Config) -> int:
-    """Number of progress reports of `run`."""
-    return len(config.cases())
+    def summary(self) -> list[dict[str, Any]]:
+        """Shares by setting and group."""
+        return [
+            {"noise": s[0], "deleted": s[1], "group": g, **self.shares(s, g)}
+            for s in self.settings() for g in GROUPS
+        ]  # fmt: skip
 
 
 def run(config: Config, tick: Tick = no_progress, out: Path | None = None) -> OdeBench:
-    """Fit all data sets that are not stored yet, on one thread.
-
-    Args:
-        config: Settings.
-        tick: Called after every data set with its system.
-        out: Folder of `odebench.json`, which holds the cases of an interrupted run and gets every
-            new case.
-
-    Raises:
-        InputError: The file holds something else.
-    """
-    store = None if out is None else out / "odebench.json"
-    stored = {} if store is None else _load(store)
-    pools = require("threadpoolctl", "keep the linear algebra to one thread")
-    with threads(1), pools.threadpool_limits(limits=1):
-        result = OdeBench(config, describe_machine())
-        for case, fresh in _cases(config, stored):
-            result.cases.append(case)
-            if fresh and store is not None:
-                write_json(store, result.record())
-            tick(f"system {case.system}")
-    return result
-
-
-def _load(store: Path) -> dict[Key, Case]:
-    if not store.exists():
-        return {}
-    try:
-        cases = cases_of(read_record(store, "odebench"))
-    except (KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{store} has entries that are not cases ({error}).") from error
-    return {case.key: case for case in cases}
-
-
-def cases_of(record: dict[str, Any]) -> list[Case]:
-    """The cases of a record."""
-    defaults = {"reconstruction": -np.inf, "generalization": -np.inf, "law": np.inf}
-    known: Iterator[dict[str, Any]] = (
-        {k: defaults.get(k) if v is None else v for k, v in entry.items()}
-        for entry in record["cases"]
-    )
-    return [Case(**entry) for entry in known]
-
-
-def _cases(config: Config, stored: dict[Key, Case]) -> Iterator[tuple[Case, bool]]:
-    for key in config.cases():
-        yield (stored[key], False) if key in stored else (do_case(*key), True)
+    """Fit all data sets, on one thread; arguments as those of `run_cases`."""
+    return run_cases(OdeBench, config, lambda key: do_case(*key), tick, out)
 
 
 def do_case(number: int, noise: float, deleted: float, seed: int) -> Case:

@@ -14,21 +14,19 @@ import statistics
 import time
 import warnings
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import sympy
 
-from smnn._util.files import InputError, write_json
-from smnn._util.machine import describe_machine, package_versions
-from smnn._util.optional import require
 from smnn.datasets.fields import LAWS, FieldData, simulate_law
 from smnn.equations import parse_expression
-from smnn.experiments.experiment import Tick, no_progress, option, read_record
+from smnn.experiments.cases import Results, run_cases
+from smnn.experiments.cases import ticks as ticks
+from smnn.experiments.experiment import Tick, no_progress, option
 from smnn.experiments.pde_bench.sindy import Field, Law, fit_all
-from smnn.experiments.timing import threads
 
 METHODS = ("smnn", "pde-find", "weak form")
 DATA = ("complete", "missing", "cut")
@@ -51,6 +49,7 @@ class Config:
     methods: tuple[str, ...] = option(METHODS, f"Methods: {', '.join(METHODS)}.", shown="all")
     seeds: int = option(1, "Realizations of initial values and noise.", minimum=1)
     seed: int = option(0, "Seed of the first realization.", minimum=0)
+    experiment: ClassVar[str] = "pde-bench"
 
     def __post_init__(self) -> None:
         known = {"laws": ONE_DIRECTION, "data": DATA, "methods": METHODS}
@@ -100,26 +99,22 @@ class Case:
         """The case as listed by `Config.cases`."""
         return self.law, self.data, self.noise, self.seed, self.method
 
+    @property
+    def label(self) -> str:
+        """The case in the progress bar."""
+        return self.law
+
 
 @dataclass
-class PdeBench:
+class PdeBench(Results):
     """Results of the experiment."""
 
-    config: Config
-    machine: dict[str, Any]
-    cases: list[Case] = field(default_factory=list)
+    case: ClassVar[type] = Case
 
     def of(self, law: str, data: str, noise: float, method: str) -> list[Case]:
         """All realizations of a setting."""
         wanted = (law, data, noise, method)
         return [c for c in self.cases if (c.law, c.data, c.noise, c.method) == wanted]
-
-    def record(self) -> dict[str, Any]:
-        """Everything as plain data."""
-        return {
-            "experiment": "pde-bench", "settings": asdict(self.config), "machine": self.machine,
-            "cases": [asdict(case) for case in self.cases],
-        }  # fmt: skip
 
 
 def median_error(cases: Iterable[Case], hindsight: bool = False) -> float | None:
@@ -129,46 +124,9 @@ def median_error(cases: Iterable[Case], hindsight: bool = False) -> float | None
     return None if middle == np.inf else float(middle)
 
 
-def ticks(config: Config) -> int:
-    """Number of progress reports of `run`."""
-    return len(config.cases())
-
-
 def run(config: Config, tick: Tick = no_progress, out: Path | None = None) -> PdeBench:
-    """Fit all fields that are not stored yet, on one thread.
-
-    Args:
-        config: Settings.
-        tick: Called after every case with its law.
-        out: Folder of `pde-bench.json`, which holds the cases of an interrupted run and gets every
-            new case; cases of other settings in it are kept.
-
-    Raises:
-        InputError: The file holds something else.
-    """
-    store = None if out is None else out / "pde-bench.json"
-    stored = _load(store) if store is not None and store.exists() else {}
-    machine = describe_machine()
-    machine["versions"] |= package_versions(("pysindy",))
-    pools = require("threadpoolctl", "keep the linear algebra to one thread")
-    with threads(1), pools.threadpool_limits(limits=1):
-        result = PdeBench(config, machine)
-        result.cases = list(stored.values())
-        for key in config.cases():
-            if key not in stored:
-                result.cases.append(do_case(*key))
-            if store is not None and key not in stored:
-                write_json(store, result.record())
-            tick(key[0])
-    return result
-
-
-def _load(store: Path) -> dict[Key, Case]:
-    try:
-        cases = [Case(**entry) for entry in read_record(store, "pde-bench")["cases"]]
-    except (KeyError, TypeError) as error:
-        raise InputError(f"{store} has entries that are not cases ({error}).") from error
-    return {case.key: case for case in cases}
+    """Fit all fields, on one thread; arguments as those of `run_cases`."""
+    return run_cases(PdeBench, config, lambda key: do_case(*key), tick, out, ("pysindy",))
 
 
 def do_case(law: str, kind: str, noise: float, seed: int, method: str) -> Case:

@@ -199,17 +199,13 @@ class Sine:
         These are the frequency of every recording, and frequency and damping of all recordings
         together. One recording with this noise does not determine the damping so well.
         """
-        return {
-            "frequency of every recording": bool(
-                np.abs(self.own.errors(self.config)[0]).max() < TOLERANCE
-            ),
-            "frequency of all together": bool(
-                np.abs(self.shared.errors(self.config)[0]).max() < TOLERANCE
-            ),
-            "damping of all together": bool(
-                np.abs(self.shared.errors(self.config)[1]).max() < TOLERANCE
-            ),
+        (frequencies, _), together = (fit.errors(self.config) for fit in (self.own, self.shared))
+        errors = {
+            "frequency of every recording": frequencies,
+            "frequency of all together": together[0],
+            "damping of all together": together[1],
         }
+        return {name: bool(np.abs(e).max() < TOLERANCE) for name, e in errors.items()}
 
     def discretization(self) -> dict[tuple[str, int], tuple[float, float]]:
         """Relative errors of frequency and damping of the solver, by scheme and order."""

@@ -178,12 +178,9 @@ def run(config: Config, tick: Tick = no_progress) -> Standalone:
 
 
 def _run_problem(
-    problem: LinearOde,
-    config: Config,
-    solve_ivp: Callable[..., Any],
-    result: Standalone,
+    problem: LinearOde, config: Config, solve_ivp: Callable[..., Any], result: Standalone,
     tick: Tick,
-) -> None:
+) -> None:  # fmt: skip
     order = NATIVE_ORDER[problem.key]
     calls = {
         "system": system_solver(problem, config), "native": native_solver(problem, config, order),
@@ -214,12 +211,9 @@ def _run_problem(
 
 
 def _solved(
-    problem: LinearOde,
-    config: Config,
-    calls: dict[str, Callable[[], Any]],
-    solve_ivp: Callable[..., Any],
-    tick: Tick,
-) -> tuple[dict[str, NDArray[np.float64]], dict[str, Timing], NDArray[np.longdouble]]:
+    problem: LinearOde, config: Config, calls: dict[str, Callable[[], Any]],
+    solve_ivp: Callable[..., Any], tick: Tick,
+) -> tuple[dict[str, NDArray[np.float64]], dict[str, Timing], NDArray[np.longdouble]]:  # fmt: skip
     """Solutions `(T, 3)` and times of some solvers, of RK45 and of LSODA; and the truth."""
     peers = {name: ivp_solver(problem, config, solve_ivp, name) for name in (RK45, LSODA)}
     states = {name: call()[:, 0, :3].numpy() for name, call in calls.items()}

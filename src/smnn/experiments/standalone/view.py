@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -52,34 +53,37 @@ def _paper_table(result: Standalone) -> Table:
 
 
 def _native_table(result: Standalone) -> Table:
-    entries = _entries(result, "native", SMNN)
-    table = Table(
-        title="Native order, with order= raised",
-        columns=[problem.key for problem in STANDALONE],
-        caption="Equations in their native order, with derivatives carried up to the order "
-        "given. RK45 and LSODA solve the first-order system; derivatives beyond its state come "
-        "from its right-hand side.",
+    orders = [Cell(str(entry.order)) for entry in _entries(result, "native", SMNN)]
+    caption = (
+        "Equations in their native order, with derivatives carried up to the order given. RK45 and "
+        "LSODA solve the first-order system; derivatives beyond its state come from its right-hand "
+        "side."
     )
-    table.rows.append(Row("order", SMNN, [Cell(str(entry.order)) for entry in entries]))
-    for i, quantity in enumerate(QUANTITIES):
-        _add_errors(table, result, "native", i, quantity)
-    _add_times(table, result, "native")
-    return table
+    return _table(result, "native", "Native order, with order= raised", caption, orders=orders)
 
 
 def _coarse_table(result: Standalone) -> Table:
     config = result.config
-    table = Table(
-        title=f"Steps of {config.step * config.coarse:g}, all schemes",
-        columns=[problem.key for problem in STANDALONE],
-        caption=f"Native order on a grid {config.coarse} times coarser; the schemes carry "
+    caption = (
+        f"Native order on a grid {config.coarse} times coarser; the schemes carry "
         f"{COARSE_ORDERS} derivatives beyond those of the equation, RK45 and LSODA have a relative "
-        f"tolerance of {config.tight:g}.",
+        f"tolerance of {config.tight:g}."
     )
-    solvers = (*reversed(SCHEMES), LSODA, RK45)
+    title = f"Steps of {config.step * config.coarse:g}, all schemes"
+    return _table(result, "coarse", title, caption, (*reversed(SCHEMES), LSODA, RK45))
+
+
+def _table(
+    result: Standalone, which: str, title: str, caption: str,
+    solvers: tuple[str, ...] = SOLVERS, orders: Sequence[Cell] = (),
+) -> Table:  # fmt: skip
+    """Orders, if given, then errors and times."""
+    table = Table(title, [problem.key for problem in STANDALONE], caption)
+    if orders:
+        table.rows.append(Row("order", SMNN, list(orders)))
     for i, quantity in enumerate(QUANTITIES):
-        _add_errors(table, result, "coarse", i, quantity, solvers)
-    _add_times(table, result, "coarse", solvers)
+        _add_errors(table, result, which, i, quantity, solvers)
+    _add_times(table, result, which, solvers)
     return table
 
 
