@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import sys
@@ -45,11 +46,13 @@ from smnn.discovery._fit.pipeline import discover
 from smnn.discovery._fit.smoothing import smooth
 from smnn.discovery._forecast import EquationForecast, continue_equations, index_of, simulate_draws
 from smnn.discovery._models.delays import DelaySearch, Past, delayed_names, simulate_delayed
+from smnn.discovery._models.hidden import Gauge, find_hidden
 from smnn.discovery._models.options import check_kind, check_options, neural_settings
 from smnn.discovery._models.varying import in_series, indicator, split_terms, with_indicators
 from smnn.discovery._open.system import discover_open
 from smnn.discovery._terms import HALF_WIDTH, Constant, Term, compile_terms, intervals_of
 from smnn.discovery._verdict.fitted import Fitted, better_of, judged_delay, stored
+from smnn.discovery._verdict.hidden import SHARE, judged_hidden, not_needed, prediction_evidence
 from smnn.discovery._verdict.verdict import ESTABLISHED, Verdict
 from smnn.discovery._view import report as view
 from smnn.discovery._view.charts import fit_charts, time_axis
@@ -145,6 +148,7 @@ class Discovery(Displayable, BaseEstimator):
         kind: str = "ode",
         varies: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
         delay: float | Sequence[float] | None = None,
+        hidden: int = 0,
         neural: Neural | Mapping[str, Any] | None = None,
         random_state: int | None = 0,
         verbose: bool | Callable[[str], None] = False,
@@ -162,6 +166,7 @@ class Discovery(Displayable, BaseEstimator):
         self.kind = kind
         self.varies = varies
         self.delay = delay
+        self.hidden = hidden
         self.neural = neural
         self.random_state = random_state
         self.verbose = verbose
@@ -217,7 +222,10 @@ class Discovery(Displayable, BaseEstimator):
         self.series_ = list(table.series) if self.varies else []
         check_distinct(nodes.names, nodes.inputs)
         with _one_blas_thread():
-            found = self._fitted(nodes) if self.delay is None else self._fitted_with_delay(nodes)
+            if self.hidden:
+                found, nodes = self._fitted_with_hidden(nodes)
+            else:
+                found = (self._fitted if self.delay is None else self._fitted_with_delay)(nodes)
         result = found.result
         self._set_equations(found.library, found.order, nodes.names, nodes.inputs, result.terms)
         self._set_result(nodes, result)
@@ -240,6 +248,31 @@ class Discovery(Displayable, BaseEstimator):
             second = not self._names_terms
             order, library, result = best_order(nodes, self._fit_order, second)
         return self._escalated(nodes, Fitted(library, order, result))
+
+    def _fitted_with_hidden(self, nodes: Nodes) -> tuple[Fitted, Nodes]:
+        """The best equations with a hidden variable, and the nodes with this variable."""
+        library, result = self._fit_order(nodes, 1)
+        plain = Fitted(library, 1, result)
+        if plain.verdict.level == ESTABLISHED:
+            plain.verdict = not_needed(plain.verdict)
+            return plain, nodes
+        fit = functools.partial(self._fit_library, 1)
+        library = None if self.library is None else libraries_for(self.library, 1, 1)[0]
+        rng = np.random.default_rng(self.random_state)
+        best = find_hidden(nodes, library, fit, rng, self._progress)
+        found = Fitted(best.library, 1, best.result)
+        part = best.gauge.first(SHARE)
+        predicted = -np.inf
+        with contextlib.suppress(DataError):
+            trained = fit(part.nodes, best.library, False, part)
+            predicted = prediction_evidence(trained, best.result)
+        gain = best.evidence - plain.result.diagnostics["evidence"]
+        found.verdict = judged_hidden(found.verdict, gain, predicted)
+        found.result.diagnostics["hidden"] = {
+            "name": best.gauge.name, "definition": best.gauge.definition,
+            "gain": gain, "predicted": predicted,
+        }  # fmt: skip
+        return found, best.gauge.nodes
 
     def _fitted_with_delay(self, nodes: Nodes) -> Fitted:
         """The best equations with delayed values."""
@@ -305,7 +338,9 @@ class Discovery(Displayable, BaseEstimator):
         libraries = affordable(libraries, columns, V, int(nodes.seen.sum()))
         return best_library(libraries, nodes, functools.partial(self._fit_library, order))
 
-    def _fit_library(self, order: int, nodes: Nodes, library: Library, thorough: bool) -> FitResult:
+    def _fit_library(
+        self, order: int, nodes: Nodes, library: Library, thorough: bool, gauge: Gauge | None = None
+    ) -> FitResult:
         """Fit equations of an order with a library."""
         columns = [*state_names(nodes.names, order), *nodes.inputs]
         terms, targets = library.terms(columns), target_names(nodes.names, order, nodes.discrete)
@@ -327,6 +362,8 @@ class Discovery(Displayable, BaseEstimator):
         )
         if self.varies:
             rules = replace(rules, allowed=rules.allowed & varying)
+        if gauge is not None:
+            rules, fixed = gauge.apply(terms, rules, fixed)
         link = LINKS[self.link] if self.link else None
         data = FitInput(nodes, compile_terms(terms, columns), order, rules, fixed, link)
         rng = np.random.default_rng(self.random_state)
@@ -346,7 +383,7 @@ class Discovery(Displayable, BaseEstimator):
             return discover_neurally(data, settings=settings, rng=rng, progress=self._progress)
         found = discover(
             data, method=self.method, ensemble=self.ensemble, rng=rng, progress=self._progress,
-            thorough=thorough,
+            thorough=thorough, smoothed=gauge and (gauge.curves, gauge.sigma),
         )  # fmt: skip
         return replace(found, terms=terms) if self.varies else found
 

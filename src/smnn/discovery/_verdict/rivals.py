@@ -200,6 +200,8 @@ def _widened(refiner: Refiner, nodes: Any, at: Indices, wider: Any) -> Refiner:
         low=padded(rules.low, -np.inf), high=padded(rules.high, np.inf),
         ties=None, complexity=None,
     )  # fmt: skip
+    if rules.defining is not None:
+        rules.allowed[rules.defining, len(refiner.terms.terms) :] = False
     part = Refiner(nodes, wider, refiner.order, rules, refiner.link)
     part.copy_scales(refiner, at)
     return part

@@ -1,0 +1,302 @@
+"""Equations with a variable that is not measured.
+
+A hidden variable can be replaced by any function of it and of the measured variables. This freedom,
+the gauge, is fixed by the equation of one measured variable, `x' = m h + p(x)`: the factor `m` is
+one or a measured variable, and `p` has no terms with the factor `m`, which would only shift `h`. In
+this gauge, right-hand sides that are polynomials in all variables and linear in `h` remain
+polynomials, and smoothed derivatives give initial values of `h` for the joint fit.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+import sympy
+from scipy.optimize import minimize
+
+from smnn.discovery._arrays import Array, Flags, root_mean_square
+from smnn.discovery._constraints import Rules
+from smnn.discovery._fit.data import DataError, FitResult, Nodes
+from smnn.discovery._fit.pipeline import LARGEST
+from smnn.discovery._fit.regression import MOST_CANDIDATES
+from smnn.discovery._fit.smoothing import smooth
+from smnn.discovery._terms import Term, compile_terms
+from smnn.discovery.libraries import Library, Polynomial
+
+NEAR = 0.15  # Size of the factor, relative to its typical size, below which h is interpolated
+CROSSING = 10  # Number of rows near zeros of the factor that give initial values of `p`
+MOST_ROWS = 1500  # Number of rows on which gauges are compared if there are more
+MOST_GAUGES = 4  # Number of gauges that are fitted
+EDGE = 3  # Rows at the ends of a series, where derivatives of splines are poor
+FLOOR = 1e-4  # Relative squared error of derivatives below which smaller errors do not count
+MOST_STATES = 3  # Largest number of states for which polynomials of degree 3 are tried
+
+
+def hidden_libraries(library: Library | None, states: int) -> list[list[Library]]:
+    """Libraries to compare; each list is tried if the equations with those before do not hold."""
+    if library is not None:
+        return [[library]]
+    if states <= 2:
+        return [[Polynomial(2), Polynomial(3)]]
+    return [[Polynomial(2)], [Polynomial(3)]] if states <= MOST_STATES else [[Polynomial(2)]]
+
+
+@dataclass(frozen=True)
+class Gauge:
+    """Definition of a hidden variable, with initial values.
+
+    The last variable of `nodes` is the hidden one, which has no values.
+    """
+
+    equation: int
+    factor: str | None
+    nodes: Nodes
+    curves: Array  # (N, V, 2) smoothed values and derivatives
+    sigma: Array  # (V,) noise
+    error: float  # Logarithm of the errors of derivatives
+
+    @property
+    def name(self) -> str:
+        """Name of the hidden variable."""
+        return self.nodes.names[-1]
+
+    @property
+    def definition(self) -> str:
+        """The equation that defines the hidden variable, as text."""
+        product = self.name if self.factor is None else f"{self.factor} {self.name}"
+        return f"{self.nodes.names[self.equation]}' = {product}"
+
+    def apply(self, terms: Sequence[Term], rules: Rules, fixed: Array) -> tuple[Rules, Array]:
+        """Restrict the rules of the candidate terms to this gauge.
+
+        Raises:
+            ValueError: The library lacks the term that defines the hidden variable.
+        """
+        own = sympy.Symbol(self.name)
+        product = own if self.factor is None else own * sympy.Symbol(self.factor)
+        where = [p for p, term in enumerate(terms) if term.symbolic == product]
+        if not where:
+            raise ValueError(
+                f"the library lacks the term {product} that defines the hidden variable; add "
+                "polynomials, as in 'poly:2'."
+            )
+        measured = {sympy.Symbol(n) for n in self.nodes.names}
+        allowed, fixed = rules.allowed.copy(), fixed.copy()
+        for p, term in enumerate(terms):
+            symbols = term.symbolic.free_symbols
+            plain = symbols <= measured
+            shift = plain and (
+                self.factor is None or term.symbolic.subs(sympy.Symbol(self.factor), 0) == 0
+            )
+            allowed[self.equation, p] &= own not in symbols and not shift
+        fixed[self.equation, where[0]] = 1.0
+        return replace(rules, allowed=allowed, defining=self.equation), fixed
+
+    def first(self, share: float) -> Gauge:
+        """The gauge on the first part of every series."""
+        bounds = [(a, a + round(share * (b - a))) for a, b in self.nodes.bounds]
+        nodes, at = self.nodes.take(bounds)
+        return replace(self, nodes=nodes, curves=self.curves[at])
+
+
+def gauges(nodes: Nodes, rng: np.random.Generator) -> list[Gauge]:
+    """Gauges with initial values, the most promising first.
+
+    Raises:
+        DataError: There are too many rows.
+    """
+    V = len(nodes.names)
+    most = LARGEST // ((V + 1) * (V + 1 + MOST_CANDIDATES))
+    if len(nodes.t) > most:
+        raise DataError(
+            f"the data have {len(nodes.t):,} rows; a hidden variable needs at most {most:,}. "
+            "Leave out some rows, or use a part of the data."
+        )
+    search = _Search(nodes, *smooth(nodes, 2, rng))
+    found = [search.gauge(v, j) for v in range(V) for j in (None, *range(V))]
+    found = [gauge for gauge in found if np.isfinite(gauge.error)]
+    return sorted(found, key=lambda gauge: gauge.error)[:MOST_GAUGES]
+
+
+@dataclass(frozen=True)
+class _Search:
+    """Initial values of a hidden variable, from smoothed derivatives."""
+
+    nodes: Nodes
+    curves: Array  # (N, V, 3)
+    sigma: Array
+
+    def gauge(self, v: int, j: int | None) -> Gauge:
+        """The gauge `x_v' = x_j h + p`, or `x_v' = h` without `j`."""
+        nodes, x = self.nodes, self.curves[..., 0]
+        factor = np.ones(len(x)) if j is None else x[:, j]
+        others = [i for i in range(x.shape[1]) if i != j] if j is not None else []
+        constant = np.ones((len(x), int(j is not None)))
+        plain = np.column_stack([constant, x[:, others], nodes.U])
+        size = root_mean_square(factor[:, None])[0]
+        good = self._inside & (np.abs(factor) > NEAR * size)
+        closure = _Closure(self, v, factor, plain, good)
+        p = closure.best(self._crossing(v, factor, plain, size))
+        h, slope, error = *closure.hidden(p), closure.error(p)
+        for a, b in nodes.bounds:
+            rows, mine = nodes.t[a:b], good[a:b]
+            if mine.sum() < 2:
+                return self._made(v, j, h, slope, np.inf)
+            h[a:b] = np.interp(rows, rows[mine], h[a:b][mine])
+            slope[a:b] = np.interp(rows, rows[mine], slope[a:b][mine])
+        return self._made(v, j, h, slope, error)
+
+    def _made(self, v: int, j: int | None, h: Array, slope: Array, error: float) -> Gauge:
+        nodes = self.nodes
+        low, high = np.quantile(h, [0.02, 0.98])
+        spread = max(float(np.clip(h, low, high).std()), 1e-12 * float(np.abs(h).max()), 1e-300)
+        taken = {*nodes.names, *nodes.inputs}
+        name = next(f"h{i}" for i in itertools.count(1) if f"h{i}" not in taken)
+        wider = replace(
+            nodes, Y=np.column_stack([nodes.Y, np.full(len(h), np.nan)]),
+            names=[*nodes.names, name], sizes=np.append(nodes.scale, spread),
+            weights=None if nodes.weights is None
+            else np.column_stack([nodes.weights, np.ones(len(h))]),
+        )  # fmt: skip
+        curves = np.concatenate([self.curves[..., :2], np.stack([h, slope], -1)[:, None]], 1)
+        sigma = np.append(self.sigma, spread * float((self.sigma / nodes.scale).mean()))
+        factor = None if j is None else nodes.names[j]
+        return Gauge(v, factor, wider, curves, sigma, error)
+
+    @property
+    def _inside(self) -> Flags:
+        """(N,) mask of the rows that are not at the ends of a series."""
+        out = np.zeros(len(self.nodes.t), bool)
+        for a, b in self.nodes.bounds:
+            out[a + EDGE : b - EDGE] = True
+        return out
+
+    def _crossing(self, v: int, factor: Array, plain: Array, size: float) -> Array:
+        """Coefficients of `p` from the rows where the factor vanishes; zero if it never does."""
+        near = self._inside & (np.abs(factor) < NEAR * size)
+        changes = (factor[near].min(initial=0.0) < 0.0) and (factor[near].max(initial=0.0) > 0.0)
+        if near.sum() < CROSSING + 2 * plain.shape[1] or not changes:
+            return np.zeros(plain.shape[1])
+        columns = np.column_stack([plain, factor, factor[:, None] * plain])[near]
+        found = np.linalg.lstsq(columns, self.curves[near, v, 1], rcond=1e-8)[0]
+        return np.asarray(found[: plain.shape[1]])
+
+
+class _Closure:
+    """How well polynomials in all variables explain their derivatives, given a gauge."""
+
+    def __init__(
+        self, search: _Search, v: int, factor: Array, plain: Array, good: Flags
+    ) -> None:
+        nodes, curves = search.nodes, search.curves
+        self.factor, self.plain = factor, plain
+        self.rate, self.bend = curves[:, v, 1], curves[:, v, 2]
+        parts = [slice(a, b) for a, b in nodes.bounds]
+        self.slope = np.concatenate([np.gradient(factor[s], nodes.t[s]) for s in parts])
+        self.drift = np.concatenate([np.gradient(plain[s], nodes.t[s], axis=0) for s in parts])
+        rows = np.flatnonzero(good)
+        self.rows = rows[:: max(len(rows) // MOST_ROWS, 1)]
+        V = len(nodes.names)
+        others = [i for i in range(V) if i != v]
+        self.rates = curves[self.rows][:, others, 1]
+        X = np.column_stack([curves[..., 0], nodes.U])
+        self.X = (X / np.maximum(root_mean_square(X), 1e-300))[self.rows]
+        names = [f"x{i}" for i in range(X.shape[1] + 1)]
+        self.terms = compile_terms(Polynomial(3 if V == 1 else 2).terms(names), names)
+
+    def hidden(self, p: Array) -> tuple[Array, Array]:
+        """Values and derivatives (N,) of the hidden variable."""
+        with np.errstate(all="ignore"):
+            h = (self.rate - self.plain @ p) / self.factor
+            return h, (self.bend - self.drift @ p - h * self.slope) / self.factor
+
+    def error(self, p: Array) -> float:
+        """Sum of the logarithms of the relative squared errors of the derivatives."""
+        if len(self.rows) < 2 * len(self.terms.terms):
+            return np.inf
+        h, slope = (one[self.rows] for one in self.hidden(p))
+        columns = np.column_stack([self.X, h / max(float(np.sqrt((h**2).mean())), 1e-300)])
+        phi, weight = self.terms.evaluate(columns), self.factor[self.rows]
+        total = _log_error(weight[:, None] * phi, weight * slope, self.bend[self.rows])
+        for rate in self.rates.T:
+            total += _log_error(phi, rate, rate)
+        return total
+
+    def best(self, first: Array) -> Array:
+        """Coefficients of `p` with the smallest error, from two starting points."""
+        if not len(first):
+            return first
+        size = root_mean_square(self.rate[:, None])[0] / np.maximum(
+            root_mean_square(self.plain), 1e-300
+        )
+        starts = [first, np.zeros_like(first)][: 2 if first.any() else 1]
+        runs: list[Any] = [
+            minimize(
+                lambda q: self.error(q * size), start / size, method="Nelder-Mead",
+                options={"maxfev": 60 * len(first), "initial_simplex": _simplex(start / size)},
+            )
+            for start in starts
+        ]  # fmt: skip
+        return np.asarray(min(runs, key=lambda run: run.fun).x * size)
+
+
+def _simplex(start: Array) -> Array:
+    return start + 0.3 * np.vstack([np.zeros(len(start)), np.eye(len(start))])
+
+
+def _log_error(columns: Array, target: Array, size: Array) -> float:
+    found = np.linalg.lstsq(columns, target, rcond=1e-10)[0]
+    left = ((target - columns @ found) ** 2).mean() / max(float((size**2).mean()), 1e-300)
+    return float(np.log(left + FLOOR)) if np.isfinite(left) else np.inf
+
+
+class Fit(Protocol):
+    """Fits equations with candidate terms."""
+
+    def __call__(
+        self, nodes: Nodes, library: Library, thorough: bool, gauge: Gauge | None
+    ) -> FitResult: ...
+
+
+@dataclass(frozen=True)
+class HiddenFit:
+    """Equations with a hidden variable."""
+
+    library: Library
+    gauge: Gauge
+    result: FitResult
+
+    @property
+    def evidence(self) -> float:
+        return float(self.result.diagnostics["evidence"])
+
+
+def find_hidden(
+    nodes: Nodes, library: Library | None, fit: Fit, rng: np.random.Generator,
+    progress: Callable[[str], None],
+) -> HiddenFit:  # fmt: skip
+    """The equations with the highest evidence over gauges and libraries.
+
+    Raises:
+        DataError: No fit succeeded.
+    """
+    found: list[HiddenFit] = []
+    error: DataError | None = None
+    starts = gauges(nodes, rng)
+    states = len(nodes.names) + 1 + len(nodes.inputs)
+    for libraries in hidden_libraries(library, states):
+        for gauge, one in itertools.product(starts, libraries):
+            progress(f"hidden variable: {gauge.definition} with {one}")
+            try:
+                found.append(HiddenFit(one, gauge, fit(gauge.nodes, one, False, gauge)))
+            except DataError as failure:
+                error = failure
+        if any(one.result.diagnostics["holds"] for one in found):
+            break
+    if not found:
+        raise error or DataError("no definition of a hidden variable is finite on the data.")
+    return max(found, key=lambda one: one.evidence)

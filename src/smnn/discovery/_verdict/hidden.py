@@ -1,0 +1,103 @@
+"""Doubts that only equations with a hidden variable raise.
+
+A hidden variable can follow any curve, so that equations with enough terms describe smooth data of
+any origin. Equations that were fitted to the first part of the data must therefore also describe
+the rest, with nothing but new initial states.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+
+from smnn.discovery._arrays import Array
+from smnn.discovery._fit.data import FitResult
+from smnn.discovery._fit.refine import Refiner
+from smnn.discovery._verdict.evidence import curves, score, shooting_errors
+from smnn.discovery._verdict.verdict import (
+    ESTABLISHED,
+    LEVELS,
+    NOT_DETERMINED,
+    NOTHING,
+    TENTATIVE,
+    Verdict,
+)
+
+SHARE = 0.6  # Part of every series that the equations are fitted to for this test
+WINDOWS = (1, 2, 4)  # Numbers of windows of the rest, with initial states of their own
+SHORTEST = 12  # Smallest number of rows of a window
+FIRM, LEAST = 10.0, 1.0
+"""Evidence of the predictions, in nats, for an established and for a tentative verdict."""
+NEEDED = 10.0  # Evidence by which a hidden variable must improve on the equations without it
+
+
+def prediction_evidence(trained: FitResult, whole: FitResult) -> float:
+    """Score of equations, fitted to the first part of the data, for the rest, in nats.
+
+    Args:
+        trained: The fit to the first part.
+        whole: The fit to all data, whose states are the initial guess.
+
+    Returns:
+        The score minus that of the best plain curves; minus infinity without enough data.
+    """
+    assert trained.joint is not None
+    assert whole.joint is not None
+    (old, fit), (refiner, best) = trained.joint, whole.joint
+    at = np.arange(len(refiner.nodes.t))
+    rules = replace(old.rules, allowed=np.zeros_like(old.rules.allowed))
+    part = Refiner(refiner.nodes, old.terms, 1, rules)
+    part.copy_scales(refiner, at)
+    fit = replace(fit, Z=best.Z, rho=best.rho, sigma=best.sigma)
+    rest = [(a + round(SHARE * (b - a)), b) for a, b in refiner.nodes.bounds]
+    found, plain = -np.inf, curves(refiner.nodes.take(rest)[0])[-1]
+    for windows in WINDOWS:
+        if min(b - a for a, b in rest) < windows * SHORTEST:
+            break
+        edges = [np.linspace(a, b, windows + 1).astype(int).tolist() for a, b in rest]
+        bounds = [pair for one in edges for pair in itertools.pairwise(one)]
+        errors = shooting_errors(part, fit, bounds)
+        later = Refiner(refiner.nodes.take(rest)[0], old.terms, 1, rules)
+        found = max(found, float(score(later, fit, errors, windows)[-1] - plain))
+    return found
+
+
+def judged_hidden(verdict: Verdict, gain: float, predicted: float) -> Verdict:
+    """The verdict on equations with a hidden variable, lowered if these are in doubt.
+
+    Args:
+        verdict: That of the fit.
+        gain: Evidence relative to the equations without a hidden variable.
+        predicted: `prediction_evidence`.
+    """
+    level = reason = ""
+    if gain < NEEDED:
+        level = NOT_DETERMINED
+        reason = "equations without a hidden variable explain the data about as well."
+    elif predicted < LEAST:
+        level = NOT_DETERMINED
+        reason = "the equations of a first part of the data do not predict the rest."
+    elif any(one.level == NOTHING for one in verdict.equations.values()):
+        level, reason = NOT_DETERMINED, "some equations have no terms."
+    elif predicted < FIRM and verdict.level == ESTABLISHED:
+        level = TENTATIVE
+        reason = "the equations of a first part of the data hardly predict the rest."
+    if not level or LEVELS.index(level) <= LEVELS.index(verdict.level):
+        return verdict
+    return _lowered(verdict, level, reason)
+
+
+def not_needed(verdict: Verdict) -> Verdict:
+    """The verdict on equations that hold without a hidden variable."""
+    reason = "the data do not need a hidden variable: equations without one are established."
+    return Verdict(NOT_DETERMINED, reason, verdict.equations)
+
+
+def _lowered(verdict: Verdict, level: str, reason: str) -> Verdict:
+    equations = {
+        name: replace(one, level=max(one.level, level, key=LEVELS.index), reason=reason)
+        for name, one in verdict.equations.items()
+    }
+    return Verdict(level, reason, equations)
