@@ -2,9 +2,9 @@
 
 A hidden variable can be replaced by any function of it and of the measured variables. This freedom,
 the gauge, is fixed by the equation of one measured variable, `x' = m h + p(x)`: the factor `m` is
-one or a measured variable, and `p` has no terms with the factor `m`, which would only shift `h`. In
-this gauge, right-hand sides that are polynomials in all variables and linear in `h` remain
-polynomials, and smoothed derivatives give initial values of `h` for the joint fit.
+one, a measured variable, or a product of two, and `p` has no multiples of `m`, which would only
+shift `h`. In this gauge, right-hand sides that are polynomials in all variables and linear in `h`
+remain polynomials, and smoothed derivatives give initial values of `h` for the joint fit.
 """
 
 from __future__ import annotations
@@ -26,23 +26,22 @@ from smnn.discovery._fit.regression import MOST_CANDIDATES
 from smnn.discovery._fit.smoothing import smooth
 from smnn.discovery._terms import Term, compile_terms
 from smnn.discovery.libraries import Library, Polynomial
+from smnn.report import maths
 
 NEAR = 0.15  # Size of the factor, relative to its typical size, below which h is interpolated
 CROSSING = 10  # Number of rows near zeros of the factor that give initial values of `p`
-MOST_ROWS = 1500  # Number of rows on which gauges are compared if there are more
+MOST_ROWS = 600  # Number of rows on which gauges are compared if there are more
 MOST_GAUGES = 4  # Number of gauges that are fitted
 EDGE = 3  # Rows at the ends of a series, where derivatives of splines are poor
 FLOOR = 1e-4  # Relative squared error of derivatives below which smaller errors do not count
 MOST_STATES = 3  # Largest number of states for which polynomials of degree 3 are tried
 
 
-def hidden_libraries(library: Library | None, states: int) -> list[list[Library]]:
-    """Libraries to compare; each list is tried if the equations with those before do not hold."""
+def hidden_libraries(library: Library | None, states: int) -> list[Library]:
+    """Libraries, of which each is tried if equations with the one before do not hold."""
     if library is not None:
-        return [[library]]
-    if states <= 2:
-        return [[Polynomial(2), Polynomial(3)]]
-    return [[Polynomial(2)], [Polynomial(3)]] if states <= MOST_STATES else [[Polynomial(2)]]
+        return [library]
+    return [Polynomial(2), Polynomial(3)][: 2 if states <= MOST_STATES else 1]
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class Gauge:
     """
 
     equation: int
-    factor: str | None
+    factor: tuple[str, ...]  # Variables whose product multiplies the hidden variable
     nodes: Nodes
     curves: Array  # (N, V, 2) smoothed values and derivatives
     sigma: Array  # (V,) noise
@@ -67,20 +66,23 @@ class Gauge:
     @property
     def definition(self) -> str:
         """The equation that defines the hidden variable, as text."""
-        product = self.name if self.factor is None else f"{self.factor} {self.name}"
+        product = maths.write(self._product, maths.TEXT, tuple(self.nodes.names))
         return f"{self.nodes.names[self.equation]}' = {product}"
+
+    @property
+    def _product(self) -> sympy.Expr:
+        return sympy.Mul(*map(sympy.Symbol, (self.name, *self.factor)))
 
     def apply(self, terms: Sequence[Term], rules: Rules, fixed: Array) -> tuple[Rules, Array]:
         """Restrict the rules of the candidate terms to this gauge.
 
         Raises:
-            ValueError: The library lacks the term that defines the hidden variable.
+            DataError: The library lacks the term that defines the hidden variable.
         """
-        own = sympy.Symbol(self.name)
-        product = own if self.factor is None else own * sympy.Symbol(self.factor)
+        own, product = sympy.Symbol(self.name), self._product
         where = [p for p, term in enumerate(terms) if term.symbolic == product]
         if not where:
-            raise ValueError(
+            raise DataError(
                 f"the library lacks the term {product} that defines the hidden variable; add "
                 "polynomials, as in 'poly:2'."
             )
@@ -88,10 +90,8 @@ class Gauge:
         allowed, fixed = rules.allowed.copy(), fixed.copy()
         for p, term in enumerate(terms):
             symbols = term.symbolic.free_symbols
-            plain = symbols <= measured
-            shift = plain and (
-                self.factor is None or term.symbolic.subs(sympy.Symbol(self.factor), 0) == 0
-            )
+            quotient = sympy.fraction(sympy.cancel(term.symbolic * own / product))[1]
+            shift = symbols <= measured and not quotient.free_symbols
             allowed[self.equation, p] &= own not in symbols and not shift
         fixed[self.equation, where[0]] = 1.0
         return replace(rules, allowed=allowed, defining=self.equation), fixed
@@ -117,7 +117,11 @@ def gauges(nodes: Nodes, rng: np.random.Generator) -> list[Gauge]:
             "Leave out some rows, or use a part of the data."
         )
     search = _Search(nodes, *smooth(nodes, 2, rng))
-    found = [search.gauge(v, j) for v in range(V) for j in (None, *range(V))]
+    found = [
+        search.gauge(v, factor)
+        for v, k in itertools.product(range(V), range(3))
+        for factor in itertools.combinations_with_replacement(range(V), k)
+    ]
     found = [gauge for gauge in found if np.isfinite(gauge.error)]
     return sorted(found, key=lambda gauge: gauge.error)[:MOST_GAUGES]
 
@@ -130,12 +134,12 @@ class _Search:
     curves: Array  # (N, V, 3)
     sigma: Array
 
-    def gauge(self, v: int, j: int | None) -> Gauge:
-        """The gauge `x_v' = x_j h + p`, or `x_v' = h` without `j`."""
+    def gauge(self, v: int, j: tuple[int, ...]) -> Gauge:
+        """The gauge `x_v' = m h + p` with a product `m` of variables."""
         nodes, x = self.nodes, self.curves[..., 0]
-        factor = np.ones(len(x)) if j is None else x[:, j]
-        others = [i for i in range(x.shape[1]) if i != j] if j is not None else []
-        constant = np.ones((len(x), int(j is not None)))
+        factor = x[:, j].prod(1)
+        others = [i for i in range(x.shape[1]) if (i,) != j] if j else []
+        constant = np.ones((len(x), int(bool(j))))
         plain = np.column_stack([constant, x[:, others], nodes.U])
         size = root_mean_square(factor[:, None])[0]
         good = self._inside & (np.abs(factor) > NEAR * size)
@@ -150,7 +154,7 @@ class _Search:
             slope[a:b] = np.interp(rows, rows[mine], slope[a:b][mine])
         return self._made(v, j, h, slope, error)
 
-    def _made(self, v: int, j: int | None, h: Array, slope: Array, error: float) -> Gauge:
+    def _made(self, v: int, j: tuple[int, ...], h: Array, slope: Array, error: float) -> Gauge:
         nodes = self.nodes
         low, high = np.quantile(h, [0.02, 0.98])
         spread = max(float(np.clip(h, low, high).std()), 1e-12 * float(np.abs(h).max()), 1e-300)
@@ -164,7 +168,7 @@ class _Search:
         )  # fmt: skip
         curves = np.concatenate([self.curves[..., :2], np.stack([h, slope], -1)[:, None]], 1)
         sigma = np.append(self.sigma, spread * float((self.sigma / nodes.scale).mean()))
-        factor = None if j is None else nodes.names[j]
+        factor = tuple(nodes.names[i] for i in j)
         return Gauge(v, factor, wider, curves, sigma, error)
 
     @property
@@ -237,7 +241,7 @@ class _Closure:
         runs: list[Any] = [
             minimize(
                 lambda q: self.error(q * size), start / size, method="Nelder-Mead",
-                options={"maxfev": 60 * len(first), "initial_simplex": _simplex(start / size)},
+                options={"maxfev": 30 * len(first), "initial_simplex": _simplex(start / size)},
             )
             for start in starts
         ]  # fmt: skip
@@ -288,14 +292,14 @@ def find_hidden(
     error: DataError | None = None
     starts = gauges(nodes, rng)
     states = len(nodes.names) + 1 + len(nodes.inputs)
-    for libraries in hidden_libraries(library, states):
-        for gauge, one in itertools.product(starts, libraries):
+    for one in hidden_libraries(library, states):
+        for gauge in starts:
             progress(f"hidden variable: {gauge.definition} with {one}")
             try:
                 found.append(HiddenFit(one, gauge, fit(gauge.nodes, one, False, gauge)))
             except DataError as failure:
                 error = failure
-        if any(one.result.diagnostics["holds"] for one in found):
+        if any(one.result.diagnostics["settled"] for one in found):
             break
     if not found:
         raise error or DataError("no definition of a hidden variable is finite on the data.")

@@ -18,7 +18,6 @@ from smnn.discovery._fit.refine import Refiner
 from smnn.discovery._verdict.evidence import curves, score, shooting_errors
 from smnn.discovery._verdict.verdict import (
     ESTABLISHED,
-    LEVELS,
     NOT_DETERMINED,
     NOTHING,
     TENTATIVE,
@@ -28,7 +27,7 @@ from smnn.discovery._verdict.verdict import (
 SHARE = 0.6  # Part of every series that the equations are fitted to for this test
 WINDOWS = (1, 2, 4)  # Numbers of windows of the rest, with initial states of their own
 SHORTEST = 12  # Smallest number of rows of a window
-FIRM, LEAST = 10.0, 1.0
+FIRM, LEAST = 5.0, 1.0
 """Evidence of the predictions, in nats, for an established and for a tentative verdict."""
 NEEDED = 10.0  # Evidence by which a hidden variable must improve on the equations without it
 
@@ -72,32 +71,31 @@ def judged_hidden(verdict: Verdict, gain: float, predicted: float) -> Verdict:
         gain: Evidence relative to the equations without a hidden variable.
         predicted: `prediction_evidence`.
     """
-    level = reason = ""
+    level, reason = verdict.level, verdict.reason
     if gain < NEEDED:
         level = NOT_DETERMINED
         reason = "equations without a hidden variable explain the data about as well."
+    elif verdict.doubtful:
+        level, reason = NOT_DETERMINED, f"no equations with a hidden variable hold ({reason})"
+    elif any(one.level == NOTHING for one in verdict.equations.values()):
+        level, reason = NOT_DETERMINED, "an equation without terms holds as well."
     elif predicted < LEAST:
         level = NOT_DETERMINED
-        reason = "the equations of a first part of the data do not predict the rest."
-    elif any(one.level == NOTHING for one in verdict.equations.values()):
-        level, reason = NOT_DETERMINED, "some equations have no terms."
-    elif predicted < FIRM and verdict.level == ESTABLISHED:
+        reason = "equations of the first part of the data do not predict the rest."
+    elif predicted < FIRM and level == ESTABLISHED:
         level = TENTATIVE
-        reason = "the equations of a first part of the data hardly predict the rest."
-    if not level or LEVELS.index(level) <= LEVELS.index(verdict.level):
+        reason = "equations of the first part of the data hardly predict the rest."
+    if (level, reason) == (verdict.level, verdict.reason):
         return verdict
-    return _lowered(verdict, level, reason)
+    equations = {
+        name: replace(one, level=NOT_DETERMINED if level == NOT_DETERMINED else TENTATIVE,
+                      reason=reason)
+        for name, one in verdict.equations.items()
+    }  # fmt: skip
+    return Verdict(level, reason, equations)
 
 
 def not_needed(verdict: Verdict) -> Verdict:
     """The verdict on equations that hold without a hidden variable."""
     reason = "the data do not need a hidden variable: equations without one are established."
     return Verdict(NOT_DETERMINED, reason, verdict.equations)
-
-
-def _lowered(verdict: Verdict, level: str, reason: str) -> Verdict:
-    equations = {
-        name: replace(one, level=max(one.level, level, key=LEVELS.index), reason=reason)
-        for name, one in verdict.equations.items()
-    }
-    return Verdict(level, reason, equations)
