@@ -10,7 +10,7 @@ remain polynomials, and smoothed derivatives give initial values of `h` for the 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -32,9 +32,22 @@ NEAR = 0.15  # Size of the factor, relative to its typical size, below which h i
 CROSSING = 10  # Number of rows near zeros of the factor that give initial values of `p`
 MOST_ROWS = 600  # Number of rows on which gauges are compared if there are more
 MOST_GAUGES = 4  # Number of gauges that are fitted
+TYPICAL = 0.9  # Quantile of the hidden variable that bounds it there
 EDGE = 3  # Rows at the ends of a series, where derivatives of splines are poor
 FLOOR = 1e-4  # Relative squared error of derivatives below which smaller errors do not count
+SHARE = 0.6  # First part of every series whose equations must predict the rest
+FEWEST_LATER = 20  # Rows of the rest of a series below which whole series are left out instead
 MOST_STATES = 3  # Largest number of states for which polynomials of degree 3 are tried
+
+
+def check_hidden_library(library: Library | None, columns: Sequence[str]) -> None:
+    """Refuse a library with constants inside terms.
+
+    Raises:
+        ValueError: It has some.
+    """
+    if library is not None and any(term.constants for term in library.terms(columns)):
+        raise ValueError("hidden=1 does not support constants inside terms; fix their values.")
 
 
 def hidden_libraries(library: Library | None, states: int) -> list[Library]:
@@ -67,25 +80,28 @@ class Gauge:
     def definition(self) -> str:
         """The equation that defines the hidden variable, as text."""
         product = maths.write(self._product, maths.TEXT, tuple(self.nodes.names))
-        return f"{self.nodes.names[self.equation]}' = {product}"
+        others = f", which has no other multiples of {'*'.join(self.factor)}" * bool(self.factor)
+        target = f"{self.nodes.names[self.equation]}'"
+        return f"its term {product} in {target}{others} has the coefficient 1."
 
     @property
     def _product(self) -> sympy.Expr:
         return sympy.Mul(*map(sympy.Symbol, (self.name, *self.factor)))
 
+    def place(self, terms: Sequence[Term]) -> int | None:
+        """Index of the term that defines the hidden variable, if there is one."""
+        found = (p for p, term in enumerate(terms) if term.symbolic == self._product)
+        return next(found, None)
+
     def apply(self, terms: Sequence[Term], rules: Rules, fixed: Array) -> tuple[Rules, Array]:
         """Restrict the rules of the candidate terms to this gauge.
 
-        Raises:
-            DataError: The library lacks the term that defines the hidden variable.
+        Args:
+            terms: Candidates, which include the one that defines the hidden variable.
+            rules: The rules.
+            fixed: (V, P) fixed coefficients.
         """
-        own, product = sympy.Symbol(self.name), self._product
-        where = [p for p, term in enumerate(terms) if term.symbolic == product]
-        if not where:
-            raise DataError(
-                f"the library lacks the term {product} that defines the hidden variable; add "
-                "polynomials, as in 'poly:2'."
-            )
+        own, product, where = sympy.Symbol(self.name), self._product, self.place(terms)
         measured = {sympy.Symbol(n) for n in self.nodes.names}
         allowed, fixed = rules.allowed.copy(), fixed.copy()
         for p, term in enumerate(terms):
@@ -93,18 +109,22 @@ class Gauge:
             quotient = sympy.fraction(sympy.cancel(term.symbolic * own / product))[1]
             shift = symbols <= measured and not quotient.free_symbols
             allowed[self.equation, p] &= own not in symbols and not shift
-        fixed[self.equation, where[0]] = 1.0
+        fixed[self.equation, where] = 1.0
         return replace(rules, allowed=allowed, defining=self.equation), fixed
 
-    def first(self, share: float) -> Gauge:
-        """The gauge on the first part of every series."""
-        bounds = [(a, a + round(share * (b - a))) for a, b in self.nodes.bounds]
+    def first_part(self) -> Gauge:
+        """The gauge on the first part of every series, or the first ones if they are short."""
+        every = self.nodes.bounds
+        bounds = [(a, a + round(SHARE * (b - a))) for a, b in every]
+        rest = min(b - end for (_, b), (_, end) in zip(every, bounds))
+        if rest < FEWEST_LATER and len(every) > 1:
+            bounds = every[: max(round(SHARE * len(every)), 1)]
         nodes, at = self.nodes.take(bounds)
         return replace(self, nodes=nodes, curves=self.curves[at])
 
 
 def gauges(nodes: Nodes, rng: np.random.Generator) -> list[Gauge]:
-    """Gauges with initial values, the most promising first.
+    """All gauges with initial values, the most promising first.
 
     Raises:
         DataError: There are too many rows.
@@ -123,7 +143,7 @@ def gauges(nodes: Nodes, rng: np.random.Generator) -> list[Gauge]:
         for factor in itertools.combinations_with_replacement(range(V), k)
     ]
     found = [gauge for gauge in found if np.isfinite(gauge.error)]
-    return sorted(found, key=lambda gauge: gauge.error)[:MOST_GAUGES]
+    return sorted(found, key=lambda gauge: gauge.error)
 
 
 @dataclass(frozen=True)
@@ -193,9 +213,7 @@ class _Search:
 class _Closure:
     """How well polynomials in all variables explain their derivatives, given a gauge."""
 
-    def __init__(
-        self, search: _Search, v: int, factor: Array, plain: Array, good: Flags
-    ) -> None:
+    def __init__(self, search: _Search, v: int, factor: Array, plain: Array, good: Flags) -> None:
         nodes, curves = search.nodes, search.curves
         self.factor, self.plain = factor, plain
         self.rate, self.bend = curves[:, v, 1], curves[:, v, 2]
@@ -204,6 +222,7 @@ class _Closure:
         self.drift = np.concatenate([np.gradient(plain[s], nodes.t[s], axis=0) for s in parts])
         rows = np.flatnonzero(good)
         self.rows = rows[:: max(len(rows) // MOST_ROWS, 1)]
+        self.gaps = np.flatnonzero(search._inside & ~good)
         V = len(nodes.names)
         others = [i for i in range(V) if i != v]
         self.rates = curves[self.rows][:, others, 1]
@@ -228,7 +247,10 @@ class _Closure:
         total = _log_error(weight[:, None] * phi, weight * slope, self.bend[self.rows])
         for rate in self.rates.T:
             total += _log_error(phi, rate, rate)
-        return total
+        # Where the factor is small, the rest of the equation must explain the derivative.
+        reach = np.abs(self.factor[self.gaps]) * np.quantile(np.abs(h), TYPICAL)
+        left = np.abs(self.rate[self.gaps] - self.plain[self.gaps] @ p) - reach
+        return total + _log_ratio(np.sum(np.maximum(left, 0.0) ** 2), np.sum(self.rate**2))
 
     def best(self, first: Array) -> Array:
         """Coefficients of `p` with the smallest error, from two starting points."""
@@ -254,8 +276,12 @@ def _simplex(start: Array) -> Array:
 
 def _log_error(columns: Array, target: Array, size: Array) -> float:
     found = np.linalg.lstsq(columns, target, rcond=1e-10)[0]
-    left = ((target - columns @ found) ** 2).mean() / max(float((size**2).mean()), 1e-300)
-    return float(np.log(left + FLOOR)) if np.isfinite(left) else np.inf
+    return _log_ratio(np.sum((target - columns @ found) ** 2), np.sum(size**2))
+
+
+def _log_ratio(error: float, total: float) -> float:
+    ratio = error / max(total, 1e-300)
+    return float(np.log(ratio + FLOOR)) if np.isfinite(ratio) else np.inf
 
 
 class Fit(Protocol):
@@ -273,6 +299,8 @@ class HiddenFit:
     library: Library
     gauge: Gauge
     result: FitResult
+    trained: FitResult | None = None
+    """The fit to the first part of every series."""
 
     @property
     def evidence(self) -> float:
@@ -289,12 +317,18 @@ def find_hidden(
         DataError: No fit succeeded.
     """
     found: list[HiddenFit] = []
-    error: DataError | None = None
-    starts = gauges(nodes, rng)
+    error = DataError(
+        "no definition of a hidden variable is finite on the data and within the library; a "
+        "library needs polynomials, as 'poly:2'."
+    )
+    every = gauges(nodes, rng)
     states = len(nodes.names) + 1 + len(nodes.inputs)
     for one in hidden_libraries(library, states):
-        for gauge in starts:
-            progress(f"hidden variable: {gauge.definition} with {one}")
+        known = [
+            g for g in every if g.place(one.terms([*g.nodes.names, *nodes.inputs])) is not None
+        ]
+        for gauge in known[:MOST_GAUGES]:
+            progress(f"hidden variable: {gauge.definition} ({one})")
             try:
                 found.append(HiddenFit(one, gauge, fit(gauge.nodes, one, False, gauge)))
             except DataError as failure:
@@ -302,5 +336,10 @@ def find_hidden(
         if any(one.result.diagnostics["settled"] for one in found):
             break
     if not found:
-        raise error or DataError("no definition of a hidden variable is finite on the data.")
-    return max(found, key=lambda one: one.evidence)
+        raise error
+    best = max(found, key=lambda one: one.evidence)
+    part = best.gauge.first_part()
+    try:
+        return replace(best, trained=fit(part.nodes, best.library, False, part))
+    except DataError:
+        return best

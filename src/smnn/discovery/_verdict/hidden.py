@@ -12,10 +12,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from smnn.discovery._arrays import Array
 from smnn.discovery._fit.data import FitResult
 from smnn.discovery._fit.refine import Refiner
 from smnn.discovery._verdict.evidence import curves, score, shooting_errors
+from smnn.discovery._verdict.fitted import Fitted
 from smnn.discovery._verdict.verdict import (
     ESTABLISHED,
     NOT_DETERMINED,
@@ -24,9 +24,8 @@ from smnn.discovery._verdict.verdict import (
     Verdict,
 )
 
-SHARE = 0.6  # Part of every series that the equations are fitted to for this test
 WINDOWS = (1, 2, 4)  # Numbers of windows of the rest, with initial states of their own
-SHORTEST = 12  # Smallest number of rows of a window
+SHORTEST = 8  # Smallest number of rows of a window
 FIRM, LEAST = 5.0, 1.0
 """Evidence of the predictions, in nats, for an established and for a tentative verdict."""
 NEEDED = 10.0  # Evidence by which a hidden variable must improve on the equations without it
@@ -50,7 +49,9 @@ def prediction_evidence(trained: FitResult, whole: FitResult) -> float:
     part = Refiner(refiner.nodes, old.terms, 1, rules)
     part.copy_scales(refiner, at)
     fit = replace(fit, Z=best.Z, rho=best.rho, sigma=best.sigma)
-    rest = [(a + round(SHARE * (b - a)), b) for a, b in refiner.nodes.bounds]
+    used = [b - a for a, b in old.nodes.bounds]
+    every = itertools.zip_longest(refiner.nodes.bounds, used, fillvalue=0)
+    rest = [(a + n, b) for (a, b), n in every if a + n < b]
     found, plain = -np.inf, curves(refiner.nodes.take(rest)[0])[-1]
     for windows in WINDOWS:
         if min(b - a for a, b in rest) < windows * SHORTEST:
@@ -63,14 +64,23 @@ def prediction_evidence(trained: FitResult, whole: FitResult) -> float:
     return found
 
 
-def judged_hidden(verdict: Verdict, gain: float, predicted: float) -> Verdict:
-    """The verdict on equations with a hidden variable, lowered if these are in doubt.
+def judged_hidden(found: Fitted, plain: Fitted, trained: FitResult | None) -> Fitted:
+    """Lower the verdict on equations with a hidden variable if these are in doubt.
 
     Args:
-        verdict: That of the fit.
-        gain: Evidence relative to the equations without a hidden variable.
-        predicted: `prediction_evidence`.
+        found: The equations.
+        plain: Equations without a hidden variable.
+        trained: The fit of the equations to the first part of the data, if it succeeded.
     """
+    gain = found.result.diagnostics["evidence"] - plain.result.diagnostics["evidence"]
+    predicted = -np.inf if trained is None else prediction_evidence(trained, found.result)
+    found.result.diagnostics["hidden"] = {"gain": gain, "predicted": predicted}
+    found.verdict = _judged(found.verdict, gain, predicted)
+    return found
+
+
+def _judged(verdict: Verdict, gain: float, predicted: float) -> Verdict:
+    """The verdict, given the evidence relative to other equations, and that of predictions."""
     level, reason = verdict.level, verdict.reason
     if gain < NEEDED:
         level = NOT_DETERMINED
@@ -95,7 +105,8 @@ def judged_hidden(verdict: Verdict, gain: float, predicted: float) -> Verdict:
     return Verdict(level, reason, equations)
 
 
-def not_needed(verdict: Verdict) -> Verdict:
-    """The verdict on equations that hold without a hidden variable."""
+def without_hidden(plain: Fitted) -> Fitted:
+    """Equations that hold without a hidden variable, with a verdict that says so."""
     reason = "the data do not need a hidden variable: equations without one are established."
-    return Verdict(NOT_DETERMINED, reason, verdict.equations)
+    plain.verdict = Verdict(NOT_DETERMINED, reason, plain.verdict.equations)
+    return plain
