@@ -265,7 +265,7 @@ class Discovery(Displayable, BaseEstimator):
         best = find_hidden(nodes, given, fit, rng, self._progress)
         self.hidden_ = {best.gauge.name: best.gauge.definition}
         found = Fitted(best.library, 1, best.result)
-        return judged_hidden(found, plain, best.trained), best.gauge.nodes
+        return judged_hidden(found, plain, best.trained, best.rival), best.gauge.nodes
 
     def _fitted_with_delay(self, nodes: Nodes) -> Fitted:
         """The best equations with delayed values."""

@@ -22,6 +22,7 @@ from smnn.discovery._arrays import Array, Flags, root_mean_square
 from smnn.discovery._constraints import Rules
 from smnn.discovery._fit.data import DataError, FitResult, Nodes
 from smnn.discovery._fit.pipeline import LARGEST
+from smnn.discovery._fit.refine import STRICT, JointFit, Refiner
 from smnn.discovery._fit.regression import MOST_CANDIDATES
 from smnn.discovery._fit.smoothing import smooth
 from smnn.discovery._terms import Term, compile_terms
@@ -35,6 +36,10 @@ MOST_GAUGES = 4  # Number of gauges that are fitted
 TYPICAL = 0.9  # Quantile of the hidden variable that bounds it there
 EDGE = 3  # Rows at the ends of a series, where derivatives of splines are poor
 FLOOR = 1e-4  # Relative squared error of derivatives below which smaller errors do not count
+COMPARED, BETWEEN, ALIKE = 300, 0.2, 0.1
+"""Number of states where laws are compared; their distance from those of the fit, relative to that
+between two of these; relative difference of derivatives up to which laws are the same."""
+SETTLED = 1.5  # Mean square of the residuals, in units of the noise, up to which equations hold
 SHARE = 0.6  # First part of every series whose equations must predict the rest
 FEWEST_LATER = 20  # Rows of the rest of a series below which whole series are left out instead
 MOST_STATES = 3  # Largest number of states for which polynomials of degree 3 are tried
@@ -164,7 +169,7 @@ class _Search:
         size = root_mean_square(factor[:, None])[0]
         good = self._inside & (np.abs(factor) > NEAR * size)
         closure = _Closure(self, v, factor, plain, good)
-        p = closure.best(self._crossing(v, factor, plain, size))
+        p = self._crossing(v, factor, plain, size)
         h, slope, error = *closure.hidden(p), closure.error(p)
         for a, b in nodes.bounds:
             rows, mine = nodes.t[a:b], good[a:b]
@@ -301,10 +306,60 @@ class HiddenFit:
     result: FitResult
     trained: FitResult | None = None
     """The fit to the first part of every series."""
+    rival: float = -np.inf
+    """Evidence of the best other law that was found, relative to this one."""
 
     @property
     def evidence(self) -> float:
         return float(self.result.diagnostics["evidence"])
+
+    @property
+    def holds(self) -> bool:
+        """Whether a trajectory describes the data up to noise."""
+        facts = self.result.diagnostics
+        return bool(facts["rho"] <= STRICT and facts["misfit"] < SETTLED)
+
+    def differs_from(self, other: HiddenFit) -> bool:
+        """Whether measured variables evolve differently, from the same values and derivatives.
+
+        States between those of the fit are compared.
+        """
+        refiner, fit = self._joint
+        rows = np.arange(0, len(fit.Z), max(len(fit.Z) // COMPARED, 1))
+        Z, U = fit.Z[rows], refiner.nodes.U[rows]
+        Z = Z + BETWEEN * (np.roll(Z, len(Z) // 3, 0) - Z)
+        rates, bends = self._motion(Z, U)
+        there = other._same_rate(Z[:, :-1], rates, U)
+        others = other._motion(there, U)
+        known = np.isfinite(there).all(1)
+        for one, two in zip((rates, bends), others):
+            off = np.abs(one - two)[known] / root_mean_square(one)
+            if not (np.median(off, 0) < ALIKE).all():
+                return True
+        return False
+
+    @property
+    def _joint(self) -> tuple[Refiner, JointFit]:
+        assert self.result.joint is not None
+        return self.result.joint
+
+    def _motion(self, Z: Array, U: Array) -> tuple[Array, Array]:
+        """First and second derivatives of the measured variables at states Z."""
+        refiner, fit = self._joint
+        model, step = refiner.model(fit), 1e-4 * refiner.unit
+        with np.errstate(all="ignore"):
+            rate = model.rate(Z, U)
+            ends = [model.rate(Z + s * step * rate, U) for s in (1.0, -1.0)]
+        return rate[:, :-1], (ends[0] - ends[1])[:, :-1] / (2.0 * step)
+
+    def _same_rate(self, x: Array, rates: Array, U: Array) -> Array:
+        """States with given values and derivatives of the measured variables."""
+        refiner, fit = self._joint
+        at, names = self.gauge.equation, self.gauge.nodes.names
+        factor = x[:, [names.index(name) for name in self.gauge.factor]].prod(1)
+        factor[np.abs(factor) < NEAR * root_mean_square(factor[:, None])] = np.nan
+        plain = refiner.model(fit).rate(np.column_stack([x, np.zeros(len(x))]), U)[:, at]
+        return np.column_stack([x, (rates[:, at] - plain) / factor])
 
 
 def find_hidden(
@@ -333,11 +388,13 @@ def find_hidden(
                 found.append(HiddenFit(one, gauge, fit(gauge.nodes, one, False, gauge)))
             except DataError as failure:
                 error = failure
-        if any(one.result.diagnostics["settled"] for one in found):
+        if any(one.holds for one in found):
             break
     if not found:
         raise error
     best = max(found, key=lambda one: one.evidence)
+    rivals = [x.evidence - best.evidence for x in found if x is not best and best.differs_from(x)]
+    best = replace(best, rival=max(rivals, default=-np.inf))
     part = best.gauge.first_part()
     try:
         return replace(best, trained=fit(part.nodes, best.library, False, part))

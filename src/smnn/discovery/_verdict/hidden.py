@@ -23,11 +23,14 @@ from smnn.discovery._verdict.verdict import (
     TENTATIVE,
     Verdict,
 )
+from smnn.report.numbers import percent
 
 WINDOWS = (1, 2, 4)  # Numbers of windows of the rest, with initial states of their own
 SHORTEST = 8  # Smallest number of rows of a window
 FIRM, LEAST = 5.0, 1.0
 """Evidence of the predictions, in nats, for an established and for a tentative verdict."""
+CLOSE = -6.0  # Evidence of another law, relative to the equations, above which it is as good
+STABLE = 0.9  # Smallest fraction of the resamples that select a term
 NEEDED = 10.0  # Evidence by which a hidden variable must improve on the equations without it
 
 
@@ -64,23 +67,25 @@ def prediction_evidence(trained: FitResult, whole: FitResult) -> float:
     return found
 
 
-def judged_hidden(found: Fitted, plain: Fitted, trained: FitResult | None) -> Fitted:
+def judged_hidden(found: Fitted, plain: Fitted, trained: FitResult | None, rival: float) -> Fitted:
     """Lower the verdict on equations with a hidden variable if these are in doubt.
 
     Args:
         found: The equations.
         plain: Equations without a hidden variable.
         trained: The fit of the equations to the first part of the data, if it succeeded.
+        rival: Evidence of the best other law with a hidden variable, relative to the equations.
     """
     gain = found.result.diagnostics["evidence"] - plain.result.diagnostics["evidence"]
     predicted = -np.inf if trained is None else prediction_evidence(trained, found.result)
-    found.result.diagnostics["hidden"] = {"gain": gain, "predicted": predicted}
-    found.verdict = _judged(found.verdict, gain, predicted)
+    found.result.diagnostics["hidden"] = {"gain": gain, "predicted": predicted, "rival": rival}
+    found.verdict = _judged(found.verdict, gain, predicted, rival)
     return found
 
 
-def _judged(verdict: Verdict, gain: float, predicted: float) -> Verdict:
+def _judged(verdict: Verdict, gain: float, predicted: float, rival: float) -> Verdict:
     """The verdict, given the evidence relative to other equations, and that of predictions."""
+    chosen = [one.chosen for one in verdict.equations.values() if one.chosen is not None]
     level, reason = verdict.level, verdict.reason
     if gain < NEEDED:
         level = NOT_DETERMINED
@@ -89,6 +94,12 @@ def _judged(verdict: Verdict, gain: float, predicted: float) -> Verdict:
         level, reason = NOT_DETERMINED, f"no equations with a hidden variable hold ({reason})"
     elif any(one.level == NOTHING for one in verdict.equations.values()):
         level, reason = NOT_DETERMINED, "an equation without terms holds as well."
+    elif rival > CLOSE:
+        level = NOT_DETERMINED
+        reason = "another law, with another hidden variable, explains the data about as well."
+    elif min(chosen, default=1.0) < STABLE:
+        share = percent(min(chosen))
+        level, reason = NOT_DETERMINED, f"a term was selected in {share} of resamples only."
     elif predicted < LEAST:
         level = NOT_DETERMINED
         reason = "equations of the first part of the data do not predict the rest."
