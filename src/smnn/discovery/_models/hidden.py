@@ -9,6 +9,7 @@ remain polynomials, and smoothed derivatives give initial values of `h` for the 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -36,7 +37,7 @@ MOST_GAUGES = 4  # Number of gauges that are fitted
 TYPICAL = 0.9  # Quantile of the hidden variable that bounds it there
 EDGE = 3  # Rows at the ends of a series, where derivatives of splines are poor
 FLOOR = 1e-4  # Relative squared error of derivatives below which smaller errors do not count
-COMPARED, BETWEEN, ALIKE = 300, 0.2, 0.1
+COMPARED, BETWEEN, ALIKE = 300, 0.2, 0.05
 """Number of states where laws are compared; their distance from those of the fit, relative to that
 between two of these; relative difference of derivatives up to which laws are the same."""
 SETTLED = 1.5  # Mean square of the residuals, in units of the noise, up to which equations hold
@@ -84,10 +85,11 @@ class Gauge:
     @property
     def definition(self) -> str:
         """The equation that defines the hidden variable, as text."""
-        product = maths.write(self._product, maths.TEXT, tuple(self.nodes.names))
-        others = f", which has no other multiples of {'*'.join(self.factor)}" * bool(self.factor)
-        target = f"{self.nodes.names[self.equation]}'"
-        return f"its term {product} in {target}{others} has the coefficient 1."
+        target, names = f"{self.nodes.names[self.equation]}'", tuple(self.nodes.names)
+        factor = maths.write(self._product / sympy.Symbol(self.name), maths.TEXT, names)
+        others = f", and {target} has no other multiples of {factor}" * bool(self.factor)
+        product = maths.write(self._product, maths.TEXT, names)
+        return f"its term {product} in {target} has the coefficient 1{others}."
 
     @property
     def _product(self) -> sympy.Expr:
@@ -170,6 +172,8 @@ class _Search:
         good = self._inside & (np.abs(factor) > NEAR * size)
         closure = _Closure(self, v, factor, plain, good)
         p = self._crossing(v, factor, plain, size)
+        if x.shape[1] == 1:  # otherwise polynomials in all variables explain too much
+            p = closure.best(p)
         h, slope, error = *closure.hidden(p), closure.error(p)
         for a, b in nodes.bounds:
             rows, mine = nodes.t[a:b], good[a:b]
@@ -396,7 +400,6 @@ def find_hidden(
     rivals = [x.evidence - best.evidence for x in found if x is not best and best.differs_from(x)]
     best = replace(best, rival=max(rivals, default=-np.inf))
     part = best.gauge.first_part()
-    try:
-        return replace(best, trained=fit(part.nodes, best.library, False, part))
-    except DataError:
-        return best
+    with contextlib.suppress(DataError):
+        best = replace(best, trained=fit(part.nodes, best.library, False, part))
+    return best

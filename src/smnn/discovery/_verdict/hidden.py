@@ -29,7 +29,7 @@ WINDOWS = (1, 2, 4)  # Numbers of windows of the rest, with initial states of th
 SHORTEST = 8  # Smallest number of rows of a window
 FIRM, LEAST = 5.0, 1.0
 """Evidence of the predictions, in nats, for an established and for a tentative verdict."""
-CLOSE = -6.0  # Evidence of another law, relative to the equations, above which it is as good
+CLOSE = -9.0  # Evidence of another law, relative to the equations, above which it is as good
 STABLE = 0.9  # Smallest fraction of the resamples that select a term
 NEEDED = 10.0  # Evidence by which a hidden variable must improve on the equations without it
 
@@ -67,7 +67,9 @@ def prediction_evidence(trained: FitResult, whole: FitResult) -> float:
     return found
 
 
-def judged_hidden(found: Fitted, plain: Fitted, trained: FitResult | None, rival: float) -> Fitted:
+def judged_hidden(
+    found: Fitted, plain: Fitted, trained: FitResult | None, rival: float
+) -> Fitted:  # fmt: skip
     """Lower the verdict on equations with a hidden variable if these are in doubt.
 
     Args:
@@ -77,13 +79,19 @@ def judged_hidden(found: Fitted, plain: Fitted, trained: FitResult | None, rival
         rival: Evidence of the best other law with a hidden variable, relative to the equations.
     """
     gain = found.result.diagnostics["evidence"] - plain.result.diagnostics["evidence"]
-    predicted = -np.inf if trained is None else prediction_evidence(trained, found.result)
-    found.result.diagnostics["hidden"] = {"gain": gain, "predicted": predicted, "rival": rival}
-    found.verdict = _judged(found.verdict, gain, predicted, rival)
+    predicted, same = -np.inf, False
+    if trained is not None:
+        predicted = prediction_evidence(trained, found.result)
+        same = bool(((trained.Xi != 0) == (found.result.Xi != 0)).all())
+    facts = {"gain": gain, "predicted": predicted, "rival": rival, "same_terms": same}
+    found.result.diagnostics["hidden"] = facts
+    found.verdict = _judged(found.verdict, gain, predicted, rival, same)
     return found
 
 
-def _judged(verdict: Verdict, gain: float, predicted: float, rival: float) -> Verdict:
+def _judged(
+    verdict: Verdict, gain: float, predicted: float, rival: float, same: bool
+) -> Verdict:  # fmt: skip
     """The verdict, given the evidence relative to other equations, and that of predictions."""
     chosen = [one.chosen for one in verdict.equations.values() if one.chosen is not None]
     level, reason = verdict.level, verdict.reason
@@ -103,6 +111,10 @@ def _judged(verdict: Verdict, gain: float, predicted: float, rival: float) -> Ve
     elif predicted < LEAST:
         level = NOT_DETERMINED
         reason = "equations of the first part of the data do not predict the rest."
+    elif not same and level != ESTABLISHED:
+        level, reason = NOT_DETERMINED, "equations of the first part of the data have other terms."
+    elif not same:
+        level, reason = TENTATIVE, "equations of the first part of the data have other terms."
     elif predicted < FIRM and level == ESTABLISHED:
         level = TENTATIVE
         reason = "equations of the first part of the data hardly predict the rest."
