@@ -377,8 +377,8 @@ def find_hidden(
     """
     found: list[HiddenFit] = []
     error = DataError(
-        "no definition of a hidden variable is finite on the data and within the library; a "
-        "library needs polynomials, as 'poly:2'."
+        "no definition of a hidden variable suits the data and the library; expected some dozens "
+        "of rows, and a library that includes polynomials, as 'poly:2'."
     )
     every = gauges(nodes, rng)
     states = len(nodes.names) + 1 + len(nodes.inputs)
