@@ -335,6 +335,8 @@ def _contradicted_coefficients(refiner: Refiner, fit: JointFit, data: FitInput) 
     """Warnings about fixed coefficients without which the data are explained better."""
     rules, given = refiner.rules, data.fixed
     fixed = ~rules.allowed & (given != 0)
+    if rules.defining is not None:  # its coefficient is a convention
+        fixed[rules.defining] = False
     free = fixed | rules.allowed
     found = refiner.triangle(fit, free) if fixed.any() else None
     if found is None:
