@@ -17,8 +17,10 @@ from smnn.experiments.m4.view import LABELS as M4_LABELS
 from smnn.experiments.pde_bench.run import Case as PdeCase
 from smnn.experiments.pde_bench.run import Config as PdeConfig
 from smnn.experiments.pde_bench.run import PdeBench
+from smnn.experiments.pde_bench.view import coverage
 from smnn.experiments.pde_bench.view import tables as pde_tables
-from smnn.experiments.scaling.run import from_record
+from smnn.experiments.scaling.run import Config as ScalingConfig
+from smnn.experiments.scaling.run import Scaling
 from smnn.experiments.scaling.view import stops, summary
 from smnn.experiments.sst.references import CLIMATOLOGY, COUPLED, DAMPED, OURS, REFERENCES, TREND
 from table_text import error, machine, milliseconds, table
@@ -106,12 +108,15 @@ def pde_bench(record: dict[str, Any]) -> str:
     """Errors of the laws that smnn and PySINDy recover from noisy fields."""
     config = {k: tuple(v) if isinstance(v, list) else v for k, v in record["settings"].items()}
     cases = [PdeCase(**case) for case in record["cases"]]
+    inside, known = coverage(cases)
     (shown,) = pde_tables(PdeBench(PdeConfig(**config), record["machine"], cases))
     rows = [[row.group, row.label, *(cell.text for cell in row.cells)] for row in shown.rows]
     return "\n\n".join(
         [
             f"Largest relative error of a coefficient in per cent. {shown.caption}",
             table(["law, data", "method", *shown.columns], rows),
+            f"Of {known} coefficients of exact laws from noisy data, {inside} lie inside their "
+            "90 % intervals.",
             f"{machine(record)} Written by `smnn reproduce pde-bench` and `python "
             "tools/tables.py --pde-bench benchmarks/results/pde_bench_epyc.json`.",
         ]
@@ -372,8 +377,12 @@ def _holdouts(record: dict[str, Any]) -> str:
 
 def scaling(record: dict[str, Any]) -> str:
     """Time, memory and error at every length."""
-    result = from_record(record)
-    lengths = result.config.lengths
+    lengths, methods = (tuple(record["settings"][name]) for name in ("lengths", "methods"))
+    shown = ("pairs", "hidden", "steps", "seconds")
+    settings = {name: record["settings"][name] for name in shown}
+    config = ScalingConfig(lengths=lengths, methods=methods, **settings)
+    parts = (record[name] for name in ("machine", "data", "cells", "references", "points"))
+    result = Scaling(config, *parts)
 
     def cell(value: float | None, style: str) -> str:
         if value is None:

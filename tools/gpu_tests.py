@@ -29,6 +29,7 @@ from smnn._util.machine import describe_machine
 
 TOGETHER = 10
 """Tests per process; starting a process takes seconds."""
+FILLS_THE_DEVICE = "test_full_device.py"  # Runs last and alone
 WRONG = ("failed", "error", "crashed")
 VERDICT = re.compile(r"^(\S+?\.py::.+?) (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\b")
 
@@ -123,8 +124,11 @@ def main() -> int:
     tests = collected(words)
     where = [word for word in words if Path(word.split("::")[0]).exists()]
     runs = Runs(start + options.seconds, [word for word in words if word not in where])
+    alone = [name for name in tests if Path(name.split("::")[0]).name == FILLS_THE_DEVICE]
     with ThreadPoolExecutor(options.processes) as pool:
-        list(pool.map(runs.run, shared_out(tests)))
+        list(pool.map(runs.run, shared_out([name for name in tests if name not in alone])))
+    for part in shared_out(alone):
+        runs.run(part)
     counts = Counter(runs.verdicts.get(name, "not run") for name in tests)
     record: dict[str, Any] = {
         "machine": describe_machine(), "command": f"pytest {' '.join(words)}",

@@ -1,7 +1,8 @@
 """Compare the rounding errors of the covariance sweep with those of orthogonal elimination.
 
-    python tools/sweep_accuracy.py --problems 10000 --out benchmarks/results/sweep_accuracy.json
+    python tools/sweep_accuracy.py --problems 100000 --out benchmarks/results/sweep_accuracy.json
 
+A file that exists is continued with further random problems; delete it after changing a kernel.
 Both solve the same random problems (`smnn.solve` on a CPU sweeps only larger batches, here it is
 made to sweep all). Errors are in units of the unavoidable rounding error, as in
 `docs/guarantees.md`; the exact solutions are least squares refined in extended precision. The exit
@@ -27,6 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from smnn._solver.cpu import swept  # noqa: E402
+from smnn._solver.cpu.kernels import sweep  # noqa: E402
 from smnn._solver.cpu.plan import CpuPlan  # noqa: E402
 from smnn._solver.cpu.swept import SweptPlan  # noqa: E402
 from smnn._solver.plan import backend_named  # noqa: E402
@@ -111,14 +113,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--problems", type=int, default=10_000)
     parser.add_argument("--minutes", type=float, default=600.0)
-    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     torch.set_num_threads(1)
     swept.LEAST_SWEPT = 0
     fields = ("problems", "worst", "worst_eliminated", "worst_ratio", "given_up")
     record: dict[str, Any] = {kind: dict.fromkeys(fields, 0) for kind in KINDS}
-    start, seed, total = time.monotonic(), options.seed, 0
+    start, seed, total = time.monotonic(), 0, 0
+    if options.out.exists():
+        before = json.loads(options.out.read_text(encoding="utf-8"))
+        record, seed, total = before["kinds"], before["next_seed"], before["problems"]
     while total < options.problems and time.monotonic() - start < 60 * options.minutes:
         for kind in KINDS:
             ours, other, given_up = measure(kind, seed)
@@ -133,7 +137,8 @@ def main() -> int:
         seed += 1
     write_json(
         options.out,
-        {"benchmark": "sweep_accuracy", "problems": total, "kinds": record,
+        {"benchmark": "sweep_accuracy", "problems": total, "next_seed": seed,
+         "largest_errors": sweep.LARGEST_ERRORS, "kinds": record,
          "machine": describe_machine()},
     )  # fmt: skip
     print(json.dumps(record, indent=1))

@@ -118,14 +118,6 @@ def test_names_that_promise_something_else(tmp_path: Path, kind: str, suffix: st
     judge(run(["data", "check", "FILE"], path, None), expected, f"{kind} {suffix}")
 
 
-def test_check_of_hdf5_that_is_no_wave(tmp_path: Path) -> None:
-    h5py = pytest.importorskip("h5py")
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        file["numbers"] = [1, 2, 3]
-    done = run(["data", "check", "FILE"], tmp_path / "a.h5", None)
-    judge(done, r"expected one of 'train'.*Only HDF5 files of KdV waves are known", "h5")
-
-
 # ---------------------------------------------------------------- columns
 
 

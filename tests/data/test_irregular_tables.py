@@ -705,7 +705,7 @@ def test_summary(tmp_path: Path) -> None:
     rows = [f"{e},2024-01-{d:02d},{d},{'' if d == 2 else d}" for e in "ab" for d in (1, 2, 3)]
     text = L("experiment,date,prey (1/ha),pred", *rows, "b,,3,1")
     assert read(written(tmp_path, text)).summary() == (
-        "data.csv: time 'date' from 2024-01-01 to 2024-01-03, step 1 days; 2 series by "
+        "data.csv: time 'date' from 2024-01-01 to 2024-01-03, step 1 day; 2 series by "
         "'experiment' (a, b); variables prey [1/ha], pred; 6 rows, 16.7 % of the values missing; "
         "rows dropped: 1 without a time."
     )

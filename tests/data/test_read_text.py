@@ -107,6 +107,23 @@ def test_other_encodings(tmp_path: Path) -> None:
     assert table.notes == ["data.csv is not UTF-8; it is read as Windows-1252."]
 
 
+def test_stated_encoding(tmp_path: Path) -> None:
+    text = "Zeit;Größe\n" + "".join(f"{i};{i * i},5\n" for i in range(9))
+    for encoding in ("latin-1", "utf-16-le", "utf-32", "cp037"):
+        path = written(tmp_path, text.encode(encoding))
+        assert read_table(path, encoding=encoding).names == ["Größe"]
+    for wrong in ("utf-8", "nonsense"):
+        with pytest.raises(
+            TableError, match=f"encoding: got '{wrong}', with which .*cannot be read"
+        ):
+            read_table(path, encoding=wrong)
+
+
+def test_json_with_another_ending(tmp_path: Path) -> None:
+    with pytest.raises(TableError, match=r"holds JSON; .*End its name in \.json"):
+        read_table(written(tmp_path, b'[{"t": 0, "x": 1}, {"t": 1, "x": 2}]'))
+
+
 def test_gzip(tmp_path: Path) -> None:
     packed = gzip.compress(rows({"t": range(FEW), "x": curve()}).encode())
     assert read_table(written(tmp_path, packed, "data.csv.gz")).names == ["x"]

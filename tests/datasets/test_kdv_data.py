@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from smnn.datasets import kdv
 from smnn.datasets.kdv import Frames, KdVFileError, read_file, write_easy
-from smnn.datasets.kdv import _files as files
 from smnn.errors import OutputError
 
 LENGTH = 60.0
@@ -207,36 +206,6 @@ def test_files_have_the_published_layout(tmp_path: Path) -> None:
     for name in ("u", "x", "t", "dx", "dt"):
         np.testing.assert_array_equal(getattr(found, name), getattr(want, name))
     assert [p.name for p in tmp_path.iterdir()] == ["KdV_test_easy.h5"]
-
-
-def test_interrupted_files_are_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "PIECE", 1)
-    path, counts = tmp_path / "a.h5", []
-
-    def stop(count: int) -> None:
-        counts.append(count)
-        if len(counts) == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        write_easy(path, "valid", 2, tick=stop)
-    assert not path.exists()
-    counts.clear()
-    write_easy(path, "valid", 2, tick=counts.append)
-    assert counts == [1, 1]  # the first was complete already
-    np.testing.assert_allclose(read_file(path).u, kdv.easy("valid", 2).u, atol=1e-10)
-
-
-def test_an_unfinished_file_of_other_settings_or_damaged_is_not_used(tmp_path: Path) -> None:
-    path = tmp_path / "a.h5"
-    for content in (b"", b"not HDF5"):
-        (tmp_path / "a.h5.smnn-part").write_bytes(content)
-        write_easy(path, "valid", 1, seed=1)
-        np.testing.assert_array_equal(read_file(path).u, kdv.easy("valid", 1, seed=1).u)
-    with h5py.File(tmp_path / "a.h5.smnn-part", "w") as file:
-        file.attrs["settings"] = "others"
-    write_easy(path, "valid", 1, seed=1)
-    assert len(read_file(path)) == 1
 
 
 def write(path: Path, **changes) -> Path:

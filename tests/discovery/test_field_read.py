@@ -55,6 +55,21 @@ def test_meshes_complex_numbers_and_two_fields(tmp_path: Path) -> None:
     assert read_field({"u": U + 1j * V, "t": t, "x": x}).runs[0].dtype == complex
 
 
+def test_matlab_7_3(tmp_path: Path) -> None:
+    """Its arrays have the axes in reverse order, and complex numbers in two parts."""
+    h5py = pytest.importorskip("h5py")
+    square = np.zeros((T, T), [("real", "f8"), ("imag", "f8")])
+    square["real"], square["imag"] = RNG.normal(size=(2, T, T))
+    path = tmp_path / "a.mat"
+    with h5py.File(path, "w", userblock_size=512) as file:
+        file["u"], file["t"], file["x"] = square.T, t[:, None], np.arange(T)[None]
+    with path.open("r+b") as file:
+        file.write(b"MATLAB 7.3 MAT-file")
+    field = read_field(path)
+    assert np.array_equal(field.runs[0][0], square["real"] + 1j * square["imag"])
+    assert np.array_equal(field.times[0], t)
+
+
 def test_equal_lengths_are_noted() -> None:
     square = RNG.normal(size=(20, 20))
     field = read_field({"x": t, "u": square, "t": t})

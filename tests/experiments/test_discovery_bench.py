@@ -156,7 +156,7 @@ class TestRun:
         ("options", "message"),
         [
             ({"methods": ("sindy",)}, "methods: got 'sindy'; expected some of smnn"),
-            ({"systems": ("Lorens",)}, "no system is called 'Lorens'"),
+            ({"systems": ("Lorens",)}, "there is no system 'Lorens'"),
             ({"noise": (-0.1,)}, "expected fractions such as 0.05"),
         ],
     )

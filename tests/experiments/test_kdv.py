@@ -112,14 +112,14 @@ def test_too_short_windows_are_refused() -> None:
 
 
 def test_the_law_is_learned_from_data(easy: data_module.Trajectories, tmp_path: Path) -> None:
-    found = training.train("modes", easy, easy, tmp_path, steps=150, progress=False)
-    law = found.task.model.law()
+    task, record = training.train("modes", easy, easy, tmp_path, steps=150, progress=False)
+    law = task.model.law()
     assert law.linear[3].item() == pytest.approx(-1, abs=0.05)
     assert law.products[0, 1].item() == pytest.approx(-1, abs=0.05)
-    scores, _ = training.score(found.task, data_module.easy("test", 3), frames=20)
+    scores, _ = training.score(task, data_module.easy("test", 3), frames=20)
     assert scores["nmse"]["20"] < 1e-3
-    assert found.record["steps"] == 150
-    assert "u u_x" in found.record["law"]
+    assert record["steps"] == 150
+    assert "u u_x" in record["law"]
 
 
 @pytest.mark.parametrize("padding", ["zeros", "circular"])
@@ -212,11 +212,11 @@ def test_gradients_of_the_free_law() -> None:
 
 
 def test_a_free_law_is_learned_from_data(easy: data_module.Trajectories, tmp_path: Path) -> None:
-    found = training.train(
+    _, record = training.train(
         "operator", easy, easy.take(slice(0, 1)), tmp_path, steps=80, settings={"log_every": 10},
         progress=False,
     )  # fmt: skip
-    losses = [row["loss"] for row in found.record["history"] if "loss" in row]
+    losses = [row["loss"] for row in record["history"] if "loss" in row]
     assert losses[-1] < 0.5 * losses[0]
 
 

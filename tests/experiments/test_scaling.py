@@ -10,7 +10,6 @@ import torch
 
 from experiments.sst_grids import weekly_grid
 from smnn.datasets.sst import monthly
-from smnn.errors import InputError
 from smnn.experiments.scaling import run as scaling
 from smnn.experiments.scaling import view
 from smnn.experiments.solvers import DENSE, SMNN, SPARSE
@@ -109,17 +108,6 @@ def test_line() -> None:
     assert bent is not None
     assert 0.02 < bent.deviation < 0.1
     assert scaling.line(made, SMNN, "gib") is None
-
-
-def test_records_can_be_drawn_again(result: scaling.Scaling, tmp_path: Path) -> None:
-    path = tmp_path / "scaling.json"
-    path.write_text(json.dumps(result.record()))
-    again = scaling.run(scaling.Config(record=str(path)))
-    assert again.record() == result.record()
-    assert view.tables(again)[0].columns == ["12", "24", "900"]
-    path.write_text('{"experiment": "scaling"}')
-    with pytest.raises(InputError, match="incomplete record"):
-        scaling.run(scaling.Config(record=str(path)))
 
 
 def test_points_are_written_as_they_are_measured(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`from fuzz_targets import ...` and `from killing import ...` in the tests of this folder."""
+"""`from limits import ...` in the tests of this folder."""
 
 import sys
 from pathlib import Path

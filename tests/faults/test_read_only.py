@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from killing import NAMES, Scenario, scenarios
 from limits import limited
 from typer.testing import CliRunner
 
@@ -49,27 +48,6 @@ def test_locked_folder_refuses_writes(locked: Path) -> None:
     code, said = limited(write)
     assert code == 1
     assert said.startswith("PermissionError")
-
-
-@pytest.fixture(scope="module")
-def every() -> dict[str, Scenario]:
-    return {s.name: s for s in scenarios()}
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_writers_report_a_locked_folder(
-    name: str, every: dict[str, Scenario], locked: Path
-) -> None:
-    def work() -> None:
-        obey_permissions()
-        every[name].work(locked)
-
-    code, said = limited(work)
-    assert code == 1
-    assert "cannot write" in said
-    assert "Permission denied" in said
-    assert "Traceback" not in said.split("cannot write")[0], said
-    assert list(locked.iterdir()) == []
 
 
 COMMANDS = (

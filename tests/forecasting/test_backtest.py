@@ -93,6 +93,18 @@ def test_a_seasonal_series() -> None:
     assert 0.7 <= found.coverage <= 1.0
 
 
+@pytest.mark.parametrize(("season", "count"), [(12.0, 108), (7.0, 120), (5.5, 96)])
+def test_origins_cover_the_phases_of_the_season(season: float, count: int) -> None:
+    """Evenly spaced origins a whole season apart would all test the same part of it."""
+    y = np.random.default_rng(3).standard_normal(count)
+    plain = Forecaster(season=season, log=False, origins=1)
+    origins = np.array(backtest(y, horizon=6, origins=5, forecaster=plain).origins)
+    phases = np.sort(origins / season % 1)
+    assert np.diff(phases, append=phases[0] + 1).max() <= 2 / 5 + 1e-9
+    assert count / 2 <= origins.min() <= count / 2 + 24
+    assert origins.max() == count - 6
+
+
 @pytest.mark.parametrize(("level", "low", "high"), [(0.9, 0.87, 0.935), (0.5, 0.44, 0.56)])
 def test_intervals_have_their_nominal_coverage(level: float, low: float, high: float) -> None:
     """White noise, so the standard error of the coverage is below 1 %."""

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from smnn.forecasting import Forecaster, backtest
-from smnn.forecasting._model.intervals import OPTIMISM, Calibration, calibrate
+from smnn.forecasting._model.intervals import Calibration, calibrate
 from smnn.forecasting._model.search import choose_origins
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
@@ -96,19 +96,20 @@ def test_intervals_increase_with_the_level() -> None:
 
 def test_few_origins_widen_intervals() -> None:
     errors = np.random.default_rng(1).standard_normal((1, 40, 5))
-    few = calibrate(errors[:, :3], np.ones(1)).factor(0.9)
-    many = calibrate(errors, np.ones(1)).factor(0.9)
-    assert few > 1.15 * many
-    assert many == pytest.approx(1.645 / OPTIMISM, abs=0.2)
+    few, many = (
+        calibrate(x, np.ones(1), x, x.shape[1]).width(0.9, 5) for x in (errors[:, :3], errors)
+    )
+    assert few.mean() > 1.1 * many.mean()
+    np.testing.assert_allclose(many, 1.645, rtol=0.25)
 
 
 def test_calibration_of_known_errors() -> None:
     """For the errors of a random walk, the spread grows with the square root of the lead."""
-    steps = np.random.default_rng(2).standard_normal((1, 4000, 16))
-    found = calibrate(steps.cumsum(2), np.ones(1))
-    expected = OPTIMISM * np.sqrt(np.arange(2, 17))
+    errors = np.random.default_rng(2).standard_normal((1, 4000, 16)).cumsum(2)
+    found = calibrate(errors, np.ones(1), errors, 4000)
+    expected = np.sqrt(np.arange(2, 17))
     np.testing.assert_allclose(found.spread[0, 1:], expected, rtol=0.02)
-    beyond = found.at(64)[0] / OPTIMISM
+    beyond = found.at(64)[0]
     np.testing.assert_allclose(beyond[-1], 8.0, rtol=0.1)  # extrapolated as a square root
     without_errors = Calibration(np.ones((1, 4)), np.zeros(0), 101.0)
     assert without_errors.factor(0.9) == pytest.approx(1.6602, abs=1e-4)  # Student, two-sided

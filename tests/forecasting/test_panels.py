@@ -203,3 +203,19 @@ def test_time_zones() -> None:
         last = times[-1].tz_localize(None) if zone == "local" else times[-1].tz_convert(None)
         forecast = Forecaster().fit(y, horizon=24).predict()
         assert forecast.t[0] == np.datetime64(last + pd.Timedelta("1h"))
+
+
+def test_frames_are_read_as_by_the_command() -> None:
+    """Several runs under one index of dates, and rows in another order."""
+    days = pd.date_range("2024-01-01", periods=60)
+    x = np.sin(np.arange(60.0))
+    one = pd.DataFrame({"x": x}, index=days)
+    runs = pd.concat([one.assign(run=1), one.assign(run=2)])
+    assert Forecaster().fit(runs, horizon=3).predict().mean.shape == (3, 2)
+    levels = pd.concat({"a": one, "b": 2 * one})
+    assert Forecaster().fit(levels, horizon=3).predict().mean.shape == (3, 2)
+    with pytest.warns(UserWarning, match="not in the order of time"):
+        turned = Forecaster().fit(one[::-1], horizon=3).predict().mean
+    np.testing.assert_allclose(
+        turned.ravel(), Forecaster().fit(one, horizon=3).predict().mean.ravel()
+    )

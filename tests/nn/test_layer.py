@@ -51,6 +51,20 @@ def test_order_below_that_of_the_coefficients_is_refused() -> None:
         MechanisticLayer(order=1)(problem())
 
 
+def test_posterior_has_the_weights_of_the_layer_and_of_the_call() -> None:
+    ode = leaves(problem(batch=(3,)))
+    layer = MechanisticLayer(order=3, scheme="iwp", w_gov=2.0, w_smooth=3.0)
+    found = layer.posterior(ode.apply(Tensor.float), w_smooth=4.0)
+    exact = ode.apply(lambda x: x.float().double())
+    expected = smnn.posterior(*exact, order=3, scheme="iwp", w_gov=2.0, w_smooth=4.0)
+    assert found.mean.dtype == torch.float64
+    assert relative(found.mean, expected.mean) == 0
+    assert relative(found.variance(), expected.variance()) == 0
+    found.variance().sum().backward()
+    assert ode.c.grad is not None
+    assert ode.s.grad is not None
+
+
 def test_gradients_are_those_of_the_solver() -> None:
     ode = leaves(problem(T=4, V=1, Q=1, batch=(2,)))
     layer = MechanisticLayer(order=3)

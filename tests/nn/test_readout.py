@@ -196,9 +196,9 @@ def test_plot_shows_every_coefficient_over_time() -> None:
     found = ODEReadout(c, np.zeros((3, 1, 1)), np.zeros((3, 1, 1, 1)), np.full((3, 4), 0.5), ("y",))
     (axes,) = found.plot().axes
     lines = {line.get_label(): line for line in axes.get_lines()}
-    assert set(lines) == {"of $y$", "of $y''$", "right-hand side"}
-    np.testing.assert_allclose(lines["of $y$"].get_xdata(), t)
-    np.testing.assert_allclose(lines["of $y$"].get_ydata(), 5 + t)
+    assert set(lines) == {"of y", "of y''", "right-hand side"}
+    np.testing.assert_allclose(lines["of y"].get_xdata(), t)
+    np.testing.assert_allclose(lines["of y"].get_ydata(), 5 + t)
     assert len(axes.collections) == 3  # the band of the batch
     assert axes.get_xlim() == (0.0, 2.0)
 
@@ -215,6 +215,6 @@ def test_plot_of_a_system_has_a_panel_per_equation(tmp_path: Any) -> None:
     system = ode([[[[0.0, 2.0], [6.0, 0.0]], [[5.0, 0.0], [0.0, 5.0]]]] * 5)
     figure = read_out(system).plot()
     assert len(figure.axes) == 2
-    assert "of $y_{1}'$" in [line.get_label() for line in figure.axes[0].get_lines()]
+    assert "of y1'" in [line.get_label() for line in figure.axes[0].get_lines()]
     figure.savefig(tmp_path / "ode.png")
     assert (tmp_path / "ode.png").stat().st_size > 5000

@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.integrate import solve_ivp
 from torch import Tensor
 
 import smnn
-from nonlinear.problems import FITS, robertson, span, vector
+from nonlinear.problems import FITS, hires, robertson, span, vector
 
 f64 = torch.float64
 Parameters = dict[str, Tensor]
@@ -54,6 +55,34 @@ def test_gradients_of_robertson() -> None:
     with torch.no_grad():
         near, far = ((last(rate + k * h) - last(rate - k * h)) / (2 * k * h) for k in (1, 2))
     assert slope.item() == pytest.approx(((4 * near - far) / 3).item(), rel=1e-6)
+
+
+def test_gradients_of_hires() -> None:
+    """A stiff problem: against the variational equations, integrated by SciPy."""
+    start, end = 0.0057, 321.8122
+
+    def rates(y: Any, more: Any) -> list[Any]:
+        first, *rest = hires(0.0, y, None)
+        return [first + more, *rest]
+
+    last, more = vector(start).requires_grad_(), vector(0.0).requires_grad_()
+    y0 = torch.cat([vector(1, 0, 0, 0, 0, 0, 0), last])
+    found = smnn.odeint(
+        lambda t, y: torch.stack(rates(y, more[0])), y0, vector(0.0, end), rtol=1e-11, atol=1e-14
+    ).check()
+    ours = [torch.autograd.grad(x, (last, more), retain_graph=True) for x in found.y[-1]]
+
+    def variational(t: float, z: np.ndarray) -> np.ndarray:
+        y, step = z[:8], 1e-30
+        J = np.imag([rates(y + 1j * step * e, 0.0) for e in np.eye(8)]).T / step
+        return np.concatenate([rates(y, 0.0), J @ z[8:16], J @ z[16:] + np.eye(8)[0]])
+
+    z0 = np.concatenate([y0.detach(), np.eye(8)[7], np.zeros(8)])
+    exact = solve_ivp(variational, (0, end), z0, "Radau", rtol=1e-9, atol=1e-12).y[:, -1]
+    assert np.abs(found.y[-1].detach().numpy() - exact[:8]).max() < 1e-8
+    for i, expected in enumerate((exact[8:16], exact[16:])):
+        found_i = np.array([one[i].item() for one in ours])
+        assert np.abs(found_i - expected).max() < 1e-6 * np.abs(expected).max()
 
 
 def test_batch_and_failed_samples() -> None:
@@ -193,11 +222,16 @@ def test_errors_say_what_is_wrong(call: Any, message: str) -> None:
 
 
 def test_robertson_and_hires_need_few_steps() -> None:
+    def rates(name: str) -> Any:
+        right = {"robertson": robertson, "hires": hires}[name]
+        return lambda t, y: torch.stack(right(t, y, torch))
+
     t = torch.cat([vector(0.0), torch.logspace(-4, 5, 30, dtype=f64)])
-
-    def f(t: Tensor, y: Tensor) -> Tensor:
-        return torch.stack(robertson(t, y, torch))
-
-    found = smnn.odeint(f, vector(1.0, 0.0, 0.0), t, rtol=1e-9, atol=1e-13).check()
+    found = smnn.odeint(rates("robertson"), vector(1, 0, 0), t, rtol=1e-9, atol=1e-13).check()
     assert len(found.mesh) <= 200
     assert (found.y.sum(1) - 1).abs().max() < 1e-12
+    t, y0 = torch.linspace(0, 321.8122, 2, dtype=f64), vector(1, 0, 0, 0, 0, 0, 0, 0.0057)
+    found = smnn.odeint(rates("hires"), y0, t, rtol=1e-9, atol=1e-12).check()
+    assert len(found.mesh) <= 200
+    # The reference of the Test Set for Initial Value Problem Solvers.
+    assert abs(found.y[-1, 0] - 0.7371312573325668e-3) < 1e-7 * 0.74e-3

@@ -84,3 +84,9 @@ def test_notebook_html_is_self_contained(solution: equations.Solution) -> None:
     assert "<math>" in shown
     assert "data:image/png;base64," in shown
     assert not re.search(r"(src|href)=.(?!data:)", shown)
+
+
+def test_unknown_arguments_of_plot_are_explained(solution: equations.Solution) -> None:
+    wanted = r"Solution\.plot: got an unknown argument 'color'.*Its arguments: ax, names"
+    with pytest.raises(TypeError, match=wanted):
+        solution.plot(color="red")

@@ -7,7 +7,7 @@ from smnn._solver import plan
 from smnn._solver.autograd import eager
 from smnn._solver.cpu import program, swept
 from smnn._solver.cpu.backend import CpuBackend
-from smnn._solver.cpu.kernels import emit, sweep
+from smnn._solver.cpu.kernels import sweep
 from smnn._solver.cpu.swept import SweptPlan
 from smnn._solver.diagnostics import OK, SINGULAR, final_status
 from smnn._solver.gpu import backend as gpu

@@ -160,3 +160,14 @@ def test_number_of_threads() -> None:
         results.append(gradients(wide, "cpu"))
     for other in results[1:]:
         assert all(torch.equal(a, b) for a, b in zip(other, results[0], strict=True))
+
+
+def test_condition_number_with_gradients() -> None:
+    """The residuals that are kept for the derivative must not be taken for a factor."""
+    case = oscillators(17, 60)
+    plain = smnn.solve_ex(*case.args, **case.kw, condition=True)[1].condition
+    leaves = [x.clone().requires_grad_() for x in case.args]
+    with_graph = smnn.solve_ex(*leaves, **case.kw, condition=True)[1].condition
+    assert plain is not None and with_graph is not None
+    assert torch.equal(plain, with_graph)
+    assert (plain < 1e6).all()

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.utils.data import TensorDataset
-from training_cases import Line, ended, line_data, ranks
+from training_cases import Line, ended, latest_step, line_data, ranks
 
 from smnn.training import ConfigError, Damping, Data, TrainConfig, fit, load_task, oscillations
 
@@ -100,7 +100,7 @@ def test_a_signal_to_one_process_stops_all_at_the_same_step(tmp_path: Path) -> N
         time.sleep(0.02)
     os.kill(processes[1].pid, signal.SIGTERM)
     assert [ended(p) for p in processes] == [143, 0]
-    last = int((tmp_path / "checkpoints" / "latest").read_text().strip()[5:])
+    last = latest_step(tmp_path)
     assert len(rows(tmp_path / "steps.csv")) == last < 1000
 
 

@@ -97,13 +97,13 @@ def train(out: Path | None, *, resume: bool = False, die_at: int | None = None, 
 
 def files(out: Path) -> dict[str, bytes]:
     """Files that must not depend on interruptions: logs, latest checkpoint, best weights."""
-    names = ["steps.csv", "epochs.csv", "checkpoints/latest", "checkpoints/best"]
-    for pointer in names[2:]:
-        folder = (out / pointer).read_text().strip()
-        names += [
-            f"checkpoints/{folder}/{p.name}" for p in (out / "checkpoints" / folder).iterdir()
-        ]
-    return {name: (out / name).read_bytes() for name in sorted(names)}
+    kept = [max((out / "checkpoints").glob(f"{kind}-*")) for kind in ("best", "step")]
+    return {p.name: p.read_bytes() for p in (out / "steps.csv", out / "epochs.csv", *kept)}
+
+
+def latest_step(out: Path) -> int:
+    """The step of the latest checkpoint."""
+    return max(int(path.stem[5:]) for path in (out / "checkpoints").glob("step-*"))
 
 
 class Line(Task):

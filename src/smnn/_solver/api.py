@@ -295,10 +295,10 @@ def _examine(
 ) -> tuple[Tensor, Diagnostics, Tensor | None]:  # fmt: skip
     """Estimate the condition number, or raise if it is too large though no pivot is small."""
     problem, info = plan.fit([x.detach() for x in tensors]), found.tensors()
-    known = [factor] if factor.numel() else []
+    known = [factor] if plan.forward_keeps_factor and factor.numel() else []
 
     def solve(g: Tensor) -> Tensor:
-        if not known:  # solved without keeping the factor
+        if not known:
             known.append(plan.solve([x.detach() for x in tensors]).factor)
         return plan.adjoint(known[0], g)
 

@@ -37,6 +37,8 @@ class Plan(ABC):
 
     status_is_final = False
     """Whether `solve` has already examined doubtful samples (see `diagnostics.final_status`)."""
+    forward_keeps_factor = True
+    """Whether what `forward` returns as factor, if not empty, can be passed to `adjoint`."""
 
     def __init__(self, backend: Backend, problem: Problem, pieces: int) -> None:
         self.backend, self.problem, self.pieces = backend, problem, pieces

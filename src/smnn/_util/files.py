@@ -40,10 +40,6 @@ def prepare_output(folder: Path, names: Iterable[str] = ()) -> Path:
 
     Temporary files left over from killed processes are removed.
 
-    Args:
-        folder: For the results.
-        names: Of the files to be written, as for `check_replaceable`.
-
     Raises:
         OutputError: The path is a file, the folder is not writable, or a file of these names is
             not a result of smnn.
@@ -201,14 +197,10 @@ def read_bounded(path: Path, most: int) -> bytes:
 
 
 def open_bounded(path: Path, most: int | None = None, line: int | None = None) -> IO[bytes]:
-    """Open a text file for reading bytes with size limits; `.gz` files are decompressed.
+    """Open a text file for reading bytes; `.gz` files are decompressed.
 
-    The limits protect against compressed files that expand beyond the available memory.
-
-    Args:
-        path: The file.
-        most: Maximum number of bytes in total; `LARGEST` by default.
-        line: Maximum number of bytes in one line; `LONGEST` by default.
+    At most `most` bytes in total (by default `LARGEST`), and `line` in one line (`LONGEST`), are
+    read: compressed files can expand beyond the available memory.
 
     Raises:
         InputError: It is not a regular file. Also raised while reading beyond a limit.

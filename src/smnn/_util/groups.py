@@ -20,15 +20,9 @@ ATTEMPTS = 3
 
 
 def map_groups(
-    frame: Any,
-    key: str,
-    function: Callable[[Any], Any],
-    schema: Sequence[tuple[str, str]],
-    *,
-    batch: int = 1,
-    engine: Any = None,
-    workers: int = 1,
-) -> Any:
+    frame: Any, key: str, function: Callable[[Any], Any], schema: Sequence[tuple[str, str]], *,
+    batch: int = 1, engine: Any = None, workers: int = 1,
+) -> Any:  # fmt: skip
     """Apply a function to batches of groups of rows.
 
     A group belongs to a batch by the digest of its name, so that batches are the same everywhere.

@@ -21,16 +21,12 @@ def describe_machine() -> dict[str, Any]:
     import torch
 
     return {
-        "processor": _processor(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "memory_gib": _memory_gib(),
-        "system": f"{platform.system()} {platform.machine()}",
+        "processor": _processor(), "cores": os.cpu_count(), "threads": torch.get_num_threads(),
+        "memory_gib": _memory_gib(), "system": f"{platform.system()} {platform.machine()}",
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-        "python": platform.python_version(),
-        "versions": package_versions(PACKAGES),
+        "python": platform.python_version(), "versions": package_versions(PACKAGES),
         "utc": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-    }
+    }  # fmt: skip
 
 
 def package_versions(names: tuple[str, ...]) -> dict[str, str | None]:

@@ -1,12 +1,16 @@
-"""Suggestions for misspelled names and arguments."""
+"""Names: finding things by them, and suggestions where they are misspelled."""
 
 from __future__ import annotations
 
 import difflib
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ParamSpec, TypeVar
+
+from smnn.errors import DataError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -18,6 +22,29 @@ def suggestion(word: str, known: Sequence[str]) -> str:
         name for name in known if name.lower() == word.lower()
     ]
     return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def slug(name: str) -> str:
+    """A name in lower case, without accents, words joined by hyphens."""
+    letters = unicodedata.normalize("NFKD", name.strip().lower())
+    bare = "".join(c for c in letters if not unicodedata.combining(c))
+    return re.sub(r"[^a-z0-9]+", "-", bare).strip("-")
+
+
+def find(name: str, items: Mapping[str, T], what: str) -> T:
+    """The item of that name, or the only one whose name begins with it; compared by `slug`.
+
+    Raises:
+        DataError: There is none, or several; the message has similar names.
+    """
+    wanted, known = slug(name), {slug(key): key for key in items}
+    found = [wanted] if wanted in known else [k for k in known if wanted and k.startswith(wanted)]
+    if len(found) == 1:
+        return items[known[found[0]]]
+    if found:
+        names = ", ".join(known[k] for k in found)
+        raise DataError(f"several {what}s fit {name!r}: {names}. Name one.")
+    raise DataError(f"there is no {what} {name!r}{suggestion(wanted, list(known)) or '.'}")
 
 
 def check_arguments(function: str, given: Iterable[str], known: Sequence[str]) -> None:
@@ -40,7 +67,9 @@ def explained(function: Callable[P, T]) -> Callable[P, T]:
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        check_arguments(function.__qualname__.removesuffix(".__init__"), kwargs, known)
+        owner, _, name = function.__qualname__.rpartition(".")
+        owner = type(args[0]).__name__ if owner and args else owner  # the class of an object
+        check_arguments(f"{owner}.{name}".removesuffix(".__init__").lstrip("."), kwargs, known)
         return function(*args, **kwargs)
 
     return call

@@ -11,6 +11,7 @@ from smnn.errors import MissingPackageError as MissingPackageError
 PACKAGES = {
     "lightning_fabric": "pytorch-lightning",
     "pytorch_lightning": "pytorch-lightning",
+    "odf": "odfpy",
     "sklearn": "scikit-learn",
 }
 """Names on the package index that differ from the name of the module."""

@@ -76,11 +76,9 @@ def entries(system: System) -> Entries:
         H = (s[:, :-1] + s[:, 1:]).flatten(1)
         slope = H ** (R - 2)
         terms = [
-            (place[2:, :, R - 1].flatten(), slope),
-            (place[:-2, :, R - 1].flatten(), -slope),
-            (place[1:-1, :, R].flatten(), -slope * H),
-            (slack.expand(H.shape[1]), one),
-        ]
+            (place[2:, :, R - 1].flatten(), slope), (place[:-2, :, R - 1].flatten(), -slope),
+            (place[1:-1, :, R].flatten(), -slope * H), (slack.expand(H.shape[1]), one),
+        ]  # fmt: skip
         writer.add(terms, torch.zeros_like(H))
     row, column, value = (torch.cat(x, -1) for x in zip(*writer.parts))
     return Entries(row, column, value, torch.cat(writer.right, 1), 1 + T * V * m)

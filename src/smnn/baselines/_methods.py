@@ -47,8 +47,7 @@ class Method(ABC):
     def gradients(
         self, system: System, lam: Point, x: Point, wanted: list[bool]
     ) -> tuple[Tensor, ...]:
-        """See `_system.gradients`; gradients that are not wanted are arbitrary."""
-        del wanted
+        """See `_system.gradients`; gradients that are not `wanted` are arbitrary."""
         return gradients(system, lam, x)
 
 
@@ -154,9 +153,7 @@ def _normal_matrix(table: Entries) -> Tensor:
     with warnings.catch_warnings():  # "sparse tensors are in beta"
         warnings.simplefilter("ignore", UserWarning)
         A = torch.sparse_coo_tensor(
-            torch.stack([row, column]),
-            table.value.flatten(),
-            (B * rows, B * table.columns),
+            torch.stack([row, column]), table.value.flatten(), (B * rows, B * table.columns),
             check_invariants=False,
-        ).coalesce()
+        ).coalesce()  # fmt: skip
         return torch.sparse.mm(A.t(), A).coalesce().to_sparse_csr()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,6 +13,8 @@ from smnn.baselines._autograd import Solve
 from smnn.baselines._exact import Exact
 from smnn.baselines._methods import Dense, Method, Sparse
 from smnn.errors import ShapeError, SolveError, mismatch
+
+Number = float | Tensor
 
 
 class MNNSolution(NamedTuple):
@@ -30,18 +33,10 @@ class MNNSolution(NamedTuple):
 
 
 def mnn_exact(
-    c: Tensor,
-    d: Tensor,
-    u: Tensor,
-    s: Tensor,
-    *,
-    gamma: float | Tensor = 0.5,
-    alpha: float | Tensor = 0.1,
-    periodic: Tensor | None = None,
-    n_steps: int | None = None,
-    backend: str = "auto",
+    c: Tensor, d: Tensor, u: Tensor, s: Tensor, *, gamma: Number = 0.5, alpha: Number = 0.1,
+    periodic: Tensor | None = None, n_steps: int | None = None, backend: str = "auto",
     check: bool = True,
-) -> MNNSolution:
+) -> MNNSolution:  # fmt: skip
     r"""Solve the original MNN problem exactly, in time and memory linear in `T`.
 
     Minimizes, over $y$ and the slack $\epsilon$,
@@ -90,17 +85,9 @@ def mnn_exact(
 
 
 def mnn_dense(
-    c: Tensor,
-    d: Tensor,
-    u: Tensor,
-    s: Tensor,
-    *,
-    gamma: float | Tensor = 0.5,
-    alpha: float | Tensor = 0.1,
-    periodic: Tensor | None = None,
-    n_steps: int | None = None,
-    check: bool = True,
-) -> MNNSolution:
+    c: Tensor, d: Tensor, u: Tensor, s: Tensor, *, gamma: Number = 0.5, alpha: Number = 0.1,
+    periodic: Tensor | None = None, n_steps: int | None = None, check: bool = True,
+) -> MNNSolution:  # fmt: skip
     """Solve the original MNN problem by dense Cholesky factorization, as published.
 
     Memory grows with the square of `T` and time with its cube; rounding errors grow with the
@@ -110,37 +97,19 @@ def mnn_dense(
 
 
 def mnn_sparse(
-    c: Tensor,
-    d: Tensor,
-    u: Tensor,
-    s: Tensor,
-    *,
-    gamma: float | Tensor = 0.5,
-    alpha: float | Tensor = 0.1,
-    periodic: Tensor | None = None,
-    n_steps: int | None = None,
-    max_iter: int = 200,
-    tol: float = 1e-12,
-    check: bool = True,
-) -> MNNSolution:
+    c: Tensor, d: Tensor, u: Tensor, s: Tensor, *, gamma: Number = 0.5, alpha: Number = 0.1,
+    periodic: Tensor | None = None, n_steps: int | None = None, max_iter: int = 200,
+    tol: float = 1e-12, check: bool = True,
+) -> MNNSolution:  # fmt: skip
     """Solve the original MNN problem by conjugate gradients, as published.
 
-    No preconditioner, start at zero; a sample stops when its residual is below `tol` times its
-    right-hand side. The backward pass iterates in the same way, and warns if it does not converge.
+    No preconditioner, start at zero. The backward pass iterates in the same way, and warns if it
+    does not converge.
 
-    Args:
-        c: As in `mnn_exact`, as all that is not named here.
-        d: As in `mnn_exact`.
-        u: As in `mnn_exact`.
-        s: As in `mnn_exact`.
-        gamma: As in `mnn_exact`.
-        alpha: As in `mnn_exact`.
-        periodic: As in `mnn_exact`.
-        n_steps: As in `mnn_exact`.
-        max_iter: Most iterations; the published code suggests 200.
-        tol: Relative residual of the normal equations at which a sample has converged.
-        check: Raise if a sample has not converged. Otherwise it is what the last iteration left,
-            and `converged` is false.
+    A sample has converged when the residual of its normal equations is below `tol`, relative to
+    their right-hand side. After `max_iter` iterations (200 in the published code), `check` raises;
+    otherwise the sample is what the last iteration left, and `converged` is false. The other
+    arguments are those of `mnn_exact`.
     """
     if max_iter < 1:
         raise ValueError(f"max_iter: got {max_iter}; expected at least 1.")
@@ -148,17 +117,9 @@ def mnn_sparse(
 
 
 def _solve(
-    c: Tensor,
-    d: Tensor,
-    u: Tensor,
-    s: Tensor,
-    gamma: float | Tensor,
-    alpha: float | Tensor,
-    periodic: Tensor | None,
-    n_steps: int | None,
-    method: Method,
-    check: bool,
-) -> MNNSolution:
+    c: Tensor, d: Tensor, u: Tensor, s: Tensor, gamma: Number, alpha: Number,
+    periodic: Tensor | None, n_steps: int | None, method: Method, check: bool,
+) -> MNNSolution:  # fmt: skip
     if isinstance(c, Tensor) and c.ndim >= 4 and c.shape[-1] < 2:
         raise mismatch("c", f"{c.shape[-1]} orders", "at least 2", "An ODE has a derivative.")
     problem, batch = make_problem(c, d, u, s, scheme="central", n_steps=n_steps)
@@ -172,12 +133,9 @@ def _solve(
     if check and not bool(converged.all()):
         raise SolveError(_failure(method, batch, converged, iterations, left))
     return MNNSolution(
-        y.view(batch + y.shape[1:]).to(c.dtype),
-        eps.view(batch).to(c.dtype),
-        converged.view(batch),
-        iterations.view(batch),
-        left.view(batch),
-    )
+        y.view(batch + y.shape[1:]).to(c.dtype), eps.view(batch).to(c.dtype),
+        converged.view(batch), iterations.view(batch), left.view(batch),
+    )  # fmt: skip
 
 
 def _periodic(p: Tensor | None, c: Tensor, batch: tuple[int, ...], tail: tuple[int, int]) -> Tensor:
@@ -193,28 +151,20 @@ def _periodic(p: Tensor | None, c: Tensor, batch: tuple[int, ...], tail: tuple[i
     if p.ndim != len(full) or any(
         a != b and not (a == 1 and i < len(batch)) for i, (a, b) in enumerate(zip(p.shape, full))
     ):
-        raise mismatch(
-            "periodic",
-            f"shape {tuple(p.shape)}",
-            f"{full} (its rows: (*B, V, R))",
-            "Only batch axes of size 1 broadcast.",
-        )
+        wanted = f"{full} (its rows: (*B, V, R))"
+        advice = "Only batch axes of size 1 broadcast."
+        raise mismatch("periodic", f"shape {tuple(p.shape)}", wanted, advice)
     return p.double().expand(full).reshape(size, *tail)
 
 
-def _load(
-    gamma: float | Tensor, alpha: float | Tensor, c: Tensor, batch: tuple[int, ...]
-) -> Tensor:
+def _load(gamma: Number, alpha: Number, c: Tensor, batch: tuple[int, ...]) -> Tensor:
     load = torch.as_tensor(gamma * alpha, dtype=torch.float64, device=c.device)
     try:
         return load.expand(batch).reshape(-1)
     except RuntimeError:
-        raise mismatch(
-            "gamma * alpha",
-            f"shape {tuple(load.shape)}",
-            f"a number, or a tensor that broadcasts against the batch {batch}",
-            "One value for each sample.",
-        ) from None
+        got = f"shape {tuple(load.shape)}"
+        wanted = f"a number, or a tensor that broadcasts against the batch {batch}"
+        raise mismatch("gamma * alpha", got, wanted, "One value for each sample.") from None
 
 
 def _failure(
@@ -222,7 +172,7 @@ def _failure(
 ) -> str:
     """Return the message about failed samples."""
     failed = (~converged).nonzero().flatten().tolist()
-    names = [str(tuple(int(j) for j in _unravel(i, batch))) for i in failed[:3]]
+    names = [str(tuple(map(int, np.unravel_index(i, batch)))) for i in failed[:3]]
     where = f": {', '.join(names)}{', ...' if len(failed) > 3 else ''}" if batch else ""
     head = f"{len(failed)} of {len(converged)} samples"
     if isinstance(method, Sparse):
@@ -239,11 +189,3 @@ def _failure(
            if isinstance(method, Dense) else "")
         + ". Pass check=False to get the other samples."
     )  # fmt: skip
-
-
-def _unravel(index: int, batch: tuple[int, ...]) -> list[int]:
-    out = []
-    for size in reversed(batch):
-        index, i = divmod(index, size)
-        out.append(i)
-    return out[::-1]

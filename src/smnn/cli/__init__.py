@@ -1,6 +1,5 @@
 """The console script `smnn`. One file per command."""
 
-from smnn.cli._app import app as app
-from smnn.cli._app import main as main
+from smnn.cli._app import app, main
 
 __all__ = ["app", "main"]

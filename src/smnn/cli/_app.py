@@ -13,13 +13,10 @@ from smnn.cli import bench, data, discover, forecast, info, reproduce, solve, tr
 from smnn.cli._guard import INTERRUPTED, notices
 
 app = typer.Typer(
-    name="smnn",
-    help="Find and use the differential equations behind data.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+    name="smnn", help="Find and use the differential equations behind data.", no_args_is_help=True,
+    pretty_exceptions_enable=False, rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
-)
+)  # fmt: skip
 app.command("discover")(discover.discover)
 app.command("forecast")(forecast.forecast)
 app.command("solve")(solve.solve)

@@ -22,6 +22,7 @@ READING: dict[str, Any] = {
     "dayfirst": Annotated[bool | None, Dayfirst],
     "date_format": Annotated[Text, typer.Option(metavar="%d.%m.%y", help="Format of the dates.")],
     "decimal": Annotated[Text, typer.Option(help="Decimal separator (default: detected).")],
+    "encoding": Annotated[Text, typer.Option(help="Encoding of text (default: detected).")],
     "sheet": Annotated[Text, typer.Option(help="Sheet of a spreadsheet (default: the first).")],
 }
 """Options of all commands that read data: the arguments of `smnn.data.read`."""

@@ -20,7 +20,7 @@ def bench(
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = RESULTS / "bench",
     as_json: AsJson = False,
     debug: Debug = False,
-) -> None:
+) -> None:  # fmt: skip
     """Time the solver, SciPy and torchdiffeq in less than a minute.
 
     Writes bench.json. Every result is checked before it is timed.

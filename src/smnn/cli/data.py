@@ -43,26 +43,22 @@ def list_sets(as_json: shared.AsJson = False, debug: shared.Debug = False) -> No
 @app.command("make")
 def make(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Data set, see `smnn data list`.")],
-    noise: Annotated[
-        float | None, typer.Option(min=0.0, help="Noise, relative to the standard deviation.")
-    ] = None,
-    samples: Annotated[
-        int | None, typer.Option(min=3, help="Times of every series (kdv: number of series).")
-    ] = None,
+    noise: Annotated[float | None, typer.Option(
+        min=0.0, help="Noise, relative to the standard deviation.")] = None,
+    samples: Annotated[int | None, typer.Option(
+        min=3, help="Times of every series (kdv: number of series).")] = None,
     step: Annotated[float | None, typer.Option(help="Time between two samples.")] = None,
     split: Annotated[str | None, typer.Option(help="kdv: train, valid or test.")] = None,
     seed: shared.Seed = 0,
     device: shared.Device = None,
-    form: Annotated[
-        str | None, typer.Option("--format", help="csv, nc (NetCDF) or h5 (HDF5).")
-    ] = None,
-    out: Annotated[
-        Path, typer.Option(help="Folder, or a file ending in .csv, .nc or .h5.")
-    ] = Path(),
+    form: Annotated[str | None, typer.Option(
+        "--format", help="csv, nc (NetCDF) or h5 (HDF5).")] = None,
+    out: Annotated[Path, typer.Option(
+        help="Folder, or a file ending in .csv, .nc or .h5.")] = Path(),
     force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
     as_json: shared.AsJson = False,
     debug: shared.Debug = False,
-) -> None:
+) -> None:  # fmt: skip
     """Write a data set to a file."""
     with guarded(debug, DataError):
         from smnn._util.files import prepare_output
@@ -126,11 +122,11 @@ def _path(data: Any, form: str | None, out: Path) -> Path:
 @app.command("check")
 @reads_data
 def check(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Table, grid or equations.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Table or grid.")],
     reading: dict[str, Any],
     as_json: shared.AsJson = False,
     debug: shared.Debug = False,
-) -> None:
+) -> None:  # fmt: skip  # fmt: skip
     """Show what is read from a file, and what may be wrong with it."""
     with guarded(debug):
         from smnn.cli._data_check import examine, show

@@ -26,10 +26,8 @@ OPTIONS = {"season=None": "--season none"}
 @reads_data
 def forecast(
     context: typer.Context,
-    data: Annotated[
-        Path,
-        typer.Argument(metavar="DATA", help="A table (see `smnn data`) or a grid (.nc, .zarr)."),
-    ],
+    data: Annotated[Path, typer.Argument(
+        metavar="DATA", help="A table (see `smnn data`) or a grid (.nc, .zarr).")],
     reading: dict[str, Any],
     horizon: Annotated[
         int | None,
@@ -46,25 +44,17 @@ def forecast(
     ] = "auto",
     harmonics: Annotated[int | None, typer.Option(min=1, help="Harmonics per season.")] = None,
     trend: Annotated[str, typer.Option(help="Trend: auto, none, linear or damped.")] = "auto",
-    log: Annotated[
-        bool | None,
-        typer.Option("--log/--no-log", help="Model logarithms (default: by cross-validation)."),
-    ] = None,
-    level: Annotated[
-        float, typer.Option(min=0.01, max=0.999, help="Coverage of the prediction intervals.")
-    ] = 0.9,
-    origins: Annotated[
-        int | None,
-        typer.Option(
-            min=0, help="Back-test origins; 0 to skip (default: 8, or 4 above 1,000 series)."
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Output folder (default: smnn-results/forecast-DATA).")
-    ] = None,
+    log: Annotated[bool | None, typer.Option(
+        "--log/--no-log", help="Model logarithms (default: by cross-validation).")] = None,
+    level: Annotated[float, typer.Option(
+        min=0.01, max=0.999, help="Coverage of the prediction intervals.")] = 0.9,
+    origins: Annotated[int | None, typer.Option(
+        min=0, help="Back-test origins; 0 to skip (default: 8, or 4 above 1,000 series).")] = None,
+    out: Annotated[Path | None, typer.Option(
+        help="Output folder (default: smnn-results/forecast-DATA).")] = None,
     as_json: shared.AsJson = False,
     debug: shared.Debug = False,
-) -> None:
+) -> None:  # fmt: skip
     """Forecast the series of a table or grid.
 
     With prediction intervals and a back-test. Writes report.html, forecast.json and forecast.csv

@@ -12,11 +12,9 @@ from rich.table import Table
 from smnn.cli._guard import AsJson, Debug, guarded, plain
 
 EXTRAS = {
-    "discovery": ("pandas", "scikit-learn", "sympy"),
-    "forecasting": ("h5netcdf", "h5py", "xarray"),
-    "training": ("pytorch-lightning", "safetensors"),
-    "peers": ("pysindy", "torchdiffeq"),
-}
+    "discovery": ("pandas", "scikit-learn", "sympy"), "forecasting": ("h5netcdf", "h5py", "xarray"),
+    "training": ("pytorch-lightning", "safetensors"), "peers": ("pysindy", "torchdiffeq"),
+}  # fmt: skip
 """Optional packages by the extra that installs them."""
 
 
@@ -35,6 +33,7 @@ def collect() -> dict[str, Any]:
     import torch
 
     from smnn import available_backends
+    from smnn._solver.plan import choose_backend
     from smnn._util.machine import PACKAGES, describe_machine, package_versions
 
     machine = describe_machine()
@@ -53,7 +52,8 @@ def collect() -> dict[str, Any]:
         for name, reason in available_backends().items()
     }
     kinds = ["cpu", *(["cuda"] if cuda else [])]
-    auto = {kind: _automatic(kind) for kind in kinds}
+    # The backend that `auto` selects for typical block sizes.
+    auto = {kind: choose_backend("auto", torch.device(kind), 3).name for kind in kinds}
     return {"machine": machine, "cuda_devices": devices, "backends": backends, "auto": auto}
 
 
@@ -71,15 +71,6 @@ def _requirements(name: str, machine: dict[str, Any], devices: list[str]) -> str
         "reference": "dense matrices in PyTorch; for small problems and as a reference",
     }
     return texts.get(name, "its requirements are met")
-
-
-def _automatic(kind: str) -> str:
-    """Return the backend that `auto` selects on a kind of device for typical block sizes."""
-    import torch
-
-    from smnn._solver.plan import choose_backend
-
-    return choose_backend("auto", torch.device(kind), 3).name
 
 
 def _show(found: dict[str, Any]) -> None:

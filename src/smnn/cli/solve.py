@@ -9,20 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from smnn.cli._guard import (
-    AsJson,
-    Debug,
-    Device,
-    WrongUseError,
-    chosen_device,
-    facts,
-    guarded,
-    notices,
-    plain,
-    remark,
-    repeated,
-    results_folder,
-)
+from smnn.cli import _guard as shared
+from smnn.cli._guard import WrongUseError, guarded, notices, plain, remark
 
 if TYPE_CHECKING:
     from smnn.equations import Solution
@@ -30,30 +18,25 @@ if TYPE_CHECKING:
 
 def solve(
     context: typer.Context,
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Equations, values and a time grid.")
-    ],
+    file: Annotated[Path, typer.Argument(
+        metavar="FILE", help="Equations, values and a time grid.")],
     order: Annotated[
         int | None,
         typer.Option(
             min=1, max=16, help="Highest derivative to carry (default: raised until it converges)."
         ),
     ] = None,
-    scheme: Annotated[
-        str, typer.Option(help="auto, hermite, hermite-l, iwp, smnn or central.")
-    ] = "auto",
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Change a parameter; may be repeated."),
-    ] = None,
+    scheme: Annotated[str, typer.Option(
+        help="auto, hermite, hermite-l, iwp, smnn or central.")] = "auto",
+    settings: Annotated[list[str] | None, typer.Option(
+        "--set", metavar="NAME=VALUE", help="Change a parameter; may be repeated.")] = None,
     backend: Annotated[str, typer.Option(help="auto, or a name listed by `smnn info`.")] = "auto",
-    device: Device = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Output folder (default: smnn-results/solve-FILE).")
-    ] = None,
-    as_json: AsJson = False,
-    debug: Debug = False,
-) -> None:
+    device: shared.Device = None,
+    out: Annotated[Path | None, typer.Option(
+        help="Output folder (default: smnn-results/solve-FILE).")] = None,
+    as_json: shared.AsJson = False,
+    debug: shared.Debug = False,
+) -> None:  # fmt: skip
     r"""Solve linear differential equations given in a text file.
 
     Lines such as  y'' + k*y = sin(t)  and  y(0) = 1, y'(0) = 0  and  t = 0 .. 10 step 0.01
@@ -69,15 +52,17 @@ def solve(
 
         try:
             system = read(file, _settings(settings or []))
-            where = chosen_device(device)
-            folder = prepare_output(out or results_folder("solve", file), report.FILES)
+            where = shared.chosen_device(device)
+            folder = prepare_output(out or shared.results_folder("solve", file), report.FILES)
             with notices().status("Solving"):
                 solution = solve_equations(
                     system, order=order, scheme=scheme, device=where, backend=backend
                 )
         except (EquationError, BackendError) as error:
             raise WrongUseError(str(error)) from error
-        record = report.write(solution, folder, source=file.name, command=repeated(context, folder))
+        record = report.write(
+            solution, folder, source=file.name, command=shared.repeated(context, folder)
+        )
         for text in solution.warnings:
             remark(text)
         if as_json:
@@ -106,6 +91,6 @@ def _show(solution: Solution, folder: Path) -> None:
     for equation in solution.system.equations:
         console.print(f"  [bold]{plain(equation.statement.text)}[/]", soft_wrap=True)
     console.print(rich_table(report.state_table(solution)))
-    facts(console, report.summary(solution))
+    shared.facts(console, report.summary(solution))
     console.print(f"Values: {plain(str(folder / 'solution.csv'))}", soft_wrap=True)
     console.print(f"Report: {plain(str(folder / 'report.html'))}", soft_wrap=True)

@@ -15,36 +15,20 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from smnn.cli._guard import (
-    FAILED,
-    RESULTS,
-    WRONG_USE,
-    AsJson,
-    Debug,
-    Device,
-    WrongUseError,
-    chosen_device,
-    complain,
-    guarded,
-)
+from smnn.cli import _guard as shared
+from smnn.cli._guard import RESULTS, WrongUseError, complain, guarded
 
 if TYPE_CHECKING:
     from smnn.training import FitResult
 
 
 def train(
-    task: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="TASK|CONFIG.json", help="Registered task, or config.json of a run."
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for the results (default smnn-results/TASK).")
-    ] = None,
-    devices: Annotated[
-        int | None, typer.Option(min=1, help="Processes per node, each with one device.")
-    ] = None,
+    task: Annotated[str | None, typer.Argument(
+        metavar="TASK|CONFIG.json", help="Registered task, or config.json of a run.")] = None,
+    out: Annotated[Path | None, typer.Option(
+        help="Folder for the results (default smnn-results/TASK).")] = None,
+    devices: Annotated[int | None, typer.Option(
+        min=1, help="Processes per node, each with one device.")] = None,
     nodes: Annotated[int | None, typer.Option(min=1, help="Number of nodes (machines).")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out.")] = False,
     settings: Annotated[
@@ -53,17 +37,14 @@ def train(
             "--set", metavar="KEY=VALUE", help="Setting: lr=0.01, task.order=3, data.samples=99."
         ),
     ] = None,
-    tasks: Annotated[
-        list[str] | None,
-        typer.Option(metavar="MODULE|FILE.py", help="Python code to import that registers tasks."),
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="Seed of all random numbers (default 0).")
-    ] = None,
-    device: Device = None,
-    as_json: AsJson = False,
-    debug: Debug = False,
-) -> None:
+    tasks: Annotated[list[str] | None, typer.Option(
+        metavar="MODULE|FILE.py", help="Python code to import that registers tasks.")] = None,
+    seed: Annotated[int | None, typer.Option(
+        min=0, help="Seed of all random numbers (default 0).")] = None,
+    device: shared.Device = None,
+    as_json: shared.AsJson = False,
+    debug: shared.Debug = False,
+) -> None:  # fmt: skip
     """Train a task. Without TASK, list the registered tasks.
 
     With --devices above 1, the other processes are started automatically. Under torchrun and SLURM,
@@ -83,7 +64,7 @@ def train(
         spec = RunSpec.read(source) if source.endswith(".json") else RunSpec(source)
         for text in settings or []:
             spec.set(text)
-        accelerator = None if device is None else chosen_device(device).type
+        accelerator = None if device is None else shared.chosen_device(device).type
         options = {"devices": devices, "nodes": nodes, "seed": seed, "accelerator": accelerator}
         spec.train |= {name: value for name, value in options.items() if value is not None}
         folder = out or RESULTS / spec.name
@@ -106,7 +87,7 @@ def _training_errors(debug: bool) -> Iterator[None]:
         if is_main_process():
             complain(" ".join(str(error).split()))
         wrong = isinstance(error, ConfigError | CheckpointError)
-        raise typer.Exit(WRONG_USE if wrong else FAILED) from None
+        raise typer.Exit(shared.WRONG_USE if wrong else shared.FAILED) from None
 
 
 def _command() -> str:

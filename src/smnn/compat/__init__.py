@@ -5,11 +5,9 @@
 written for mech-nn import them under the names they know.
 """
 
-from smnn.compat._config import ODEConfig as ODEConfig
-from smnn.compat._config import SolverType as SolverType
-from smnn.compat._install import install as install
-from smnn.compat._layers import ODEINDLayer as ODEINDLayer
-from smnn.compat._layers import ODESYSLayer as ODESYSLayer
-from smnn.compat._ode_forward import ode_forward as ode_forward
+from smnn.compat._config import ODEConfig, SolverType
+from smnn.compat._install import install
+from smnn.compat._layers import ODEINDLayer, ODESYSLayer
+from smnn.compat._ode_forward import ode_forward
 
 __all__ = ["ODEConfig", "ODEINDLayer", "ODESYSLayer", "SolverType", "install", "ode_forward"]

@@ -50,12 +50,9 @@ def _module(name: str, **contents: object) -> ModuleType:
 def _modules() -> dict[str, ModuleType]:
     config = _module("config", ODEConfig=ODEConfig, SolverType=SolverType)
     layers = _module(
-        "solver.ode_layer",
-        ODEINDLayer=_layers.ODEINDLayer,
-        ODESYSLayer=_layers.ODESYSLayer,
-        ODEConfig=ODEConfig,
-        SolverType=SolverType,
-    )
+        "solver.ode_layer", ODEINDLayer=_layers.ODEINDLayer, ODESYSLayer=_layers.ODESYSLayer,
+        ODEConfig=ODEConfig, SolverType=SolverType,
+    )  # fmt: skip
     # With an empty path it is a package without other modules, so that none of mech-nn is mixed in.
     package = _module("solver", ode_layer=layers, __path__=[])
     return {"config": config, "solver": package, "solver.ode_layer": layers}

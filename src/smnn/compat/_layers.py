@@ -164,21 +164,7 @@ class ODESYSLayer(nn.Module):
 class ODEINDLayer(ODESYSLayer):
     """`n_ind_dim` independent scalar ODEs for each item of a batch.
 
-    Args:
-        bs: Batch size.
-        order: Highest derivative `R`, at least 2.
-        n_ind_dim: Independent ODEs per item of the batch.
-        n_iv: Number of orders with initial values, `R_init + 1`; 0 for none.
-        n_step: Number of times `T`.
-        n_iv_steps: Number of times with initial values.
-        solver_dbl: Return float64 if `double_ret` is true as well. The arithmetic is float64 in
-            any case.
-        gamma: Weight of the slack term; only the product with `alpha` matters.
-        alpha: As `gamma`.
-        central_diff: Ignored, as in the published code.
-        double_ret: Return float64 instead of float32.
-        device: Ignored: tensors keep their device.
-        solver: A `SolverType` or its name; `ODEConfig.linear_solver` if `None`.
+    Arguments as those of `ODESYSLayer`; `central_diff` is ignored, as in the published code.
     """
 
     def __init__(

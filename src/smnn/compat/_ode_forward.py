@@ -12,20 +12,12 @@ AXES_BEHIND_TIME = {"coefficients": 3, "rhs_equation": 1, "init_vars": 2, "steps
 
 
 def ode_forward(
-    coefficients: Tensor,
-    rhs_equation: Tensor,
-    init_vars: Tensor,
-    steps: Tensor,
-    n_steps: int | None = None,
-    n_init_var_steps: int | None = None,
-    is_step_dim_first: bool = False,
-    weight_equation: Weight = 1.0,
-    weight_init_var: Weight = 1.0,
-    weight_smooth: Weight = 1.0,
-    enable_central_smoothness: bool = False,
-    prefer_cuda_graph: bool = True,
-    frozen_lhs_cache_version: int = 0,
-) -> Tensor:
+    coefficients: Tensor, rhs_equation: Tensor, init_vars: Tensor, steps: Tensor,
+    n_steps: int | None = None, n_init_var_steps: int | None = None,
+    is_step_dim_first: bool = False, weight_equation: Weight = 1.0, weight_init_var: Weight = 1.0,
+    weight_smooth: Weight = 1.0, enable_central_smoothness: bool = False,
+    prefer_cuda_graph: bool = True, frozen_lhs_cache_version: int = 0,
+) -> Tensor:  # fmt: skip
     """Call `smnn.solve` with the name and the arguments of the published package.
 
     Batch axes broadcast as in PyTorch; tensors may have different numbers of them. Arguments are
@@ -70,16 +62,12 @@ def ode_forward(
     if n_steps is None:
         n_steps = max(c.shape[batch_axes], d.shape[batch_axes], s.shape[batch_axes] + 1)
     y = solve(
-        c,
-        d,
-        _repeated(u, n_init_var_steps),
-        s,
+        c, d, _repeated(u, n_init_var_steps), s,
         w_gov=_weight("weight_equation", weight_equation, c),
         w_init=_weight("weight_init_var", weight_init_var, c),
         w_smooth=_weight("weight_smooth", weight_smooth, c),
-        scheme="central" if enable_central_smoothness else "smnn",
-        n_steps=n_steps,
-    )
+        scheme="central" if enable_central_smoothness else "smnn", n_steps=n_steps,
+    )  # fmt: skip
     return y.movedim(-3, 0) if is_step_dim_first else y
 
 
@@ -111,9 +99,7 @@ def _weight(name: str, w: Weight, like: Tensor) -> Weight:
         return float(w)
     if w.numel() != 1:
         raise mismatch(
-            name,
-            f"shape {tuple(w.shape)}",
-            "one number",
+            name, f"shape {tuple(w.shape)}", "one number",
             "Weights of single rows are arguments of smnn.solve.",
-        )
+        )  # fmt: skip
     return w.reshape(()).to(like.dtype)

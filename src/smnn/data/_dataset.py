@@ -114,7 +114,8 @@ class TimeSeriesData:
             return "no time column, rows are 1 apart"
         unit = (self.time_unit or "").split(" since ")[0]
         step = "" if self.step is None else f", {'' if self.even else 'median '}step {self.step:g}"
-        step += f" {unit}" if unit and step else ""
+        single = step.endswith("step 1") and len(unit) > 2
+        step += f" {unit.removesuffix('s') if single else unit}" if unit and step else ""
         if self.dates is None:
             low, high = min(t[0] for t in self.times), max(t[-1] for t in self.times)
             unknown = "" if unit else ", unit unknown"

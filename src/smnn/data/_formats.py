@@ -25,6 +25,7 @@ from smnn.data._objects import (
 from smnn.data._text import (
     EMPTY,
     MAX_CELLS,
+    TextOptions,
     find_layout,
     joined_names,
     line_of,
@@ -41,9 +42,7 @@ MAX_UNPACKED = 8 * MAX_CELLS
 """Bytes of an archive, unpacked."""
 
 
-def open_file(
-    path: Path, skip_rows: int | None, decimal: str | None, sheet: str | int, na: Sequence[str]
-) -> Source:
+def open_file(path: Path, options: TextOptions, sheet: str | int) -> Source:
     """Open a table; an unknown ending is taken for text."""
     suffix = path.suffix.lower()
     if path.is_dir() and suffix != ".zarr":
@@ -57,21 +56,15 @@ def open_file(
         if not path.is_dir() and not check_file(path).st_size:
             raise DataError(f"{path.name} {EMPTY}")
         if suffix in _EXCEL:
-            source = _excel(path, skip_rows, sheet)
+            source = _excel(path, options.skip_rows, sheet)
         elif suffix in _READERS:
             source = _READERS[suffix](path)
         else:
-            return _text(path, skip_rows, decimal, na)
+            return _text(path, options)
     except PermissionError:
         raise DataError(f"{path} cannot be read: permission denied.") from None
     except (DataError, InputError, MissingPackageError):
         raise
-    except ImportError:
-        package = _PACKAGES[suffix][1]
-        raise MissingPackageError(
-            f"{package} is needed to read {path.suffix} files; pip install {package}, or save the "
-            "table as CSV."
-        ) from None
     except Exception as error:  # readers raise anything for a damaged file
         raise DataError(
             f"{path.name} cannot be read as {path.suffix or 'text'}: {type(error).__name__}: "
@@ -91,24 +84,23 @@ def _check_size(path: Path, count: int, most: int = MAX_CELLS, what: str = "valu
         )
 
 
-def _text(path: Path, skip_rows: int | None, decimal: str | None, na: Sequence[str]) -> Source:
-    dialect = sniff(path, skip_rows, decimal)
+def _text(path: Path, options: TextOptions) -> Source:
+    dialect = sniff(path, options)
     names = dialect.names or [f"x{i + 1}" for i in range(dialect.width)]
     return Source(
         path.name, unique_names(path.name, names), notes=dialect.notes, decimal=dialect.decimal,
         units={i: unit for i, unit in enumerate(dialect.units or ()) if unit},
-        load=lambda wanted, texts: read_columns(path, dialect, wanted, texts, na),
+        load=lambda wanted, texts: read_columns(path, dialect, wanted, texts, options.na),
         line=lambda column, bad: line_of(path, dialect, column, bad),
     )  # fmt: skip
 
 
 def _excel(path: Path, skip_rows: int | None, sheet: str | int) -> Source:
-    pd = require("pandas", "read tables")
-    if path.suffix.lower() in (".xlsx", ".xlsm"):
-        require("openpyxl", f"read {path.suffix} files")
+    pd, engine = require("pandas", "read tables"), _EXCEL[path.suffix.lower()]
+    require(engine, f"read {path.suffix} files")
     if zipfile.is_zipfile(path):
         _check_archive(path)
-    with pd.ExcelFile(path, engine=_PACKAGES[path.suffix.lower()][0]) as book:
+    with pd.ExcelFile(path, engine=engine) as book:
         if sheet not in (book.sheet_names if isinstance(sheet, str) else range(99)):
             raise DataError(f"{path.name} has no sheet {sheet!r}: {', '.join(book.sheet_names)}.")
         for shown in [sheet] if isinstance(sheet, str) else book.sheet_names[sheet:]:
@@ -249,13 +241,8 @@ def _netcdf(path: Path) -> Source:
         return from_xarray(data, path.name)
 
 
-_EXCEL = (".xlsx", ".xlsm", ".xls", ".ods")
-_PACKAGES = {
-    ".parquet": ("pyarrow", "pyarrow"), ".feather": ("pyarrow", "pyarrow"),
-    ".xlsx": ("openpyxl", "openpyxl"), ".xlsm": ("openpyxl", "openpyxl"), ".xls": ("xlrd", "xlrd"),
-    ".ods": ("odf", "odfpy"),
-}  # fmt: skip
-"""Engine of pandas, and the package that has it."""
+_EXCEL = {".xlsx": "openpyxl", ".xlsm": "openpyxl", ".xls": "xlrd", ".ods": "odf"}
+"""The engine of pandas, which is the name of a package."""
 _READERS: dict[str, Callable[[Path], Source]] = {
     ".npy": _npy, ".npz": _npz, ".json": _json, ".jsonl": _json, ".ndjson": _json,
     ".parquet": _parquet, ".feather": _feather,

@@ -16,7 +16,6 @@ from typing import Any
 
 from smnn._util.files import InputError, check_file, read_bounded
 from smnn._util.optional import MissingPackageError, require
-from smnn.data._hdf5_probe import deadly
 from smnn.errors import DataError
 
 MOST_VALUES = 250_000_000
@@ -84,7 +83,10 @@ def _engine(path: Path, purpose: str) -> str:
     if start != HDF5:
         raise DataFormatError(f"{path}: not a NetCDF file (it starts with {start!r}).")
     require("h5netcdf", purpose)
-    _check_hdf5(path, require("h5py", purpose))
+    h5py = require("h5py", purpose)
+    with h5py.File(path, "r") as file:
+        for name in file:
+            check_dataset(path, h5py, file, name)
     return "h5netcdf"
 
 
@@ -103,19 +105,6 @@ def _check_zarr(path: Path) -> None:
                 f"{path} holds pickled Python objects; expected numbers. Objects are not read, "
                 "since they can bring code with them."
             )
-
-
-def check_library(path: Path) -> None:
-    """Make sure that the HDF5 library survives a file."""
-    if (why := deadly(path)) is not None:
-        raise DataFormatError(f"{path} is damaged: {why}.")
-
-
-def _check_hdf5(path: Path, h5py: Any) -> None:
-    check_library(path)
-    with h5py.File(path, "r") as file:
-        for name in file:
-            check_dataset(path, h5py, file, name)
 
 
 def check_dataset(path: Path, h5py: Any, group: Any, name: str) -> Any:

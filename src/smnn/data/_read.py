@@ -17,6 +17,7 @@ from smnn.data._columns import SERIES_NAME, Columns, row_number
 from smnn.data._dataset import TimeSeriesData, rows_text, show_date
 from smnn.data._formats import open_file
 from smnn.data._objects import as_array, from_object
+from smnn.data._text import TextOptions
 from smnn.data._times import (
     CALENDAR_NAMES,
     TIME_NAMES,
@@ -49,19 +50,12 @@ _OF_VARIABLES = re.compile("variable|parameter|quantity|indicator|metric|analyte
 
 @explained
 def read(
-    source: Any,
-    *,
-    time: Any = None,
-    series: str | Sequence[str] | bool | None = None,
-    columns: Sequence[str] | None = None,
-    inputs: Sequence[str] | None = None,
-    skip_rows: int | None = None,
-    na: Any = None,
-    dayfirst: bool | None = None,
-    date_format: str | None = None,
-    decimal: str | None = None,
+    source: Any, *, time: Any = None, series: str | Sequence[str] | bool | None = None,
+    columns: Sequence[str] | None = None, inputs: Sequence[str] | None = None,
+    skip_rows: int | None = None, na: Any = None, dayfirst: bool | None = None,
+    date_format: str | None = None, decimal: str | None = None, encoding: str | None = None,
     sheet: str | int = 0,
-) -> TimeSeriesData:
+) -> TimeSeriesData:  # fmt: skip
     """Read series of numbers with their times from a file or an object.
 
     Files: CSV and other text (delimiter, decimal sign, encoding, comments, lines above the table,
@@ -87,6 +81,7 @@ def read(
         date_format: Format of the dates as for `datetime.strptime`; formats without a date, such as
             `"%H:%M"`, `"%H:%M:%S"` and `"%M:%S"`, are elapsed times.
         decimal: Decimal sign, `"."` or `","`; found by default.
+        encoding: Encoding of text, such as `"latin-1"`; found by default.
         sheet: Name or number of the sheet of an Excel file; by default the first that is not empty.
 
     Returns:
@@ -99,7 +94,8 @@ def read(
     markers = [na] if isinstance(na, str | int | float) else list(na or ())
     try:
         if isinstance(source, str | Path):
-            opened = open_file(Path(source), skip_rows, decimal, sheet, list(map(str, markers)))
+            text = TextOptions(skip_rows, decimal, encoding, list(map(str, markers)))
+            opened = open_file(Path(source), text, sheet)
         else:
             opened = from_object(source)
         opened.decimal = decimal or opened.decimal
@@ -144,13 +140,9 @@ def read_times(
 
 
 def read_table(
-    path: Any,
-    time: str | None = None,
-    columns: Sequence[str] | None = None,
-    series: str | Sequence[str] | None = None,
-    inputs: Sequence[str] | None = None,
-    **options: Any,
-) -> TimeSeriesData:
+    path: Any, time: str | None = None, columns: Sequence[str] | None = None,
+    series: str | Sequence[str] | None = None, inputs: Sequence[str] | None = None, **options: Any,
+) -> TimeSeriesData:  # fmt: skip
     """Read series from which equations can be learned; arguments as those of `smnn.data.read`.
 
     Variables that never change and series with fewer than three times are left out, with a warning.
@@ -269,7 +261,8 @@ class _Reading:
             return self.columns.where(column, row, lambda entry: entry == text)[0]
 
         unit = re.sub("inutes?|in|econds?|ec|[^a-z]", "", self.columns.units.get(name, "").lower())
-        stated = self.date_format or ("%M:%S" if unit in ("ms", "mmss") and _colons(raw) else None)
+        colons = raw.dtype.kind == "O" and any(":" in str(v) for v in raw[:100])
+        stated = self.date_format or ("%M:%S" if unit in ("ms", "mmss") and colons else None)
         try:
             return read_axis(raw, name, zone, parse, where, self.dayfirst, stated)
         except DataError as error:
@@ -475,13 +468,10 @@ class _Reading:
         texts = [i for i in free if i not in named and self.columns.raw(i).dtype.kind == "O"
                  and self.columns.numbers(i) is None]  # fmt: skip
         for chosen in [*([i] for i in [*named, *texts]), *([texts] if len(texts) > 1 else [])]:
-            if self._separates(chosen, axis):
+            complete = not any((self.columns.texts(i) == "").any() for i in chosen)
+            if complete and not _mixed(axis.t, self._marks(chosen)):
                 return self._separate(chosen)
         return labels
-
-    def _separates(self, chosen: Sequence[int], axis: Axis) -> bool:
-        complete = not any((self.columns.texts(i) == "").any() for i in chosen)
-        return complete and not _mixed(axis.t, self._marks(chosen))
 
     def _check_names(self, axis: Axis) -> None:
         """Refuse names of series that stand in the first row of each only, as in merged cells."""
@@ -651,10 +641,6 @@ def _refuse_conflicts(
             f"series, name the column that separates them{hint()} as series=; otherwise average or "
             "correct these rows."
         )
-
-
-def _colons(raw: np.ndarray) -> bool:
-    return raw.dtype.kind == "O" and any(":" in str(v) for v in raw[:100])
 
 
 def rows_of(labels: np.ndarray) -> list[tuple[str, np.ndarray]]:

@@ -19,15 +19,7 @@ from typing import IO, Any, NamedTuple
 from smnn._util.files import open_bounded
 from smnn._util.optional import require
 from smnn.data._times import is_date
-from smnn.data._values import (
-    CERTAIN,
-    EITHER,
-    MISSING,
-    UNIT,
-    decimal_sign,
-    is_missing,
-    is_number,
-)
+from smnn.data._values import CERTAIN, EITHER, MISSING, UNIT, decimal_sign, is_missing, is_number
 from smnn.errors import DataError
 
 SAMPLE = 1 << 18
@@ -45,6 +37,15 @@ _COMMENT = ("#", "%", "//")
 _RULE = re.compile(r"[-=+|:\s]*-[-=+|:\s]*-[-=+|:\s]*")
 """A line between names and rows, such as `----- -----`."""
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", r"\s+": "white space"}
+
+
+class TextOptions(NamedTuple):
+    """What is known of a text file; `None` to find it."""
+
+    skip_rows: int | None
+    decimal: str | None
+    encoding: str | None
+    na: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -75,12 +76,13 @@ class Layout(NamedTuple):
     first: int
 
 
-def sniff(path: Path, skip_rows: int | None, decimal: str | None) -> Dialect:
+def sniff(path: Path, options: TextOptions) -> Dialect:
     """Find the dialect of a text file."""
     notes: list[str] = []
+    skip_rows, decimal = options.skip_rows, options.decimal
     with _readable(path), open_bounded(path) as file:
         sample = file.read(SAMPLE)
-    encoding, text = _decoded(path, sample, notes)
+    encoding, text = _decoded(path, sample, options.encoding, notes)
     lines = re.split(r"\r\n|\r|\n", text)
     if len(sample) == SAMPLE and len(lines) > 1:
         lines.pop()  # cut off in the middle
@@ -441,9 +443,19 @@ def _too_wide(path: Path, dialect: Dialect) -> DataError:
     )
 
 
-def _decoded(path: Path, sample: bytes, notes: list[str]) -> tuple[str, str]:
+def _decoded(path: Path, sample: bytes, encoding: str | None, notes: list[str]) -> tuple[str, str]:
+    if encoding is not None:
+        try:
+            whole = len(sample) < SAMPLE  # a character may be cut at the end of the sample
+            return encoding, codecs.getincrementaldecoder(encoding)().decode(sample, whole)
+        except (LookupError, UnicodeError) as error:
+            raise DataError(
+                f"encoding: got {encoding!r}, with which {path.name} cannot be read ({error}); "
+                "expected its encoding, such as 'utf-8', 'utf-16' or 'latin-1'."
+            ) from None
     for mark, encoding in (
         (codecs.BOM_UTF8, "utf-8-sig"),
+        (codecs.BOM_UTF32_LE, "utf-32"),
         (codecs.BOM_UTF16_LE, "utf-16"),
         (codecs.BOM_UTF16_BE, "utf-16"),
     ):
@@ -461,6 +473,8 @@ def _decoded(path: Path, sample: bytes, notes: list[str]) -> tuple[str, str]:
         )
     if re.match(rb"\s*<(!doctype|html|\?xml|table)", head, re.IGNORECASE):
         raise DataError(f"{path.name} is a web page or XML; expected a table as CSV or TSV.")
+    if re.match(rb'\s*\[?\s*\{\s*"', head):
+        raise DataError(f"{path.name} holds JSON; expected a table. End its name in .json.")
     try:
         # A character may be cut at the end of the sample.
         codecs.getincrementaldecoder("utf-8")().decode(sample, final=len(sample) < SAMPLE)

@@ -24,7 +24,7 @@ UNIT = re.compile(
     r"\[.*\]|\(.*\)|1|%|‰|-|°[CF]?|[Dd]eg ?[CF]?|TS|RN|ppm|ppb"
     r"|[µμnmkMGcdhp]?(s|m|g|A|K|mol|M|Hz|N|Pa|J|W|C|V|F|L|l|rad|eV|bar|cd|Ohm|Ω|S|T|b|B)|min|h|hr|d|days?|yr|years?|sec|seconds?|hours?|minutes?"
     r"|lx|psi|rpm|psu|[Cc]elsius|[Ff]ahrenheit|[Kk]elvin|percent|pct|degrees?|counts?|unitless|dimensionless"
-    r"|(?=.*[/*^·])[\w°µμ%/*^·().-]+",
+    r"|(?=.*[/*^·])[\w°µμ%/*^·().-]+"
 )
 _CENSORED = re.compile(r"[<>≤≥]\s*(lo[dq]|m?dl|b[dq]l|\d[\d.,eE+-]*)", re.IGNORECASE)
 _INFINITE = re.compile(r"[+-]?inf(inity)?", re.IGNORECASE)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from smnn._util.files import csv_text, write_atomically
-from smnn._util.names import suggestion
+from smnn._util.names import find, slug
 from smnn._util.optional import require
 from smnn.errors import DataError
 
@@ -93,23 +91,7 @@ def find_set(name: str) -> DataSet:
     Raises:
         DataError: There is none, or several; the message has similar names.
     """
-    known = all_sets()
-    wanted = slug(name)
-    if wanted in known:
-        return known[wanted]
-    begins = [key for key in known if wanted and key.startswith(wanted)]
-    if len(begins) == 1:
-        return known[begins[0]]
-    if begins:
-        raise DataError(f"several data sets fit {name!r}: {', '.join(begins)}. Name one.")
-    raise DataError(f"there is no data set {name!r}{suggestion(wanted, list(known)) or '.'}")
-
-
-def slug(name: str) -> str:
-    """A name in lower case, without accents, words joined by hyphens."""
-    letters = unicodedata.normalize("NFKD", name.strip().lower())
-    bare = "".join(c for c in letters if not unicodedata.combining(c))
-    return re.sub(r"[^a-z0-9]+", "-", bare).strip("-")
+    return find(name, all_sets(), "data set")
 
 
 # ---------------------------------------------------------------- each of them

@@ -144,11 +144,6 @@ def _third_order() -> LinearOde:
 
 
 STANDALONE: tuple[LinearOde, ...] = (
-    _rc_circuit(),
-    _population(),
-    _language(),
-    _harmonic(),
-    _damped(),
-    _third_order(),
-)
+    _rc_circuit(), _population(), _language(), _harmonic(), _damped(), _third_order(),
+)  # fmt: skip
 """The six problems, in the order of the paper's table."""

@@ -56,15 +56,9 @@ class DampedSine:
 
 
 def damped_sine(
-    recordings: int = 16,
-    times: int = 500,
-    duration: float = 50.0,
-    *,
-    frequency: float = 2.0,
-    damping: float = 0.1,
-    noise: float = 0.5,
-    seed: int = 0,
-) -> DampedSine:
+    recordings: int = 16, times: int = 500, duration: float = 50.0, *, frequency: float = 2.0,
+    damping: float = 0.1, noise: float = 0.5, seed: int = 0,
+) -> DampedSine:  # fmt: skip
     """Generate recordings. Recording `i` of a seed does not depend on their number.
 
     Args:

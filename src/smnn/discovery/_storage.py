@@ -14,7 +14,6 @@ from smnn.discovery._fit.data import check_distinct
 from smnn.discovery._fit.model import state_names
 from smnn.discovery._terms import Constant, Term, intervals_of
 from smnn.discovery.libraries import Library
-from smnn.equations import OverBudget, budget
 from smnn.errors import DataError
 
 if TYPE_CHECKING:
@@ -23,9 +22,6 @@ if TYPE_CHECKING:
 FORMAT = "smnn-discovery"
 VERSION = 1
 LARGEST = 64 * 2**20  # Maximum size of a model file in bytes
-MAX_CALLS = 30_000_000
-"""Budget of function calls for building the terms of a model: some seconds, seven times what the
-largest library needs."""
 MOST_TEXTS, LONGEST_TEXT = 10_000, 1000
 """Maximum number of names in a list, and of characters in a name."""
 
@@ -93,18 +89,11 @@ def load(
         model.variables_ = names[0]
         series = texts(record, "series") if record.get("series") else []
         more = model._more_columns(series, _lag(record), _hidden(record))
-        with budget(MAX_CALLS):
-            columns = [*state_names(names[0], model.order), *names[1]]
-            columns += more
-            terms = with_constants(library.terms(columns), record)
-            model._set_equations(library, model.order, *names, terms)
+        columns = [*state_names(names[0], model.order), *names[1], *more]
+        terms = with_constants(library.terms(columns), record)
+        model._set_equations(library, model.order, *names, terms)
     except ModelFileError:
         raise
-    except OverBudget:
-        raise ModelFileError(
-            f"{path} has terms that cannot be built in reasonable time; expected a file that "
-            "Discovery.save wrote."
-        ) from None
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ModelFileError(f"{path} cannot be used: {error}") from None
     if texts(record, "terms") != [term.name for term in model.terms_]:

@@ -12,13 +12,7 @@ from __future__ import annotations
 
 from smnn.equations import report
 from smnn.equations._checks import contradictions, log_growth, required_values
-from smnn.equations._expressions import (
-    ExpressionError,
-    OverBudget,
-    budget,
-    parse_expression,
-    quoted,
-)
+from smnn.equations._expressions import ExpressionError, parse_expression, quoted
 from smnn.equations._solve import Solution, solve
 from smnn.equations._system import (
     EquationError,
@@ -31,24 +25,7 @@ from smnn.equations._tape import RowTape, Tape
 from smnn.equations._text import parse, read
 
 __all__ = [
-    "EquationError",
-    "EquationSystem",
-    "ExpressionError",
-    "LinearEquation",
-    "OverBudget",
-    "PrescribedValue",
-    "RowTape",
-    "Solution",
-    "SystemTensors",
-    "Tape",
-    "budget",
-    "contradictions",
-    "log_growth",
-    "parse",
-    "parse_expression",
-    "quoted",
-    "read",
-    "report",
-    "required_values",
-    "solve",
-]
+    "EquationError", "EquationSystem", "ExpressionError", "LinearEquation", "PrescribedValue",
+    "RowTape", "Solution", "SystemTensors", "Tape", "contradictions", "log_growth", "parse",
+    "parse_expression", "quoted", "read", "report", "required_values", "solve",
+]  # fmt: skip

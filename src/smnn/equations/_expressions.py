@@ -13,11 +13,9 @@ too large or not real is rejected before sympy builds it.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import operator
 import re
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple, NoReturn
@@ -33,31 +31,22 @@ MAX_DEPTH = 50
 """Nesting of parentheses, signs and powers."""
 MAX_EXPONENT = 32
 """Magnitude of a constant exponent."""
-MAX_CALLS = 5_000_000
-"""Function calls and returns for parsing one expression: a few seconds."""
+MAX_POWERS = 9
+"""Nesting of powers: sympy's time for their signs quadruples with each."""
 MAX_NUMBER = 1e100
 """Magnitude of a constant."""
 
 FUNCTIONS: dict[str, tuple[Callable[..., sympy.Expr], Callable[[float], float]]] = {
-    "sin": (sympy.sin, math.sin),
-    "cos": (sympy.cos, math.cos),
-    "tan": (sympy.tan, math.tan),
-    "exp": (sympy.exp, math.exp),
-    "log": (sympy.log, math.log),
-    "sqrt": (sympy.sqrt, math.sqrt),
-    "abs": (sympy.Abs, abs),
-    "tanh": (sympy.tanh, math.tanh),
-    "sinh": (sympy.sinh, math.sinh),
-    "cosh": (sympy.cosh, math.cosh),
-    "sign": (sympy.sign, lambda x: float(x > 0) - float(x < 0)),
-}
+    "sin": (sympy.sin, math.sin), "cos": (sympy.cos, math.cos), "tan": (sympy.tan, math.tan),
+    "exp": (sympy.exp, math.exp), "log": (sympy.log, math.log), "sqrt": (sympy.sqrt, math.sqrt),
+    "abs": (sympy.Abs, abs), "tanh": (sympy.tanh, math.tanh), "sinh": (sympy.sinh, math.sinh),
+    "cosh": (sympy.cosh, math.cosh), "sign": (sympy.sign, lambda x: float(x > 0) - float(x < 0)),
+}  # fmt: skip
 """Functions in expressions: the sympy function and the one for floats."""
 _OPERATIONS: dict[str, tuple[Callable[..., Any], Callable[..., float]]] = {
-    "+": (operator.add, operator.add),
-    "*": (operator.mul, operator.mul),
-    "/": (operator.truediv, operator.truediv),
-    "^": (operator.pow, math.pow),
-}
+    "+": (operator.add, operator.add), "*": (operator.mul, operator.mul),
+    "/": (operator.truediv, operator.truediv), "^": (operator.pow, math.pow),
+}  # fmt: skip
 CONSTANTS = {"pi": (sympy.pi, math.pi), "e": (sympy.E, math.e)}
 
 PLAIN_NAME = re.compile(r"[^\W\d]\w*'*")
@@ -88,6 +77,8 @@ class _Value(NamedTuple):
 
     expr: sympy.Expr
     number: float | None
+    powers: int = 0
+    """How deep powers are nested."""
 
 
 _MINUS_ONE = _Value(sympy.Integer(-1), -1.0)
@@ -117,46 +108,7 @@ def parse_expression(text: str, variables: Sequence[str], *, constants: bool = F
             f"an expression of {len(text)} characters; expected at most {MAX_LENGTH}. "
             "Split it into several terms."
         )
-    try:
-        with budget(MAX_CALLS):
-            return _Parser(text.translate(_SAME), tuple(variables), constants).read()
-    except OverBudget:
-        raise ExpressionError(
-            f"the expression {text[:60]!r}{'…' * (len(text) > 60)} takes too long to "
-            "simplify. Split it into several terms, or nest fewer powers and functions."
-        ) from None
-
-
-class OverBudget(BaseException):
-    """The limit of `budget` is exceeded. Not an `Exception`, which sympy might catch."""
-
-
-@contextlib.contextmanager
-def budget(calls: int) -> Iterator[None]:
-    """Limit the number of function calls and returns in a block.
-
-    Sympy's time to determine the sign of an expression can double with every nested power, so that
-    fifty characters take hours. Unlike a time limit, a limit on calls is reproducible.
-
-    Raises:
-        OverBudget: The limit is exceeded.
-    """
-    left = calls
-    before = sys.getprofile()  # a budget around this one, or a profiler
-
-    def count(frame: Any, event: Any, argument: Any) -> None:
-        nonlocal left
-        left -= 1
-        if before is not None:
-            before(frame, event, argument)
-        if left < 0:
-            raise OverBudget
-
-    sys.setprofile(count)
-    try:
-        yield
-    finally:
-        sys.setprofile(before)
+    return _Parser(text.translate(_SAME), tuple(variables), constants).read()
 
 
 def quoted(name: str) -> str:
@@ -319,7 +271,7 @@ class _Parser:
             self.next += 1
             inner = self._inside(self.tokens[self.next - 1])
             number = None if inner.number is None else self._computed(token, plain, inner.number)
-            return _Value(self._checked(symbolic(inner.expr), token.at), number)
+            return _Value(self._checked(symbolic(inner.expr), token.at), number, inner.powers)
         if name in self.variables:
             return _Value(sympy.Symbol(name), None)
         if name in CONSTANTS and not quoted:
@@ -337,8 +289,11 @@ class _Parser:
     def _combined(self, sign: _Token, a: _Value, b: _Value, operation: str) -> _Value:
         if operation == "/" and _is_zero(b):
             self._fail(sign.at, "division by zero", "")
+        powers = max(a.powers, b.powers) + (operation == "^")
         if operation == "^":
             self._check_power(sign, a, b)
+        if powers > MAX_POWERS:
+            self._fail(sign.at, f"powers nested more than {MAX_POWERS} deep", "Simplify them.")
         symbolic, plain = _OPERATIONS[operation]
         number = None
         if a.number is not None and b.number is not None:
@@ -347,7 +302,7 @@ class _Parser:
         expr = self._checked(symbolic(a.expr, right), sign.at)
         if expr.is_Rational and max(abs(expr.p), expr.q) > 10**15:
             expr = sympy.Float(float(expr))  # exact fractions would grow without bound
-        return _Value(expr, number)
+        return _Value(expr, number, powers)
 
     def _check_power(self, sign: _Token, base: _Value, exponent: _Value) -> None:
         if exponent.number is not None and abs(exponent.number) > MAX_EXPONENT:

@@ -135,14 +135,10 @@ class Solution(Displayable):
 
 
 def solve(
-    equations: EquationSystem | str | Iterable[str | sympy.Eq],
-    *,
-    parameters: Mapping[str, float | str] | None = None,
-    order: int | None = None,
-    scheme: str = "auto",
-    backend: str = "auto",
-    device: torch.device | str | None = None,
-) -> Solution:
+    equations: EquationSystem | str | Iterable[str | sympy.Eq], *,
+    parameters: Mapping[str, float | str] | None = None, order: int | None = None,
+    scheme: str = "auto", backend: str = "auto", device: torch.device | str | None = None,
+) -> Solution:  # fmt: skip
     r"""Solve linear ODEs written as text.
 
     By default the equations are differentiated in time for the scheme `"hermite"`. Where this is

@@ -141,14 +141,15 @@ def page(solution: Solution, record: dict[str, Any]) -> str:
         name: f"{value}: {meaning} (root mean square)"
         for name, (value, meaning) in zip(("Equations", "Values", "Smoothness"), items[2:])
     }
+    V, omitted = len(system.variables), ""
+    if V > MAX_CHARTS:
+        omitted = f'<p class="caption">The first {MAX_CHARTS} of {V} variables.</p>'
     sections = [
         _equations(system),
         _page.findings(items[:2]),
         _page.section("Residuals", _page.facts(residuals)),
         f'<ul class="warnings">{warnings}</ul>' if warnings else "",
-        _page.section(
-            "Solution", *(chart.html() for chart in charts_of(solution)), _omitted(system)
-        ),
+        _page.section("Solution", *(chart.html() for chart in charts_of(solution)), omitted),
         _page.section(
             "How to reproduce it",
             *(_page.code_block(text) for text in (record["command"], str(system)) if text),
@@ -181,12 +182,6 @@ def formulas(system: EquationSystem) -> list[tuple[str, str]]:
 def _equations(system: EquationSystem) -> str:
     lines = "".join(f"<div>{mathml}</div>" for _, mathml in formulas(system))
     return f'<div class="equations">{lines}</div>'
-
-
-def _omitted(system: EquationSystem) -> str:
-    if len(system.variables) <= MAX_CHARTS:
-        return ""
-    return f'<p class="caption">The first {MAX_CHARTS} of {len(system.variables)} variables.</p>'
 
 
 def _side(system: EquationSystem, expr: Any) -> str:

@@ -52,21 +52,13 @@ def no_progress(*_: object) -> None:
 
 
 def option(
-    default: Any,
-    help: str,
-    *,
-    minimum: float | None = None,
-    file: bool = False,
+    default: Any, help: str, *, minimum: float | None = None, file: bool = False,
     shown: str | bool = True,
-) -> Any:
-    """Declare a field of a `Config` that is also a command-line option.
+) -> Any:  # fmt: skip
+    """Declare a field of a `Config` that is also a command-line option, of the type of the field.
 
-    Args:
-        default: Default value; its field's annotation is the type of the option.
-        help: Help text.
-        minimum: Smallest value.
-        file: Whether the value is the path of a file.
-        shown: Text shown for the default.
+    `minimum` is the smallest value, `file` whether it is the path of a file, and `shown` the text
+    shown for the default.
     """
     metadata = {"help": help, "minimum": minimum, "file": file, "shown": shown}
     return field(default=default, metadata=metadata)

@@ -19,10 +19,8 @@ ITERATIONS = 200
 class Solver:
     """One of `SOLVERS`, without device synchronization where possible.
 
-    Args:
-        name: Name in `SOLVERS`.
-        order: Highest derivative that `SMNN` carries; the others cannot raise it.
-        **options: `gamma` and `alpha` of the original MNN.
+    `order` is the highest derivative that `SMNN` carries; `options` are `gamma` and `alpha` of the
+    original MNN.
     """
 
     def __init__(self, name: str, order: int | None = None, **options: Any) -> None:

@@ -37,12 +37,8 @@ def in_turns(
     """Call each function as often as requested, taking turns, and collect the results.
 
     Turns spread the other load of the machine evenly. The garbage collector is off meanwhile,
-    because a collection would count towards whichever function happens to run.
-
-    Args:
-        rounds: Functions to call.
-        repeats: Number of calls of each.
-        tick: Called after each turn.
+    because a collection would count towards whichever function happens to run. `tick` is called
+    after each turn.
     """
     results: list[list[T]] = [[] for _ in rounds]
     enabled = gc.isenabled()
@@ -61,11 +57,9 @@ def in_turns(
 
 
 def time_in_turns(
-    calls: Mapping[str, Callable[[], object]],
-    repeats: int,
-    warm_up: int = 3,
+    calls: Mapping[str, Callable[[], object]], repeats: int, warm_up: int = 3,
     tick: Callable[[], None] = lambda: None,
-) -> dict[str, Timing]:
+) -> dict[str, Timing]:  # fmt: skip
     """Time each call `repeats` times, in turns.
 
     Each timed call follows an untimed one of the same function, which fills the caches of the

@@ -8,6 +8,7 @@ from typing import Any
 
 from smnn._util.optional import require
 from smnn.report import page
+from smnn.report.figures import new_figure as new_figure
 from smnn.report.tables import Table, html_table
 
 BLUE, SKY, GREEN, YELLOW = "#0072B2", "#56B4E9", "#009E73", "#F0E442"
@@ -19,17 +20,6 @@ STYLE: dict[str, Any] = {
     "mathtext.fontset": "stix", "font.size": 10, "axes.titlesize": 11, "axes.linewidth": 0.7,
     "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False,
 }  # fmt: skip
-
-
-def new_figure(size: tuple[float, float], dpi: float = 160) -> Any:
-    """A Matplotlib figure that needs no display; size in inches."""
-    require("matplotlib", "draw the figures")
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=size, dpi=dpi, layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
 
 
 def style(**changes: Any) -> Any:
@@ -58,25 +48,13 @@ def table_section(table: Table, *parts: str) -> str:
 
 
 def report(
-    title: str,
-    lead: str,
-    summary: Sequence[tuple[str, str]],
-    sections: Sequence[str],
-    *,
-    command: str,
-    setup: Mapping[str, Any],
-    machine: Mapping[str, Any],
-) -> str:
+    title: str, lead: str, summary: Sequence[tuple[str, str]], sections: Sequence[str], *,
+    command: str, setup: Mapping[str, Any], machine: Mapping[str, Any],
+) -> str:  # fmt: skip
     """A report of an experiment as one HTML page.
 
-    Args:
-        title: Title of the page.
-        lead: Introductory sentence.
-        summary: Key figures and their meaning.
-        sections: HTML of the results.
-        command: Command that repeats the experiment.
-        setup: Facts on data, models and methods; `None` values are left out.
-        machine: Result of `describe_machine`.
+    `command` repeats the experiment; `setup` are facts on data, models and methods, of which `None`
+    values are left out.
     """
     facts = page.machine_facts(machine) | {"GPU": machine.get("gpu")}
     how = page.section("How it was made", page.code_block(command), page.facts(setup))

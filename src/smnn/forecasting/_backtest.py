@@ -21,6 +21,7 @@ from smnn.forecasting._forecaster import (
 )
 from smnn.forecasting._history import History, nanmean, read_history, read_inputs
 from smnn.forecasting._model.panel import Panel
+from smnn.forecasting._model.search import spread_over_phases
 from smnn.forecasting._references import references
 from smnn.forecasting._seasons import choose_seasons
 from smnn.forecasting._time import SeriesError, make_clock
@@ -231,8 +232,9 @@ def backtest(
         y: As for `Forecaster.fit`.
         t: As for `Forecaster.fit`.
         horizon: Number of steps to forecast.
-        origins: Number of origins, evenly spaced over the second half of the history, or the
-            lengths of history to use. `None` chooses 8, or 4 for more than 1,000 series.
+        origins: Number of origins, evenly spaced over the second half of the history and over the
+            phases of its seasons, or the lengths of history to use. `None` chooses 8, or 4 for more
+            than 1,000 series.
         forecaster: Forecaster to test; a default one if `None`.
         inputs: As for `Forecaster.fit`.
         tick: Called after each origin with the number of origins done.
@@ -252,7 +254,9 @@ def run_backtest(
     rows, clock = history.rows, history.clock
     if origins is None:
         origins = ORIGINS if len(rows) <= MANY_SERIES else FEWER_ORIGINS
-    chosen = _choose_origins(origins, len(clock), horizon)
+    groups = choose_seasons(forecaster.season, clock, rows, forecaster.harmonics)
+    seasons = sorted({season.length for _, own in groups for season in own})
+    chosen = _choose_origins(origins, len(clock), horizon, seasons)
     usable = np.isfinite(rows[:, : max(chosen)]).sum(1) >= MIN_OBSERVATIONS
     if not (np.isfinite(rows[:, : min(chosen)]).sum(1) >= MIN_OBSERVATIONS).any():
         raise SeriesError(
@@ -300,7 +304,9 @@ def _references(panel: Panel, forecaster: Forecaster, origin: int) -> dict[str, 
     return {name: np.concatenate([each[name] for each in found])[order] for name in common}
 
 
-def _choose_origins(origins: int | Sequence[int], count: int, horizon: int) -> list[int]:
+def _choose_origins(
+    origins: int | Sequence[int], count: int, horizon: int, seasons: Sequence[float]
+) -> list[int]:
     if horizon < 1:
         raise SeriesError(f"horizon: got {horizon}; expected at least 1 step.")
     if not isinstance(origins, int):
@@ -318,6 +324,7 @@ def _choose_origins(origins: int | Sequence[int], count: int, horizon: int) -> l
             f"there are {count}. Shorten the horizon."
         )
     stride = max(1, (last - first) // max(origins - 1, 1))
+    stride = spread_over_phases(stride, origins, seasons)
     return [last - i * stride for i in range(origins) if last - i * stride >= first]
 
 

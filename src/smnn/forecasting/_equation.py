@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from smnn.forecasting._model.modes import eigenmodes
+from smnn.forecasting._model.panel import Panel
+from smnn.forecasting._model.regression import Fit
 from smnn.forecasting._model.seasons import YEAR, Season
 from smnn.forecasting._model.spec import Spec
-from smnn.forecasting._model.system import System
 from smnn.forecasting._time import Clock
 
 
@@ -39,29 +39,27 @@ def damping_time(decay: float) -> float:
 
 
 def describe(
-    name: str, spec: Spec, system: System, centre: float, states: np.ndarray, clock: Clock,
-    seasons: Sequence[Season], share: float, matrix: np.ndarray | None,
-) -> Equation:  # fmt: skip
-    """Describe an equation with final terms `states (V,)` and weight `share` in the forecast.
+    name: str, panel: Panel, fit: Fit, share: float, matrix: np.ndarray | None
+) -> Equation:
+    """Describe the equation of one series, fitted at the end, with weight `share` in the forecast.
 
     `matrix` is the one-step propagator of the shared modes, if there are any.
     """
-    unit = clock.unit()
-    symbol = "log y" if spec.log else "y"
-    lines = [f"{symbol} = trend + seasons + anomaly{' + cycle' if spec.cycle else ''} + noise"]
+    spec, unit = fit.spec, panel.clock.unit()
+    terms = [panel.terms[j] for j in fit.used]
+    values = fit.coefficients[0, 0]
+    lines = [f"{'log y' if spec.log else 'y'} = trend + seasons + anomaly + noise"]
     numbers: dict[str, Any] = {"log": spec.log, "unit": unit, "share": share}
-    lines.append(_trend(spec, system, centre, states, clock, numbers))
-    if np.isfinite(spec.half_life):
-        numbers["half_life"] = float(spec.half_life)
-        lines.append(f"half-life of the observations: {spec.half_life:.3g} {unit}s")
+    slope = float(values[1]) / panel.unit if spec.trend != "none" else 0.0
+    numbers["level"] = float(fit.centre[0, 0] + values[0])
+    lines.append(_trend(spec, slope, panel.clock, numbers))
     numbers["seasons"] = []
-    for season in seasons:
-        line, found = _season(season, spec, system, states, unit)
+    for season in panel.seasons if spec.seasonal else ():
+        own = np.array([x for x, term in zip(values, terms) if term.label == season.name])
+        line, found = _season(season, own, unit)
         lines.append(line)
         numbers["seasons"].append(found)
-    lines.append(_anomaly(spec, system, states, unit, numbers))
-    if spec.cycle:
-        lines.append(_cycle(spec, system, states, unit, numbers))
+    lines.append(_anomaly(spec, float(fit.anomaly[0, 0]), unit, numbers))
     if matrix is not None:
         found_modes = eigenmodes(matrix)
         numbers["modes"] = [{"period": _finite(p), "damping_time": d} for p, d in found_modes]
@@ -78,48 +76,23 @@ def _finite(x: float) -> float | None:
     return float(x) if np.isfinite(x) else None
 
 
-def _trend(
-    spec: Spec, system: System, centre: float, states: np.ndarray, clock: Clock,
-    numbers: dict[str, Any],
-) -> str:  # fmt: skip
-    level = centre + float(states[system.index("level")][0])
-    numbers["level"] = level
-    slope = system.index("slope")
-    if not slope:
+def _trend(spec: Spec, slope: float, clock: Clock, numbers: dict[str, Any]) -> str:
+    level, unit = numbers["level"], clock.unit()
+    if spec.trend == "none":
         return f"trend: constant at {level:.5g} (m' = 0)"
-    rise = float(states[slope[0]] * (system.h[-1, slope[0]] - system.h[0, slope[0]]))
-    per_step = rise / float(clock.steps[-1] - clock.steps[0])
-    numbers["slope"] = per_step
-    unit = clock.unit()
-    text = f"trend: {level:.5g} now, {per_step:+.3g} per {unit}"
+    numbers["slope"] = slope
+    text = f"trend: {level:.5g} now, {slope:+.3g} per {unit}"
     if clock.dated and unit != "year":
-        text += f" ({per_step * YEAR / clock.days:+.3g} per year)"
+        text += f" ({slope * YEAR / clock.days:+.3g} per year)"
     if spec.trend == "damped":
         return text + "; the slope decays over half of the horizon (m'' + m'/τ = 0)"
     return text + " (m'' = 0)"
 
 
-def _cycle(
-    spec: Spec, system: System, states: np.ndarray, unit: str, numbers: dict[str, Any]
-) -> str:  # fmt: skip
-    size = float(np.hypot(*states[system.index("cycle")]) * np.sqrt(2))
-    time = damping_time(spec.cycle_decay)
-    numbers["cycle"] = {"period": spec.cycle, "damping_time": _finite(time), "amplitude": size}
-    damping = "undamped" if np.isinf(time) else f"damping time {time:.3g} {unit}s"
-    omega, k = 2 * np.pi / spec.cycle, 1 / time
-    return (
-        f"cycle: period {spec.cycle:.4g} {unit}s, {damping}, amplitude {size:.3g} now "
-        f"(x'' + {2 * k:.3g} x' + {omega**2 + k**2:.3g} x = noise)"
-    )
-
-
-def _anomaly(
-    spec: Spec, system: System, states: np.ndarray, unit: str, numbers: dict[str, Any]
-) -> str:  # fmt: skip
+def _anomaly(spec: Spec, now: float, unit: str, numbers: dict[str, Any]) -> str:
     if spec.ratio == 0:
         numbers["damping_time"] = 0.0
         return "anomaly: none; the residual is white noise"
-    now = float(states[system.index("anomaly")[0]])
     time = damping_time(spec.decay)
     numbers["damping_time"], numbers["anomaly"] = _finite(time), now
     if np.isinf(time):
@@ -129,26 +102,14 @@ def _anomaly(
     )
 
 
-def _season(
-    season: Season, spec: Spec, system: System, states: np.ndarray, unit: str
-) -> tuple[str, dict[str, Any]]:
+def _season(season: Season, values: np.ndarray, unit: str) -> tuple[str, dict[str, Any]]:
     """Describe one season by the amplitudes of its harmonics."""
-    places = [j for j in system.index("season") if system.terms[j].label == season.name]
-    amplitudes = []
-    start = 0
-    for j in range(1, season.harmonics + 1):
-        width = 1 if abs(2 * j - season.length) <= 1e-6 else 2
-        part = states[places[start : start + width]] * np.sqrt(2)
-        amplitudes.append(float(np.linalg.norm(part)))
-        start += width
+    pairs = np.pad(values, (0, -len(values) % 2)).reshape(-1, 2)  # one may have no sine
+    amplitudes = [float(x) for x in np.sqrt(2) * np.linalg.norm(pairs, axis=1)]
     strongest = int(np.argmax(amplitudes)) + 1
     text = (
         f"season '{season.name}': {season.length:.5g} {unit}s, {season.harmonics} harmonics, "
         f"the strongest with period {season.length / strongest:.4g} and amplitude "
-        f"{max(amplitudes):.3g} (x'' + {(2 * np.pi * strongest / season.length) ** 2:.3g} x = "
-        f"{'noise' if spec.evolve else '0'})"
+        f"{max(amplitudes):.3g} (x'' + {(2 * np.pi * strongest / season.length) ** 2:.3g} x = 0)"
     )
-    return text, {
-        "name": season.name, "period": season.length, "amplitudes": amplitudes,
-        "evolves": spec.evolve > 0,
-    }  # fmt: skip
+    return text, {"name": season.name, "period": season.length, "amplitudes": amplitudes}

@@ -22,7 +22,6 @@ from smnn.forecasting._model.panel import Panel
 from smnn.forecasting._model.periods import interpolated
 from smnn.forecasting._model.seasons import Season
 from smnn.forecasting._model.spec import Spec
-from smnn.forecasting._model.system import trajectories
 from smnn.forecasting._seasons import SeasonChoice, choose_seasons
 from smnn.forecasting._time import SeriesError
 from smnn.forecasting._view import charts, report
@@ -42,11 +41,11 @@ MIN_OBSERVATIONS = 4
 class Forecaster(Displayable):
     r"""Forecast one or many series by interpretable linear ODEs.
 
-    A series is modelled as the sum of a trend, seasonal oscillators, a damped anomaly and, if the
-    data show one, a free oscillation. Each is a linear ODE; the fit is the least-squares trajectory
-    that `smnn.solve` finds between these equations and the observations. The equation (damping,
-    type of trend, half-life of the observations, logarithms or not) is selected by rolling-origin
-    cross-validation, and the best equations of each kind are blended. Related series can be coupled
+    A series is modelled as the sum of a trend, seasonal oscillators and a damped anomaly. Each is a
+    linear ODE; the fit is the least-squares trajectory between these equations and the
+    observations. The equation (damping, type of trend, seasons, logarithms or not) is selected by
+    rolling-origin cross-validation, and the best equations of each kind are blended with
+    exponential smoothings. Related series can be coupled
     by shared modes. Prediction intervals are calibrated by the cross-validation errors; for a
     single series, these are errors of blends chosen without the origin in question.
 
@@ -226,7 +225,7 @@ class Forecaster(Displayable):
         scale = self._scale
         terms: dict[str, np.ndarray] = {}
         for part in parts:
-            found, _ = part.model.parts(len(part.model.panel.clock), future, ahead)
+            found, _ = part.model.parts(future, ahead)
             for name, values in found.items():
                 out = terms.setdefault(name, np.zeros((len(scale.log), horizon)))
                 out[part.rows] = values
@@ -309,11 +308,8 @@ class Forecaster(Displayable):
         out, rows = np.full((len(self._scale.log), count), np.nan), self._history.rows
         rows = rows[self._scale.fitted]
         for part in parts:
-            model, past = part.model, _past(part.model)
-            ((system, centre, _),) = model.panel.states([model.lead], past)
-            y = model.panel.transformed(past, model.lead.log) - centre
-            fitted = centre + (trajectories(system, y) * system.h).sum(-1)
-            fitted = np.exp(fitted) if model.lead.log else fitted
+            model = part.model
+            fitted = model.panel.fitted(model.lead, model.window)
             given, used = (y[:, -len(fitted[0]) :] for y in (rows[part.rows], model.panel.raw))
             out[part.rows, count - len(fitted[0]) :] = _on_levels_of(given, used, fitted)
         return self._scale.shaped(out)
@@ -332,24 +328,19 @@ class Forecaster(Displayable):
         row = int(self._scale.fitted[:place].sum())
         part = next(part for part in parts if row in part.rows)
         model, own = part.model, int(np.flatnonzero(part.rows == row)[0])
-        past, panel = _past(model), model.panel
-        spec = _leading(model, own)
-        ((system, centre, states),) = panel.states([spec], past)
+        spec, panel = _leading(model, own), model.panel
+        (fit,) = panel.fit([spec], [len(panel.clock)], model.window)
         matrix = None
         if model.modes is not None:
-            count = len(panel.clock)
             # Inputs do not change the modes: use their mean.
             inputs = (
                 None if self._inputs_scale is None else np.zeros((1, len(self._inputs_scale[0])))
             )
-            _, modes = model.parts(count, panel.clock.after(1), inputs)
+            _, modes = model.parts(panel.clock.after(1), inputs)
             assert modes is not None
-            matrix = modes.matrix(max(model.mode_counts(count)))
-        share = float(model.weights.get(spec, np.zeros(len(part.rows)))[own])
-        return describe(
-            name, spec, system, float(centre[own, 0]), states[own],
-            panel.clock[past], panel.seasons, share, matrix,
-        )  # fmt: skip
+            matrix = modes.matrix(max(model.mode_counts()))
+        share = float(model.weights[spec][own])
+        return describe(name, panel, fit.part(slice(own, own + 1), spec), share, matrix)
 
     def _not_fitted(self) -> str:
         """Warning about series that were not fitted, if there are any outside of a grid."""
@@ -443,15 +434,10 @@ def _on_levels_of(given: np.ndarray, used: np.ndarray, fitted: np.ndarray) -> np
     return np.asarray(fitted * factor + interpolated(np.where(positive, 0.0, given - used)))
 
 
-def _past(model: Model) -> slice:
-    return model.panel.history(len(model.panel.clock), model.window)
-
-
 def _leading(model: Model, own: int) -> Spec:
     """The equation with the largest weight in the forecast of one series."""
-    weights = {spec: w[own] for spec, w in model.weights.items()}
-    best = max(weights, key=lambda spec: weights[spec]) if weights else model.lead
-    return best if weights.get(best, 0.0) > 0 else model.lead
+    best = max(model.weights, key=lambda spec: model.weights[spec][own])
+    return best if model.weights[best][own] > 0 else model.lead
 
 
 def share_units(forecaster: Forecaster, history: History) -> bool:

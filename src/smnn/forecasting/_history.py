@@ -77,10 +77,13 @@ def read_history(y: Any, t: Any = None, reading: Mapping[str, Any] | None = None
     elif hasattr(y, "index") and hasattr(y, "to_numpy"):
         names, own, raw = [str(y.name or "y")], _index(y.index), y.to_numpy()
     elif hasattr(y, "detach"):
-        raw = y.detach().cpu().numpy()
+        raw = y.detach().cpu()
+        raw = raw if raw.is_complex() else raw.double().numpy()  # NumPy has no bfloat16
     else:
-        raw = np.asarray(y)
+        raw = y
     try:
+        if np.iscomplexobj(raw):
+            raise TypeError("got complex numbers")
         array = np.asarray(raw, dtype=float)
     except (TypeError, ValueError) as error:
         raise SeriesError(
@@ -124,6 +127,9 @@ def _needs_reading(y: Any) -> bool:
         return True
     if hasattr(y, "dims") or not hasattr(y, "columns"):
         return type(y).__module__.split(".")[0] in ("polars", "pyarrow")
+    index = getattr(y, "index", None)
+    if index is not None and (index.nlevels > 1 or not index.is_monotonic_increasing):
+        return True
     kinds = [getattr(kind, "kind", "O") for kind in getattr(y, "dtypes", ["O"])]
     named = any(str(name).lower() in TABULAR for name in y.columns)
     return not hasattr(y, "iloc") or named or any(kind not in "iufb" for kind in kinds)

@@ -21,7 +21,8 @@ def references(panel: Panel, count: int, future: Clock) -> dict[str, np.ndarray]
     past = slice(0, count)
     horizon = len(future)
     y = interpolated(panel.values[:, past])
-    climatology, trend = panel.ahead([CLIMATOLOGY, TREND], past, future)
+    fits = panel.fit([CLIMATOLOGY, TREND], [count], count)
+    climatology, trend = (panel.ahead(fit, [count])[0] for fit in fits)
     out = {"climatology": climatology, "trend + season": trend}
     out["damped persistence"] = trend + _damped_anomaly(panel, past, future)
     if 0 < panel.longest <= count:

@@ -41,13 +41,9 @@ class StateDecoder(nn.Module):
     """
 
     def __init__(
-        self,
-        variables: int,
-        orders: int,
-        out_features: int,
-        hidden: Sequence[int] = (),
+        self, variables: int, orders: int, out_features: int, hidden: Sequence[int] = (),
         activation: Callable[[], nn.Module] = nn.ReLU,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__()
         self.orders = orders
         self.network = MLP(variables * orders, hidden, out_features, activation)

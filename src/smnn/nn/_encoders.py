@@ -20,12 +20,9 @@ class MLP(nn.Sequential):
     """
 
     def __init__(
-        self,
-        in_features: int,
-        hidden: Sequence[int],
-        out_features: int,
+        self, in_features: int, hidden: Sequence[int], out_features: int,
         activation: Callable[[], nn.Module] = nn.ReLU,
-    ) -> None:
+    ) -> None:  # fmt: skip
         sizes = [in_features, *hidden, out_features]
         layers: list[nn.Module] = []
         for i in range(len(sizes) - 1):
@@ -53,15 +50,9 @@ class ResNet1d(nn.Module):
     """
 
     def __init__(
-        self,
-        in_channels: int,
-        out_features: int,
-        widths: Sequence[int] = (64, 64, 128, 128),
-        *,
-        kernel: int = 9,
-        periodic: bool = False,
-        activation: Callable[[], nn.Module] = nn.ReLU,
-    ) -> None:
+        self, in_channels: int, out_features: int, widths: Sequence[int] = (64, 64, 128, 128), *,
+        kernel: int = 9, periodic: bool = False, activation: Callable[[], nn.Module] = nn.ReLU,
+    ) -> None:  # fmt: skip
         super().__init__()
         if kernel % 2 == 0 or kernel < 1:
             raise ValueError(f"kernel: got {kernel}; expected an odd number above 0.")

@@ -12,11 +12,12 @@ A learned number is a function of an unbounded raw value $z$ that the network pr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -101,8 +102,14 @@ class Parametrisation(nn.Module):
 
     def __init__(self, pattern: Any, axes: Sequence[str], *, observed: bool = False) -> None:
         super().__init__()
-        self.shape = _shape(pattern, axes)
-        entries = list(_flatten(pattern, len(axes)))
+        nested = np.array(pattern, dtype=object)  # fewer axes where lengths differ
+        if nested.ndim < len(axes):
+            raise ValueError(
+                f"pattern: got {pattern!r}; expected lists nested as ({', '.join(axes)}), of equal "
+                f"lengths: axis {nested.ndim} ({axes[nested.ndim]}) has none, or several lengths."
+            )
+        self.shape = nested.shape[: len(axes)]
+        entries: list[Any] = [nested[i] for i in np.ndindex(self.shape)]
         for entry in entries:
             known = KINDS + ((Observed,) if observed else ())
             if not isinstance(entry, (*known, float, int)) or isinstance(entry, bool):
@@ -155,12 +162,9 @@ class Parametrisation(nn.Module):
         return flat[..., self.place.argsort()[: self.n_learned].to(flat.device)]
 
     def forward(
-        self,
-        raw: Tensor | None,
-        observed: Tensor | None,
-        lead: tuple[int, ...],
+        self, raw: Tensor | None, observed: Tensor | None, lead: tuple[int, ...],
         dtype: torch.dtype,
-    ) -> Tensor:
+    ) -> Tensor:  # fmt: skip
         """Return the numbers, `(..., *shape)`.
 
         Args:
@@ -195,26 +199,3 @@ class Parametrisation(nn.Module):
 def _doubles(numbers: Iterable[float]) -> Tensor:
     """In float64, so that a module created in float32 and moved to float64 is exact."""
     return torch.tensor([float(x) for x in numbers], dtype=torch.float64)
-
-
-def _shape(pattern: Any, axes: Sequence[str]) -> tuple[int, ...]:
-    shape, level = [], [pattern]
-    for depth in range(len(axes)):
-        names = "(" + ", ".join(axes) + ")"
-        sizes = {len(x) if isinstance(x, Sequence) else -1 for x in level}
-        if len(sizes) != 1 or -1 in sizes:
-            raise ValueError(
-                f"pattern: got {pattern!r}; expected lists nested as {names}, of equal lengths: "
-                f"axis {depth} ({axes[depth]}) has none, or several lengths."
-            )
-        shape.append(sizes.pop())
-        level = [y for x in level for y in x]
-    return tuple(shape)
-
-
-def _flatten(pattern: Any, depth: int) -> Iterator[Any]:
-    if depth == 0:
-        yield pattern
-    else:
-        for part in pattern:
-            yield from _flatten(part, depth - 1)

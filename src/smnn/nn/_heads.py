@@ -38,18 +38,10 @@ class Head(nn.Module):
     anchor: Tensor
 
     def __init__(
-        self,
-        in_features: int | None,
-        pattern: Any,
-        axes: Sequence[str],
-        *,
-        times: int | None = None,
-        batch: tuple[int, ...] = (),
-        hidden: Sequence[int] = (),
-        activation: Callable[[], nn.Module] = nn.ReLU,
-        gain: float = 1.0,
-        observed: bool = False,
-    ) -> None:
+        self, in_features: int | None, pattern: Any, axes: Sequence[str], *,
+        times: int | None = None, batch: tuple[int, ...] = (), hidden: Sequence[int] = (),
+        activation: Callable[[], nn.Module] = nn.ReLU, gain: float = 1.0, observed: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.entries = Parametrisation(pattern, axes, observed=observed)
         self.in_features, self.times, self.batch = in_features, times, tuple(batch)
@@ -153,11 +145,9 @@ class Head(nn.Module):
         if observed is None or observed.shape[nb:-1] != (T, V) or observed.shape[-1] > orders:
             got = "None" if observed is None else f"shape {tuple(observed.shape)}"
             raise mismatch(
-                "observed",
-                got,
-                f"(*B, {T}, {V}, k) with {nb} batch axes and k <= {orders} orders",
+                "observed", got, f"(*B, {T}, {V}, k) with {nb} batch axes and k <= {orders} orders",
                 "The pattern has OBSERVED entries.",
-            )
+            )  # fmt: skip
         missing = orders - observed.shape[-1]
         if missing and entries.highest_observed >= observed.shape[-1]:
             raise mismatch(
@@ -176,16 +166,10 @@ class _EquationHead(Head):
     axes: ClassVar[tuple[str, ...]]
 
     def __init__(
-        self,
-        in_features: int | None,
-        pattern: Any = (0.0,),
-        *,
-        times: int | None = None,
-        batch: tuple[int, ...] = (),
-        hidden: Sequence[int] = (),
-        activation: Callable[[], nn.Module] = nn.ReLU,
-        gain: float = 1.0,
-    ) -> None:
+        self, in_features: int | None, pattern: Any = (0.0,), *, times: int | None = None,
+        batch: tuple[int, ...] = (), hidden: Sequence[int] = (),
+        activation: Callable[[], nn.Module] = nn.ReLU, gain: float = 1.0,
+    ) -> None:  # fmt: skip
         super().__init__(
             in_features, pattern, self.axes, times=times or 1, batch=batch, hidden=hidden,
             activation=activation, gain=gain,
@@ -214,44 +198,28 @@ class Coefficients(_EquationHead):
 
 
 class RightHandSide(_EquationHead):
-    """The right-hand side `d (*B, T, Q)`.
+    """The right-hand side `d (*B, T, Q)`; arguments as those of `Coefficients`.
 
     Args:
-        in_features: As in `Coefficients`.
         pattern: `(Q,)` list of entries; `[0.0]` is a homogeneous equation.
-        times: As in `Coefficients`.
-        batch: As in `Coefficients`.
-        hidden: As in `Coefficients`.
-        activation: As in `Coefficients`.
-        gain: As in `Coefficients`.
     """
 
     axes = ("equation",)
 
 
 class InitialValues(Head):
-    """The initial values `u (*B, T_init, V, R_init+1)`.
+    """The initial values `u (*B, T_init, V, R_init+1)`; arguments as those of `Coefficients`.
 
     Args:
-        in_features: As in `Coefficients`.
         pattern: `(T_init, V, R_init+1)` nested lists of entries; `OBSERVED` entries are
             taken from data. `[[[OBSERVED, Free()]]]` takes `y(0)` from data and learns `y'(0)`.
-        batch: As in `Coefficients`.
-        hidden: As in `Coefficients`.
-        activation: As in `Coefficients`.
-        gain: As in `Coefficients`.
     """
 
     def __init__(
-        self,
-        in_features: int | None,
-        pattern: Any,
-        *,
-        batch: tuple[int, ...] = (),
-        hidden: Sequence[int] = (),
-        activation: Callable[[], nn.Module] = nn.ReLU,
+        self, in_features: int | None, pattern: Any, *, batch: tuple[int, ...] = (),
+        hidden: Sequence[int] = (), activation: Callable[[], nn.Module] = nn.ReLU,
         gain: float = 1.0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(
             in_features, pattern, ("time", "variable", "order"), batch=batch,
             hidden=hidden, activation=activation, gain=gain, observed=True,

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from smnn._solver.api import solve, solve_ex
 from smnn._solver.diagnostics import SolveInfo
+from smnn._solver.posterior import Posterior, posterior
 from smnn.nn._ode import LinearODE
 
 Weight = float | Tensor
@@ -57,17 +58,10 @@ class MechanisticLayer(nn.Module):
     w_smooth: Weight
 
     def __init__(
-        self,
-        order: int | None = None,
-        scheme: str = "smnn",
-        *,
-        w_gov: Weight = 1.0,
-        w_init: Weight = 1.0,
-        w_smooth: Weight = 1.0,
-        n_steps: int | None = None,
-        backend: str = "auto",
-        check: bool = True,
-    ) -> None:
+        self, order: int | None = None, scheme: str = "smnn", *, w_gov: Weight = 1.0,
+        w_init: Weight = 1.0, w_smooth: Weight = 1.0, n_steps: int | None = None,
+        backend: str = "auto", check: bool = True,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.order, self.scheme, self.n_steps = order, scheme, n_steps
         self.backend, self.check = backend, check
@@ -78,14 +72,9 @@ class MechanisticLayer(nn.Module):
                 setattr(self, name, w if isinstance(w, Tensor) else float(w))
 
     def forward(
-        self,
-        ode: LinearODE,
-        *,
-        n_steps: int | None = None,
-        w_gov: Weight | None = None,
-        w_init: Weight | None = None,
-        w_smooth: Weight | None = None,
-    ) -> Tensor:
+        self, ode: LinearODE, *, n_steps: int | None = None, w_gov: Weight | None = None,
+        w_init: Weight | None = None, w_smooth: Weight | None = None,
+    ) -> Tensor:  # fmt: skip
         """Return the trajectories and their derivatives, `y (*B, T, V, R+1)`.
 
         Args:
@@ -95,14 +84,28 @@ class MechanisticLayer(nn.Module):
             w_init: Overrides that of the layer.
             w_smooth: Overrides that of the layer.
         """
-        if self.check and ode.c.is_cuda and not torch.compiler.is_compiling():
-            _check_not_capturing()
+        checked = self.check and ode.c.is_cuda and not torch.compiler.is_compiling()
+        if checked and torch.cuda.is_current_stream_capturing():
+            raise RuntimeError(
+                "check: got True while a CUDA graph is being captured; expected False, because the "
+                "check waits for the device. Create the layer with check=False."
+            )
         with torch.autocast(ode.c.device.type, enabled=False):
             args, options = self._arguments(ode, n_steps, (w_gov, w_init, w_smooth))
             y = solve(*args, **options, check=self.check)
         return y.to(_result_dtype(ode))
 
     def solve_ex(
+        self, ode: LinearODE, *, n_steps: int | None = None, w_gov: Weight | None = None,
+        w_init: Weight | None = None, w_smooth: Weight | None = None,
+    ) -> tuple[Tensor, SolveInfo]:  # fmt: skip
+        """As `forward`, but return the status of each sample instead of raising."""
+        with torch.autocast(ode.c.device.type, enabled=False):
+            args, options = self._arguments(ode, n_steps, (w_gov, w_init, w_smooth))
+            y, info = solve_ex(*args, **options)
+        return y.to(_result_dtype(ode)), info
+
+    def posterior(
         self,
         ode: LinearODE,
         *,
@@ -110,12 +113,17 @@ class MechanisticLayer(nn.Module):
         w_gov: Weight | None = None,
         w_init: Weight | None = None,
         w_smooth: Weight | None = None,
-    ) -> tuple[Tensor, SolveInfo]:
-        """As `forward`, but return the status of each sample instead of raising."""
+    ) -> Posterior:
+        """The distribution of the trajectories, with the weights as inverse standard deviations.
+
+        Returns:
+            As `smnn.posterior`, in float64: `mean` is the solution, and `variance()` is
+            differentiable in `c`, `s` and the weights, so that a network can be trained with a
+            Gaussian likelihood.
+        """
         with torch.autocast(ode.c.device.type, enabled=False):
             args, options = self._arguments(ode, n_steps, (w_gov, w_init, w_smooth))
-            y, info = solve_ex(*args, **options)
-        return y.to(_result_dtype(ode)), info
+            return posterior(*args, **options)
 
     def _arguments(
         self, ode: LinearODE, n_steps: int | None, weights: tuple[Weight | None, ...]
@@ -149,11 +157,3 @@ def _result_dtype(ode: LinearODE) -> torch.dtype:
     for x in ode:
         dtype = torch.promote_types(dtype, x.dtype)
     return dtype
-
-
-def _check_not_capturing() -> None:
-    if torch.cuda.is_current_stream_capturing():
-        raise RuntimeError(
-            "check: got True while a CUDA graph is being captured; expected False, because the "
-            "check waits for the device. Create the layer with check=False."
-        )

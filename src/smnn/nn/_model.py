@@ -59,12 +59,9 @@ class MechanisticModel(nn.Module):
     """
 
     def __init__(
-        self,
-        encoder: nn.Module | None,
-        heads: nn.Module,
-        layer: MechanisticLayer | None = None,
+        self, encoder: nn.Module | None, heads: nn.Module, layer: MechanisticLayer | None = None,
         decoder: nn.Module | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__()
         self.encoder, self.heads = encoder, heads
         self.layer = MechanisticLayer() if layer is None else layer

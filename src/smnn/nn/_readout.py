@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from smnn._util.names import explained
 from smnn.errors import mismatch
 from smnn.nn._ode import LinearODE
+from smnn.report import figures
+from smnn.report.charts import Band, Chart, Line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -114,6 +117,7 @@ class ODEReadout:
         ode = LinearODE(*(torch.from_numpy(x) for x in (self.c, self.d, self.u, self.s)))
         return ode.times(n_steps).numpy()
 
+    @explained
     def plot(self, n_steps: int | None = None) -> Figure:
         """Plot coefficients and right-hand sides over time: median and 80 % range of the batch.
 
@@ -121,11 +125,28 @@ class ODEReadout:
             n_steps: Number of times; required if all tensors are constant in time.
 
         Returns:
-            A matplotlib figure: `.savefig(path)`.
+            A matplotlib figure with a panel for each equation: `.savefig(path)`.
         """
-        from smnn.nn._plot import draw
+        nb, grid = self.c.ndim - 4, self.times(n_steps)
+        grid = grid.reshape(-1, *grid.shape[nb:]).mean(0)
+        t = grid if grid.ndim == 1 else grid.mean(-1)
+        return figures.figure([self._chart(q, nb, t) for q in range(self.d.shape[-1])])
 
-        return draw(self, n_steps)
+    def _chart(self, q: int, nb: int, t: Array) -> Chart:
+        """Numbers of an equation over time."""
+        V, orders = self.c.shape[-2:]
+        shown = {f"of {_TEXT.derivative(self.names[v], r)}": self.c[..., q, v, r]
+                 for r in range(orders) for v in range(V)}  # fmt: skip
+        shown = {k: x for k, x in shown.items() if np.any(x != 0)}
+        lines, bands = [], []
+        for k, (label, x) in enumerate({**shown, "right-hand side": self.d[..., q]}.items()):
+            flat = x.reshape(-1, x.shape[nb])
+            found = np.quantile(flat, (0.1, 0.5, 0.9), axis=0)
+            low, middle, high = (np.broadcast_to(part, t.shape) for part in found)
+            lines.append(Line(t, middle, label, k))
+            bands += [Band(t, low, high, "", k)] if len(flat) > 1 else []
+        title = f"equation {q + 1}" if self.d.shape[-1] > 1 else ""
+        return Chart(title, lines, "time", "coefficient", bands, x_range=(t[0], t[-1]))
 
 
 def read_out(

@@ -35,32 +35,23 @@ class Share:
 class Steps(Head):
     """The steps `s (*B, T-1)`, or `(*B, T-1, V)` for a grid per variable.
 
+    Arguments as those of `Coefficients`; with `gain=0`, all samples start with the same steps.
+
     Args:
-        in_features: As in `Coefficients`.
         entry: Fixed steps as a number or a tensor `(T-1,)` or `(T-1, V)`; learned steps as
             `Positive` or `Between` with `low > 0`, which keeps them positive, or `Share`.
         times: `T - 1` for separate steps; `None` for one constant step.
         variables: `V` for a grid per variable; `None` for one grid.
-        batch: As in `Coefficients`.
-        hidden: As in `Coefficients`.
-        activation: As in `Coefficients`.
-        gain: As in `Coefficients`; with 0 all samples start with the same steps.
     """
 
     known: Tensor | None
 
     def __init__(
-        self,
-        in_features: int | None,
-        entry: float | Positive | Between | Share | Tensor,
-        *,
-        times: int | None = None,
-        variables: int | None = None,
-        batch: tuple[int, ...] = (),
-        hidden: Sequence[int] = (),
-        activation: Callable[[], nn.Module] = nn.ReLU,
+        self, in_features: int | None, entry: float | Positive | Between | Share | Tensor, *,
+        times: int | None = None, variables: int | None = None, batch: tuple[int, ...] = (),
+        hidden: Sequence[int] = (), activation: Callable[[], nn.Module] = nn.ReLU,
         gain: float = 0.0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         known: Tensor | None = None
         each: float | Free | Positive | Between
         if isinstance(entry, Tensor):

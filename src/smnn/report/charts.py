@@ -190,33 +190,16 @@ class Chart:
 
 
 def chart(
-    title: str,
-    lines: Sequence[Line],
-    *,
-    x_label: str,
-    y_label: str = "",
-    bands: Sequence[Band] = (),
-    marks: Sequence[Mark] = (),
-    shade: tuple[Any, Any] | None = None,
-    x_range: tuple[Any, Any] | None = None,
-    log_y: bool = False,
-    square: bool = False,
+    title: str, lines: Sequence[Line], *, x_label: str, y_label: str = "",
+    bands: Sequence[Band] = (), marks: Sequence[Mark] = (), shade: tuple[Any, Any] | None = None,
+    x_range: tuple[Any, Any] | None = None, log_y: bool = False, square: bool = False,
     height: str = "13rem",
-) -> str:
+) -> str:  # fmt: skip
     """Return a line chart as HTML.
 
-    Args:
-        title: What is shown, plain text.
-        lines: What is drawn; those without finite points are left out.
-        x_label: What runs to the right, with its unit.
-        y_label: What runs upwards, with its unit.
-        bands: Areas below the lines.
-        marks: Vertical lines.
-        shade: A range of x that stands out, such as data held out.
-        x_range: Ends of the axis; otherwise those of the data.
-        log_y: Powers of ten upwards; values that are not positive are left out.
-        square: As high as wide, for one variable against another.
-        height: Of the drawing area, in CSS.
+    `shade` is a range of x that stands out, such as data held out, and `x_range` are the ends of
+    the axis if not those of the data. With `log_y`, values that are not positive are left out. A
+    `square` chart shows one variable against another; `height` is that of the others, in CSS.
     """
     curves = [_plain(line.x, line.y, log_y) for line in lines]
     areas = [(_plain(b.x, b.low, log_y), _plain(b.x, b.high, log_y)) for b in bands]
@@ -260,23 +243,22 @@ def chart(
         f'data-x="{x0!r} {x1!r}" data-y="{y0!r} {y1!r}" data-log="{int(log_y)}" data-both='
         f'"{int(square)}" data-dated="{int(dated)}" data-name="{escape(x_label, quote=True)}"'
     )
+    svg = (
+        f'<svg viewBox="0 0 1000 1000" preserveAspectRatio="none" role="img" '
+        f'aria-label="{escape(title, quote=True)}">{"".join(drawn)}</svg>'
+    )
     return (
         f'<figure class="chart{shape}"><figcaption><b>{escape(title)}</b>{"".join(keys)}'
         f'</figcaption><div class="plot{shape}" style="--height:{escape(height, quote=True)}" '
-        f"{reading}>{_svg(title, drawn)}{''.join(labels)}</div>"
+        f"{reading}>{svg}{''.join(labels)}</div>"
         f'<div class="axis x">{escape(x_label)}</div></figure>'
     )
 
 
 def histogram(
-    title: str,
-    values: np.ndarray,
-    *,
-    x_label: str,
-    colour: int = 0,
-    deviation: float | None = None,
-    height: str = "13rem",
-) -> str:
+    title: str, values: np.ndarray, *, x_label: str, colour: int = 0,
+    deviation: float | None = None, height: str = "13rem",
+) -> str:  # fmt: skip
     """Return a histogram as HTML, with a normal density if a standard deviation is given."""
     values = np.asarray(values, np.float64)
     values = values[np.isfinite(values)]
@@ -382,22 +364,13 @@ def _stroke(line: Line, x: np.ndarray, y: np.ndarray, scale: _Scale) -> str:
 
 
 def _area(
-    low: tuple[np.ndarray, np.ndarray],
-    high: tuple[np.ndarray, np.ndarray],
-    scale: _Scale,
+    low: tuple[np.ndarray, np.ndarray], high: tuple[np.ndarray, np.ndarray], scale: _Scale,
     colour: int,
-) -> str:
+) -> str:  # fmt: skip
     there = [(scale.h(x), scale.v(y)) for x, y in zip(*high) if np.isfinite(y)]
     back = [(scale.h(x), scale.v(y)) for x, y in zip(*low) if np.isfinite(y)]
     path = "L".join(f"{a:.1f} {b:.1f}" for a, b in [*there, *reversed(back)])
     return f'<path class="area f{colour % COLOURS}" d="M{path}z"/>' if path else ""
-
-
-def _svg(title: str, drawn: Sequence[str]) -> str:
-    return (
-        f'<svg viewBox="0 0 1000 1000" preserveAspectRatio="none" role="img" '
-        f'aria-label="{escape(title, quote=True)}">{"".join(drawn)}</svg>'
-    )
 
 
 def _key(kind: str, label: str) -> str:

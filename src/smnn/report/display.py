@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from smnn._util.names import explained
 from smnn.report import figures
 from smnn.report.charts import Chart
 
@@ -47,6 +48,7 @@ class Displayable(ABC):
     def _charts(self, names: Sequence[str] | None) -> Sequence[Chart]:
         """Charts of what is named, or of everything up to a limit."""
 
+    @explained
     def plot(self, ax: Any = None, *, names: str | Sequence[str] | None = None) -> Any:
         """Draw the result with matplotlib.
 

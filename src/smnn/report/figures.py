@@ -19,11 +19,7 @@ FEW = 50
 
 
 def draw(charts: Sequence[Chart], ax: Any = None) -> Any:
-    """Draw charts into new or given matplotlib axes.
-
-    Args:
-        charts: What to draw.
-        ax: An `Axes`, or one for each chart; by default a new figure.
+    """Draw charts into an `Axes`, or one for each chart; by default of a new figure.
 
     Returns:
         The `Axes`; for several charts an array of these.
@@ -48,17 +44,28 @@ def draw(charts: Sequence[Chart], ax: Any = None) -> Any:
     return axes[0] if len(axes) == 1 else axes
 
 
-def png(charts: Sequence[Chart], dpi: int = 100) -> bytes:
-    """Draw charts as a PNG."""
+def new_figure(size: tuple[float, float], dpi: float = 100) -> Any:
+    """A matplotlib figure that opens no window and needs no display; size in inches."""
     require("matplotlib", "draw a figure")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=_size(charts), dpi=dpi, layout="constrained")
-    FigureCanvasAgg(figure)
-    draw(charts, _axes(figure, charts))
+    found = Figure(figsize=size, dpi=dpi, layout="constrained")
+    FigureCanvasAgg(found)
+    return found
+
+
+def figure(charts: Sequence[Chart], dpi: int = 100) -> Any:
+    """Draw charts into a new figure."""
+    found = new_figure(_size(charts), dpi)
+    draw(charts, _axes(found, charts))
+    return found
+
+
+def png(charts: Sequence[Chart], dpi: int = 100) -> bytes:
+    """Draw charts as a PNG."""
     out = io.BytesIO()
-    figure.savefig(out, format="png")
+    figure(charts, dpi).savefig(out, format="png")
     return out.getvalue()
 
 

@@ -59,10 +59,7 @@ class Estimate:
 def interval_table(rows: Sequence[Estimate], *, value_title: str, share_title: str = "") -> str:
     """Return a table of estimates with intervals on a common axis, as HTML.
 
-    Args:
-        rows: The estimates; those without a value stand back.
-        value_title: Heading of the values.
-        share_title: Heading of the shares; without one they are left out.
+    Estimates without a value stand back; without `share_title`, shares are left out.
     """
     ends = [x for r in rows for x in (r.value, r.low, r.high) if x is not None]
     low, high = min([0.0, *ends]), max([0.0, *ends])
@@ -79,8 +76,9 @@ def interval_table(rows: Sequence[Estimate], *, value_title: str, share_title: s
             if row.low is not None and row.high is not None:
                 drawing += f'<path class="whisker" d="M{at(row.low)} 50H{at(row.high)}"/>'
             drawing += f'<path class="dot" d="M{at(row.value)} 50h0"/>'
+        text = escape(row.text.replace("-", "−"))
         cells = (
-            f'<th scope="row">{row.label}</th><td class="value">{escape(_minus(row.text))}</td>'
+            f'<th scope="row">{row.label}</th><td class="value">{text}</td>'
             f'<td class="drawing"><svg viewBox="0 0 1000 100" preserveAspectRatio="none" '
             f'aria-hidden="true">{drawing}</svg></td>'
         )
@@ -103,7 +101,3 @@ def _bar(share: float | None) -> str:
         return ""
     width = f'<span class="bar"><i style="width:{100 * share:.1f}%"></i></span>'
     return f'{width}<span class="percent">{escape(percent(share))}</span>'
-
-
-def _minus(text: str) -> str:
-    return text.replace("-", "−")

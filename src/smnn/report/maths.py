@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from html import escape
-from typing import Any
+from typing import Any, ClassVar
 
 SUM, PRODUCT, POWER, ATOM = range(4)
 _GREEK = {
@@ -35,6 +35,13 @@ def split_name(name: str) -> tuple[str, str, str] | None:
 class Style:
     """Plain text: `x y`, `x^2`, `sin(x)`, `x/(1 + x)`. Base class of the other styles."""
 
+    minus, plus, first_minus = " - ", " + ", "-"
+    between, between_words = " ", " "
+    forms: ClassVar[dict[str, str]] = {
+        "sum": "{0}", "product": "{0}", "fraction": "{0}/{1}", "power": "{0}^{1}",
+        "group": "({0})",
+    }  # fmt: skip
+
     def symbol(self, name: str) -> str:
         """A name, in backticks if it is ambiguous; names in brackets are not."""
         plain = _PLAIN.fullmatch(name) or (name.startswith("[") and name.endswith("]"))
@@ -46,19 +53,22 @@ class Style:
 
     def sum(self, parts: Sequence[tuple[bool, str]]) -> str:
         """A sum of signed parts."""
-        return _signed(parts, " - ", " + ", "-")
+        signs = [self.minus if negative else self.plus for negative, _ in parts]
+        signs[:1] = [self.first_minus * negative for negative, _ in parts[:1]]
+        return self.forms["sum"].format("".join(s + x for s, (_, x) in zip(signs, parts)))
 
     def product(self, factors: Sequence[str], signs: bool = False) -> str:
         """A product, with signs between the factors if they are words."""
-        return " ".join(factors)
+        between = self.between_words if signs else self.between
+        return self.forms["product"].format(between.join(factors))
 
     def fraction(self, above: str, below: str) -> str:
         """A fraction."""
-        return f"{above}/{below}"
+        return self.forms["fraction"].format(above, below)
 
     def power(self, base: str, exponent: str) -> str:
         """A power."""
-        return f"{base}^{exponent}"
+        return self.forms["power"].format(base, exponent)
 
     def call(self, name: str, inner: str) -> str:
         """A function call."""
@@ -66,23 +76,26 @@ class Style:
 
     def group(self, inner: str) -> str:
         """In parentheses."""
-        return f"({inner})"
+        return self.forms["group"].format(inner)
 
 
 class Source(Style):
     """Text that `smnn.equations.parse_expression` reads: `x*y`."""
 
+    between = between_words = "*"
+
     def symbol(self, name: str) -> str:
         """A name, in backticks if it is not a word."""
         return name if _PLAIN.fullmatch(name) else f"`{name}`"
 
-    def product(self, factors: Sequence[str], signs: bool = False) -> str:
-        """A product with signs."""
-        return "*".join(factors)
-
 
 class Latex(Style):
     """LaTeX in math mode."""
+
+    between, between_words = r" \, ", r" \cdot "
+    forms: ClassVar[dict[str, str]] = Style.forms | {
+        "fraction": r"\frac{{{0}}}{{{1}}}", "power": "{0}^{{{1}}}", "group": r"\left({0}\right)",
+    }  # fmt: skip
 
     def symbol(self, name: str) -> str:
         """A symbol in italics with subscript, or an upright word."""
@@ -104,18 +117,6 @@ class Latex(Style):
         mantissa, e, exponent = text.partition("e")
         return text if not e or not mantissa else rf"{mantissa} \cdot 10^{{{int(exponent)}}}"
 
-    def product(self, factors: Sequence[str], signs: bool = False) -> str:
-        """A product, with signs between the factors if they are words."""
-        return (r" \cdot " if signs else r" \, ").join(factors)
-
-    def fraction(self, above: str, below: str) -> str:
-        """A fraction."""
-        return rf"\frac{{{above}}}{{{below}}}"
-
-    def power(self, base: str, exponent: str) -> str:
-        """A power."""
-        return f"{base}^{{{exponent}}}"
-
     def call(self, name: str, inner: str) -> str:
         """A function call with an upright name."""
         if name == "sqrt":
@@ -126,13 +127,17 @@ class Latex(Style):
         named = f"\\{name}" if known else rf"\operatorname{{{name}}}"
         return rf"{named}\left({inner}\right)"
 
-    def group(self, inner: str) -> str:
-        """Parentheses of the height of the content."""
-        return rf"\left({inner}\right)"
-
 
 class MathML(Style):
     """Presentation MathML; all text is escaped."""
+
+    minus, plus, first_minus = "<mo>−</mo>", "<mo>+</mo>", '<mo form="prefix">−</mo>'
+    between, between_words = '<mspace width="0.2em"></mspace>', "<mo>·</mo>"
+    forms: ClassVar[dict[str, str]] = {
+        "sum": "<mrow>{0}</mrow>", "product": "<mrow>{0}</mrow>",
+        "fraction": "<mfrac><mrow>{0}</mrow><mrow>{1}</mrow></mfrac>",
+        "power": "<msup><mrow>{0}</mrow><mrow>{1}</mrow></msup>",
+    }  # fmt: skip
 
     def symbol(self, name: str) -> str:
         """A symbol in italics with subscript, or an upright word."""
@@ -157,24 +162,6 @@ class MathML(Style):
         power = f"<msup><mn>10</mn><mrow>{_signed_number(str(int(exponent)))}</mrow></msup>"
         return f"<mrow>{_signed_number(mantissa)}<mo>·</mo>{power}</mrow>"
 
-    def sum(self, parts: Sequence[tuple[bool, str]]) -> str:
-        """A sum of signed parts."""
-        inner = _signed(parts, "<mo>−</mo>", "<mo>+</mo>", '<mo form="prefix">−</mo>')
-        return f"<mrow>{inner}</mrow>"
-
-    def product(self, factors: Sequence[str], signs: bool = False) -> str:
-        """A product, with signs between the factors if they are words."""
-        between = "<mo>·</mo>" if signs else '<mspace width="0.2em"></mspace>'
-        return f"<mrow>{between.join(factors)}</mrow>"
-
-    def fraction(self, above: str, below: str) -> str:
-        """A fraction."""
-        return f"<mfrac><mrow>{above}</mrow><mrow>{below}</mrow></mfrac>"
-
-    def power(self, base: str, exponent: str) -> str:
-        """A power."""
-        return f"<msup><mrow>{base}</mrow><mrow>{exponent}</mrow></msup>"
-
     def call(self, name: str, inner: str) -> str:
         """A function call with an upright name."""
         if name == "sqrt":
@@ -194,13 +181,7 @@ TEXT, SOURCE, LATEX, MATHML = Style(), Source(), Latex(), MathML()
 
 
 def write(expr: Any, style: Style, order: Sequence[str] = ()) -> str:
-    """Format a sympy expression in a style.
-
-    Args:
-        expr: Sums, products, powers and functions of one argument.
-        style: `TEXT`, `LATEX` or `MATHML`.
-        order: Names of variables; factors follow this order.
-    """
+    """Format a sympy expression in a style; factors follow the names in `order`."""
     place = {name: i for i, name in enumerate(order)}
     return _walk(expr, style, place)[0]
 
@@ -292,14 +273,6 @@ def _rank(factor: Any, place: dict[str, int]) -> tuple[int, int]:
         return 0, 0
     base = factor.base if factor.is_Pow else factor
     return (1, place.get(base.name, len(place))) if base.is_Symbol else (2, 0)
-
-
-def _signed(parts: Sequence[tuple[bool, str]], minus: str, plus: str, first: str) -> str:
-    written = [
-        (first if negative else "") + text if i == 0 else (minus if negative else plus) + text
-        for i, (negative, text) in enumerate(parts)
-    ]
-    return "".join(written)
 
 
 def _signed_number(text: str) -> str:

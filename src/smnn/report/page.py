@@ -103,15 +103,10 @@ _HEADING = re.compile(r'<section id="([^"]+)">\n<h2>(.*?)</h2>')
 def page(
     title: str, lead: str, sections: Sequence[str], *, style: str = "", script: str = ""
 ) -> str:
-    """Return a complete page.
+    """Return a complete page with sections of HTML.
 
-    Args:
-        title: Plain text.
-        lead: Plain text below the title.
-        sections: HTML.
-        style: CSS beside that of every page, such as `charts.STYLE`.
-        script: Code that runs when the page is there, such as `charts.SCRIPT`. It must not hold
-            anything that comes from data.
+    `style` is CSS beside that of every page, and `script` runs when the page is there, such as
+    those of `charts`. It must not hold anything that comes from data.
     """
     headings = [found for part in sections for found in _HEADING.findall(part)]
     items = "".join(f'<li><a href="#{name}">{text}</a></li>' for name, text in headings)
@@ -178,9 +173,7 @@ def download(label: str, name: str, text: str) -> str:
 def select(label: str, options: Mapping[str, str]) -> str:
     """Return a selector for the elements with the attribute `data-series`.
 
-    Args:
-        label: Its name.
-        options: Text of each option by its value. The first one is shown without a script.
+    `options` are texts by value. The first one is shown without a script.
     """
     items = "".join(
         f'<option value="{escape(value, quote=True)}">{escape(text)}</option>'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -55,19 +56,12 @@ class Table:
 
     def groups(self) -> list[list[Row]]:
         """Return the rows by group."""
-        cut: list[list[Row]] = []
-        for row in self.rows:
-            if cut and cut[-1][0].group == row.group:
-                cut[-1].append(row)
-            else:
-                cut.append([row])
-        return cut
+        return [list(rows) for _, rows in itertools.groupby(self.rows, lambda row: row.group)]
 
 
 def best_of(values: Sequence[float | None]) -> float | None:
     """Return the smallest value."""
-    known = [v for v in values if v is not None]
-    return min(known) if known else None
+    return min((v for v in values if v is not None), default=None)
 
 
 def rich_table(table: Table) -> Group:
@@ -142,11 +136,9 @@ def _html_cell(cell: Cell, marks: bool) -> str:
 
 
 def forecast_frame(
-    names: Sequence[str],
-    t: np.ndarray,
-    mean: np.ndarray,
+    names: Sequence[str], t: np.ndarray, mean: np.ndarray,
     intervals: Mapping[float, tuple[np.ndarray, np.ndarray]],
-) -> Any:
+) -> Any:  # fmt: skip
     """Return forecasts as a pandas `DataFrame` in the layout of Nixtla's packages.
 
     Args:

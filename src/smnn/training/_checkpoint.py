@@ -1,9 +1,8 @@
 """Checkpoints, the folder of a run, and loading of trained tasks.
 
-A checkpoint is a folder of `.safetensors` files and a `checkpoint.json` with the digest of each. It
-is written under a temporary name, flushed to disk, and renamed, so that it is complete whenever it
-exists; then the file `latest` is replaced by one that contains its name. Reading verifies every
-digest and executes no code.
+A checkpoint is one `.safetensors` file, whose metadata hold all other state as JSON, and a digest.
+It is written atomically, so that it is complete whenever it exists. Reading verifies the digest
+and executes no code.
 """
 
 from __future__ import annotations
@@ -11,14 +10,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
-import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
 from os import PathLike
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple, get_args
 
+import torch
 from torch import Tensor
 
 from smnn._util.files import (
@@ -26,7 +24,6 @@ from smnn._util.files import (
     OutputError,
     check_file,
     prepare_output,
-    read_bounded,
     remove_unfinished,
     write_atomically,
     write_json,
@@ -39,13 +36,9 @@ from smnn.training._errors import CheckpointError, ConfigError
 from smnn.training._task import Task, describe_task, task_entry
 
 FORMAT = "smnn checkpoint"
-VERSION = 1
-RECORD = "checkpoint.json"
-HIDDEN = ".unfinished-"
-LARGEST_RECORD = 64 * 2**20
-"""Maximum number of bytes of a `checkpoint.json`."""
+VERSION = 2
+SUFFIX = ".safetensors"
 CONFIG = "config.json"
-LATEST, BEST = "latest", "best"
 Which = Literal["best", "latest"]
 
 
@@ -55,75 +48,39 @@ class Checkpoint(NamedTuple):
     record: dict[str, Any]
     """JSON-compatible values."""
     tensors: dict[str, dict[str, Tensor]]
-    """By file (without suffix), then by name; on the CPU."""
+    """By group (weights, average, optimizer, progress), then by name; on the CPU."""
 
 
-def write_checkpoint(folder: Path, content: Checkpoint) -> Path:
+def write_checkpoint(path: Path, content: Checkpoint) -> Path:
     """Write a checkpoint atomically.
 
     Raises:
         OutputError: It cannot be written; no files are left behind.
     """
-    with writing(folder):
-        return _write_checkpoint(folder, content)
+    tensors = {
+        f"{group}/{name}": x.detach().to("cpu", copy=True).contiguous()
+        for group, part in content.tensors.items()
+        for name, x in part.items()
+    }
+    record = {**content.record, "format": FORMAT, "version": VERSION}
+    record["digest"] = _digest(record, tensors)
+    metadata = {"smnn": json.dumps(record, allow_nan=False)}
+    return write_atomically(path, _safetensors().save(tensors, metadata))
 
 
-def _write_checkpoint(folder: Path, content: Checkpoint) -> Path:
-    temporary = folder.with_name(f"{HIDDEN}{os.getpid()}-{folder.name}")
-    try:
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
-        digests = {}
-        for name, tensors in content.tensors.items():
-            data: bytes = _safetensors().save({key: _plain(x) for key, x in tensors.items()})
-            digests[name] = hashlib.sha256(data).hexdigest()
-            _write_through(temporary / f"{name}.safetensors", data)
-        record = {**content.record, "format": FORMAT, "version": VERSION, "files": digests}
-        record["digest"] = digest_of(record)
-        text = json.dumps(record, indent=1, allow_nan=False) + "\n"
-        _write_through(temporary / RECORD, text.encode())
-        _sync_folder(temporary)
-        if folder.exists():  # left over from a run that was killed before it updated `latest`
-            _remove(folder)
-        temporary.rename(folder)
-        _sync_folder(folder.parent)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-    return folder
-
-
-def read_checkpoint(folder: Path, files: Iterable[str] | None = None) -> Checkpoint:
+def read_checkpoint(path: Path) -> Checkpoint:
     """Read and verify a checkpoint.
-
-    Args:
-        folder: Folder of the checkpoint.
-        files: Names of the files to read, without suffix; by default all.
 
     Raises:
         CheckpointError: It does not exist, has another format, or is damaged.
     """
-    record = _read_record(folder)
-    wanted = record["files"] if files is None else [f for f in files if f in record["files"]]
-    tensors = {}
-    for name in wanted:
-        path = folder / f"{name}.safetensors"
-        data = _read_bytes(path)
-        if hashlib.sha256(data).hexdigest() != record["files"][name]:
-            raise _damaged(path, "its digest does not match its contents")
-        try:
-            tensors[name] = _safetensors().load(data)
-        except Exception as error:  # safetensors has its own class of errors
-            raise _damaged(path, f"it does not hold tensors ({error})") from None
-    return Checkpoint(record, tensors)
-
-
-def _read_record(folder: Path) -> dict[str, Any]:
-    path = folder / RECORD
+    data = _read_bytes(path)
     try:
-        record = json.loads(_read_bytes(path, LARGEST_RECORD))
-    except (ValueError, RecursionError) as error:
-        raise _damaged(path, f"it is not JSON ({error})") from None
+        size = int.from_bytes(data[:8], "little")
+        record = json.loads(json.loads(data[8 : 8 + size])["__metadata__"]["smnn"])
+        tensors = _safetensors().load(data)
+    except Exception as error:  # safetensors has its own class of errors
+        raise _damaged(path, f"it does not hold a record and tensors ({error})") from None
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         raise CheckpointError(f"{path} is not a checkpoint of smnn: its format is not {FORMAT!r}.")
     if record.get("version") != VERSION:
@@ -133,27 +90,34 @@ def _read_record(folder: Path) -> dict[str, Any]:
         )
     digest = record.pop("digest", None)
     try:
-        own = digest_of(record)
+        own = _digest(record, tensors)
     except (ValueError, RecursionError):
         own = None
     if digest is None or digest != own:
         raise _damaged(path, "its digest does not match its contents")
-    files = record.get("files")
-    if not isinstance(files, dict) or any(Path(name).name != name for name in files):
-        raise _damaged(path, "its list of files is invalid")
-    return record
+    groups: dict[str, dict[str, Tensor]] = {}
+    for key, x in tensors.items():
+        group, _, name = key.partition("/")
+        groups.setdefault(group, {})[name] = x
+    return Checkpoint(record, groups)
 
 
-def _read_bytes(path: Path, most: int | None = None) -> bytes:
+def _digest(record: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
+    found = hashlib.sha256(digest_of(record).encode())
+    for name, x in sorted(tensors.items()):
+        found.update(f"{name} {x.dtype} {tuple(x.shape)}".encode())
+        found.update(x.reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()
+
+
+def _read_bytes(path: Path) -> bytes:
     try:
-        if most is not None:
-            return read_bounded(path, most)
         check_file(path)
         return path.read_bytes()
     except InputError as error:
         raise CheckpointError(str(error)) from None
     except (FileNotFoundError, NotADirectoryError):
-        raise CheckpointError(f"there is no {path}; expected the folder of a checkpoint.") from None
+        raise CheckpointError(f"there is no {path}; expected a checkpoint.") from None
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror or error}.") from None
 
@@ -162,76 +126,8 @@ def _damaged(path: Path, how: str) -> CheckpointError:
     return CheckpointError(f"{path} is damaged: {how}. Use another checkpoint.")
 
 
-def point_to(pointer: Path, folder: Path) -> None:
-    """Write the name of a folder into a file next to it."""
-    write_atomically(pointer, folder.name + "\n")
-    _sync_folder(pointer.parent)
-
-
-def pointed_to(pointer: Path) -> Path | None:
-    """Return the folder whose name a file contains; `None` if there is no such file.
-
-    Raises:
-        CheckpointError: It does not contain the name of a folder next to it.
-    """
-    try:
-        name = pointer.read_text(encoding="utf-8").strip()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise CheckpointError(f"cannot read {pointer}: {error}.") from None
-    folder = pointer.parent / name
-    if name in ("", ".", "..") or Path(name).name != name or not folder.is_dir():
-        raise CheckpointError(
-            f"{pointer} names {name!r}, which does not exist; write the name of a folder next to "
-            "it into the file."
-        )
-    return folder
-
-
-def remove_others(parent: Path, keep: Iterable[Path]) -> None:
-    """Remove all checkpoints except those to keep, and left-over temporary folders."""
-    names = {folder.name for folder in keep}
-    for folder in parent.iterdir():
-        ours = folder.name.startswith((HIDDEN, "step-", "best-"))
-        if ours and folder.is_dir() and folder.name not in names:
-            _remove(folder)
-
-
-def _remove(folder: Path) -> None:
-    # Renamed first, so that a folder with the name of a checkpoint is always complete.
-    hidden = folder
-    if not folder.name.startswith(HIDDEN):
-        hidden = folder.with_name(HIDDEN + folder.name)
-        shutil.rmtree(hidden, ignore_errors=True)
-        folder.rename(hidden)
-    shutil.rmtree(hidden, ignore_errors=True)
-
-
 def _safetensors() -> Any:
     return require("safetensors.torch", "write and read checkpoints")
-
-
-def _plain(x: Tensor) -> Tensor:
-    """Return a contiguous copy on the CPU, as safetensors requires."""
-    return x.detach().to("cpu", copy=True).contiguous()
-
-
-def _write_through(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    """Flush the entries of a folder to disk, if the file system supports it."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 # ---------------------------------------------------------------- the folder of a run
@@ -245,8 +141,9 @@ class RunFolder:
         self.checkpoints = path / "checkpoints"
         self._lock: IO[str] | None = None
 
-    def latest(self) -> Path | None:
-        return pointed_to(self.checkpoints / LATEST)
+    def find(self, kind: str) -> Path | None:
+        """The last checkpoint whose name begins with `step` or `best`."""
+        return max(self.checkpoints.glob(f"{kind}-*{SUFFIX}"), default=None)
 
     def open(self, resume: bool) -> None:
         """Prepare the folder for writing and lock it.
@@ -256,7 +153,7 @@ class RunFolder:
         """
         prepare_output(self.path)
         self._acquire_lock()
-        if not resume and (self.checkpoints / LATEST).exists():
+        if not resume and self.find("step") is not None:
             raise OutputError(
                 f"{self.path} holds a run already; resume that run or use another folder."
             )
@@ -296,45 +193,24 @@ class RunFolder:
         write_json(path, {**record, "starts": [*before, {**start, "machine": machine}]})
 
     def save(self, step: int, content: Checkpoint, best: tuple[int, Checkpoint] | None) -> Path:
-        """Write a checkpoint, and the best weights if they are new.
-
-        Args:
-            step: Step of the checkpoint.
-            content: The checkpoint; `record["best"]` names the best weights at this step.
-            best: New best weights and their step.
-        """
+        """Write a checkpoint, and before it the best weights and their step if they are new."""
         if best is not None:
-            write_checkpoint(self.checkpoints / best_name(best[0]), best[1])
-        folder = write_checkpoint(self.checkpoints / step_name(step), content)
-        point_to(self.checkpoints / LATEST, folder)
-        return folder
+            write_checkpoint(self.checkpoints / name_of_step("best", best[0]), best[1])
+        return write_checkpoint(self.checkpoints / name_of_step("step", step), content)
 
     def clean(self, record: Mapping[str, Any], keep_last: int) -> None:
-        """Update `best` and remove the checkpoints that are no longer needed.
-
-        Checkpoints later than the latest belong to a run that was killed before it updated
-        `latest`; they will be written again.
-        """
-        newest = step_name(record["step"])
-        best = record["best"]
+        """Remove the checkpoints that are not needed after one with this record."""
         with writing(self.checkpoints):
-            steps = sorted(p for p in self.checkpoints.glob("step-*") if p.name <= newest)
-            keep = steps[-keep_last:]
-            if best is None or not (self.checkpoints / best).is_dir():
-                (self.checkpoints / BEST).unlink(missing_ok=True)
-            else:
-                keep.append(self.checkpoints / best)
-                point_to(self.checkpoints / BEST, keep[-1])
-            remove_others(self.checkpoints, keep)
+            steps = sorted(path.name for path in self.checkpoints.glob(f"step-*{SUFFIX}"))
+            keep = {*steps[-keep_last:], record["best"]}
+            for path in self.checkpoints.glob(f"*-*{SUFFIX}"):
+                if path.name not in keep:
+                    path.unlink()
 
 
-def step_name(step: int) -> str:
-    """Return the name of a checkpoint; names sort by step."""
-    return f"step-{step:010d}"
-
-
-def best_name(step: int) -> str:
-    return f"best-{step:010d}"
+def name_of_step(kind: str, step: int) -> str:
+    """Return the file name of a checkpoint; names sort by step."""
+    return f"{kind}-{step:010d}{SUFFIX}"
 
 
 # ---------------------------------------------------------------- tasks
@@ -347,7 +223,7 @@ def load_task(path: str | PathLike[str], which: Which | None = None) -> Task:
     weights, the average is loaded.
 
     Args:
-        path: Folder of a run or of a checkpoint.
+        path: Folder of a run, or file of a checkpoint.
         which: `"best"` or `"latest"` checkpoint of a run; by default the best if there is one.
 
     Raises:
@@ -371,7 +247,7 @@ def load_weights(task: Task, path: str | PathLike[str], which: Which | None = No
 
     Args:
         task: The task; it is changed in place.
-        path: Folder of a run or of a checkpoint.
+        path: Folder of a run, or file of a checkpoint.
         which: As in `load_task`.
 
     Raises:
@@ -383,24 +259,20 @@ def load_weights(task: Task, path: str | PathLike[str], which: Which | None = No
 
 def _read_weights(path: Path, which: str | None) -> Checkpoint:
     """Read the weights that evaluation uses."""
-    folder = _find_checkpoint(path, which)
-    found = read_checkpoint(folder, ("weights", "average"))
-    if "weights" not in found.tensors:
-        raise CheckpointError(f"{folder} holds no weights.")
-    weights = {**found.tensors["weights"], **found.tensors.get("average", {})}
+    found = read_checkpoint(_find_checkpoint(path, which))
+    weights = {**found.tensors.get("weights", {}), **found.tensors.get("average", {})}
     return Checkpoint(found.record, {"weights": weights})
 
 
 def _find_checkpoint(path: Path, which: str | None) -> Path:
-    if (path / RECORD).exists():
+    if path.exists() and not path.is_dir():
         return path
-    for name in (BEST, LATEST) if which is None else (which,):
-        found = pointed_to(path / "checkpoints" / name)
-        if found is not None:
+    for kind in {None: ("best", "step"), "best": ("best",)}.get(which, ("step",)):
+        if (found := RunFolder(path).find(kind)) is not None:
             return found
     kind = "checkpoint" if which is None else f"{which} checkpoint"
     raise CheckpointError(
-        f"there is no {kind} in {path}; expected the folder of a run or of a checkpoint."
+        f"there is no {kind} in {path}; expected the folder of a run, or the file of a checkpoint."
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import difflib
-import functools
 import hashlib
 import json
 import math
@@ -26,13 +25,9 @@ Accelerator = Literal["auto", "cpu", "cuda"]
 
 
 def _setting(
-    default: Any,
-    *,
-    at_least: float | None = None,
-    above: float | None = None,
-    below: float | None = None,
-    may_change: bool = False,
-) -> Any:
+    default: Any, *, at_least: float | None = None, above: float | None = None,
+    below: float | None = None, may_change: bool = False,
+) -> Any:  # fmt: skip
     """Declare a setting: default, range, and whether a resumed run may use another value."""
     limits = {"at_least": at_least, "above": above, "below": below}
     return dataclasses.field(default=default, metadata={**limits, "may_change": may_change})
@@ -112,7 +107,7 @@ class TrainConfig:
     """Number of recent checkpoints to keep, in addition to the best weights."""
 
     def __post_init__(self) -> None:
-        hints = _type_hints()
+        hints = get_type_hints(TrainConfig)
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             expected = _violation(field, hints[field.name], value)
@@ -168,11 +163,6 @@ class TrainConfig:
         if self.schedule not in ("cosine", "one-cycle"):
             free |= {"epochs", "max_steps"}
         return {name: value for name, value in self.to_dict().items() if name not in free}
-
-
-@functools.cache
-def _type_hints() -> dict[str, Any]:
-    return get_type_hints(TrainConfig)
 
 
 def _violation(field: dataclasses.Field[Any], hint: Any, value: Any) -> str | None:

@@ -89,11 +89,9 @@ class SeriesWindows(Dataset[Tensor]):
         first = self._series[0]
         if x.shape[1] != first.shape[1]:
             raise mismatch(
-                name,
-                f"{x.shape[1]} variables",
-                f"{first.shape[1]} as in series[0]",
+                name, f"{x.shape[1]} variables", f"{first.shape[1]} as in series[0]",
                 "All series must have the same variables.",
-            )
+            )  # fmt: skip
         if len(x) < self.length:
             raise mismatch(
                 name, f"{len(x)} times", f"at least {self.length}", "Use shorter windows."

@@ -27,13 +27,9 @@ class Evaluation(NamedTuple):
 
 
 def evaluate(
-    task: Task,
-    dataset: Dataset[Any],
-    *,
-    batch_size: int = 256,
-    precision: Precision | None = None,
+    task: Task, dataset: Dataset[Any], *, batch_size: int = 256, precision: Precision | None = None,
     workers: int = 0,
-) -> Evaluation:
+) -> Evaluation:  # fmt: skip
     """Evaluate a task on a data set, on the device of the task.
 
     Args:
@@ -56,15 +52,9 @@ def evaluate(
 
 @torch.no_grad()
 def evaluate_all(
-    task: Task,
-    fetcher: Fetcher,
-    batch_size: int,
-    precision: Precision,
-    processes: Processes,
-    workers: int,
-    *,
-    collect: bool,
-) -> Evaluation:
+    task: Task, fetcher: Fetcher, batch_size: int, precision: Precision, processes: Processes,
+    workers: int, *, collect: bool,
+) -> Evaluation:  # fmt: skip
     """Evaluate over all processes; outputs can be collected in a single process only."""
     names: list[str] = []
     total: Tensor | None = None

@@ -26,12 +26,8 @@ class GraphedStep:
     """
 
     def __init__(
-        self,
-        step: Callable[[Any], Any],
-        forget_gradients: Callable[[], None],
-        *,
-        warmup: int = 3,
-    ) -> None:
+        self, step: Callable[[Any], Any], forget_gradients: Callable[[], None], *, warmup: int = 3,
+    ) -> None:  # fmt: skip
         self.reason: str | None = None
         """Why all further steps run eagerly; `None` if they are recorded or may still be."""
         self.replayed = 0

@@ -53,13 +53,10 @@ class Table:
             )
         self.rows.append(row)
         if self.path is not None:
-            self._append(text + _line(list(row.values())))
-
-    def _append(self, text: str) -> None:
-        assert self.path is not None
-        with writing(self.path), self.path.open("a", encoding="utf-8", newline="") as file:
-            file.write(text)
-        self._size += len(text.encode())
+            text += _line(list(row.values()))
+            with writing(self.path), self.path.open("a", encoding="utf-8", newline="") as file:
+                file.write(text)
+            self._size += len(text.encode())
 
     def position(self) -> int:
         """Flush the file to disk and return its length."""
@@ -249,11 +246,8 @@ class Display(contextlib.AbstractContextManager["Display"]):
 def _bar(console: Any) -> Any:
     rich = require("rich.progress", "show progress")
     return rich.Progress(
-        rich.TextColumn("epoch {task.fields[epoch]}"),
-        rich.BarColumn(),
-        rich.MofNCompleteColumn(),
+        rich.TextColumn("epoch {task.fields[epoch]}"), rich.BarColumn(), rich.MofNCompleteColumn(),
         rich.TextColumn("loss {task.fields[loss]}"),
-        rich.TextColumn("{task.fields[speed]} samples/s"),
-        rich.TimeRemainingColumn(),
+        rich.TextColumn("{task.fields[speed]} samples/s"), rich.TimeRemainingColumn(),
         console=console,
-    )
+    )  # fmt: skip

@@ -19,9 +19,9 @@ from smnn._util.files import OutputError
 from smnn.training._checkpoint import (
     Checkpoint,
     RunFolder,
-    best_name,
     check_identity,
     load_state,
+    name_of_step,
     read_checkpoint,
     weights_of,
 )
@@ -45,13 +45,7 @@ from smnn.training._errors import (
 )
 from smnn.training._evaluate import evaluate_all
 from smnn.training._logs import Display, Log, Row, Throughput
-from smnn.training._processes import (
-    Processes,
-    StopRequest,
-    explained_failures,
-    join,
-    stop_signals,
-)
+from smnn.training._processes import Processes, StopRequest, explained_failures, join, stop_signals
 from smnn.training._step import Minimum, Plateau, Step, rate_factor
 from smnn.training._task import Task, describe_task
 
@@ -83,15 +77,10 @@ class FitResult:
 
 
 def fit(
-    task: Task,
-    data: Data | Dataset[Any],
-    config: TrainConfig,
-    out: str | PathLike[str] | None = None,
-    *,
-    resume: bool = False,
-    progress: bool = True,
+    task: Task, data: Data | Dataset[Any], config: TrainConfig,
+    out: str | PathLike[str] | None = None, *, resume: bool = False, progress: bool = True,
     record: Mapping[str, Any] | None = None,
-) -> FitResult:
+) -> FitResult:  # fmt: skip
     """Train a task.
 
     Args:
@@ -138,14 +127,9 @@ class _Run:
     """State of a run, and the training loop."""
 
     def __init__(
-        self,
-        task: Task,
-        data: Data,
-        config: TrainConfig,
-        processes: Processes,
-        folder: RunFolder | None,
-        facts: dict[str, Any],
-    ) -> None:
+        self, task: Task, data: Data, config: TrainConfig, processes: Processes,
+        folder: RunFolder | None, facts: dict[str, Any],
+    ) -> None:  # fmt: skip
         task.to(processes.device).train()
         convert(task, config.precision)
         self.task, self.config, self.processes = task, config, processes
@@ -191,14 +175,11 @@ class _Run:
             steps=self.steps,
             metrics={k: v for k, v in self.last.items() if k not in ("step", "epoch")},
             best={} if best is None else {"step": self.minimum.best_step, "value": best},
-            stopped_early=self.stopped,
-            history=self.log.steps.rows,
-            evaluations=self.log.epochs.rows,
-            samples_per_second=self.throughput.overall,
-            graphed=self.step.graph_report(),
-            checkpoint=self.checkpoint,
+            stopped_early=self.stopped, history=self.log.steps.rows,
+            evaluations=self.log.epochs.rows, samples_per_second=self.throughput.overall,
+            graphed=self.step.graph_report(), checkpoint=self.checkpoint,
             is_main=self.processes.is_main,
-        )
+        )  # fmt: skip
 
     # ------------------------------------------------------------ start
 
@@ -213,7 +194,7 @@ class _Run:
         """Restore the latest checkpoint; return the positions of the logs at that time."""
         assert self.folder is not None
         folder = self.folder
-        found = folder.latest()
+        found = folder.find("step")
         if found is None:
             return None
         record, tensors = read_checkpoint(found)
@@ -442,19 +423,14 @@ class _Run:
         def write() -> None:
             content = weights_of(self.task, self.config)
             content.tensors.update(self.step.state())
-            best = None if self.minimum.best is None else best_name(self.minimum.best_step)
+            step = None if self.minimum.best is None else self.minimum.best_step
             content.record.update(
-                identity=self._identity,
-                train=self.config.to_dict(),
-                names=self.step.names,
-                step=self.steps,
-                stopped=self.stopped,
+                identity=self._identity, train=self.config.to_dict(), names=self.step.names,
+                step=self.steps, stopped=self.stopped,
                 last={n: x if math.isfinite(x) else str(x) for n, x in self.last.items()},
-                best=best,
-                watch=self.minimum.state(),
-                plateau=self.plateau.state(),
-                logs=self.log.positions(),
-            )
+                best=None if step is None else name_of_step("best", step),
+                watch=self.minimum.state(), plateau=self.plateau.state(), logs=self.log.positions(),
+            )  # fmt: skip
             self.checkpoint = folder.save(self.steps, content, self._new_best)
             self._new_best = None
             folder.clean(content.record, self.config.keep_last)

@@ -108,10 +108,7 @@ _entries: dict[str, TaskEntry] = {}
 
 
 def register_task(
-    name: str,
-    *,
-    data: Callable[..., Data] | None = None,
-    train: TrainConfig | None = None,
+    name: str, *, data: Callable[..., Data] | None = None, train: TrainConfig | None = None
 ) -> Callable[[T], T]:
     """Register a task class under a name. A decorator.
 

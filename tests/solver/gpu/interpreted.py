@@ -62,6 +62,8 @@ CASES = [  # B, T, Q, V, R, T_init, orders given, pieces (0: a team per sequence
     (5, 4, 3, 3, 2, 1, 1, 0, "rows"),
     (3, 3, 2, 5, 2, 3, 2, 0, "one"),
 ]
+CENTRAL = (1, 2, 4, 6, 9, 11, 13, 17, 22, 24)
+"""Cases that are repeated with central differences: every kind of weights, and a single time."""
 LARGE = {  # more than 15 unknowns per time: tiles of rows, and more equations than fit at once
     "smnn, 27 unknowns": (1, 2, 34, 9, 2, 2, 1, 0, "orders"),
     "smnn, 32 unknowns": (1, 3, 8, 8, 3, 1, 2, 0, "rows"),
@@ -293,6 +295,22 @@ def some_gradients() -> list[float]:
     return out
 
 
+def large_weights() -> list[float]:
+    """Effect of equations times 1e-160 with weights of 1e160, whose squares overflow."""
+    f64 = {"dtype": torch.float64}
+    out = []
+    for V in (1, 6):  # kernels for a lane and for tiles
+        c, u = torch.randn(1, 4, V, V, 3, **f64), torch.randn(1, 1, V, 2, **f64)
+        d, s = torch.randn(1, 4, V, **f64), torch.rand(1, 3, V, **f64) + 0.3
+        found = []
+        for scale in (1.0, 1e-160):
+            x = [(scale * t).requires_grad_() for t in (c, d)]
+            y = smnn.solve(*x, u, s, backend="gpu", w_gov=1 / scale)
+            found.append([scale * g for g in torch.autograd.grad(y.sum(), x)])
+        out += [relative(b, a) for a, b in zip(*found)]
+    return out
+
+
 def panels() -> dict[str, object]:
     """Kernels whose rows are in memory."""
     strategy.LARGEST_IN_REGISTERS = 16
@@ -348,16 +366,14 @@ PARTS = {"panels": panels, "reduced": reduced}
 
 def others() -> dict[str, object]:
     """All other kernels."""
-    result = {
-        f"{scheme} {i}": compare(scheme, case)
-        for scheme in ("smnn", "central")
-        for i, case in enumerate(CASES)
-    }
+    result = {f"smnn {i}": compare("smnn", case) for i, case in enumerate(CASES)}
+    result |= {f"central {i}": compare("central", CASES[i]) for i in CENTRAL}
     result |= {name: compare(name.split(",")[0], case) for name, case in LARGE.items()}
     ways = [way for way in WAYS if way not in PARTS]
     found = {"cases": result, "failures": failures(ways)}
     found |= {"long": long_and_singular(), "uneven": uneven(ways), "short": short()}
-    return found | {"odd gradients": odd_gradients(), "some gradients": some_gradients()}
+    found |= {"odd gradients": odd_gradients(), "some gradients": some_gradients()}
+    return found | {"large weights": large_weights()}
 
 
 if __name__ == "__main__":

@@ -21,7 +21,8 @@ REDUCED = [
 ]  # fmt: skip
 CASES = {
     "others": [
-        *(f"{scheme} {i}" for scheme in ("smnn", "central") for i in range(25)),
+        *(f"smnn {i}" for i in range(25)),
+        *(f"central {i}" for i in (1, 2, 4, 6, 9, 11, 13, 17, 22, 24)),
         "smnn, 27 unknowns", "smnn, 32 unknowns", "central, 27 unknowns", "central, 33 unknowns",
     ],
     "panels": ["smnn, 34 unknowns", "central, 18 unknowns"],
@@ -85,6 +86,10 @@ def test_gradients_without_memory_of_their_own() -> None:
 
 def test_each_gradient_alone() -> None:
     assert max(results("others")["some gradients"]) == 0
+
+
+def test_squares_of_weights_may_overflow() -> None:
+    assert max(results("others")["large weights"]) < 1e-9
 
 
 @pytest.mark.parametrize("case", ["smnn, 18 unknowns", "central, 6 unknowns"])

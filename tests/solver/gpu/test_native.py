@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -206,6 +206,17 @@ def test_hooks_that_repack_saved_tensors(driver: Driver) -> None:
         y = solve(x)
     assert len(seen) == 7
     close(torch.autograd.grad(y.sum(), x), torch.autograd.grad(solve(x, backend="cpu").sum(), x))
+
+
+def test_hooks_must_not_change_the_dtype(driver: Driver) -> None:
+    """The kernels would read past the end of a tensor; the status of the samples is an integer."""
+    x = tensors()
+    changes: tuple[Callable[[Tensor], Tensor], ...] = (Tensor.float, lambda t: t + 0.0)
+    for change, message in zip(changes, ("got Float on cpu; expected Double", "expected Long")):
+        with torch.autograd.graph.saved_tensors_hooks(change, lambda t: t):
+            y = solve(x)
+        with pytest.raises(RuntimeError, match=f"saved tensor: .*{message}"):
+            y.sum().backward()
 
 
 def test_tensor_without_memory_is_refused(driver: Driver) -> None:

@@ -74,6 +74,33 @@ def test_same_numbers_with_more_threads_than_cores(
             assert error < (0.5 if "condition" in k else 1e-12), k
 
 
+def test_threads_share_the_pieces_of_a_long_sequence() -> None:
+    """Solution and gradients have the same bits, though the sequence is cut into pieces.
+
+    Sequences of a full batch are not cut: one of sixteen copies differs in its last bits.
+    """
+    T = 20_000
+    t = torch.linspace(0, 200, T, dtype=torch.float64)
+    c = torch.stack([2 + t.sin(), 0.1 + 0 * t, 1 + 0 * t], -1).view(T, 1, 1, 3)
+    u, s = t.new_tensor([[[1.0, 0.0]]]), t[1:] - t[:-1]
+    results = []
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 3, 7):
+            torch.set_num_threads(threads)
+            leaves = [c.clone().requires_grad_(), t.cos()[:, None].requires_grad_(), u, s]
+            y = smnn.solve(*leaves, order=3)
+            results.append([y.detach(), *torch.autograd.grad((y * y.detach().cos()).sum(), leaves[:2])])
+    finally:
+        torch.set_num_threads(before)
+    for other in results[1:]:
+        assert all(torch.equal(x, y) for x, y in zip(results[0], other, strict=True))
+    copies = [x.expand(16, *x.shape).contiguous() for x in (c, t.cos()[:, None], u, s)]
+    whole, pieces = smnn.solve(*copies, order=3)[0], results[0][0]
+    assert not torch.equal(whole, pieces), "the sequence is not cut into pieces"
+    assert (whole - pieces).abs().max() < 1e-11 * whole.abs().max()
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_same_bits_on_the_gpu(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 import smnn
 from helpers import Case, relative
 from solver.trust import digits, oracle
-from solver.trust.problems import Shape, random_problems, solve_ex
+from solver.trust.problems import Shape, on_device, random_problems, solve_ex
 
 FEW = 25
 """Number of times that can be solved in 120 digits within a second."""
@@ -216,4 +216,4 @@ def test_an_equation_of_extreme_size_is_refused(scale: float, solver: str) -> No
     _, info = solve_ex(case, solver)
     assert int(info.status) != 0
     with pytest.raises(smnn.SolveError, match="no unique finite solution"):
-        case.solve(solver)
+        on_device(case, solver).solve(solver)

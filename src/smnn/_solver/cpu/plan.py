@@ -59,13 +59,12 @@ class CpuPlan(Plan):
         super().__init__(backend, problem, pieces)
         B, T, Q, V, m = problem.c.shape
         sizes = self._sizes = Sizes((B, T, Q, V, m), problem.reach, pieces)
+        # Passed to the kernels by address, so these must live as long as the plan.
         self._weights = [x.detach() for x in problem.tensors[4:]]
-        # Passed to the kernels by address, so they must live as long as the plan.
         w_smooth = self._weights[2]
-        # Gradients by steps and smoothness weights, computed by tensor operations.
         self._in_tensors = {"smnn": None, "central": central_gradients}.get(
             problem.scheme, smoothness_gradients
-        )
+        )  # gradients by steps and smoothness weights that the kernels leave out
         self._links = [*link_rows(w_smooth, problem.scheme), w_smooth[..., -1]]
         self._taylor = np.concatenate([taylor(m - 1, sign)[0].numpy() for sign in (1, -1)])
         T_init, m_init = problem.u.shape[1], problem.u.shape[3]
@@ -79,40 +78,42 @@ class CpuPlan(Plan):
             "unit": number_of(problem.scheme) if w_smooth.stride(-1) == 0 or m == 1 else 0,
             "given": int(rows_only or pieces > 1), "parts_of_sums": pieces,
         }  # fmt: skip
-        tensors = dict(zip(NAMES, problem.tensors))
+        tensors = dict(zip(NAMES, [*problem.tensors[:4], *self._weights]))
         tensors |= dict(zip(("scale", "K", "KF", "w_top"), self._links))
         tensors["y"] = torch.empty(problem.y_shape, device="meta")
         straight = sizes.n <= LARGEST_STRAIGHT and sizes.work >= LEAST_STRAIGHT
-        self._program = Program(sizes, counts | strides_of(tensors) | self._addresses(), straight)
+        fixed = {f"@{x}": tensors[x].data_ptr() for x in tensors if x not in "cdusy"}
+        counts |= strides_of(tensors) | fixed | {"@taylor": self._taylor.ctypes.data}
+        self._program = Program(sizes, counts, straight)
         self._run = self._program.run
         self.recomputes = pieces == 1 and straight
-        self._grad_shapes: list[tuple[int, ...]] = []
-
-    def _prepare_gradients(
-        self, tensors: Sequence[Tensor], program: Program, parts: int
-    ) -> list[tuple[int, ...]]:
-        """Determine the shapes of gradients; those constant in time are summed over each part."""
-        time, shapes = len(self.batch), []
-        every = [*tensors[:4], *self._weights]
-        for name, x, like in zip(NAMES, every, self.problem.tensors):
-            shape = tuple(like.shape)
-            steady = name != "u" and name != "w_init" and shape[1] > 1
-            if steady and x.ndim > time and x.shape[time] == 1 and x.shape != like.shape:
-                shape = (shape[0], parts, *shape[2:])
-            shapes.append(shape)
-            program.note(strides_of({f"g{name}": torch.empty(shape, device="meta")}))
-            if shape != tuple(like.shape):
-                program.note({f"g{name}.1": 0})
-        return shapes
-
-    def _addresses(self) -> dict[str, int]:
-        known = zip(layout.FIXED, [*self._weights, *self._links])
-        out = {f"@{name}": x.data_ptr() for name, x in known}
-        return out | {"@taylor": self._taylor.ctypes.data}
 
     def _inputs(self, tensors: Sequence[Tensor]) -> dict[str, int]:
         refuse_zeros(tensors)
         return {f"@{name}": x.data_ptr() for name, x in zip("cdus", tensors)}
+
+    def _phases(
+        self, first: int, chain: int, last: int, call: dict[str, int], factor: Tensor, work: float,
+        own: int = 0,
+    ) -> list[np.ndarray]:  # fmt: skip
+        """Run kernels over the times, for pieces with the chain between them.
+
+        Returns what couples the pieces: a right-hand side, rows of the chain, and separators.
+        """
+        sizes = self._sizes
+        if sizes.P == 1:
+            self._run(first | last, sizes.groups, work, call, own)
+            return []
+        call["@chain"] = factor.data_ptr() + 8 * sizes.groups * sizes.group_factor
+        separators = sizes.B * sizes.P * sizes.k
+        kept = [np.empty(sizes.groups * sizes.z), np.zeros(sizes.coupling), np.empty(separators)]
+        for name, x in zip(("@z", "@coupling", "@separators"), kept):
+            call.setdefault(name, x.ctypes.data)
+        self._run(first, sizes.groups, work, call)
+        self._run(chain, sizes.B, separators * sizes.k**2, call)
+        if last:
+            self._run(last, sizes.groups, work, call)
+        return kept
 
     # ------------------------------------------------------------ solving
 
@@ -123,35 +124,15 @@ class CpuPlan(Plan):
         return self._solve(tensors, not self.recomputes)
 
     def _solve(self, tensors: Sequence[Tensor], keep: bool) -> Solved:
-        c, d, u, s = tensors[:4]
         sizes = self._sizes
-        y = allocate(self.problem.y_shape)
-        factor = allocate(sizes.factor if keep else 0)
+        y, factor = allocate(self.problem.y_shape), allocate(sizes.factor if keep else 0)
         found: np.ndarray = np.empty((sizes.groups, 4, W))
-        call = self._inputs((c, d, u, s))
-        call |= {"@y": y.data_ptr(), "@found": found.ctypes.data}
+        call = self._inputs(tensors[:4]) | {"@y": y.data_ptr(), "@found": found.ctypes.data}
         call["@factor"] = factor.data_ptr() if keep else 0
         own = sizes.z + (0 if keep else sizes.group_factor)
-        if sizes.P == 1:
-            both = layout.ELIMINATE | layout.SUBSTITUTE
-            self._run(both, sizes.groups, sizes.work, call, own)
-        else:
-            kept = self._between(call, factor, np.zeros(sizes.coupling))
-            self._run(layout.ELIMINATE, sizes.groups, sizes.work, call)
-            self._run(layout.CHAIN, sizes.B, sizes.B * sizes.P * sizes.k**3, call)
-            self._run(layout.SUBSTITUTE, sizes.groups, sizes.work / sizes.n, call)
-            del kept
-        return self._checked((c, d, u, s), y, factor, found, keep)
-
-    def _between(self, call: dict[str, int], factor: Tensor, coupling: np.ndarray) -> list[Any]:
-        """Memory that couples the pieces; the result keeps it alive."""
-        sizes = self._sizes
-        z: np.ndarray = np.empty(sizes.groups * sizes.z)
-        separators: np.ndarray = np.empty(sizes.B * sizes.P * sizes.k)
-        call["@z"], call["@coupling"] = z.ctypes.data, coupling.ctypes.data
-        call["@separators"] = separators.ctypes.data
-        call["@chain"] = factor.data_ptr() + 8 * sizes.groups * sizes.group_factor
-        return [z, coupling, separators]
+        phases = layout.ELIMINATE, layout.CHAIN, layout.SUBSTITUTE
+        self._phases(*phases, call, factor, sizes.work, own)
+        return self._checked(tensors[:4], y, factor, found, keep)
 
     def _checked(
         self, tensors: Sequence[Tensor], y: Tensor, factor: Tensor, found: np.ndarray, keep: bool
@@ -184,51 +165,35 @@ class CpuPlan(Plan):
 
     def adjoint(self, factor: Tensor, g: Tensor) -> Tensor:
         check_memory(factor)
-        lam = allocate(self.problem.y_shape)
-        g = readable(g)
+        sizes, g, lam = self._sizes, readable(g), allocate(self.problem.y_shape)
         call = {"@factor": factor.data_ptr(), "@lam": lam.data_ptr(), **load_notes(g)}
-        sizes = self._sizes
-        if sizes.P == 1:
-            parts = layout.LOAD | layout.SUBSTITUTE
-            self._run(parts, sizes.groups, sizes.work / sizes.n, call, sizes.z)
-        else:
-            self._adjoint_in_pieces(factor, call)
+        phases = layout.LOAD, layout.CHAIN_AGAIN, layout.SUBSTITUTE
+        self._phases(*phases, call, factor, sizes.work / sizes.n, sizes.z)
         del g, factor  # alive until here: compiled autograd drops unused names
         return lam
-
-    def _adjoint_in_pieces(self, factor: Tensor, call: dict[str, int]) -> None:
-        sizes = self._sizes
-        kept = self._between(call, factor, np.empty(2 * sizes.B * sizes.P * sizes.k))
-        self._run(layout.LOAD, sizes.groups, sizes.work / sizes.n, call)
-        self._run(layout.CHAIN_AGAIN, sizes.B, sizes.B * sizes.P * sizes.k**2, call)
-        self._run(layout.SUBSTITUTE, sizes.groups, sizes.work / sizes.n, call)
-        del kept
 
     def covariances(self, tensors: Sequence[Tensor] = ()) -> tuple[Tensor, Tensor, Tensor]:
         sizes, n = self._sizes, self._sizes.n
         B, T = sizes.B, sizes.T
         cov, lag = allocate((B, T, n, n)), allocate((B, T, n, n))
-        factor, found = allocate(sizes.factor), np.empty((sizes.groups, 4, W))
+        factor = allocate(sizes.factor if sizes.P > 1 else 0)
+        pivots, found = allocate((sizes.groups, sizes.L, n, W)), np.empty((sizes.groups, 4, W))
         call = self._inputs(tensors or self.problem.tensors[:4])
-        call |= {"@factor": factor.data_ptr(), "@found": found.ctypes.data}
-        call |= {"@cov": cov.data_ptr(), "@lag": lag.data_ptr()}
-        if sizes.P == 1:
-            both = layout.ELIMINATE | layout.COVARIANCES
-            self._run(both, sizes.groups, 2 * sizes.work, call, sizes.z)
-            chain = factor.new_empty(B, 1, 0)
-        else:
-            kept = self._between(call, factor, np.zeros(sizes.coupling))
-            self._run(layout.ELIMINATE, sizes.groups, sizes.work, call)
-            self._run(layout.CHAIN, B, B * sizes.P * sizes.k**3, call)
+        call |= {"@factor": factor.data_ptr() if sizes.P > 1 else 0, "@z": pivots.data_ptr()}
+        call |= {"@cov": cov.data_ptr(), "@lag": lag.data_ptr(), "@found": found.ctypes.data}
+        last = layout.COVARIANCES if sizes.P == 1 else 0
+        own = sizes.z + sizes.group_factor
+        kept = self._phases(
+            layout.ELIMINATE, layout.CHAIN, last, call, factor, 2 * sizes.work, own
+        )  # fmt: skip
+        chain = factor.new_empty(B, 1, 0)
+        if sizes.P > 1:
             chain = factor[sizes.groups * sizes.group_factor :].view(B, sizes.P, -1)
             between, chain = _separator_covariances(chain, sizes.k)
             call["@separators"] = between.data_ptr()
             self._run(layout.COVARIANCES, sizes.groups, sizes.work, call)
-            del kept, between
-        inverses = factor[: sizes.groups * sizes.group_factor].view(sizes.groups, sizes.L, -1, W)
-        inverses = inverses[:, : sizes.L - (sizes.P > 1)]
-        places = [j * (2 * n + sizes.k) - (j * (j - 1)) // 2 for j in range(n)]
-        logs = torch.stack([inverses[:, :, i].abs().log().sum(1) for i in places]).sum(0)
+        del kept
+        logs = pivots[:, : sizes.L - (sizes.P > 1)].abs().log_().sum((1, 2))
         logs = logs.reshape(-1)[: B * sizes.P].view(B, -1).sum(1)
         return cov, lag[:, :-1], -2 * (logs + chain.abs().log().flatten(1).sum(1))
 
@@ -240,17 +205,14 @@ class CpuPlan(Plan):
         del into
         if self.pieces > 1:
             return self.row_gradients(tensors, y, self.adjoint(factor, gy), wanted)
-        sizes, gy = self._sizes, readable(gy)
+        sizes, gy, found = self._sizes, readable(gy), np.empty((self._sizes.groups, 4, W))
         parts, own, work = layout.LOAD | layout.ROWS, sizes.z, sizes.work / sizes.n
-        call = {"@factor": 0, **load_notes(gy)}
-        if factor.numel():
-            call["@factor"] = factor.data_ptr()
-        else:
-            found: np.ndarray = np.empty((sizes.groups, 4, W))
-            call["@found"] = found.ctypes.data
+        call = {"@factor": factor.data_ptr() if factor.numel() else 0, **load_notes(gy)}
+        call["@found"] = found.ctypes.data
+        if not factor.numel():
             parts, own, work = parts | layout.ELIMINATE, own + sizes.group_factor, sizes.work
-        lam = allocate(self.problem.y_shape) if self._in_part(wanted) else None
-        call["@lam"] = 0 if lam is None else lam.data_ptr()
+        in_part = self._in_tensors and (wanted[3] or any(wanted[6:]))
+        lam = allocate(self.problem.y_shape) if in_part else None
         grads = self._rows(parts, own, work, call, tensors, y, lam, wanted)
         del gy, factor  # see `adjoint`
         return grads
@@ -258,38 +220,57 @@ class CpuPlan(Plan):
     def row_gradients(
         self, tensors: Sequence[Tensor], y: Tensor, lam: Tensor, wanted: Sequence[bool]
     ) -> list[Tensor | None]:
-        call = {"@lam": lam.data_ptr()}
-        return self._rows(layout.ROWS, 0, self._sizes.work, call, tensors, y, lam, wanted)
-
-    def _in_part(self, wanted: Sequence[bool]) -> bool:
-        """Whether tensor operations contribute to the requested gradients."""
-        return self._in_tensors is not None and bool(wanted[3] or any(wanted[6:]))
+        return self._rows(layout.ROWS, 0, self._sizes.work, {}, tensors, y, lam, wanted)
 
     def _rows(
         self, parts: int, own: int, work: float, call: dict[str, int], tensors: Sequence[Tensor],
         y: Tensor, lam: Tensor | None, wanted: Sequence[bool],
     ) -> list[Tensor | None]:  # fmt: skip
-        if not self._grad_shapes:
-            self._grad_shapes = self._prepare_gradients(tensors, self._program, self.pieces)
-        grads = [allocate(shape) if w else None for w, shape in zip(wanted, self._grad_shapes)]
+        call["@lam"] = 0 if lam is None else lam.data_ptr()
+        grads = self._gradients_into(self._program, self.pieces, call, tensors, y, wanted)
         if len(grads) > 6 and grads[6] is not None:  # not all orders of central rows have weights
             grads[6].zero_()
-        call |= self._inputs(tensors[:4])
-        call["@y"] = y.data_ptr()
-        call |= {f"@g{x}": g.data_ptr() for x, g in zip(NAMES, grads) if g is not None}
         self._run(parts, self._sizes.groups, work, call, own)
-        if lam is not None and self._in_tensors and self._in_part(wanted) and self._sizes.T > 1:
-            with torch.no_grad(), safe_threads():
-                problem = Problem.of([*tensors[:4], *self._weights], self.problem.scheme)
-                problem = self.fit(problem.tensors)
-                for i, change in zip((3, 6), self._in_tensors(problem, lam, y)):
-                    g = grads[i] if i < len(grads) else None
-                    if g is not None and g.shape == change.shape:
-                        g += change
-                    elif g is not None:  # summed over time
-                        g[:, 0] += change.sum(1)
+        if lam is not None and self._in_tensors and self._sizes.T > 1:
+            if wanted[3] or any(wanted[6:]):
+                self._add_in_tensors(grads, tensors, y, lam)
         del tensors, y, lam  # see `adjoint`
         return grads
+
+    def _gradients_into(
+        self, program: Program, parts: int, call: dict[str, int], tensors: Sequence[Tensor],
+        y: Tensor, wanted: Sequence[bool],
+    ) -> list[Tensor | None]:  # fmt: skip
+        """Memory for gradients; those of tensors constant in time are summed over each part."""
+        if not program.grad_shapes:
+            time, shapes = len(self.batch), [tuple(x.shape) for x in self.problem.tensors]
+            for i, x in enumerate(tensors[:4]):
+                shape, steady = shapes[i], x.ndim > time and x.shape[time] == 1
+                if NAMES[i] != "u" and shape[1] > 1 and steady and x.shape != shape:
+                    shapes[i] = (shape[0], parts, *shape[2:])
+            for name, shape, like in zip(NAMES, shapes, self.problem.tensors):
+                program.note(strides_of({f"g{name}": torch.empty(shape, device="meta")}))
+                if shape != like.shape:
+                    program.note({f"g{name}.1": 0})
+            program.grad_shapes = shapes
+        grads = [allocate(shape) if w else None for w, shape in zip(wanted, program.grad_shapes)]
+        call |= self._inputs(tensors[:4]) | {"@y": y.data_ptr()}
+        call |= {f"@g{x}": g.data_ptr() for x, g in zip(NAMES, grads) if g is not None}
+        return grads
+
+    def _add_in_tensors(
+        self, grads: list[Tensor | None], tensors: Sequence[Tensor], y: Tensor, lam: Tensor
+    ) -> None:
+        """Add gradients by steps and smoothness weights that are not part of the kernels."""
+        assert self._in_tensors is not None
+        with torch.no_grad(), safe_threads():
+            problem = self.fit([*tensors[:4], *self._weights])
+            for i, change in zip((3, 6), self._in_tensors(problem, lam, y)):
+                g = grads[i] if i < len(grads) else None
+                if g is not None and g.shape == change.shape:
+                    g += change
+                elif g is not None:  # summed over time
+                    g[:, 0] += change.sum(1)
 
 
 def _separator_covariances(chain: Tensor, k: int) -> tuple[Tensor, Tensor]:

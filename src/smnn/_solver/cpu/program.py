@@ -92,6 +92,8 @@ class Program:
     def __init__(self, sizes: Sizes, counts: Mapping[str, int], straight: bool) -> None:
         self.sizes, self.straight = sizes, straight
         self.notes: np.ndarray = np.zeros(len(PLACES), np.int64)
+        self.grad_shapes: list[tuple[int, ...]] = []
+        """Of the memory for gradients, once they have been requested."""
         self.lanes = lanes_of(sizes)
         self.note(counts)
         self.note({"@lanes": self.lanes.ctypes.data})

@@ -13,7 +13,6 @@ from smnn._solver.cpu.kernels.layout import Sizes, W, row_cells, swept_cells
 from smnn._solver.cpu.plan import (
     LARGEST_STRAIGHT,
     LEAST_STRAIGHT,
-    NAMES,
     CpuPlan,
     allocate,
     load_notes,
@@ -60,6 +59,8 @@ class SweptPlan(CpuPlan):
     Samples whose covariance grows too large are eliminated, too.
     """
 
+    forward_keeps_factor = False
+
     def __init__(self, backend: Backend, problem: Problem, pieces: int) -> None:
         super().__init__(backend, problem, pieces)
         B, T, Q, V, m = problem.c.shape
@@ -80,7 +81,6 @@ class SweptPlan(CpuPlan):
         own = L * (n + row_cells(n, 1, 0)) * W
         self._own = own + ((T - L + 1) * swept_cells(n, rows) + n * n) * self._width
         self._work = B * T * n * n * (V + Q)
-        self._swept_shapes: list[tuple[int, ...]] = []
 
     def forward(self, tensors: Sequence[Tensor]) -> Solved:
         """Solve; the "factor" has the residuals of the rows, and flags of eliminated samples."""
@@ -104,7 +104,7 @@ class SweptPlan(CpuPlan):
         diagnostics = Diagnostics(None, rcond, weakest, True, started)
         if doubtful.any():
             index, part = self._eliminated(torch.from_numpy(doubtful), tensors)
-            solved = part.solve()
+            solved = part.forward(part.problem.tensors)
             status = torch.zeros(B, dtype=torch.int64)
             y[index] = solved.y
             status[index], rcond[index], weakest[index] = solved.diagnostics.tensors()
@@ -133,14 +133,9 @@ class SweptPlan(CpuPlan):
         if factor.numel() != self._kept:
             factor = factor if factor.numel() or self.recomputes else self.solve(tensors).factor
             return super().gradients(tensors, y, factor, gy, wanted, into)
-        if not self._swept_shapes:
-            self._swept_shapes = self._prepare_gradients(tensors, self._sweep, 2)
         gy, found = readable(gy), self._found()
-        grads = [allocate(shape) if w else None for w, shape in zip(wanted, self._swept_shapes)]
-        call = self._inputs(tensors[:4]) | load_notes(gy)
-        call |= {"@y": y.data_ptr(), "@found": found.ctypes.data}
-        call["@multipliers"] = factor.data_ptr()
-        call |= {f"@g{x}": g.data_ptr() for x, g in zip(NAMES, grads) if g is not None}
+        call = load_notes(gy) | {"@found": found.ctypes.data, "@multipliers": factor.data_ptr()}
+        grads = self._gradients_into(self._sweep, 2, call, tensors, y, wanted)
         self._run_sweep(layout.ELIMINATE | layout.LOAD | layout.ADJOINT | layout.ROWS, call)
         B = y.shape[0]
         ratio = found[:, 0].reshape(-1)[:B]
@@ -149,7 +144,8 @@ class SweptPlan(CpuPlan):
         if bool(doubtful.any()):
             index, part = self._eliminated(doubtful, tensors)
             problem = part.problem.tensors
-            by_part = part.gradients(problem, y[index], part.solve().factor, gy[index], wanted)
+            kept = factor[:0] if part.recomputes else part.solve().factor
+            by_part = part.gradients(problem, y[index], kept, gy[index], wanted)
             for whole, g in zip(grads, by_part):
                 if whole is not None and g is not None and whole.shape[1:] == g.shape[1:]:
                     whole[index] = g

@@ -254,10 +254,17 @@ Tensor with_layout(const Tensor &x, const Sizes &strides) {
 }
 
 // Saved state of `SolveOnGpu`, and whether it has been released.
-variable_list saved_state(const AutogradContext &ctx) {
+variable_list saved_state(const AutogradContext &ctx, const Plan &plan) {
   variable_list saved = ctx.get_saved_variables();
   TORCH_CHECK(saved.size() == 7, "the saved state of smnn was released by a backward pass that failed. ",
               "Solve again, or pass retain_graph=True.");
+  for (int i = 0; i < 7; i++) {
+    const auto kind = i < 6 ? at::kDouble : at::kLong;
+    TORCH_CHECK(saved[i].scalar_type() == kind && saved[i].device() == plan.device,
+                "saved tensor: got ", saved[i].scalar_type(), " on ", saved[i].device(), "; expected ",
+                kind, " on ", plan.device,
+                ". If a hook unpacks saved tensors, it has to give them back as they were.");
+  }
   return saved;
 }
 
@@ -273,7 +280,7 @@ struct SolveOnGpu : torch::autograd::Function<SolveOnGpu> {
     Tensor gy = grads[0];
     if (!gy.defined() || !wanted) return out;
     const Plan &plan = plan_of(ctx->saved_data["plan"]);
-    variable_list saved = saved_state(*ctx);
+    variable_list saved = saved_state(*ctx, plan);
     // In a vectorized Jacobian, `gy` stands for many tensors and has no memory.
     const bool many = !gy.has_storage() && !gy._is_zerotensor();
     if (at::GradMode::is_enabled() || many) {

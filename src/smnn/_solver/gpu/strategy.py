@@ -8,7 +8,10 @@ from typing import NamedTuple
 from smnn._solver.gpu.lane.time_index import WARP
 
 LARGEST_IN_A_WARP = 15
-"""Largest block (unknowns per time) whose triangles fit into the registers of a warp."""
+"""Largest block (unknowns per time) whose triangles fit into the registers of a warp.
+
+For 9 to 15 unknowns and up to 512 sequences, a warp takes 0.3 to 0.6 of the time of tiles (H200).
+"""
 LARGEST_IN_REGISTERS = 64  # Largest block whose active rows fit into the registers of a few warps
 SHORTEST_PIECE = 24  # Minimum number of times per piece; below, the overhead exceeds the gain
 LONG_PIECE = 40  # Minimum number of times per piece if a sequence is cut into hundreds

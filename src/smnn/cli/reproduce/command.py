@@ -107,10 +107,8 @@ def build(name: str) -> Callable[..., None]:
     parameters: dict[str, tuple[Any, Any]] = {
         "context": (typer.Context, inspect.Parameter.empty),
         "out": (Annotated[Path, typer.Option(help="Folder for the results.")], RESULTS / name),
-        "as_json": (AsJson, False),
-        "debug": (Debug, False),
-        **options.parameters(),
-    }
+        "as_json": (AsJson, False), "debug": (Debug, False), **options.parameters(),
+    }  # fmt: skip
     kind = inspect.Parameter.KEYWORD_ONLY
     command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [inspect.Parameter(k, kind, annotation=a, default=d) for k, (a, d) in parameters.items()]

@@ -9,12 +9,11 @@
 
 from __future__ import annotations
 
-import difflib
-import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
 
+from smnn._util.names import find
 from smnn._util.optional import require
 from smnn.datasets.dynamics._records import HARE_LYNX as HARE_LYNX
 from smnn.datasets.dynamics._system import Problem as Problem
@@ -37,25 +36,9 @@ def find_system(name: str, among: Sequence[System] = SYSTEMS) -> System:
     """Find a system by its name or a unique beginning of it, ignoring case and accents.
 
     Raises:
-        ValueError: No system or several systems match; the message lists candidates.
+        DataError: No system or several systems match; the message lists candidates.
     """
-    wanted = _plain(name)
-    exact = [s for s in among if _plain(s.name) == wanted]
-    found = exact or [s for s in among if wanted and _plain(s.name).startswith(wanted)]
-    if len(found) == 1:
-        return found[0]
-    names = {_plain(s.name): s.name for s in found or among}
-    near = list(names) if found else difflib.get_close_matches(wanted, names, n=3, cutoff=0.4)
-    raise ValueError(
-        f"{'several systems fit' if found else 'no system is called'} {name!r}; expected one of: "
-        f"{', '.join(names[n] for n in near or names)}."
-    )
-
-
-def _plain(name: str) -> str:
-    """Lower case without accents."""
-    letters = unicodedata.normalize("NFKD", name.strip().lower())
-    return "".join(c for c in letters if not unicodedata.combining(c))
+    return find(name, {system.name: system for system in among}, "system")
 
 
 def paper_lorenz(n: int = 10_050) -> Series:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from smnn._util.optional import require
-from smnn.datasets.dynamics._terms import Array, Basis, evaluate
+from smnn.datasets.dynamics._terms import Array, Basis
 
 RTOL = ATOL = 1e-13
 """Tolerances of the integrator."""
@@ -85,25 +85,11 @@ class System(Problem):
     drive: Callable[[float], Sequence[float]] | None = field(default=None, kw_only=True)
     """The inputs as functions of time."""
 
-    def from_terms(self, states: Array, u: Array | None = None) -> Array:
-        """The highest derivatives `(N, V)` that the true coefficients give at `states (N, .)`."""
-        columns = states if u is None else np.hstack([states, u])
-        values = dict(zip((*self.states, *self.inputs), columns.T, strict=True))
-        rows = [
-            sum((a * evaluate(name, values) for name, a in self.truth[target].items()), 0.0)
-            for target in self.targets
-        ]
-        return np.stack(np.broadcast_arrays(*rows, values[self.states[0]])[:-1], axis=-1)
-
 
 def simulate(
-    system: System,
-    *,
-    noise: float = 0.0,
-    seed: int = 0,
-    n: int | None = None,
+    system: System, *, noise: float = 0.0, seed: int = 0, n: int | None = None,
     dt: float | None = None,
-) -> list[Series]:
+) -> list[Series]:  # fmt: skip
     """Simulate measurements of a system, one series for each of its initial states.
 
     Without noise every sample follows from the previous one to about 1e-12 of the size of the

@@ -35,12 +35,9 @@ class PeriodicGrid:
     """
 
     def __init__(
-        self,
-        shape: Sequence[int],
-        lengths: Sequence[float],
-        is_complex: bool = False,
+        self, shape: Sequence[int], lengths: Sequence[float], is_complex: bool = False,
         kept: Sequence[int] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.shape, self.lengths, self.is_complex = tuple(shape), tuple(lengths), is_complex
         self.axes = tuple(range(-len(self.shape), 0))
         last = len(self.shape) - 1
@@ -108,12 +105,9 @@ class SpectralLaw:
     """
 
     def __init__(
-        self,
-        columns: Columns,
-        expressions: Sequence[sympy.Expr],
-        grid: PeriodicGrid,
+        self, columns: Columns, expressions: Sequence[sympy.Expr], grid: PeriodicGrid,
         values: Mapping[str, Field] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.columns, self.grid, self.values = columns, grid, dict(values or {})
         self.linear = np.zeros((len(expressions), *grid.spectrum), complex)
         rest = [self._split(f, sympy.expand(e)) for f, e in enumerate(expressions)]
@@ -182,12 +176,9 @@ class Compiled:
     """
 
     def __init__(
-        self,
-        columns: Columns,
-        expressions: Sequence[sympy.Expr],
-        values: Mapping[str, Field],
+        self, columns: Columns, expressions: Sequence[sympy.Expr], values: Mapping[str, Field],
         used: Mapping[str, Any] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.used = dict(columns.used(expressions) if used is None else used)
         names = {s.name for e in expressions for s in e.free_symbols} - set(self.used)
         self.extra = sorted(names)

@@ -51,11 +51,6 @@ class Waves(NamedTuple):
         )
         return found
 
-    def take(self, index: NDArray[np.int64]) -> Waves:
-        """Some of the trajectories."""
-        length, duration, amplitude, phase, number = self
-        return Waves(length[index], duration[index], amplitude[index], phase[index], number[index])
-
 
 @dataclass(frozen=True)
 class Trajectories:
@@ -74,11 +69,6 @@ class Trajectories:
 
     def __len__(self) -> int:
         return len(self.u)
-
-    @property
-    def length(self) -> Array:
-        """`(N,)` periods."""
-        return self.dx * self.u.shape[-1]
 
     def take(self, index: slice | NDArray[np.int64]) -> Trajectories:
         """Some of the trajectories."""
@@ -113,13 +103,9 @@ def draw(split: Split, indices: Sequence[int], seed: int = 0) -> Waves:
 
 
 def simulate(
-    waves: Waves,
-    *,
-    form: Form = "advective",
-    substeps: int | None = None,
-    device: str | torch.device = "cpu",
-    tick: Callable[[int], None] = lambda count: None,
-) -> Trajectories:
+    waves: Waves, *, form: Form = "advective", substeps: int | None = None,
+    device: str | torch.device = "cpu", tick: Callable[[int], None] = lambda count: None,
+) -> Trajectories:  # fmt: skip
     """Solve the equation for initial values.
 
     Args:
@@ -179,14 +165,9 @@ def _check_energy(initial: Array, u: Array, steps: NDArray[np.int64]) -> None:
 
 
 def easy(
-    split: Split,
-    count: int = 512,
-    *,
-    seed: int = 0,
-    form: Form = "advective",
-    device: str | torch.device = "cpu",
-    tick: Callable[[int], None] = lambda count: None,
-) -> Trajectories:
+    split: Split, count: int = 512, *, seed: int = 0, form: Form = "advective",
+    device: str | torch.device = "cpu", tick: Callable[[int], None] = lambda count: None,
+) -> Trajectories:  # fmt: skip
     """The first `count` trajectories of a split of the "easy" data set.
 
     Examples:

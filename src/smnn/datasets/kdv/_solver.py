@@ -18,15 +18,9 @@ FORMS = get_args(Form)
 
 
 def evolve(
-    u: Tensor,
-    length: Tensor,
-    dt: Tensor,
-    *,
-    frames: int,
-    skip: int = 0,
-    form: Form = "advective",
+    u: Tensor, length: Tensor, dt: Tensor, *, frames: int, skip: int = 0, form: Form = "advective",
     substeps: int = 32,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     r"""Solve $u_t + u\,u_x + u_{xxx} = 0$ with periodic boundaries.
 
     `"advective"` computes the product $u\,u_x$ on the grid, like the published generator. Aliasing

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,29 +17,9 @@ import numpy as np
 Field = np.ndarray[Any, np.dtype[Any]]
 ORDER = 4
 """Order of the differences."""
-BLOCK = 400
-"""Points of the blocks into which long directions without a period are divided."""
-FILLS = 12
-"""Most rounds of filling in missing entries."""
 STENCIL = 9
 """Points of the difference formulas."""
 CAUTION = 1.5
-"""Multiple of the variance of the noise that is subtracted from the power."""
-
-
-@dataclass(frozen=True)
-class Denoised:
-    """A field without its noise.
-
-    Attributes:
-        u: `(F, T, *grid)` values.
-        noise: `(F,)` standard deviation of the noise.
-        kept: Number of coefficients that were kept, as real numbers, for each field.
-    """
-
-    u: Field
-    noise: Field
-    kept: Field
 
 
 def differences(x: Field, order: int) -> Field:
@@ -71,9 +50,13 @@ class Filter:
     Args:
         coordinates: Times, and coordinates of each direction.
         periodic: Whether each of these is periodic.
+        caution: Multiple of the variance of the noise that is subtracted from the power.
     """
 
-    def __init__(self, coordinates: Sequence[Field], periodic: Sequence[bool]) -> None:
+    def __init__(
+        self, coordinates: Sequence[Field], periodic: Sequence[bool], caution: float = CAUTION
+    ) -> None:
+        self.caution = caution
         self.bases = [None if p else smooth_basis(x) for x, p in zip(coordinates, periodic)]
 
     def transform(self, u: Field) -> Field:
@@ -119,11 +102,12 @@ class Filter:
         """Factor of each coefficient, from the mean power of its neighbours."""
         near = power
         for a, basis in enumerate(self.bases):
-            near = _mean_of_neighbours(near, a, basis is None)
-        return np.asarray(np.clip(1 - CAUTION * variance / np.maximum(near, 1e-300), 0, 1))
+            near = mean_of_neighbours(near, a, basis is None)
+        return np.asarray(np.clip(1 - self.caution * variance / np.maximum(near, 1e-300), 0, 1))
 
 
-def _mean_of_neighbours(x: Field, axis: int, wraps: bool) -> Field:
+def mean_of_neighbours(x: Field, axis: int, wraps: bool) -> Field:
+    """Mean of each entry and the two next to it."""
     pad = [(0, 0)] * x.ndim
     pad[axis] = (1, 1)
     y = np.pad(x, pad, mode="wrap" if wraps else "edge")

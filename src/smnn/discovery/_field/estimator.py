@@ -336,6 +336,7 @@ class FieldDiscovery(Displayable, BaseEstimator):
             rtol,
         )  # fmt: skip
 
+    @explained
     def plot(self, ax: Any = None, *, names: str | Sequence[str] | None = None) -> Any:
         """Draw data, fit and residual over time and space with matplotlib.
 

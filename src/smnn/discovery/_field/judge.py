@@ -68,7 +68,7 @@ def _by_likelihood(found: Found, f: int, values: int) -> EquationVerdict:
     error = np.sqrt(np.mean([np.nanmean(np.abs(r[f]) ** 2) for r in found.residuals]))
     rho = np.mean([correlations(r[f : f + 1]) for r in found.residuals], 0)
     pattern = float(np.max(rho))
-    evidence = _against_filter(found, f, float(error), float(spread), values)
+    evidence = _against_filter(found, f, float(error), float(spread))
     ratio = min(abs(likely.xi[j]) / max(likely.deviation[j], 1e-300) for j in own)
     rival = max(
         (gain for law, gain in likely.rivals if _differs(law, likely.pairs, f)), default=None
@@ -131,7 +131,7 @@ def rivals_of(
     ]  # fmt: skip
 
 
-def _against_filter(found: Found, f: int, error: float, spread: float, values: int) -> float:
+def _against_filter(found: Found, f: int, error: float, spread: float) -> float:
     """Evidence of the law against the filtered field with its many coefficients, in nats."""
     assert found.likely is not None
     assert found.shooting is not None
@@ -144,7 +144,6 @@ def _against_filter(found: Found, f: int, error: float, spread: float, values: i
     smooth = noise * max(1 - float(found.kept[f]) / max(known, 1), 0.05)
     gain = -known / 2 * np.log((error**2 + floor) / (smooth + floor))
     gain += (float(found.kept[f]) - free) / 2 * np.log(max(known, 2))
-    del values
     return float(gain)
 
 
@@ -170,6 +169,8 @@ def _by_weak_form(found: Found, f: int, values: int) -> EquationVerdict:
         level = "established"
     if chosen < STABLE:
         text += f"; one of its terms is selected in {percent(chosen)} of the resamples"
+    elif ratio < SIGNIFICANT:
+        text += "; the data do not determine all coefficients"
     failed = found.diagnostics.get("why_not_likelihood", "")
     if level == "established" and "does not follow" in failed:
         level, text = "tentative", text + "; its solution does not follow the data"

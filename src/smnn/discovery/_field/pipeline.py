@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from smnn.datasets.fields import Columns, Compiled, PeriodicGrid
 from smnn.discovery._field.data import FieldSet
-from smnn.discovery._field.denoise import Derivatives, Filter
+from smnn.discovery._field.denoise import CAUTION, Derivatives, Filter
 from smnn.discovery._field.refine import (
     Found,
     Likely,
@@ -19,17 +20,18 @@ from smnn.discovery._field.refine import (
     maximise,
     residual_field,
 )
+from smnn.discovery._field.settle import Settling, visible
 from smnn.discovery._field.shooting import Segment, Shooting
 from smnn.discovery._field.weak import (
     Pair,
     Quadratic,
     Weak,
     WeakForm,
-    best_subsets,
+    choose,
     half_widths,
     swaps,
 )
-from smnn.discovery._terms import Term
+from smnn.discovery._terms import HALF_WIDTH, Term
 
 Field = np.ndarray[Any, np.dtype[Any]]
 WIDTHS = (4.0, 6.0)
@@ -40,6 +42,8 @@ MOST_VALUES = 400_000
 """Most values of which the likelihood is computed."""
 GENEROUS = 4.0
 """Power that a mode may have at the beginning, relative to its mean."""
+STRONGER = 2.0
+"""Strength of the filter that shows its bias, relative to the usual one."""
 EXTRA = 12
 """Further terms that the likelihood may add to those of the weak form."""
 CLEAN = 1e-4
@@ -52,6 +56,8 @@ PARTS, SHORT = 4, 16
 """Parts of clean data that are fitted, and their times."""
 DOUBTFUL = 10.0
 """Ratio of a coefficient to its deviation below which the law is also fitted without its term."""
+MOST_DROPPED = 3
+"""Terms that are left out after the first fit."""
 RESAMPLES = 20
 FILLS = 10
 WINDOWS = (1, 2, 4, 8, 16, 32)
@@ -75,13 +81,13 @@ class Options:
     seed: int = 0
 
 
-def denoise(data: FieldSet) -> tuple[list[Field], Field, Field, Field]:
+def denoise(data: FieldSet, caution: float = CAUTION) -> tuple[list[Field], Field, Field, Field]:
     """Filtered runs `(F, T, *grid)`, noise, fraction of the power that is signal, and size."""
     found, noise, kept, total = [], [], [], []
     for u, t in zip(data.runs, data.times):
         fields, sigmas, sizes = [], [], []
         for one in u:
-            clean, sigma, size = _filtered(one, t, data)
+            clean, sigma, size = _filtered(one, t, data, caution)
             fields.append(clean)
             sigmas.append(sigma)
             sizes.append(size)
@@ -96,16 +102,16 @@ def denoise(data: FieldSet) -> tuple[list[Field], Field, Field, Field]:
     return found, np.maximum(sigma, 1e-9 * spread), share, np.sum(kept, 0)
 
 
-def _filtered(u: Field, t: Field, data: FieldSet) -> tuple[Field, float, float]:
+def _filtered(u: Field, t: Field, data: FieldSet, caution: float) -> tuple[Field, float, float]:
     """A filtered field; long ones in overlapping blocks of time."""
     if len(t) <= BLOCKS:
-        return _filled(u, Filter([t, *data.axes], [False, *data.periodic]), data.periodic)
+        return _filled(u, Filter([t, *data.axes], [False, *data.periodic], caution), data.periodic)
     count = -(-len(t) // (BLOCKS // 2))
     edges = np.linspace(0, len(t), count + 1).astype(int)
     out, weight = np.zeros_like(u), np.zeros(len(t))
     noises, kept = [], 0.0
     for a, b in zip(edges[:-2], edges[2:]):
-        wiener = Filter([t[a:b], *data.axes], [False, *data.periodic])
+        wiener = Filter([t[a:b], *data.axes], [False, *data.periodic], caution)
         part, noise, size = _filled(u[a:b], wiener, data.periodic)
         s = np.sin(np.pi * (np.arange(b - a) + 0.5) / (b - a)) ** 2
         out[a:b] += s.reshape(-1, *[1] * (u.ndim - 1)) * part
@@ -205,31 +211,24 @@ def _equation(
     weak.shares[f] = np.sqrt((A**2).mean(0))
     price = options.penalty * (np.log(max(boxes, 2.0)) + 2 * np.log(max(len(pool), 2)))
 
-    def choose(q: Quadratic) -> tuple[list[int], list[list[int]]]:
-        inside = pool
-        while True:
-            subsets = best_subsets(q, allowed=inside)
-            scores = [boxes * np.log(max(q.left(s), 0) / max(q.yy, 1e-300) + 1e-8) + price * len(s)
-                      for s in subsets]  # fmt: skip
-            best = subsets[int(np.argmin(scores))]
-            x = q.solve(best)[0]
-            small = [p for p, a in zip(best, x) if abs(a) * weak.shares[f, p] < options.threshold]
-            if not small:
-                return best, subsets
-            inside = [p for p in inside if p not in small]
+    def chosen(q: Quadratic) -> tuple[list[int], list[list[int]]]:
+        return choose(q, pool, weak.shares[f], options.threshold, price, boxes, 1e-8 * q.yy)
 
     labels = np.unique(part)
     each = [Quadratic.of(A[part == g], y[part == g]) for g in labels]
     whole = Quadratic.total(each)
-    best, subsets = choose(whole)
+    best, subsets = chosen(whole)
     x = whole.solve(best)[0]
     count, draws = np.zeros(A.shape[1]), []
     for _ in range(RESAMPLES):
         weights = rng.multinomial(len(each), np.full(len(each), 1 / len(each)))
         q = Quadratic.total(each, weights)
-        count[choose(q)[0]] += 1
+        count[chosen(q)[0]] += 1
         draws.append(q.solve(best)[0])
-    spread = np.std(draws, 0) if best else []
+    # Few parts: a quantile of Student's distribution, relative to that of the normal one.
+    more = max(len(each) - 1, 1)
+    wider = np.sqrt(len(each) / more) * (1 + (HALF_WIDTH**2 + 1) / (4 * more))
+    spread = wider * np.std(draws, 0) if best else []
     left = total = 0.0
     for half in (range(0, len(each), 2), range(1, len(each), 2)):
         fit = [each[i] for i in range(len(each)) if i not in half]
@@ -275,6 +274,8 @@ def find(
         reason = (
             "the solution of the equations does not follow the data" if not found.likely else None
         )
+    if found.likely is None and weak.xi:
+        _widen(data, weak, terms, columns, options)
     seconds["likelihood"] = time.perf_counter() - began
     found.diagnostics = {
         "method": "likelihood" if found.likely else "weak form",
@@ -284,6 +285,27 @@ def find(
         "signal": signal.tolist(),
     }
     return found
+
+
+def _widen(
+    data: FieldSet, weak: Weak, terms: Sequence[Term], columns: Columns, options: Options
+) -> None:
+    """Add to the deviations how much the coefficients change with a stronger filter.
+
+    Resampled boxes tell how much the coefficients scatter, but not how much the filter biases them.
+    """
+    fewer = [
+        p for p in range(len(terms)) if any((f, p) in weak.xi for f in range(len(columns.fields)))
+    ]
+    place = {p: k for k, p in enumerate(fewer)}
+    chosen = {(f, place[p]): a for (f, p), a in weak.xi.items()}
+    clean = denoise(data, STRONGER * CAUTION)[0]
+    free = replace(options, penalty=1e-9, threshold=0.0)
+    other = weak_form(data, clean, [terms[p] for p in fewer], columns, data.values,
+                      chosen.__contains__, free)  # fmt: skip
+    for f, p in weak.xi:
+        change = other.xi.get((f, place[p]), 0.0) - weak.xi[f, p]
+        weak.deviation[f, p] = float(np.hypot(weak.deviation[f, p], change))
 
 
 def _why_not(data: FieldSet, weak: Weak, options: Options) -> str | None:
@@ -373,13 +395,22 @@ def _likelihood(
     )  # fmt: skip
     ranking = list(dict.fromkeys([*weak.xi, *weak.ranking]))
 
-    def climb(segments: list[Segment], start: Mapping[Pair, float]) -> Likely | None:
+    def climb(
+        segments: list[Segment], start: Mapping[Pair, float], without: Pair | None = None
+    ) -> Likely | None:
         progress(f"following the data in {len(segments)} part{'s' * (len(segments) > 1)}")
         xi = np.array([*start.values()])
-        likely = maximise(shooting, segments, list(start), xi, ranking, rules, progress)
+        extra = [pair for pair in ranking if pair != without]
+        likely = maximise(shooting, segments, list(start), xi, extra, rules, progress)
         return likely if likely is not None and likely.converged and likely.pairs else None
 
-    found.likely = (_by_parts if clean else _by_windows)(data, found, shooting, climb)
+    if clean:
+        found.likely = _by_parts(data, found, shooting, climb)
+    else:
+        projects = [visible(u, found.noise, t, data.axes[0])
+                    for u, t in zip(found.denoised, data.times)]  # fmt: skip
+        settling = Settling(shooting, projects, options.seed)
+        found.likely = _by_windows(data, found, shooting, climb, settling)
     if found.likely is not None:
         found.shooting = shooting
         final = shooting.law(found.likely.pairs, found.likely.xi)
@@ -389,10 +420,12 @@ def _likelihood(
         found.residuals = [r for r in rest if r is not None]
 
 
-Climb = Callable[[list[Segment], Mapping[Pair, float]], Likely | None]
+Climb = Callable[..., Likely | None]
 
 
-def _by_windows(data: FieldSet, found: Found, shooting: Shooting, climb: Climb) -> Likely | None:
+def _by_windows(
+    data: FieldSet, found: Found, shooting: Shooting, climb: Climb, settling: Settling
+) -> Likely | None:
     """Start with the longest parts of the data that a law follows, and join them."""
     likely: Likely | None = None
     attempts = 0
@@ -410,8 +443,15 @@ def _by_windows(data: FieldSet, found: Found, shooting: Shooting, climb: Climb) 
             likely = other
         if likely is not None and likely.excess < GOOD:
             break
-    likely = None if likely is None else _whole(data, found, shooting, climb, likely)
-    return None if likely is None else _simpler(data, found, shooting, climb, likely)
+    if likely is None:
+        return None
+    likely = settling(_whole(data, found, shooting, climb, likely))
+    for _ in range(MOST_DROPPED):
+        simpler = _simpler(data, found, shooting, climb, settling, likely)
+        if simpler is likely:
+            break
+        likely = simpler
+    return likely
 
 
 def _whole(
@@ -431,26 +471,32 @@ def _whole(
 
 
 def _simpler(
-    data: FieldSet, found: Found, shooting: Shooting, climb: Climb, likely: Likely
-) -> Likely:
+    data: FieldSet, found: Found, shooting: Shooting, climb: Climb, settling: Settling,
+    likely: Likely,
+) -> Likely:  # fmt: skip
     """The law without its weakest term, fitted anew, if the criterion prefers that.
 
     The likelihood of long parts has several maxima, and at one of the lower ones a further term
-    may make up for coefficients that are not the best. Shorter parts have fewer maxima.
+    may make up for coefficients that are not the best. Shorter parts have fewer maxima. A term
+    that its settled deviation does not support is left out also if the likelihood wants it.
     """
     ratio = np.abs(likely.xi) / np.maximum(likely.deviation, 1e-300)
     count = 4 * len(likely.segments) // len(data.runs)
     short = min(len(t) for t in data.times) // count < 6
     if len(ratio) < 2 or ratio.min() > DOUBTFUL or short:
         return likely
-    rest = [j for j in range(len(ratio)) if j != int(np.argmin(ratio))]
+    weakest = int(np.argmin(ratio))
+    rest = [j for j in range(len(ratio)) if j != weakest]
+    climb = partial(climb, without=likely.pairs[weakest])
     start = {likely.pairs[j]: float(likely.xi[j]) for j in rest}
     segments = _segments(data, found.denoised, shooting, count)
     other = climb(segments, start)
     other = None if other is None else _whole(data, found, shooting, climb, other)
     if other is None or len(other.segments) > len(likely.segments):
         return likely
-    return min(likely, other, key=lambda one: one.score)
+    other = settling(other)
+    unsupported = ratio.min() ** 2 < likely.price and other.excess < max(GOOD, likely.excess)
+    return other if unsupported else min(likely, other, key=lambda one: one.score)
 
 
 def _by_parts(data: FieldSet, found: Found, shooting: Shooting, climb: Climb) -> Likely | None:

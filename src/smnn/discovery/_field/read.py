@@ -14,7 +14,7 @@ import numpy as np
 from smnn._util.files import check_file
 from smnn._util.names import suggestion
 from smnn._util.optional import MissingPackageError, require
-from smnn.data import DataFormatError, check_dataset, check_library, open_netcdf
+from smnn.data import DataFormatError, check_dataset, open_netcdf
 from smnn.discovery._field.data import FEWEST_POINTS, FieldSet, gather_fields
 from smnn.errors import DataError
 
@@ -157,7 +157,6 @@ def _mat(path: Path) -> dict[str, Field]:
 
 def _hdf5(path: Path) -> dict[str, Field]:
     h5py = require("h5py", f"read {path.suffix} files")
-    check_library(path)
     found: dict[str, Field] = {}
     with h5py.File(path, "r") as file:
         groups = [(str(name), check_dataset(path, h5py, file, name)) for name in file]
@@ -171,7 +170,7 @@ def _hdf5(path: Path) -> dict[str, Field]:
             values = item[()]
             if values.dtype.names == ("real", "imag"):  # complex numbers of MATLAB 7.3
                 values = values["real"] + 1j * values["imag"]
-            found[name] = values
+            found[name] = values.T if path.suffix.lower() == ".mat" else values  # as in MATLAB
     return found
 
 

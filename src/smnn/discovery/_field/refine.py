@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from smnn.discovery._field.shooting import COARSE, Segment, Shooting, Step
-from smnn.discovery._field.weak import Pair, Quadratic, Weak, best_subsets, swaps
+from smnn.discovery._field.weak import Pair, Quadratic, Weak, choose, swaps
 
 Field = np.ndarray[Any, np.dtype[Any]]
 MOST_ROUNDS, MOST_TRIES = 20, 6
@@ -36,6 +36,7 @@ class Likely:
         values: Number of measured real values.
         converged: Whether the iteration converged.
         substeps: Steps of the integrator between times.
+        coarse: The same for derivatives in the coefficients.
         price: What each term costs in the criterion, in units of twice a nat.
         rivals: Laws with other terms and about the same likelihood, which is relative, in nats.
     """
@@ -48,6 +49,7 @@ class Likely:
     values: int
     converged: bool
     substeps: int
+    coarse: int
     price: float
     rivals: list[tuple[dict[Pair, float], float]] = field(default_factory=list)
 
@@ -105,20 +107,10 @@ def select(
     q: Quadratic, pairs: Sequence[Pair], values: float, rules: Rules, independent: float
 ) -> list[int]:
     """Indices of the pairs that the criterion chooses."""
-    pool = list(range(len(pairs)))
     floor = values * float(np.mean((FLOOR * rules.size) ** 2))
+    share = np.array([rules.share(pair) for pair in pairs])
     price = rules.price(independent)
-    while True:
-        subsets = best_subsets(q, allowed=pool)
-        scores = [
-            independent * np.log(max(q.left(s), 0.0) + floor) + price * len(s) for s in subsets
-        ]
-        best = subsets[int(np.argmin(scores))]
-        x = q.solve(best)[0]
-        weak = [j for j, a in zip(best, x) if abs(a) * rules.share(pairs[j]) < rules.threshold]
-        if not weak:
-            return best
-        pool = [j for j in pool if j not in weak]
+    return choose(q, range(len(pairs)), share, rules.threshold, price, independent, floor)[0]
 
 
 def maximise(
@@ -167,7 +159,7 @@ def maximise(
         own = list(range(len(pairs)))
         chosen = own
         if not selected and (abs(change) < NEARLY or turn >= 4):  # earlier, all terms seem to help
-            r = _independent(shooting, law, segments, steps[0])
+            r = independent_share(shooting, law, segments, steps[0])
             chosen = select(step.quadratic, everything, values, rules, values * r)
             if sorted(chosen) == own:
                 selected, rivals = True, _rivals(step.quadratic, everything, own, r)
@@ -198,7 +190,7 @@ def maximise(
             selected, final = False, True
     deviation = _deviation(shooting, step, len(pairs), cost, values, law, segments, steps[0])
     price = rules.price(values)
-    return Likely(pairs, xi, deviation, segments, cost, values, converged, steps[0], price, rivals)
+    return Likely(pairs, xi, deviation, segments, cost, values, converged, *steps, price, rivals)
 
 
 def _damped_step(
@@ -266,7 +258,9 @@ def residual_field(shooting: Shooting, law: Any, segment: Segment, substeps: int
     return np.asarray(segment.u - shooting.values_on_data(path))
 
 
-def _independent(shooting: Shooting, law: Any, segments: list[Segment], substeps: int) -> float:
+def independent_share(
+    shooting: Shooting, law: Any, segments: list[Segment], substeps: int
+) -> float:
     """Fraction of the residuals that are independent, from the correlation of neighbours."""
     found = []
     for segment in segments:
@@ -298,6 +292,6 @@ def _deviation(
         return np.zeros(k)
     A = step.quadratic.A[:k, :k]
     covariance = np.linalg.pinv(A, hermitian=True)
-    r = _independent(shooting, law, segments, substeps)
+    r = independent_share(shooting, law, segments, substeps)
     inflation = max(cost / values, 1e-12) / max(r, 1e-6)
     return np.sqrt(np.maximum(np.diag(covariance), 0.0) * inflation)

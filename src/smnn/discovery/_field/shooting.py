@@ -8,7 +8,7 @@ all candidates, from which terms are selected as in a regression.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -254,19 +254,11 @@ class Shooting:
         M, S = len(basis), len(basis) + len(pairs)
         state = np.zeros((1 + S, *segment.start.shape), complex)
         state[0], state[1 : 1 + M] = segment.start, basis
-        rate = self._tangent_rate(law, pairs, M)
+        states = self._march(law, segment, pairs, state, substeps)
         A, g = np.zeros((S, S)), np.zeros(S)
         rows: list[Field] = []
-        schemes: dict[float, Etdrk4] = {}
         at = used = 0
-        for i, (seen, data) in enumerate(self.observed(segment.u)):
-            if i:
-                step = float(segment.t[i] - segment.t[i - 1]) / substeps
-                key = round(step / float(segment.t[-1] - segment.t[0]), 12)
-                if key not in schemes:
-                    schemes[key] = Etdrk4(law.linear, step)
-                for _ in range(substeps):
-                    state = schemes[key](state, rate)
+        for i, (state, (seen, data)) in enumerate(zip(states, self.observed(segment.u))):
             rows.append(self.predicted(state[1:], seen))
             at += len(data)
             if (at - used) * S > CHUNK or i == len(segment.t) - 1:
@@ -278,6 +270,36 @@ class Shooting:
         A[np.arange(M), np.arange(M)] += weight
         g[:M] -= weight * (basis.conj() * segment.start).real.sum((1, 2))
         return Normal(A[:M, :M], A[:M, M:], A[M:, M:], g[:M], g[M:])
+
+    def _march(
+        self, law: SpectralLaw, segment: Segment, pairs: Sequence[tuple[int, int]], state: Field,
+        substeps: int,
+    ) -> Iterator[Field]:  # fmt: skip
+        """The solution with its derivatives at each time; those in `pairs` come last."""
+        rate = self._tangent_rate(law, pairs, len(state) - 1 - len(pairs))
+        schemes: dict[float, Etdrk4] = {}
+        yield state
+        for h in np.diff(segment.t) / substeps:
+            key = round(float(h) / float(segment.t[-1] - segment.t[0]), 12)
+            if key not in schemes:
+                schemes[key] = Etdrk4(law.linear, float(h))
+            for _ in range(substeps):
+                state = schemes[key](state, rate)
+            yield state
+
+    def slopes(
+        self, law: SpectralLaw, segment: Segment, normal: Normal, pairs: Sequence[tuple[int, int]],
+        substeps: int,
+    ) -> tuple[Field, Field]:  # fmt: skip
+        """Derivatives `(k, F, T, X)` in the coefficients, and residuals `(F, T, X)`.
+
+        The modes of the beginning follow each coefficient as the likelihood wants.
+        """
+        follow = np.tensordot(-_solve(normal.modes, normal.cross).T, self.basis(), 1)
+        state = np.concatenate([segment.start[None], follow]).astype(complex)
+        found = [self._on_data(v) for v in self._march(law, segment, pairs, state, substeps)]
+        path = np.moveaxis(np.stack(found), 0, 2)
+        return path[1:], segment.u - path[0]
 
     def _tangent_rate(self, law: SpectralLaw, pairs: Sequence[tuple[int, int]], modes: int) -> Any:
         """Rate of the solution with its derivatives, as the integrator needs it."""

@@ -21,7 +21,7 @@ from smnn.discovery._equations import format_equations
 from smnn.discovery._field.data import FieldSet
 from smnn.discovery._field.refine import Found
 from smnn.discovery._view.charts import coefficient_rows
-from smnn.discovery._view.report import COLUMNS, STYLE
+from smnn.discovery._view.report import COLUMNS, STYLE, term_rows
 from smnn.report import intervals, maths
 from smnn.report import page as html
 from smnn.report.display import Overview, chosen
@@ -127,20 +127,15 @@ def _variance(u: Field) -> Field:
     return np.asarray(np.nanvar(u.reshape(-1, u.shape[-1]), 0))
 
 
-def rows_of(model: FieldDiscovery) -> list[tuple[str, str, float, float, float, float]]:
+def _used(model: Any) -> list[Any]:
     """The selected terms with their intervals."""
-    return [
-        (model.targets_[f], model.terms_[p].name, float(model.coefficients_[f, p]),
-         float(model.intervals_[f, p, 0]), float(model.intervals_[f, p, 1]),
-         float(model.inclusion_[f, p]))
-        for f, p in zip(*map(np.ndarray.tolist, np.nonzero(model.coefficients_)))
-    ]  # fmt: skip
+    return [row for row in term_rows(model) if row[2]]
 
 
 def coefficient_table(model: FieldDiscovery) -> Table:
     """Coefficients with half of their 90 % intervals."""
     table = Table("Coefficients", ["coefficient"], "± half a 90 % interval.")
-    for target, term, a, low, high, _ in rows_of(model):
+    for target, term, a, low, high, _ in _used(model):
         table.rows.append(Row(target, term, [Cell(plus_minus(a, (high - low) / 2))]))
     return table
 
@@ -263,7 +258,7 @@ class FieldReport:
             folder / "equations.txt", verdict + "\n".join(self.model.equations()) + "\n"
         )
         write_atomically(folder / "equations.tex", "\n".join(self.model.equations("latex")) + "\n")
-        write_atomically(folder / "coefficients.csv", csv_text([COLUMNS, *rows_of(self.model)]))
+        write_atomically(folder / "coefficients.csv", csv_text([COLUMNS, *_used(self.model)]))
         return page
 
     def record(self) -> dict[str, Any]:
@@ -275,7 +270,7 @@ class FieldReport:
             "shape": [list(u.shape) for u in model.data_], "periodic": model.periodic_},
             "verdict": model.verdict_.to_dict(), "equations": model.equations(),
             "latex": model.equations("latex"),
-            "coefficients": [dict(zip(keys, row)) for row in rows_of(model)],
+            "coefficients": [dict(zip(keys, row)) for row in _used(model)],
             "noise": [float(s) for s in model.noise_], "warnings": model.warnings_,
             "summary": self.summary(),
             "report": model.report_,

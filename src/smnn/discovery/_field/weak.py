@@ -184,6 +184,33 @@ def best_subsets(
     return found
 
 
+def choose(
+    q: Quadratic, pool: Sequence[int], share: Field, threshold: float, price: float, count: float,
+    floor: float,
+) -> tuple[list[int], list[list[int]]]:  # fmt: skip
+    """The subset that an information criterion prefers, and the best one of every size.
+
+    Args:
+        q: The sum of squares.
+        pool: Candidates.
+        share: Contribution of a coefficient of one, for each candidate.
+        threshold: Smallest contribution; candidates below it leave the pool.
+        price: What a term costs in the criterion.
+        count: Number of independent values.
+        floor: Sum of squares that does not count as evidence.
+    """
+    while True:
+        subsets = best_subsets(q, allowed=pool)
+        scores = [
+            count * np.log(max(q.left(s), 0.0) + floor + 1e-300) + price * len(s) for s in subsets
+        ]
+        best = subsets[int(np.argmin(scores))]
+        weak = [j for j, a in zip(best, q.solve(best)[0]) if abs(a) * share[j] < threshold]
+        if not weak:
+            return best, subsets
+        pool = [j for j in pool if j not in weak]
+
+
 def _gains(q: Quadratic, chosen: list[int], pool: list[int]) -> Field:
     """Reduction of the sum of squares by each further candidate."""
     if not chosen:

@@ -476,8 +476,11 @@ def _names(table: Any, given: Sequence[str] | None) -> list[str] | None:
 def as_matrix(x: Any, what: str) -> Array:
     """A series as a (T, V) float array."""
     if hasattr(x, "detach"):
-        x = x.detach().cpu().numpy()
+        x = x.detach().cpu()
+        x = (x if x.is_complex() else x.double()).numpy()  # NumPy has no bfloat16
     try:
+        if np.iscomplexobj(x):
+            raise TypeError("got complex numbers. Give real and imaginary part as two variables")
         out = np.array(x, dtype=float)
     except (TypeError, ValueError) as error:
         raise DataError(f"{what} is not a table of numbers: {error}.") from None

@@ -207,7 +207,7 @@ class Report:
             "latex": model.equations(format="latex"),
             "coefficients": [
                 dict(zip(("target", "term", "coefficient", "low", "high", "chosen"), row))
-                for row in _term_rows(model) if row[2]
+                for row in term_rows(model) if row[2]
             ],
             "hidden": model.hidden_,
             "constants": [
@@ -369,7 +369,7 @@ def overview(model: Discovery) -> Overview:
 def frame(model: Discovery) -> Any:
     """Terms of the equations with their coefficients, as a pandas `DataFrame`."""
     pandas = require("pandas", "make a data frame")
-    rows = [row for row in _term_rows(model) if row[2]]
+    rows = [row for row in term_rows(model) if row[2]]
     return pandas.DataFrame(rows, columns=COLUMNS)
 
 
@@ -578,7 +578,7 @@ def _equations_latex(model: Discovery) -> str:
     return "\\begin{align*}\n" + " \\\\\n".join(lines) + "\n\\end{align*}\n"
 
 
-def _term_rows(model: Discovery) -> Iterable[tuple[str, str, float, Any, Any, Any]]:
+def term_rows(model: Discovery) -> Iterable[tuple[str, str, float, Any, Any, Any]]:
     """Target, term, coefficient, interval, inclusion."""
     for v, target in enumerate(model.targets_):
         for p, term in enumerate(model.terms_):
@@ -589,7 +589,7 @@ def _term_rows(model: Discovery) -> Iterable[tuple[str, str, float, Any, Any, An
 
 
 def _coefficients_csv(model: Discovery) -> str:
-    rows = (tuple("" if x is None else x for x in row) for row in _term_rows(model))
+    rows = (tuple("" if x is None else x for x in row) for row in term_rows(model))
     return csv_text([COLUMNS, *rows])
 
 

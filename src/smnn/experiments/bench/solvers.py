@@ -51,43 +51,31 @@ def scale(y: Tensor) -> Tensor:
 
 
 def with_gradients(
-    name: str,
-    data: Data,
-    solve: Callable[[dict[str, Tensor]], Tensor],
-    note: str = "",
+    name: str, data: Data, solve: Callable[[dict[str, Tensor]], Tensor], note: str = "",
     whole: int | None = None,
-) -> Candidate:
+) -> Candidate:  # fmt: skip
     """A differentiable solver that maps c, d, u, s to `(B, T, V, R+1)`.
 
-    Args:
-        name: Name in tables.
-        data: Problems to solve.
-        solve: The solver.
-        note: Remark in tables.
-        whole: Size of the batch that `data` is a part of, to scale gradients as for the batch.
+    Gradients are scaled as for a batch of size `whole`, of which `data` may be a part.
     """
     plain, leaves = data.inputs(grad=False), data.inputs(grad=True)
     y = solve(plain)
     count = y[0].numel() * (whole or len(y))
     g = torch.cos(torch.arange(y.numel(), dtype=y.dtype)).view(y.shape) / count * scale(y)
     return Candidate(
-        name,
-        lambda grad: solve(leaves if grad else plain),
+        name, lambda grad: solve(leaves if grad else plain),
         lambda result: torch.autograd.grad(result, [leaves[k] for k in INPUTS], g),
-        relative_mse(y[..., 0], data.exact),
-        note,
-    )
+        relative_mse(y[..., 0], data.exact), note,
+    )  # fmt: skip
 
 
 def smnn_candidate(data: Data, backend: str, whole: int | None = None) -> Candidate:
     """This library."""
     name = "smnn" if backend == "auto" else f"smnn, {backend} backend"
     return with_gradients(
-        name,
-        data,
-        lambda x: smnn.solve(x["c"], x["d"], x["u"], x["s"], backend=backend),
+        name, data, lambda x: smnn.solve(x["c"], x["d"], x["u"], x["s"], backend=backend),
         whole=whole,
-    )
+    )  # fmt: skip
 
 
 def scipy_candidate(case: Case, data: Data, method: str, target: float) -> Candidate:
@@ -129,12 +117,9 @@ def torchdiffeq_candidate(case: Case, data: Data, target: float) -> Candidate:
     rtol, error = _loosest(lambda r: forward(r, False), data.exact, target, case)
     g = torch.cos(torch.arange(data.exact.numel(), dtype=torch.float64)).view(data.exact.shape)
     return Candidate(
-        "torchdiffeq dopri5",
-        lambda grad: forward(rtol, grad),
-        lambda x: torch.autograd.grad(x, leaves, g / g.numel()),
-        error,
-        f"rtol {rtol:.0e}",
-    )
+        "torchdiffeq dopri5", lambda grad: forward(rtol, grad),
+        lambda x: torch.autograd.grad(x, leaves, g / g.numel()), error, f"rtol {rtol:.0e}",
+    )  # fmt: skip
 
 
 def _loosest(
@@ -178,18 +163,12 @@ def _difference(a: Tensor, b: Tensor) -> float:
 
 
 def time_all(
-    candidates: list[Candidate],
-    repeats: int,
-    budget: float,
+    candidates: list[Candidate], repeats: int, budget: float,
     tick: Callable[[], None] = lambda: None,
-) -> list[dict[str, Any]]:
+) -> list[dict[str, Any]]:  # fmt: skip
     """Median milliseconds of a solve alone, and of a solve and its gradients.
 
-    Args:
-        candidates: Solvers to time.
-        repeats: Timed rounds.
-        budget: Seconds for each solver; a slow one gets fewer rounds, but at least `FEWEST`.
-        tick: Called after each round.
+    Each solver gets `repeats` rounds, or as many (at least `FEWEST`) as fit into `budget` seconds.
     """
     rounds = [partial(_one_round, candidate) for candidate in candidates]
     repeated = [min(repeats, _affordable(call, budget)) for call in rounds]

@@ -18,12 +18,9 @@ class _Direct(nn.Module):
     horizon = HORIZON
 
     def forward(self, u: Tensor, dx: Tensor, dt: Tensor) -> Tensor:
-        """The last known frame and the 10 next, `(B, 11, X)`.
+        """The last known frame and the 10 next, `(B, 11, X)`, from the known ones `u (B, 10, X)`.
 
-        Args:
-            u: `(B, 10, X)` known frames.
-            dx: `(B,)` spacing of the points.
-            dt: `(B,)` time between frames.
+        `dx (B,)` is the spacing of the points, `dt (B,)` that of the frames.
         """
         grid = torch.stack([dx, dt], 1)[..., None].expand(-1, 2, u.shape[2])
         return torch.cat([u[:, -1:], self.frames(torch.cat([u, grid], 1)).to(u.dtype)], 1)
@@ -34,12 +31,7 @@ class _Direct(nn.Module):
 
 
 class ResNet(_Direct):
-    """Residual blocks with batch normalization and zero padding.
-
-    Args:
-        width: Number of channels.
-        blocks: Number of blocks of two convolutions.
-    """
+    """Residual blocks of two convolutions with batch normalization and zero padding."""
 
     def __init__(self, width: int = 256, blocks: int = 8) -> None:
         super().__init__()
@@ -66,13 +58,7 @@ class ResNet(_Direct):
 
 
 class FNO(_Direct):
-    """A Fourier neural operator (Li et al. 2021) in one dimension.
-
-    Args:
-        width: Number of channels.
-        layers: Number of Fourier layers.
-        modes: Number of modes that a layer transforms.
-    """
+    """A Fourier neural operator (Li et al. 2021) in one dimension."""
 
     def __init__(self, width: int = 256, layers: int = 5, modes: int = 32) -> None:
         super().__init__()

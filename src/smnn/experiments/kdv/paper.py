@@ -50,12 +50,7 @@ class PaperModel(nn.Module):
 
     Two residual networks with zero padding for coefficients and right-hand sides, one network for
     the initial slopes of all points, and one for the step, which is the same for all points and
-    times. Neither `dx` nor `dt` is an input.
-
-    Args:
-        points: `X`; the networks for slopes and step require a fixed number of points.
-        blocks: Channels of the residual blocks.
-        solver: One of `smnn.experiments.solvers.SOLVERS`.
+    times. The last two require a fixed number of points. Neither `dx` nor `dt` is an input.
     """
 
     horizon = TIMES - 1
@@ -87,13 +82,7 @@ class PaperModel(nn.Module):
         return LinearODE(c, d, initial, s[:, None].expand(-1, u.shape[2], 1))
 
     def forward(self, u: Tensor, dx: Tensor, dt: Tensor) -> Tensor:
-        """The last known frame and the 9 next, `(B, 10, X)`; `dx` and `dt` are ignored.
-
-        Args:
-            u: `(B, 10, X)` known frames.
-            dx: `(B,)` spacing of the points.
-            dt: `(B,)` time between frames.
-        """
+        """The last known frame and the 9 next, `(B, 10, X)`; `dx` and `dt` are ignored."""
         return self.solver(self.ode(u, dx, dt))[0][..., 0, 0].mT.to(u.dtype)
 
 

@@ -114,14 +114,9 @@ class Result:
     def record(self) -> dict[str, Any]:
         """JSON-serializable record."""
         return {
-            "experiment": "kdv",
-            "settings": asdict(self.config),
-            "machine": self.machine,
-            "known_frames": HISTORY,
-            "law": self.law,
-            "paper": PAPER,
-            "models": self.models,
-        }
+            "experiment": "kdv", "settings": asdict(self.config), "machine": self.machine,
+            "known_frames": HISTORY, "law": self.law, "paper": PAPER, "models": self.models,
+        }  # fmt: skip
 
 
 def _weights(model: str) -> Traversable:
@@ -130,7 +125,7 @@ def _weights(model: str) -> Traversable:
 
 def pretrained(model: str = "modes") -> KdVTask:
     """A packaged model, one of `PRETRAINED`, on the CPU."""
-    with resources.as_file(_weights(model)) as path:
+    with resources.as_file(_weights(model) / "weights.safetensors") as path:
         task = load_task(path)
     assert isinstance(task, KdVTask)
     return task
@@ -141,13 +136,9 @@ def ticks(config: Config) -> None:
 
 
 def run(config: Config, tick: Tick = no_progress, out: Path | None = None) -> Result:
-    """Run or resume the experiment.
+    """Run or resume the experiment; finished parts in the folder are not computed again.
 
-    Args:
-        config: Settings.
-        tick: Called as `tick(stage, count, total)`: `count` more trajectories are done, of `total`.
-        out: Folder for data, runs and results, `smnn-results/kdv` by default. Finished parts in it
-            are not computed again.
+    `tick(stage, count, total)` is called when `count` more trajectories are done, of `total`.
 
     Raises:
         OutputError: The folder belongs to other settings, or cannot be written.
@@ -233,15 +224,11 @@ def _trained(name: str, config: Config, out: Path, tick: Tick) -> tuple[KdVTask,
         task = load_task(folder / "run")
         assert isinstance(task, KdVTask)
         return task, json.loads(finished.read_text())
-    found = train(
-        name,
-        _generated("train", config.train, config, out, tick),
-        _generated("valid", config.valid, config, out, tick),
-        folder,
-        scale=config.scale,
-        seconds=None if name == "modes" else config.seconds,
-        seed=config.seed,
+    task, record = train(
+        name, _generated("train", config.train, config, out, tick),
+        _generated("valid", config.valid, config, out, tick), folder, scale=config.scale,
+        seconds=None if name == "modes" else config.seconds, seed=config.seed,
         resume=(folder / PLAN).exists(),
-    )
-    write_json(finished, found.record)
-    return found.task, found.record
+    )  # fmt: skip
+    write_json(finished, record)
+    return task, record

@@ -87,15 +87,9 @@ class SpectralModel(nn.Module):
     guess: Tensor
 
     def __init__(
-        self,
-        frames: int = 1,
-        substeps: int = 4,
-        order: int = 4,
-        sweeps: int = 4,
-        horizon: int = 1,
-        tolerance: float = 1e-7,
-        backend: str = "auto",
-    ) -> None:
+        self, frames: int = 1, substeps: int = 4, order: int = 4, sweeps: int = 4, horizon: int = 1,
+        tolerance: float = 1e-7, backend: str = "auto",
+    ) -> None:  # fmt: skip
         super().__init__()
         if frames * substeps < order:
             raise ValueError(
@@ -123,11 +117,8 @@ class SpectralModel(nn.Module):
     def forward(self, u: Tensor, dx: Tensor, dt: Tensor, horizon: int | None = None) -> Tensor:
         """The last known frame and the `horizon` next, `(B, 1 + horizon, X)`.
 
-        Args:
-            u: `(B, frames, X)` known frames, at least 4.
-            dx: `(B,)` spacing of the points.
-            dt: `(B,)` time between frames.
-            horizon: Number of new frames, by default that of the model.
+        At least 4 frames `u (B, frames, X)` are needed; `dx (B,)` is the spacing of the points, and
+        `dt (B,)` that of the frames.
         """
         horizon = horizon or self.horizon
         grid = Grid(u.shape[-1], dx, dt)
@@ -185,11 +176,7 @@ class SpectralModel(nn.Module):
 
 
 class ModesModel(SpectralModel):
-    """A law with learned coefficients of derivatives and products of derivatives.
-
-    Args:
-        **options: Arguments of `SpectralModel`.
-    """
+    """A law with learned coefficients of derivatives and products of derivatives."""
 
     mixing: Tensor
     places: Tensor
@@ -208,11 +195,6 @@ class ModesModel(SpectralModel):
         The terms of the law are strongly correlated in the data: where a wave is steep, all its
         derivatives are large. Training uses decorrelated combinations, scaled so that the rate of
         change of the data is one.
-
-        Args:
-            u: `(B, frames, X)` successive frames of training data.
-            dx: `(B,)`.
-            dt: `(B,)`.
         """
         u = u.to(torch.float64)
         grid = Grid(u.shape[-1], dx, dt)
@@ -247,12 +229,7 @@ class ModesModel(SpectralModel):
 
 
 class Spline(nn.Module):
-    """Free complex functions of the wave number: cubic splines with learned coefficients.
-
-    Args:
-        features: Number of functions.
-        size: Standard deviation of the initial coefficients.
-    """
+    """Free complex functions of the wave number: cubic splines with learned coefficients."""
 
     def __init__(self, features: int, size: float) -> None:
         super().__init__()
@@ -284,14 +261,7 @@ class Gated(nn.Module):
 
 
 class OperatorModel(SpectralModel):
-    """Predicts frames by an ODE for every Fourier mode, whose law is a network.
-
-    Args:
-        width: Number of features at every point.
-        hidden: Number of units of each kind in a layer.
-        layers: Number of layers.
-        **options: Arguments of `SpectralModel`.
-    """
+    """Predicts frames by an ODE for every Fourier mode, whose law is a network."""
 
     sizes: Tensor
 

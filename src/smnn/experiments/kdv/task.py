@@ -26,25 +26,12 @@ MODELS: dict[str, type[nn.Module]] = {
 
 
 class Windows(Dataset[Frames]):
-    """All windows of a length in a set of trajectories, or those that start at a given frame.
-
-    Args:
-        data: The trajectories.
-        length: Number of frames in a window.
-        start: First frame of the windows; all frames by default.
-        device: Device of the trajectories.
-        dtype: Type of the frames.
-    """
+    """All windows of a length in a set of trajectories, or those that start at a given frame."""
 
     def __init__(
-        self,
-        data: Trajectories,
-        length: int,
-        *,
-        start: int | None = None,
-        device: str | torch.device = "cpu",
-        dtype: torch.dtype = torch.float64,
-    ) -> None:
+        self, data: Trajectories, length: int, *, start: int | None = None,
+        device: str | torch.device = "cpu", dtype: torch.dtype = torch.float64,
+    ) -> None:  # fmt: skip
         frames = data.u.shape[1]
         if not 1 <= length + (start or 0) <= frames:
             raise ValueError(
@@ -75,15 +62,7 @@ class Windows(Dataset[Frames]):
 
 
 def rollout(model: nn.Module, u: Tensor, dx: Tensor, dt: Tensor, frames: int) -> Tensor:
-    """The next frames `(B, frames, X)`; each call of the model continues the previous output.
-
-    Args:
-        model: A model with `horizon`, the number of new frames per call.
-        u: `(B, 10, X)` known frames.
-        dx: `(B,)` spacing of the points.
-        dt: `(B,)` time between frames.
-        frames: Number of frames.
-    """
+    """The next frames `(B, frames, X)`; each call of the model continues the previous output."""
     if isinstance(model, SpectralModel):  # continues from its own state
         found: Tensor = model(u, dx, dt, frames)
         return found[:, 1:]
@@ -139,13 +118,9 @@ class KdVTask(Task):
     capturable = True
 
     def __init__(
-        self,
-        model: str = "modes",
-        options: dict[str, Any] | None = None,
-        passes: int = 1,
-        symmetries: dict[str, Any] | None = None,
-        relative_to: str = "energy",
-    ) -> None:
+        self, model: str = "modes", options: dict[str, Any] | None = None, passes: int = 1,
+        symmetries: dict[str, Any] | None = None, relative_to: str = "energy",
+    ) -> None:  # fmt: skip
         super().__init__()
         if model not in MODELS:
             raise ValueError(f"model: got {model!r}; expected one of {', '.join(MODELS)}.")

@@ -19,7 +19,7 @@ from smnn.experiments.kdv.paper import Convolution
 from smnn.experiments.kdv.spectral import ModesModel, SpectralModel
 from smnn.experiments.kdv.task import HISTORY, SCORED, KdVTask, Windows, errors, rollout
 from smnn.experiments.solvers import DENSE, SMNN, SPARSE
-from smnn.training import Data, TrainConfig, fit, load_weights
+from smnn.training import Data, TrainConfig, fit
 
 PLAN = "plan.json"
 DIVERGED = 100.0
@@ -108,30 +108,12 @@ are taken for one symmetry each, of which the first, shifts in time, is part of 
 they are trained on windows from every frame."""
 
 
-@dataclass(frozen=True)
-class Trained:
-    """A trained model and the record of its training."""
-
-    task: KdVTask
-    record: dict[str, Any]
-
-
 def train(
-    name: str,
-    train_set: Trajectories,
-    valid_set: Trajectories,
-    out: Path,
-    *,
-    scale: str = "full",
-    seconds: float | None = None,
-    steps: int | None = None,
-    seed: int = 0,
-    resume: bool = False,
-    progress: bool = True,
-    settings: dict[str, Any] | None = None,
-    weights: Path | None = None,
-) -> Trained:
-    """Train one of `PRESETS`.
+    name: str, train_set: Trajectories, valid_set: Trajectories, out: Path, *, scale: str = "full",
+    seconds: float | None = None, steps: int | None = None, seed: int = 0, resume: bool = False,
+    progress: bool = True, settings: dict[str, Any] | None = None,
+) -> tuple[KdVTask, dict[str, Any]]:  # fmt: skip
+    """Train one of `PRESETS` in the folder `out`.
 
     Args:
         name: Name of the preset.
@@ -142,10 +124,12 @@ def train(
         seconds: Training time, an alternative to `steps`; a trial run determines the steps.
         steps: Number of steps.
         seed: Random seed of the weights and the order of the data.
-        resume: Resume the run in `out`.
+        resume: Resume the run.
         progress: Show progress on standard error.
         settings: Changes to the training settings of the preset.
-        weights: Folder of a run whose weights are the initial ones; random ones by default.
+
+    Returns:
+        The task, and a record of its training.
     """
     if name not in PRESETS:
         raise ValueError(f"model: got {name!r}; expected one of {', '.join(PRESETS)}.")
@@ -154,8 +138,6 @@ def train(
     config = _config(preset, scale, seed, device, settings or {})
     task = preset.make(scale, seed)
     data = _prepare(task, train_set, valid_set, device, config)
-    if weights is not None:
-        load_weights(task, weights)
     plan = prepare_output(out) / PLAN
     known = json.loads(plan.read_text()) if resume and plan.exists() else {}
     total = known.get("steps") or steps
@@ -192,7 +174,7 @@ def train(
     }
     if isinstance(task.model, ModesModel):
         record["law"] = str(task.model.law())
-    return Trained(task, record)
+    return task, record
 
 
 def _prepare(
@@ -264,13 +246,9 @@ def _steps_in(seconds: float, task: KdVTask, data: Data, config: TrainConfig) ->
 
 @torch.no_grad()
 def score(
-    task: KdVTask,
-    data: Trajectories,
-    *,
-    frames: int = SCORED[-1],
-    chunk: int = 32,
+    task: KdVTask, data: Trajectories, *, frames: int = SCORED[-1], chunk: int = 32,
     tick: Callable[[int], None] = lambda count: None,
-) -> tuple[dict[str, Any], torch.Tensor]:
+) -> tuple[dict[str, Any], torch.Tensor]:  # fmt: skip
     """Continue the first ten frames of each trajectory, and compare with the truth.
 
     Returns:

@@ -13,13 +13,9 @@ from smnn.report import page
 from smnn.report.tables import Cell, Row, Table, best_of
 
 TITLES = {
-    "modes": "modes",
-    "operator": "operator",
-    "paper": "S-MNN, paper's network",
-    "mnn": "MNN, paper's network",
-    "resnet": "ResNet",
-    "fno": "FNO",
-}
+    "modes": "modes", "operator": "operator", "paper": "S-MNN, paper's network",
+    "mnn": "MNN, paper's network", "resnet": "ResNet", "fno": "FNO",
+}  # fmt: skip
 ASSUMED = {
     "modes": "assumes a local, constant, at most quadratic law",
     "operator": "assumes a law that is the same at all places and times",
@@ -38,13 +34,14 @@ def title(name: str) -> str:
 
 def tables(result: Result) -> list[Table]:
     """Errors of all models with both normalizations, and those printed in the paper."""
-    lengths = _lengths(result)
+    lengths = list(next(iter(result.models.values()))["scores"]["nmse"])
+    assumptions = "; ".join(f"{name} {text}" for name, text in ASSUMED.items())
     view = Table(
         "Normalised mean squared error",
         [f"{lengths[0]} frames", *lengths[1:], "train s"],
         "Mean over trajectories and over the frames after the ten given ones, divided by the "
         "energy of the prediction (as in the paper) or of the truth; 'worst': the trajectory with "
-        f"the largest error by prediction. {_assumptions()}; the other models assume no law. The "
+        f"the largest error by prediction. {assumptions}; the other models assume no law. The "
         "paper calls frames seconds; its rows for ResNet and FNO come from other publications.",
     )
     kinds = (("nmse", "prediction"), ("nmse_by_truth", "truth"), ("worst", "worst"))
@@ -59,14 +56,6 @@ def tables(result: Result) -> list[Table]:
         cells = [Cell(_number(values.get(n)) if values else "no conv.") for n in lengths]
         view.rows.append(Row("paper", name, [*cells, Cell(PAPER_SECONDS.get(name, "–"))], True))
     return [view]
-
-
-def _assumptions() -> str:
-    return "; ".join(f"{name} {text}" for name, text in ASSUMED.items())
-
-
-def _lengths(result: Result) -> list[str]:
-    return list(next(iter(result.models.values()))["scores"]["nmse"])
 
 
 def _number(x: float | None) -> str:
@@ -213,9 +202,7 @@ def report(result: Result, figures: dict[str, bytes], command: str) -> str:
     return views.report(
         "Korteweg-de Vries equation",
         "Waves on a circle, continued from ten frames: errors of all models on the same frames.",
-        summary(result),
-        sections,
-        command=command,
+        summary(result), sections, command=command,
         setup={"Test data": source, "Limitations": " ".join(problems) or None},
         machine=result.machine,
-    )
+    )  # fmt: skip

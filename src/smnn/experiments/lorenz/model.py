@@ -53,12 +53,7 @@ class Training:
 
 
 class LorenzNet(nn.Module):
-    """Windows `(B, T, 3)` to solutions and states of the same shape.
-
-    Args:
-        T: Samples of a window.
-        hidden: Width of both hidden layers of each network.
-    """
+    """Windows `(B, T, 3)` to solutions and states of the same shape."""
 
     def __init__(self, T: int = 50, hidden: int = 1024) -> None:
         super().__init__()
@@ -92,16 +87,9 @@ def monomials(x: Tensor) -> Tensor:
 
 
 def train(
-    name: str,
-    x: Tensor,
-    *,
-    steps: int,
-    batch: int,
-    window: int = 50,
-    hidden: int = 1024,
-    seed: int = 0,
-    tick: Callable[[], None] = lambda: None,
-) -> Training:
+    name: str, x: Tensor, *, steps: int, batch: int, window: int = 50, hidden: int = 1024,
+    seed: int = 0, tick: Callable[[], None] = lambda: None,
+) -> Training:  # fmt: skip
     """Train on random windows of the trajectory `x (n, 3)`, on its device.
 
     Initial networks and windows follow from the seed and are the same for all solvers.

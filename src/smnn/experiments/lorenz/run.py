@@ -127,24 +127,16 @@ class Lorenz:
     def record(self) -> dict[str, Any]:
         """JSON-serializable record."""
         return {
-            "experiment": "lorenz",
-            "settings": asdict(self.config),
-            "machine": self.machine,
+            "experiment": "lorenz", "settings": asdict(self.config), "machine": self.machine,
             "coefficients": [f"{target}: {term}" for target, term in COEFFICIENTS],
             "answers": [asdict(a) for a in self.answers],
             "training": [{**asdict(t), "average": t.average()} for t in self.training],
-            "cycle_losses": self.cycle_losses,
-            "skipped": self.skipped,
-        }
+            "cycle_losses": self.cycle_losses, "skipped": self.skipped,
+        }  # fmt: skip
 
 
 def run(config: Config, tick: Tick = no_progress) -> Lorenz:
-    """Run the experiment; on a CPU, on one thread.
-
-    Args:
-        config: Settings.
-        tick: Called with a name after every method and every training step.
-    """
+    """Run the experiment; on a CPU, on one thread. `tick(name)` follows each method and step."""
     config = config.resolved()
     pools = require("threadpoolctl", "keep the linear algebra of all methods to one thread")
     with threads(1), pools.threadpool_limits(limits=1):

@@ -50,6 +50,7 @@ class Config:
     data: tuple[str, ...] = option(("complete",), f"Kinds of data: {', '.join(DATA)}.")
     methods: tuple[str, ...] = option(METHODS, f"Methods: {', '.join(METHODS)}.", shown="all")
     seeds: int = option(1, "Realizations of initial values and noise.", minimum=1)
+    seed: int = option(0, "Seed of the first realization.", minimum=0)
 
     def __post_init__(self) -> None:
         known = {"laws": ONE_DIRECTION, "data": DATA, "methods": METHODS}
@@ -70,7 +71,7 @@ class Config:
         return [
             (law, kind, x, seed, method)
             for law in self.laws for kind in self.data for x in self.noise
-            for seed in range(self.seeds) for method in self.methods
+            for seed in range(self.seed, self.seed + self.seeds) for method in self.methods
         ]  # fmt: skip
 
 
@@ -88,6 +89,8 @@ class Case:
     """Largest relative error of a coefficient of an exact law."""
     hindsight: float | None = None
     """The smallest such error over all thresholds; `None` if none gives the right terms."""
+    deviations: list[float] = field(default_factory=list)
+    """Errors of the coefficients of an exact law in standard deviations."""
     verdict: str = ""
     equations: list[str] = field(default_factory=list)
     seconds: float = 0.0
@@ -138,7 +141,7 @@ def run(config: Config, tick: Tick = no_progress, out: Path | None = None) -> Pd
         config: Settings.
         tick: Called after every case with its law.
         out: Folder of `pde-bench.json`, which holds the cases of an interrupted run and gets every
-            new case.
+            new case; cases of other settings in it are kept.
 
     Raises:
         InputError: The file holds something else.
@@ -150,8 +153,10 @@ def run(config: Config, tick: Tick = no_progress, out: Path | None = None) -> Pd
     pools = require("threadpoolctl", "keep the linear algebra to one thread")
     with threads(1), pools.threadpool_limits(limits=1):
         result = PdeBench(config, machine)
+        result.cases = list(stored.values())
         for key in config.cases():
-            result.cases.append(stored[key] if key in stored else do_case(*key))
+            if key not in stored:
+                result.cases.append(do_case(*key))
             if store is not None and key not in stored:
                 write_json(store, result.record())
             tick(key[0])
@@ -192,11 +197,18 @@ def _ours(case: Case, data: FieldData, u: Field, x: Field) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = FieldDiscovery().fit(u, t=data.t, x=x)
-    found = {
-        (model.fields_[f], model.terms_[p].symbolic): float(model.coefficients_[f, p])
+    places = {
+        (model.fields_[f], model.terms_[p].symbolic): (f, p)
         for f, p in np.argwhere(model.coefficients_)
     }
-    case.error = _error(found, truth_of(data.law))
+    found = {k: float(model.coefficients_[place]) for k, place in places.items()}
+    truth = truth_of(data.law)
+    case.error = _error(found, truth)
+    if case.error is not None and model.deviation_.any():
+        case.deviations = [
+            round(float((found[k] - a) / max(model.deviation_[places[k]], 1e-300)), 3)
+            for k, a in truth.items()
+        ]
     case.exact, case.hindsight = case.error is not None, case.error
     case.verdict, case.equations = model.verdict_.level, model.equations()
 

@@ -20,12 +20,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from smnn._util.files import InputError, write_json
+from smnn._util.files import write_json
 from smnn._util.machine import describe_machine
 from smnn.data import DataFormatError
 from smnn.datasets.sst import Grid, Neighbours, monthly, neighbours, read_grid, standard
 from smnn.errors import SmnnError
-from smnn.experiments.experiment import Tick, no_progress, option, read_record
+from smnn.experiments.experiment import Tick, no_progress, option
 from smnn.experiments.solvers import DENSE, SMNN, SOLVERS, SPARSE
 from smnn.experiments.sst.networks import Size, Window
 from smnn.experiments.sst.train import GVAE, IDENTIFIER, Pairs, SSTTask, predict
@@ -45,7 +45,6 @@ CPU_BYTES = 1e9
 class Config:
     """Settings that determine the results."""
 
-    record: str | None = option(None, "Draw this scaling.json; measure nothing.", file=True)
     data: str | None = option(
         None, "Weekly grid in NetCDF (default: the packaged monthly grid, interpolated).", file=True
     )
@@ -85,18 +84,14 @@ class Config:
             )
 
     def resolved(self) -> Config:
-        """The same with device and sizes filled in, unless it only draws a record."""
-        if self.record is not None:
-            return self
+        """The same with device and sizes filled in."""
         device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
         large = device.startswith("cuda")
         return replace(
-            self,
-            device=device,
-            pairs=self.pairs or (6480 if large else 16),
+            self, device=device, pairs=self.pairs or (6480 if large else 16),
             hidden=self.hidden or (1024 if large else 64),
             cells=self.cells or (10**9 if large else 256),
-        )
+        )  # fmt: skip
 
 
 @dataclass
@@ -115,14 +110,10 @@ class Scaling:
     def record(self) -> dict[str, Any]:
         """JSON-serializable record."""
         return {
-            "experiment": "scaling",
-            "settings": asdict(self.config),
-            "machine": self.machine,
-            "data": self.data,
-            "cells": self.cells,
-            "references": self.references,
+            "experiment": "scaling", "settings": asdict(self.config), "machine": self.machine,
+            "data": self.data, "cells": self.cells, "references": self.references,
             "points": self.points,
-        }
+        }  # fmt: skip
 
 
 def weekly(grid: Grid) -> tuple[np.ndarray, np.ndarray, str]:
@@ -152,20 +143,13 @@ def weekly(grid: Grid) -> tuple[np.ndarray, np.ndarray, str]:
 def run(
     config: Config, tick: Tick = no_progress, out: Path | None = None, *, grid: Grid | None = None
 ) -> Scaling:
-    """Measure every method at every length, or read the measurements of `config.record`.
+    """Measure every method at every length.
 
-    Args:
-        config: Settings.
-        tick: Called after every method and length with their names.
-        out: Folder in which `scaling.json` is written after every point.
-        grid: Weekly or monthly temperatures; by default those of `config.data`.
+    With a folder `out`, `scaling.json` is written after every point. `grid` replaces `config.data`.
 
     Raises:
         DataFormatError: The grid cannot be used.
-        InputError: `config.record` is not a result of this experiment.
     """
-    if config.record is not None:
-        return from_record(read_record(Path(config.record), "scaling"))
     config = config.resolved()
     if grid is None:
         grid = monthly() if config.data is None else read_grid(config.data, config.mask)
@@ -199,7 +183,7 @@ def run(
 
 def ticks(config: Config) -> int:
     """Number of progress reports of `run`."""
-    return 0 if config.record is not None else len(config.methods) * len(config.lengths)
+    return len(config.methods) * len(config.lengths)
 
 
 def _some(count: int, most: int | None) -> np.ndarray:
@@ -273,14 +257,11 @@ def _measure(
         torch.cuda.reset_peak_memory_stats(device)
     times, losses = _train(config, task, pairs, cuda)
     out: dict[str, Any] = {
-        "ms": 1e3 * statistics.median(times),
-        "steps": len(times) + WARM_UP,
+        "ms": 1e3 * statistics.median(times), "steps": len(times) + WARM_UP,
         "gib": torch.cuda.max_memory_allocated(device) / 2**30 if cuda else None,
         "parameters": sum(p.numel() for p in task.parameters()),
-        "train_mse": float(np.mean(losses[-10:])),
-        "test_mse": None,
-        "test_mse_after_given": None,
-    }
+        "train_mse": float(np.mean(losses[-10:])), "test_mse": None, "test_mse_after_given": None,
+    }  # fmt: skip
     if tested:
         some = _some(x.shape[1], config.cells)
         before, after = x[-2 * L : -L, some], x[-L:, some]
@@ -373,19 +354,3 @@ def line(result: Scaling, method: str, key: str) -> Line | None:
     x, y = np.array(known, dtype=float).T
     per_step, fixed = np.polyfit(x, y, 1, w=1 / y)
     return Line(float(fixed), float(per_step), float(np.abs((fixed + per_step * x) / y - 1).max()))
-
-
-def from_record(record: dict[str, Any]) -> Scaling:
-    """Restore a result from its record.
-
-    Raises:
-        InputError: The record is incomplete.
-    """
-    try:
-        settings = dict(record["settings"])
-        for name in ("lengths", "methods"):
-            settings[name] = tuple(settings[name])
-        names = ("machine", "data", "cells", "references", "points")
-        return Scaling(Config(**settings), *(record[name] for name in names))
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"incomplete record of the experiment 'scaling' ({error}).") from error

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from smnn.experiments import views
-from smnn.experiments.scaling.run import Config, Scaling, line
+from smnn.experiments.scaling.run import Scaling, line
 from smnn.experiments.solvers import DENSE, SMNN, SPARSE
 from smnn.report import page
 from smnn.report.tables import Cell, Row, Table, html_table
@@ -20,12 +20,15 @@ MARKERS = {SMNN: "o", DENSE: "s", SPARSE: "^", "Ada-GVAE": "D"}
 def tables(result: Scaling) -> list[Table]:
     """A row for each method and measure, a column for each length."""
     config = result.config
+    budget = f"{config.steps} steps"
+    if config.seconds is not None:
+        budget = f"at most {budget} or {config.seconds:g} s, so slow methods take fewer steps"
     view = Table(
         title="Error, time and memory against the length of the series",
         columns=[str(n) for n in config.lengths],
         caption=f"{2 * (config.pairs or 0):,} series in a batch, width {config.hidden}. ms: median "
         "time of a training step after warm-up, synchronized. GiB: peak memory of the device. "
-        f"test: relative MSE after training for {_budget(config)}, first steps given. "
+        f"test: relative MSE after training for {budget}, first steps given. "
         "–: not run, see below; the full length leaves no test data.",
     )
     for method in config.methods:
@@ -41,13 +44,6 @@ def tables(result: Scaling) -> list[Table]:
                 cells = [Cell("–" if v is None else _number(v, style)) for v in values]
                 view.rows.append(Row(method, label, cells))
     return [view]
-
-
-def _budget(config: Config) -> str:
-    """Amount of training of a point."""
-    if config.seconds is None:
-        return f"{config.steps} steps"
-    return f"at most {config.steps} steps or {config.seconds:g} s, so slow methods take fewer steps"
 
 
 def _number(value: float, style: str) -> str:

@@ -86,13 +86,7 @@ class Curve(NamedTuple):
 def curves(
     panels: Sequence[tuple[str, str, Sequence[Curve]]], unit: str = "month", year: int = 12
 ) -> bytes:
-    """Panels of curves by lead time, with one legend.
-
-    Args:
-        unit: Name of a step.
-        year: Steps between the ticks.
-        panels: Title, label of the vertical axis, and curves.
-    """
+    """Panels (title, label of the vertical axis, curves) by lead time, with one legend."""
 
     def draw(canvas: Any) -> None:
         axes = canvas.subplots(1, len(panels), squeeze=False)[0]

@@ -49,23 +49,18 @@ class Modes:
         u = torch.from_numpy(self.last)[None, :, None]
         step = L.new_full((PARTS * horizon,), 1 / PARTS)
         y = smnn.solve(c, L.new_zeros(1, K), u, step, order=ORDER)
-        out: np.ndarray = y[PARTS::PARTS, :, 0].numpy()
-        return out
+        return np.asarray(y[PARTS::PARTS, :, 0].numpy())
 
     def forecast(self, horizon: int) -> np.ndarray:
         """`(horizon, N)` anomalies after the history."""
         fading = self.decay ** np.arange(1, horizon + 1)[:, None]
-        out: np.ndarray = self.amplitudes(horizon) @ self.patterns.T + fading * self.residual
-        return out
+        return np.asarray(self.amplitudes(horizon) @ self.patterns.T + fading * self.residual)
 
 
 def fit_modes(anomalies: np.ndarray, count: int = COUNT, ridge: float = RIDGE) -> Modes:
-    """Fit the model to anomalies `(T, N)`.
+    """Fit the model to equally spaced anomalies `(T, N)`.
 
-    Args:
-        anomalies: Deviations from mean, seasons and trend; equally spaced in time.
-        count: Number of patterns, at most a quarter of the times.
-        ridge: Regularization, relative to the variance of each mode.
+    At most `count` patterns, and a quarter of the times; `ridge` is relative to each variance.
     """
     T, N = anomalies.shape
     count = min(count, N, T // 4)
@@ -101,5 +96,4 @@ def logarithm(M: np.ndarray) -> np.ndarray:
     values = np.where(real & (values.real < FASTEST), FASTEST, values)
     values = np.where(np.abs(values) < FASTEST, FASTEST, values)
     steady = (V @ np.diag(values) @ np.linalg.inv(V)).real
-    out: np.ndarray = linalg.logm(steady).real
-    return out
+    return np.asarray(linalg.logm(steady).real)

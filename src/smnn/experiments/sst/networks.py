@@ -223,13 +223,9 @@ class Posterior(NamedTuple):
 
 
 def share(pair: Posterior) -> tuple[Posterior, Tensor]:
-    """Average the features that two views have in common, which are determined for each pair.
+    """Average the features that two views `(..., 2, F)` share, which are determined for each pair.
 
-    Args:
-        pair: `(..., 2, F)`.
-
-    Returns:
-        The pair with shared features averaged, and a mask of these, `(..., 1, F)`.
+    Returns the pair with shared features averaged, and a mask of these, `(..., 1, F)`.
     """
     first, second = (Posterior(*(x[..., i, :] for x in pair)) for i in (0, 1))
     divergence = first.to(second).detach()
@@ -238,19 +234,13 @@ def share(pair: Posterior) -> tuple[Posterior, Tensor]:
     mean = pair.mean.mean(-2, keepdim=True)
     log_variance = pair.log_variance.exp().mean(-2, keepdim=True).log()
     shared = Posterior(
-        torch.where(common, mean, pair.mean),
-        torch.where(common, log_variance, pair.log_variance),
+        torch.where(common, mean, pair.mean), torch.where(common, log_variance, pair.log_variance)
     )
     return shared, common
 
 
 class AdaGVAE(nn.Module):
-    """Variational autoencoder whose decoder also gets the given values.
-
-    Args:
-        window: Known and predicted times, as for the identifier.
-        size: Sizes of the networks.
-    """
+    """Variational autoencoder whose decoder also gets the given values."""
 
     def __init__(self, window: Window, size: Size) -> None:
         super().__init__()
@@ -286,8 +276,6 @@ class AdaGVAE(nn.Module):
         data = 0.5 * (square / self.log_noise.exp() + self.log_noise).sum(-1).mean()
         kl = posterior.to_standard().sum(-1).mean()
         return {
-            "loss": (data + kl) / self.window.length,
-            "mse": square.mean().detach(),
-            "kl": kl.detach(),
-            "shared": common.double().mean(),
-        }
+            "loss": (data + kl) / self.window.length, "mse": square.mean().detach(),
+            "kl": kl.detach(), "shared": common.double().mean(),
+        }  # fmt: skip

@@ -45,19 +45,11 @@ class Cycle:
 
     def __call__(self, part: slice) -> np.ndarray:
         """`(len, N)` values at some times."""
-        out: np.ndarray = self.design[part] @ self.weights
-        return out
+        return np.asarray(self.design[part] @ self.weights)
 
 
 def fit_cycle(series: np.ndarray, time: np.ndarray, until: int, *, trend: bool) -> Cycle:
-    """Fit to the first `until` times.
-
-    Args:
-        series: `(T, N)`.
-        time: `(T,)` dates, including those to forecast.
-        until: Length of the history.
-        trend: Whether to include a linear trend.
-    """
+    """Fit to the first `until` times of a series `(T, N)` with dates `time (T,)`."""
     design = seasonal_waves(time, HARMONICS)
     if trend:
         design = np.concatenate([design, _decades(time)[:, None]], axis=1)
@@ -68,14 +60,9 @@ def fit_cycle(series: np.ndarray, time: np.ndarray, until: int, *, trend: bool) 
 def references(
     series: np.ndarray, time: np.ndarray, until: int, horizon: int, year: float = MONTHS
 ) -> dict[str, np.ndarray]:
-    """Forecasts `(horizon, N)` from the first `until` times; later values are not used.
+    """Forecasts `(horizon, N)` from the first `until` times of a series `(T, N)`.
 
-    Args:
-        series: `(T, N)`; rows from `until` on are ignored.
-        time: `(T,)` dates, up to the end of the forecast.
-        until: Length of the history.
-        horizon: Steps to forecast.
-        year: Steps in a year.
+    Later values are not used; the dates `time` extend to the end of the forecast.
     """
     ahead = slice(until, until + horizon)
     fading = DAMPING ** (MONTHS / year * np.arange(1, horizon + 1)[:, None])
@@ -85,13 +72,11 @@ def references(
     whole = round(year)
     again = np.tile(series[until - whole : until], (-(-horizon // whole), 1))[:horizon]
     return {
-        "previous chunk": series[until - horizon : until].copy(),
-        "last year": again,
+        "previous chunk": series[until - horizon : until].copy(), "last year": again,
         CLIMATOLOGY: plain(ahead),
         DAMPED_CLIMATOLOGY: plain(ahead) + fading * (series[last] - plain(last)),
-        TREND: line(ahead),
-        DAMPED: line(ahead) + fading * (series[last] - line(last)),
-    }
+        TREND: line(ahead), DAMPED: line(ahead) + fading * (series[last] - line(last)),
+    }  # fmt: skip
 
 
 def coupled(
@@ -134,5 +119,4 @@ def by_forecaster(series: np.ndarray, time: np.ndarray, until: int, horizon: int
 
 def _decades(time: np.ndarray) -> np.ndarray:
     """`(T,)` since the first time."""
-    out: np.ndarray = (time - time[0]) / np.timedelta64(1, "D") / 3652.425
-    return out
+    return np.asarray((time - time[0]) / np.timedelta64(1, "D") / 3652.425)

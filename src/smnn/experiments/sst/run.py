@@ -16,15 +16,7 @@ import torch
 
 from smnn._util.machine import describe_machine
 from smnn.data import DataFormatError
-from smnn.datasets.sst import (
-    Grid,
-    Neighbours,
-    Standard,
-    monthly,
-    neighbours,
-    read_grid,
-    standard,
-)
+from smnn.datasets.sst import Grid, Neighbours, Standard, monthly, neighbours, read_grid, standard
 from smnn.experiments.experiment import Tick, no_progress, option
 from smnn.experiments.sst.networks import Window
 from smnn.experiments.sst.references import (
@@ -77,12 +69,10 @@ class Network:
 MONTHS, WEEKS = 12.0, 365.2425 / 7
 """Steps in a year."""
 RUNS = (
-    Network(IDENTIFIER, "anomaly", False),
-    Network(GVAE, "anomaly", False),
-    Network(IDENTIFIER, "global", True),
-    Network(PUBLISHED, "global", True),
+    Network(IDENTIFIER, "anomaly", False), Network(GVAE, "anomaly", False),
+    Network(IDENTIFIER, "global", True), Network(PUBLISHED, "global", True),
     Network(GVAE, "global", True),
-)
+)  # fmt: skip
 """All networks."""
 DRAWN = Network(IDENTIFIER, "global", True)
 """The network of the paper under its protocol, whose forecast is drawn."""
@@ -201,12 +191,7 @@ class Result:
 
 
 def run(config: Config, tick: Tick = no_progress, *, grid: Grid | None = None) -> Result:
-    """Run the experiment.
-
-    Args:
-        config: Settings.
-        tick: Called with a name after every stage.
-        grid: Monthly or weekly temperatures; by default those of `config.data`.
+    """Run the experiment; `grid` replaces `config.data`, and `tick(name)` follows each stage.
 
     Raises:
         DataFormatError: The grid cannot be used.
@@ -266,12 +251,9 @@ def _scorer(grid: Grid, until: int, horizon: int, year: float) -> Scorer:
     series = grid.series
     simple = references(series, grid.time, until, horizon, year)
     return Scorer(
-        series[until : until + horizon],
-        simple[CLIMATOLOGY],
-        float(series[:until].std()),
-        np.cos(np.deg2rad(grid.cells[:, 0])),
-        round(year),
-    )
+        series[until : until + horizon], simple[CLIMATOLOGY], float(series[:until].std()),
+        np.cos(np.deg2rad(grid.cells[:, 0])), round(year),
+    )  # fmt: skip
 
 
 def _hold_out(result: Result, until: int, keep: bool) -> None:

@@ -28,12 +28,9 @@ class Scorer:
     year: int = 12
 
     def score(self, forecast: np.ndarray, skip: int = 0) -> dict[str, Any]:
-        """All scores of a forecast `(H, N)`.
+        """All scores of a forecast `(H, N)` in degrees, without the first `skip` steps.
 
-        Args:
-            forecast: In degrees.
-            skip: Number of leading steps to exclude because they were given; if positive, there
-                are no curves by lead time.
+        If some are skipped because they were given, there are no curves by lead time.
         """
         if forecast.shape != self.truth.shape:
             raise ValueError(
@@ -65,8 +62,7 @@ class Scorer:
 
     @property
     def _weights(self) -> np.ndarray:
-        out: np.ndarray = self.area / self.area.sum()
-        return out
+        return np.asarray(self.area / self.area.sum())
 
     def correlation(self, forecast: np.ndarray) -> np.ndarray:
         """`(H,)` area-weighted anomaly correlation; zero for a forecast without anomalies."""
@@ -74,17 +70,14 @@ class Scorer:
         w = self._weights
         both = (w * a * b).sum(1)
         size = np.sqrt((w * a * a).sum(1) * (w * b * b).sum(1))
-        out: np.ndarray = np.where(size > 1e-12, both / np.maximum(size, 1e-12), 0.0)
-        return out
+        return np.asarray(np.where(size > 1e-12, both / np.maximum(size, 1e-12), 0.0))
 
     def skill_map(self, forecast: np.ndarray) -> np.ndarray:
         """`(N,)` one minus the squared error over that of climatology; 0 where both vanish."""
         miss = np.square(forecast - self.truth).mean(0)
         usual = np.square(self.climatology - self.truth).mean(0)
-        out: np.ndarray = np.where(usual > 1e-12, 1 - miss / np.maximum(usual, 1e-12), 0.0)
-        return out
+        return np.asarray(np.where(usual > 1e-12, 1 - miss / np.maximum(usual, 1e-12), 0.0))
 
     def rmse_map(self, forecast: np.ndarray) -> np.ndarray:
         """`(N,)` root mean squared error in degrees."""
-        out: np.ndarray = np.sqrt(np.square(forecast - self.truth).mean(0))
-        return out
+        return np.asarray(np.sqrt(np.square(forecast - self.truth).mean(0)))

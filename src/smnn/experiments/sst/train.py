@@ -13,13 +13,7 @@ from torch.utils.data import Dataset
 from smnn import training
 from smnn.datasets.sst import Neighbours
 from smnn.experiments.solvers import SMNN
-from smnn.experiments.sst.networks import (
-    AdaGVAE,
-    MechanisticIdentifier,
-    Size,
-    Window,
-    misalignment,
-)
+from smnn.experiments.sst.networks import AdaGVAE, MechanisticIdentifier, Size, Window, misalignment
 
 IDENTIFIER, GVAE = "identifier", "ada-gvae"
 PUBLISHED = "identifier as published"
@@ -39,14 +33,7 @@ FULL = Size(order=3)
 
 
 class SSTTask(training.Task):
-    """A network and its loss.
-
-    Args:
-        kind: Name in `NETWORKS`.
-        window: Fields of a `Window`.
-        size: Fields of a `Size`.
-        solver: Solver of the identifier.
-    """
+    """A network and its loss; `window` and `size` are fields of `Window` and `Size`."""
 
     def __init__(
         self, kind: str, window: dict[str, Any], size: dict[str, Any], solver: str = SMNN
@@ -95,13 +82,8 @@ class SSTTask(training.Task):
 class Pairs(Dataset[Batch]):
     """Every cell at every time, each with a random neighbour on its circle of latitude.
 
-    Sample `i` is always the same, so that training can be resumed.
-
-    Args:
-        series: `(T, N)` standardized, the training part only.
-        near: Neighbours of the cells.
-        window: Known and predicted times.
-        seed: Random seed of the neighbours.
+    Sample `i` of the standardized series `(T, N)` is always the same, so that training can be
+    resumed.
     """
 
     def __init__(self, series: np.ndarray, near: Neighbours, window: Window, seed: int = 0) -> None:
@@ -159,12 +141,9 @@ def train(
     found = training.fit(task, data, config, progress=False)
     history = [{k: row[k] for k in ("step", "loss", "mse") if k in row} for row in found.history]
     return task, {
-        "steps": found.steps,
-        "batch": batch,
-        "seed": seed,
-        "parameters": sum(p.numel() for p in task.parameters()),
-        "history": history,
-    }
+        "steps": found.steps, "batch": batch, "seed": seed,
+        "parameters": sum(p.numel() for p in task.parameters()), "history": history,
+    }  # fmt: skip
 
 
 @torch.no_grad()

@@ -14,8 +14,11 @@ ENOUGH = 20.0
 """Effective number of errors at which empirical and Student quantiles have equal weights."""
 SMOOTHING = 8
 """Leads up to this fraction (1/8) of the horizon apart are averaged."""
-OPTIMISM = 1.05
-"""Inflation of the spread, because the candidates were selected by the same errors."""
+OPTIMISM = 0.25
+"""Inflation of the spread for errors in a single window, because the candidates were selected by
+the same errors; it decreases with the square root of the number of windows and series."""
+FREEDOM = 4.0
+"""Least degrees of freedom of the Student quantile: a forecast has errors at several leads."""
 FEW = 16
 """Up to this many series, one half of the growth of the spread with lead time is that of each
 series; with more of them, the common growth is better known and the half becomes less."""
@@ -35,17 +38,6 @@ class Calibration:
     """Effective number of independent errors."""
     age: np.ndarray | None = None
     """`(S,)` steps since the last observation of each series, which add to the lead time."""
-
-    def extend(self, known: np.ndarray, changes: np.ndarray) -> Calibration:
-        """Extrapolate to all series from the spread of their one-step changes.
-
-        Args:
-            known: Indices of the series that were cross-validated.
-            changes: `(S,)` root mean square one-step change of all series.
-        """
-        spread = changes[:, None] * _typical_ratio(self.spread, changes[known])
-        spread[known] = self.spread
-        return Calibration(spread, self.sizes, self.origins)
 
     def width(self, level: float, horizon: int) -> np.ndarray:
         """`(S, horizon)` half-width of the interval at this level."""
@@ -67,7 +59,7 @@ class Calibration:
     def factor(self, level: float) -> float:
         """Half-width in standard deviations."""
         stats = require("scipy.stats", "compute prediction intervals")
-        student = float(stats.t.ppf(0.5 + level / 2, max(self.origins - 1, 2.0)))
+        student = float(stats.t.ppf(0.5 + level / 2, max(self.origins - 1, FREEDOM)))
         if not len(self.sizes):
             return student
         empirical = float(np.quantile(self.sizes, level))
@@ -76,7 +68,7 @@ class Calibration:
 
 
 def calibrate(
-    errors: np.ndarray, changes: np.ndarray, complete: np.ndarray | None = None
+    errors: np.ndarray, changes: np.ndarray, complete: np.ndarray, windows: float
 ) -> Calibration:
     """Estimate the spread from cross-validation errors.
 
@@ -84,6 +76,7 @@ def calibrate(
         errors: `(S, O, H)` errors of the forecasts from the origins, NaN where not scored.
         changes: `(S,)` root mean square one-step change, for series with few errors.
         complete: The same errors including outliers, for the quantiles.
+        windows: Number of non-overlapping horizons that the origins cover.
     """
     S, O, H = errors.shape
     seen = np.isfinite(errors)
@@ -109,11 +102,12 @@ def calibrate(
     square = pooled
     if share > MIN_OWN:
         square = share * np.apply_along_axis(_smooth, 1, own) + (1 - share) * pooled
-    spread = OPTIMISM * np.maximum.accumulate(np.sqrt(square), axis=1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        sizes = np.abs(errors if complete is None else complete) / spread[:, None, :]
-    sizes = np.sort(sizes[np.isfinite(sizes)])
     series = 1.0 + np.log2(max(S, 1))  # errors are correlated between series
+    inflation = 1.0 + OPTIMISM / np.sqrt(windows * series)
+    spread = inflation * np.maximum.accumulate(np.sqrt(square), axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        sizes = np.abs(complete) / spread[:, None, :]
+    sizes = np.sort(sizes[np.isfinite(sizes)])
     return Calibration(spread, sizes, O * series)
 
 

@@ -10,7 +10,7 @@ damping time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy as np
 from smnn._util.optional import require
 from smnn.forecasting._model.panel import Panel
 from smnn.forecasting._model.periods import interpolated
-from smnn.forecasting._model.spec import Spec
+from smnn.forecasting._model.regression import Fit
 from smnn.forecasting._time import Clock
 
 COUNTS = (2, 6, 15, 25)
@@ -27,7 +27,6 @@ RIDGE = 0.1
 """Ridge penalty relative to the variance of each mode."""
 MAX_MODULUS = 0.995
 """Largest modulus of an eigenvalue in one step: all modes decay."""
-STATIC = ("level", "slope", "season", "input")
 
 
 class ModeChoice(NamedTuple):
@@ -63,23 +62,29 @@ class Anomalies:
 
 
 def anomalies_of(
-    panel: Panel, lead: Spec, past: slice, future: Clock, inputs: np.ndarray | None
+    panel: Panel, fit: Fit, place: int, count: int, future: Clock, window: int
 ) -> Anomalies:
-    """Subtract trend and seasons, fitted as constants over the history."""
-    constant = replace(lead, evolve=0.0, cycle=0.0)
-    ((system, centre, states),) = panel.states([constant], past, future, inputs)
-    static = system.index(*STATIC)
-    modelled = panel.transformed(past, lead.log)
-    residual = modelled - centre - states[:, static] @ system.h[:, static].T
+    """Subtract trend and seasons, fitted as constants over the history before an origin.
+
+    Args:
+        panel: Series on one time axis.
+        fit: A fit of the leading equation.
+        place: Index of the origin among those of the fit.
+        count: Number of times before the origin.
+        future: Times to forecast.
+        window: Largest number of times to use.
+    """
+    past = panel.history(count, window)
+    residual = panel.without_constants(fit, past, place)
     pairs = np.abs(np.diff(panel.clock.steps[past]) - 1.0) < 0.25
     scale = panel.scale
-    if lead.log:
+    if fit.spec.log:
         square = np.where(np.isfinite(residual), residual, 0.0) ** 2
-        count = np.isfinite(residual).sum(1, keepdims=True)
-        spread = np.sqrt(square.sum(1, keepdims=True) / np.maximum(count, 1))
+        known = np.isfinite(residual).sum(1, keepdims=True)
+        spread = np.sqrt(square.sum(1, keepdims=True) / np.maximum(known, 1))
         scale = np.where(spread > 0, spread, 1.0)
-    others = [j for j in range(len(system.terms)) if j not in static]
-    alone = states[:, others] @ system.ahead[:, others].T
+    lead = future.steps - panel.clock.steps[count - 1]
+    alone = fit.anomaly[place][:, None] * fit.spec.decay**lead
     return Anomalies(interpolated(residual) / scale, alone / scale, scale, pairs)
 
 
@@ -159,6 +164,16 @@ def find_modes(anomalies: Anomalies, counts: Sequence[int]) -> Modes:
     else:
         amplitudes, patterns = D.T @ U, U
     return Modes(patterns, amplitudes, anomalies)
+
+
+def coupled(
+    panel: Panel, fit: Fit, place: int, count: int, future: Clock, choice: ModeChoice, window: int
+) -> tuple[Modes, np.ndarray]:
+    """The shared modes before an origin, and the change `(S, H)` of the forecasts by them."""
+    anomalies = anomalies_of(panel, fit, place, count, future, window)
+    counts = choice.counts(len(panel.values), min(count, window))
+    modes = find_modes(anomalies, counts)
+    return modes, modes.change(counts)
 
 
 def eigenmodes(matrix: np.ndarray) -> list[tuple[float, float]]:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from smnn.forecasting._model.periods import interpolated
+from smnn.forecasting._model.regression import Fit, Term, fit_all, trajectory
 from smnn.forecasting._model.seasons import Season
 from smnn.forecasting._model.smoothing import Grid, make_grid
-from smnn.forecasting._model.spec import CLIMATOLOGY, MAX_LOG, TREND, WEAK, Spec
-from smnn.forecasting._model.system import System, end_states, make_system, same_gaps
+from smnn.forecasting._model.spec import CLIMATOLOGY, MAX_LOG, TREND, Spec
 from smnn.forecasting._time import Clock
 
 OUTLIER = 8.0
@@ -22,8 +22,6 @@ SHIFT = 6.0
 """Robust standard deviations of the other steps beyond which a step may be a change of level."""
 MIN_SHIFTED = 3
 """Observations on both sides of a change of level."""
-MIN_SHARED = 8
-"""Smallest number of series for which slopes are shrunk towards their median."""
 MIN_HISTORY = 8
 """Observations before the first origin."""
 MIN_FRACTION = 0.25
@@ -48,10 +46,6 @@ class Panel:
     """Whether all series have the same unit."""
     horizon: int
     """Steps to forecast; also sets the decay of a damped slope."""
-    _waves: dict[tuple[float, float, int], list[np.ndarray]] = field(
-        default_factory=dict, repr=False, compare=False
-    )
-    """Cache of the seasonal columns by time range."""
 
     @property
     def positive(self) -> np.ndarray:
@@ -78,7 +72,7 @@ class Panel:
         if start:
             inputs = None if self.inputs is None else self.inputs[start:]
             out = replace(out, clock=self.clock[start:], inputs=inputs)
-        return out if seasons is None else replace(out, seasons=seasons, _waves={})
+        return out if seasons is None else replace(out, seasons=seasons)
 
     def history(self, count: int, window: int) -> slice:
         """Times used by a forecast from origin `count`: the last `window` before it."""
@@ -118,40 +112,119 @@ class Panel:
         error[~scorable] = np.nan
         return error
 
-    def system(
-        self, spec: Spec, past: slice, future: Clock, inputs_ahead: np.ndarray | None
-    ) -> System:
-        """Build the rows of a candidate on a part of the history."""
-        inputs = None if self.inputs is None else self.inputs[past]
-        clock = self.clock[past]
-        waves = (self._seasonal(clock), self._seasonal(future)) if spec.seasonal else ([], [])
-        return make_system(
-            spec, clock, future, self.seasons if spec.seasonal else [], inputs, inputs_ahead,
-            fade=max(self.horizon / 2, 1.0), span=self.span, waves=waves,
+    @property
+    def terms(self) -> list[Term]:
+        """What the columns of the regression are."""
+        waves = [(s.name, s.waves(self.clock[:1]).shape[1]) for s in self.seasons]
+        inputs = 0 if self.inputs is None else self.inputs.shape[1]
+        return [
+            Term("level"), Term("slope"),
+            *(Term("season", name) for name, count in waves for _ in range(count)),
+            *(Term("input", str(j)) for j in range(inputs)),
+        ]  # fmt: skip
+
+    def columns(self, clock: Clock, inputs: np.ndarray | None) -> np.ndarray:
+        """`(n, P)` columns of the regression at some times; the slope is zero at the last time."""
+        slope = (clock.steps - self.clock.steps[-1]) / self.unit
+        parts = [np.ones((len(clock), 1)), slope[:, None]]
+        parts += [season.waves(clock) for season in self.seasons]
+        if self.inputs is not None:
+            empty = np.zeros((len(clock), self.inputs.shape[1]))
+            parts.append(empty if inputs is None else inputs)
+        return np.concatenate(parts, axis=1)
+
+    @property
+    def unit(self) -> float:
+        """Steps over which the column of the slope increases by one."""
+        return self.span / np.sqrt(12.0)  # unit variance over the span
+
+    @functools.cached_property
+    def _past(self) -> np.ndarray:
+        return self.columns(self.clock, self.inputs)
+
+    def fit(self, specs: Sequence[Spec], origins: Sequence[int], window: int) -> list[Fit]:
+        """Fit candidates to the last `window` times before each origin."""
+        if not specs:
+            return []
+        S, part = len(self.values), slice(max(0, min(origins) - window), max(origins))
+        logs = sorted({spec.log for spec in specs})
+        y = [self.transformed(part, log) for log in logs]
+        plain = list(dict.fromkeys(replace(spec, log=False) for spec in specs))
+        fits = fit_all(
+            y[0] if len(y) == 1 else np.concatenate(y), self.clock.steps[part], self.terms,
+            self._past[part], plain, [o - part.start for o in origins], window,
         )  # fmt: skip
+        found = dict(zip(plain, fits))
+        own = {log: slice(i * S, (i + 1) * S) for i, log in enumerate(logs)}
+        return [found[replace(spec, log=False)].part(own[spec.log], spec) for spec in specs]
 
-    def _seasonal(self, clock: Clock) -> list[np.ndarray]:
-        """Columns `(n, 2 * harmonics)` of each season."""
-        key = (float(clock.steps[0]), float(clock.steps[-1]), len(clock))
-        if key not in self._waves:
-            self._waves[key] = [season.waves(clock) for season in self.seasons]
-        return self._waves[key]
+    def ahead(self, fit: Fit, origins: Sequence[int]) -> np.ndarray:
+        """`(O, S, H)` forecasts of a candidate, fitted at these origins, up to the horizon."""
+        rows = np.minimum(
+            np.asarray(origins)[:, None] + np.arange(self.horizon), len(self.clock) - 1
+        )
+        steps, ends = self.clock.steps[rows], self.clock.steps[np.asarray(origins) - 1]
+        columns = self._faded(fit.spec, self._past[rows], steps, ends)[..., fit.used]
+        out = fit.coefficients @ columns.swapaxes(1, 2) + fit.centre
+        if fit.spec.ratio > 0:
+            lead = steps - ends[:, None]
+            out += fit.anomaly[..., None] * fit.spec.decay ** lead[:, None]
+        return np.asarray(out)
 
-    def ahead(
-        self, specs: Sequence[Spec], past: slice, future: Clock,
-        inputs_ahead: np.ndarray | None = None,
-    ) -> list[np.ndarray]:  # fmt: skip
-        """`(S, H)` forecast of each candidate from the end of `past`, on its own scale."""
-        solved = self.states(specs, past, future, inputs_ahead)
-        return [centre + states @ system.ahead.T for system, centre, states in solved]
+    def components(
+        self, fit: Fit, count: int, future: Clock, inputs: np.ndarray | None
+    ) -> dict[str, np.ndarray]:
+        """`(S, H)` contribution of each kind of term to the forecast of a fit at one origin."""
+        end = self.clock.steps[count - 1 : count]
+        columns = self.columns(future, inputs)[None]
+        columns = self._faded(fit.spec, columns, future.steps[None], end)[0]
+        out = {"trend": np.repeat(fit.centre, len(future), axis=1)}
+        for j, place in enumerate(fit.used):
+            part = fit.coefficients[0, :, j, None] * columns[:, place]
+            name = self.terms[place].part
+            out[name] = out[name] + part if name in out else part
+        if fit.spec.ratio > 0:
+            out["anomaly"] = fit.anomaly[0][:, None] * fit.spec.decay ** (future.steps - end)
+        return out
 
-    def grid(self, past: slice, future: Clock) -> Grid | None:
-        """The evenly spaced times that contain those of `past`; `None` if there are none."""
-        return make_grid(self.clock[past], future, self.seasons)
+    def _faded(
+        self, spec: Spec, columns: np.ndarray, steps: np.ndarray, ends: np.ndarray
+    ) -> np.ndarray:
+        """Columns `(O, H, P)` of a forecast, in which a damped slope decays."""
+        if spec.trend != "damped":
+            return columns
+        fade = max(self.horizon / 2, 1.0)
+        run = -np.expm1(-(steps - ends[:, None]) / fade) * fade
+        columns = columns.copy()
+        columns[..., 1] = (ends[:, None] + run - self.clock.steps[-1]) / self.unit
+        return columns
 
-    def on_grid(self, past: slice, grid: Grid, log: np.ndarray) -> np.ndarray:
+    def residual(self, spec: Spec, past: slice) -> np.ndarray:
+        """`(S, n)` residual from the constant terms of a candidate, NaN where missing."""
+        (fit,) = self.fit([spec], [past.stop], past.stop - past.start)
+        return self.without_constants(fit, past)
+
+    def without_constants(self, fit: Fit, past: slice, place: int = 0) -> np.ndarray:
+        """`(S, n)` series without the constant terms of a fit at one of its origins."""
+        constant = fit.coefficients[place] @ self._past[past][:, fit.used].T
+        return np.asarray(self.transformed(past, fit.spec.log) - fit.centre - constant)
+
+    def fitted(self, spec: Spec, window: int) -> np.ndarray:
+        """`(S, n)` least-squares trajectory of a candidate over the last times of the history."""
+        past = self.history(len(self.clock), window)
+        (fit,) = self.fit([spec], [past.stop], window)
+        constant = fit.centre + fit.coefficients[0] @ self._past[past][:, fit.used].T
+        y = self.transformed(past, spec.log) - constant
+        out = constant + trajectory(y, self.clock.steps[past], spec)
+        return np.asarray(np.exp(out) if spec.log else out)
+
+    def grid(self, future: Clock) -> Grid | None:
+        """The evenly spaced times that contain those of the history; `None` if there are none."""
+        return make_grid(self.clock, future, self.seasons)
+
+    def on_grid(self, grid: Grid, log: np.ndarray) -> np.ndarray:
         """`(S, n)` series, or their logarithms where `log (S,)` is true, on the times of a grid."""
-        y = self.values[:, past]
+        y = self.values
         if log.any():
             positive = np.where(y > 0, y, np.nan)
             y = np.where(log[:, None], np.log(positive), y)
@@ -161,76 +234,12 @@ class Panel:
         out[:, grid.places] = y
         return out
 
-    def states(
-        self, specs: Sequence[Spec], past: slice, future: Clock | None = None,
-        inputs_ahead: np.ndarray | None = None,
-    ) -> list[tuple[System, np.ndarray, np.ndarray]]:  # fmt: skip
-        """For each candidate its system, the centre `(S, 1)` and the final terms `(S, V)`."""
-        future = self.clock[past].after(1) if future is None else future
-        out: dict[Spec, tuple[System, np.ndarray, np.ndarray]] = {}
-        for log in {spec.log for spec in specs}:
-            chosen = [spec for spec in specs if spec.log == log]
-            y = self.transformed(past, log)
-            seen = np.isfinite(y)
-            total = np.where(seen, y, 0.0).sum(1, keepdims=True)
-            centre = total / np.maximum(seen.sum(1, keepdims=True), 1)
-            y = y - centre
-            systems = [self.system(spec, past, future, inputs_ahead) for spec in chosen]
-            pulled = [i for i, system in enumerate(systems) if self._shares_slope(system)]
-            free = dict.fromkeys(replace(chosen[i], pull=WEAK) for i in pulled)
-            unused = self.clock[past][:1]
-            freed = [self.system(spec, past, unused, None) for spec in free]
-            states = end_states([*systems, *freed], y)
-            if pulled:
-                slopes = dict(zip(free, states[len(systems) :]))
-                self._share_slopes([systems[i] for i in pulled], states, pulled, slopes, seen, past)
-            out |= {
-                spec: (system, centre, state)
-                for spec, system, state in zip(chosen, systems, states)
-            }  # fmt: skip
-        return [out[spec] for spec in specs]
-
-    def residual(self, spec: Spec, past: slice) -> np.ndarray:
-        """`(S, n)` residual of a candidate with constant terms only, NaN where missing."""
-        ((system, centre, states),) = self.states([spec], past)
-        y = self.transformed(past, spec.log)
-        out: np.ndarray = y - centre - states @ system.h.T
-        return out
-
     def lagged(self, x: np.ndarray, past: slice) -> tuple[np.ndarray, np.ndarray]:
         """Pairs of values one typical step apart; zeros where either is missing."""
         pairs = np.abs(np.diff(self.clock.steps[past]) - 1.0) < 0.25
         before, after = x[:, :-1][:, pairs], x[:, 1:][:, pairs]
         both = np.isfinite(before) & np.isfinite(after)
         return np.where(both, before, 0.0), np.where(both, after, 0.0)
-
-    def _shares_slope(self, system: System) -> bool:
-        """Whether slopes are shrunk towards the median slope of the panel."""
-        pulled = bool(system.index("slope")) and system.spec.pull > WEAK
-        return pulled and len(self.values) >= MIN_SHARED
-
-    def _share_slopes(
-        self, systems: Sequence[System], states: list[np.ndarray], places: Sequence[int],
-        free: Mapping[Spec, np.ndarray], seen: np.ndarray, past: slice,
-    ) -> None:  # fmt: skip
-        """Shrink slopes towards the median slope instead of towards zero, in place.
-
-        The terms are linear in the observations, so subtracting the median slope from the data
-        changes them by the response to a straight line.
-        """
-        enough = self.scorable(past)
-        typical = enough if enough.any() else np.ones(len(seen), dtype=bool)
-        alike, others = same_gaps(seen)
-        rows = [*alike, *(np.array([i]) for i in others)]
-        for system, place in zip(systems, places):
-            (slope,) = system.index("slope")
-            freely = free[replace(system.spec, pull=WEAK)][:, slope, None]
-            shared = float(np.median((freely / self.scale)[typical])) * self.scale
-            line = np.stack([np.where(seen[r[0]], system.h[:, slope], np.nan) for r in rows])
-            (response,) = end_states([system], line)
-            for r, change in zip(rows, response):
-                states[place][r] -= shared[r] * change
-            states[place][:, slope] += shared[:, 0]
 
     def transformed(self, past: slice, log: bool) -> np.ndarray:
         """`(S, n)` series or their logarithms."""

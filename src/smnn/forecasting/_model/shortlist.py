@@ -32,7 +32,7 @@ class Shortlist:
     errors: np.ndarray
     """`(M, S, O)` mean absolute errors over the horizon, relative to the scale."""
     forecasts: np.ndarray
-    """`(M, S, O, H)` on the modelled scale."""
+    """`(M, O, S, H)` on the modelled scale."""
 
 
 def find_shortlist(
@@ -46,7 +46,7 @@ def find_shortlist(
         trend: `"auto"`, or the only trend to use.
         logs: Whether to model the series, their logarithms, or to try both.
     """
-    grid = panel.grid(slice(0, len(panel.clock)), panel.clock.after(1))
+    grid = panel.grid(panel.clock.after(1))
     if grid is None or panel.inputs is not None:
         return None
     table = candidates(len(grid.lengths), trend)
@@ -57,11 +57,10 @@ def find_shortlist(
         table = table[np.argsort(-np.bincount(ranked.ravel(), minlength=len(table)))[:KEPT]]
     ranked, log = _ranked(panel, table, origins, logs)
     own = table[ranked]
-    M = own.shape[1]
-    tested = np.full((M, S, len(origins)), np.nan)
-    forecasts = np.empty((M, S, len(origins), panel.horizon))
+    tested = np.empty((own.shape[1], S, len(origins)))
+    forecasts = np.empty((*tested.shape[:1], len(origins), S, panel.horizon))
     for rows, ahead, part in _tested(panel, own, origins, log):
-        tested[:, rows], forecasts[:, rows] = part, ahead.transpose(2, 1, 0, 3)
+        tested[:, rows], forecasts[:, :, rows] = part, ahead.transpose(2, 0, 1, 3)
     return Shortlist(own, log, tested, forecasts)
 
 
@@ -69,17 +68,17 @@ def _ranked(
     panel: Panel, table: np.ndarray, origins: Sequence[int], logs: Sequence[bool]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Indices `(S, M)` of the best candidates of each series, and whether they use logarithms."""
-    S, K = len(panel.values), len(table)
-    errors = np.full((len(logs), K, S, len(origins)), np.nan)
-    for i, log in enumerate(logs):
-        both = np.full(S, log)
-        for rows, _, part in _tested(panel, table, origins, both):
-            errors[i][:, rows] = part
-        if log and i:
-            errors[i][:, ~panel.positive] = np.nan
+    S, K, both = len(panel.values), len(table), len(logs)
+    twice = panel.part(np.tile(np.arange(S), both))
+    found = np.empty((K, both * S, len(origins)))
+    for rows, _, part in _tested(twice, table, origins, np.repeat(logs, S)):
+        found[:, rows] = part
+    errors = found.reshape(K, both, S, -1).swapaxes(0, 1)
+    if both > 1:
+        errors[1][:, ~panel.positive] = np.nan
     complexity, covered = complexities(table), windows(origins, panel.horizon)
-    scores = Scores(errors.reshape(-1, S, len(origins)), np.tile(complexity, len(logs)), covered)
-    score = scores.values().reshape(len(logs), K, S)
+    scores = Scores(errors.reshape(-1, S, len(origins)), np.tile(complexity, both), covered)
+    score = scores.values().reshape(both, K, S)
     best = score.min(1).argmin(0)
     ranked = np.argsort(score[best, :, np.arange(S)], axis=1, kind="stable")[:, :MEMBERS]
     return ranked, np.array(logs)[best]
@@ -101,10 +100,9 @@ def _tested(
     panel: Panel, table: np.ndarray, origins: Sequence[int], log: np.ndarray
 ) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
     """Batches of series with forecasts `(O, S, K, H)` and errors `(K, S, O)`."""
-    past = slice(0, len(panel.clock))
-    grid = panel.grid(past, panel.clock.after(1))
+    grid = panel.grid(panel.clock.after(1))
     assert grid is not None
-    y = panel.on_grid(past, grid, log)
+    y = panel.on_grid(grid, log)
     at = np.array([grid.places[o - 1] + 1 for o in origins])
     leads = np.stack([grid.places[o : o + panel.horizon] for o in origins]) - at[:, None]
     longest = int(leads.max()) + 1

@@ -16,6 +16,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -122,93 +123,86 @@ def smooth(
         horizon: Number of steps.
     """
     table = np.broadcast_to(table, (len(y), *table.shape[-2:]))
-    K = table.shape[1]
-    size = K * max(sum(grid.lengths), len(origins) * horizon, 1)
+    size = table.shape[1] * len(origins) * max(sum(grid.lengths), horizon)
     each = max(1, BATCH_SIZE // size)
     parts = []
     for i in range(0, len(y), each):
-        own = _Filter(y[i : i + each], table[i : i + each], grid)
-        found = own.run(origins, horizon)
-        parts.append(np.stack([sum(part.values()) for part in found]))
+        found = components(y[i : i + each], table[i : i + each], grid, origins, horizon)
+        parts.append(sum(found.values()))
     return np.concatenate(parts, axis=1)
 
 
 def components(
-    y: np.ndarray, table: np.ndarray, grid: Grid, horizon: int
+    y: np.ndarray, table: np.ndarray, grid: Grid, origins: Sequence[int], horizon: int
 ) -> Mapping[str, np.ndarray]:
-    """`(S, K, H)` contribution of each component to the forecasts from the end of `y`."""
-    return _Filter(y, table, grid).run([y.shape[1]], horizon)[0]
+    """`(O, S, K, H)` contribution of each component to the forecasts from each origin."""
+    states, errors = _filtered(y, table, grid, origins)
+    gains = np.moveaxis(table, -1, 0)[..., None]  # (P, S, K, 1)
+    ahead = np.arange(1, horizon + 1)
+    slopes = np.cumsum(gains[DAMPING] ** ahead, axis=-1)
+    trend = states["level"][..., None] + states["slope"][..., None] * slopes
+    anomaly = states["anomaly"][..., None] * gains[DECAY] ** ahead
+    rows, columns = np.nonzero(table[..., LAGS] > 0)
+    orders = table[rows, columns, LAGS].astype(int)
+    for order in np.unique(orders):
+        own = orders == order
+        i, j = rows[own], columns[own]
+        level = table[i, j, LEVEL][:, None]
+        future = _autoregression(errors[:, own], level[:, 0] == 1, order, origins, horizon)
+        anomaly[:, i, j] += future
+        trend[:, i, j] += level * (np.cumsum(future, axis=2) - future)
+    out = {"trend": trend, "anomaly": anomaly}
+    at, places = np.arange(len(origins))[:, None], np.array(origins)[:, None] + ahead - 1
+    for length, phase, season in zip(grid.lengths, grid.phases, states["seasons"]):
+        then = season[at, phase[np.minimum(places, len(phase) - 1)]]
+        out[f"season {length}"] = np.moveaxis(then, 1, -1)
+    return out
 
 
-class _Filter:
-    """States `(S, K)` of all series and candidates, and their recursion."""
+def _filtered(
+    y: np.ndarray, table: np.ndarray, grid: Grid, origins: Sequence[int]
+) -> tuple[dict[str, Any], np.ndarray]:
+    """States before each origin, `(O, S, K)` or `(O, m, S, K)`, and errors `(n, Q)`.
 
-    def __init__(self, y: np.ndarray, table: np.ndarray, grid: Grid) -> None:
-        self.y, self.table, self.grid = y, table, grid
-        self.gains = np.moveaxis(table, -1, 0)  # (P, S, K)
-        self.autoregressive = np.flatnonzero((table[..., LAGS] > 0).any(0))
-        S, K = table.shape[:2]
-        level, slope, seasons = _initial(y, grid)
-        sloped = self.gains[SLOPE] > 0
-        self.level = np.repeat(level[:, None], K, axis=1)
-        self.slope = np.where(sloped, slope[:, None], 0.0)
-        self.anomaly = np.zeros((S, K))
-        used = [(self.gains[LAGS + 1 + j] > 0) for j in range(len(seasons))]
-        self.seasons = [
-            np.where(u, season[..., None], 0.0) for u, season in zip(used, seasons)
-        ]  # (m, S, K)
-
-    def run(self, origins: Sequence[int], horizon: int) -> list[dict[str, np.ndarray]]:
-        """Components `(S, K, H)` of the forecasts from each origin."""
-        S, n = self.y.shape
-        level, slope, damping, decay, anomaly, _, *gains = self.gains
-        seen = np.isfinite(self.y)
-        y = np.where(seen, self.y, 0.0)
-        # The first errors determine the level: its gain starts as that of a mean.
-        count = np.cumsum(seen, axis=1) + max(self.grid.lengths, default=1)
-        errors = np.zeros((n, S, len(self.autoregressive)))
-        out: dict[int, dict[str, np.ndarray]] = {}
-        for t in range(n + 1):
-            if t in origins:
-                out[t] = self._forecast(t, errors[:t], horizon)
-            if t == n:
-                break
-            drift, fading = damping * self.slope, decay * self.anomaly
-            error = y[:, t, None] - self.level - drift - fading
-            now = [season[phase[t]] for season, phase in zip(self.seasons, self.grid.phases)]
-            for season in now:
-                error -= season
-            error *= seen[:, t, None]
-            self.level += drift + np.maximum(level, 1.0 / count[:, t, None]) * error
-            self.slope = drift + slope * error
-            self.anomaly = fading + anomaly * error
-            for season, gain in zip(now, gains):
-                season += gain * error
-            if len(self.autoregressive):
-                errors[t] = error[:, self.autoregressive]
-        return [out[origin] for origin in origins]
-
-    def _forecast(self, t: int, errors: np.ndarray, horizon: int) -> dict[str, np.ndarray]:
-        level, _, damping, decay, *_ = self.gains
-        ahead = np.arange(1, horizon + 1)
-        trend = self.level[..., None] + self.slope[..., None] * np.cumsum(
-            damping[..., None] ** ahead, axis=-1
-        )
-        anomaly = self.anomaly[..., None] * decay[..., None] ** ahead
-        for j, place in enumerate(self.autoregressive):
-            orders = self.table[:, place, LAGS].astype(int)
-            for order in np.unique(orders[orders > 0]):
-                rows = orders == order
-                own = errors[:, rows, j]
-                drift = _drift(own) * (level[rows, place] == 1)
-                future = _autoregression(own - drift, int(order), horizon) + drift[:, None]
-                before = np.cumsum(future, axis=1) - future
-                anomaly[rows, place] += future
-                trend[rows, place] += level[rows, place, None] * before
-        parts = {"trend": trend, "anomaly": anomaly}
-        for season, phase, length in zip(self.seasons, self.grid.phases, self.grid.lengths):
-            parts[f"season {length}"] = np.moveaxis(season[phase[t : t + horizon]], 0, -1)
-        return parts
+    The errors are those of the `Q` pairs of series and candidates with an autoregression.
+    """
+    (S, n), K = y.shape, table.shape[1]
+    level_gain, slope_gain, damping, decay, anomaly_gain, lags, *gains = np.moveaxis(table, -1, 0)
+    pairs = np.nonzero(lags > 0)
+    level, slope, seasons = _initial(y, grid)
+    level = np.repeat(level[:, None], K, axis=1)
+    slope = np.where(slope_gain > 0, slope[:, None], 0.0)
+    anomaly = np.zeros((S, K))
+    seasons = [np.where(gain > 0, x[..., None], 0.0) for gain, x in zip(gains, seasons)]
+    seen = np.isfinite(y)
+    values, observed = np.where(seen, y, 0.0).T[..., None], seen.T[..., None]
+    # The first errors determine the level: its gain starts as that of a mean.
+    least = 1.0 / (np.cumsum(seen, axis=1) + max(grid.lengths, default=1)).T[..., None]
+    errors = np.zeros((n, len(pairs[0])))
+    at = {origin: i for i, origin in enumerate(origins)}
+    out: dict[str, Any] = {x: np.empty((len(at), S, K)) for x in ("level", "slope", "anomaly")}
+    out["seasons"] = [np.empty((len(at), *season.shape)) for season in seasons]
+    for t in range(n + 1):
+        if t in at:
+            now = level, slope, anomaly, *seasons
+            kept = out["level"], out["slope"], out["anomaly"], *out["seasons"]
+            for store, state in zip(kept, now):
+                store[at[t]] = state
+        if t == n:
+            break
+        drift, fading = damping * slope, decay * anomaly
+        error = values[t] - level - drift - fading
+        current = [season[phase[t]] for season, phase in zip(seasons, grid.phases)]
+        for season in current:
+            error -= season
+        error *= observed[t]
+        level += drift + np.maximum(level_gain, least[t]) * error
+        slope = drift + slope_gain * error
+        anomaly = fading + anomaly_gain * error
+        for season, gain in zip(current, gains):
+            season += gain * error
+        errors[t] = error[pairs]
+    return out, errors
 
 
 def _initial(y: np.ndarray, grid: Grid) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
@@ -246,28 +240,41 @@ def _mean(y: np.ndarray) -> np.ndarray:
     return out
 
 
-def _drift(x: np.ndarray) -> np.ndarray:
-    """`(S,)` mean of `x (n, S)`, shrunk by its uncertainty."""
-    mean = x.sum(0) / max(len(x), 1)
-    square = ((x - mean) ** 2).sum(0) / max(len(x), 1) ** 2
-    out: np.ndarray = mean * np.maximum(0.0, 1.0 - square / np.maximum(mean**2, 1e-300))
-    return out
+def _autoregression(
+    errors: np.ndarray, drifting: np.ndarray, order: int, origins: Sequence[int], horizon: int
+) -> np.ndarray:
+    """`(O, Q, H)` continuation of `errors (n, Q)` from each origin.
 
-
-def _autoregression(x: np.ndarray, order: int, horizon: int) -> np.ndarray:
-    """`(S, H)` continuation of `x (n, S)` by an autoregression fitted by ridge regression."""
-    n, S = x.shape
-    out = np.zeros((S, horizon))
-    if n < 3 * order:
-        return out
-    # Autocovariances give the normal equations up to the ends, and a stationary process.
+    An autoregression is fitted by ridge regression to the errors before each origin, without their
+    mean where `drifting (Q,)` is true. The mean is shrunk by its uncertainty.
+    """
+    count = np.array(origins)[:, None]
+    total = _sums(errors)
+    mean = total[origins] / np.maximum(count, 1)
+    square = np.maximum(_sums(errors**2)[origins] / np.maximum(count, 1) - mean**2, 0.0)
+    shrunk = np.maximum(0.0, 1.0 - square / np.maximum(count * mean**2, 1e-300))
+    drift = np.where(drifting, mean * shrunk, 0.0)  # (O, Q)
     lags = np.arange(order + 1)
-    covariance = np.stack([(x[k:] * x[: n - k]).sum(0) for k in lags], axis=1)  # (S, order + 1)
-    covariance[:, 0] = covariance[:, 0] * (1 + RIDGE) + 1e-300
-    matrix = covariance[:, np.abs(lags[1:, None] - lags[1:])]
-    weights = np.linalg.solve(matrix, covariance[:, 1:, None])[..., 0]
-    recent = x[-1 : -order - 1 : -1].T.copy()  # the latest first
+    covariance = np.empty((len(origins), errors.shape[1], order + 1))
+    for k in lags:
+        # Autocovariances give the normal equations up to the ends, and a stationary process.
+        last = np.maximum(count[:, 0] - k, 0)
+        both = total[origins] - total[np.minimum(k, origins)] + total[last]
+        product = _sums(errors[k:] * errors[: len(errors) - k])[last]
+        covariance[..., k] = product - drift * both + last[:, None] * drift**2
+    covariance[..., 0] = covariance[..., 0] * (1 + RIDGE) + 1e-300
+    matrix = covariance[..., np.abs(lags[1:, None] - lags[1:])]
+    weights = np.linalg.solve(matrix, covariance[..., 1:, None])[..., 0]
+    weights[count[:, 0] < 3 * order] = 0.0
+    latest = np.maximum(count - 1 - np.arange(order), 0)
+    recent = np.moveaxis(errors[latest], 1, 2) - drift[..., None]  # the latest first
+    out = np.empty((*drift.shape, horizon))
     for h in range(horizon):
-        out[:, h] = (weights * recent).sum(1)
-        recent = np.concatenate([out[:, h, None], recent[:, :-1]], axis=1)
-    return out
+        out[..., h] = (weights * recent).sum(-1)
+        recent = np.concatenate([out[..., h, None], recent[..., :-1]], axis=-1)
+    return out + drift[..., None]
+
+
+def _sums(x: np.ndarray) -> np.ndarray:
+    """`(n + 1, Q)` sums over the first entries of `x (n, Q)`."""
+    return np.concatenate([np.zeros((1, x.shape[1])), np.cumsum(x, axis=0)])

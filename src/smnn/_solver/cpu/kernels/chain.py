@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from smnn._solver.cpu.kernels.emit import Cells, Code, Number
 from smnn._solver.cpu.kernels.frame import Frame, clear, copy, rotate
-from smnn._solver.cpu.kernels.layout import W, chain_cells, coupling_cells
+from smnn._solver.cpu.kernels.layout import W, chain_cells, coupling_cells, row_start
 
 
 class Chain(Frame):
@@ -31,7 +31,7 @@ class Chain(Frame):
         e, k, P, y = self.code, self.k, self["P"], self.y
         for p in e.range(P - 1, -1, -1):
             for j in e.range(k - 1, -1, -1):
-                row, here = self.factor_row(p, j), p * k + j
+                row, here = self.separator_row(p, j), p * k + j
                 for x in e.range(1, k - j):
                     y[here] = y[here] - row[x] * y[here + x]
                 for _ in e.when(p + 1 < P):
@@ -39,8 +39,8 @@ class Chain(Frame):
                         y[here] = y[here] - row[k - j + x] * y[(p + 1) * k + x]
                 y[here] = y[here] * row[0]
 
-    def factor_row(self, p: Number, j: Number) -> Cells:
-        return self.chain.at(p * chain_cells(self.k) + j * (self.k * 2) - (j * (j - 1)) // 2)
+    def separator_row(self, p: Number, j: Number) -> Cells:
+        return self.chain.at(p * chain_cells(self.k) + row_start(self.k, 1, 0, j))
 
 
 def eliminate_chain(known: Mapping[str, int]) -> Code:
@@ -89,19 +89,17 @@ def _keep(f: Chain, current: Cells, p: Number, found: Cells) -> None:
     size, stride = k * 2 + 1, coupling_cells(k)
     norms = e.memory(f["@coupling"] + (f.first + p) * (stride * 8)).at(k * 2 * size)
     for j in e.range(0, k):
-        row, out = current.at(j * size), f.factor_row(p, j)
-        pivot = row[j]
-        norm = norms[j]
+        row, out = current.at(j * size), f.separator_row(p, j)
+        pivot, norm = row[j], norms[j]
         for _ in e.when(p + 1 < P):  # columns of the next piece over this separator
             norms[j] = norm + norms[stride + k + j]
         norm = norms[j]
-        ratio = e.select(norm.equals(0.0), 0.0, pivot * pivot / norm)
+        ratio = e.select(norm == 0.0, 0.0, pivot * pivot / norm)
         lane = f.first + p
         cell = lane // W * (4 * W) + lane % W  # of 4 vectors for each group of lanes
-        for _ in e.when(e.less_or_nan(ratio, found[cell])):
+        for _ in e.when(ratio.below_or_nan(found[cell])):
             found[cell] = ratio
-            steps = f["L"] - f.reach
-            found[cell + W] = e.as_float(steps * f.n + j)
+            found[cell + W] = e.as_float((f["L"] - f.reach) * f.n + j)
         out[0] = 1.0 / pivot
         for x in e.range(j + 1, k * 2):
             out[x - j] = row[x]
@@ -120,7 +118,7 @@ def solve_chain(known: Mapping[str, int]) -> Code:
                 y[p * k + j] = y[p * k + j] + load[(p + 1) * (k * 2) + k + j]
     for p in e.range(0, P):
         for j in e.range(0, k):
-            row, here = f.factor_row(p, j), p * k + j
+            row, here = f.separator_row(p, j), p * k + j
             y[here] = y[here] * row[0]
             for x in e.range(1, k - j):
                 y[here + x] = y[here + x] - row[x] * y[here]

@@ -14,76 +14,57 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 I64, BIT = "i64", "i1"
+COMPARISONS = {
+    "lt": ("icmp slt", "fcmp olt"), "le": ("icmp sle", "fcmp ole"), "gt": ("icmp sgt", "fcmp ogt"),
+    "ge": ("icmp sge", "fcmp oge"), "eq": ("icmp eq", "fcmp oeq"), "ne": ("icmp ne", "fcmp une"),
+    "ult": ("", "fcmp ult"),
+}  # fmt: skip
+"""Instructions for integers and for floating-point numbers."""
+NEUTRAL = {"add": 0, "sub": 0, "mul": 1, "sdiv": 1}
 Number = Any
 """A `Value`, or a Python number known when the code is written."""
 
 
+def _operator(name: str, swapped: bool = False) -> Any:
+    """A method of `Value`: an instruction with another number."""
+
+    def operate(self: Value, other: Number) -> Number:
+        return self.code.operation(name, *((other, self) if swapped else (self, other)))
+
+    return operate
+
+
 class Value:
-    """A number known when the kernel runs: an integer, one bit, or a vector of one of them."""
+    """A number known when the kernel runs: an integer, one bit, or a vector of one of them.
+
+    Operators write instructions; so do comparisons, of which `!=` is true for NaN.
+    """
 
     __slots__ = ("code", "kind", "name")
 
     def __init__(self, code: Code, kind: str, name: str) -> None:
         self.code, self.kind, self.name = code, kind, name
 
-    def __add__(self, other: Number) -> Value:
-        return self.code.binary("add", self, other)
-
-    def __sub__(self, other: Number) -> Value:
-        return self.code.binary("sub", self, other)
-
-    def __mul__(self, other: Number) -> Value:
-        return self.code.binary("mul", self, other)
-
-    def __floordiv__(self, other: Number) -> Value:
-        return self.code.binary("sdiv", self, other)
-
-    def __mod__(self, other: Number) -> Value:
-        return self.code.binary("srem", self, other)
-
-    def __truediv__(self, other: Number) -> Value:
-        return self.code.binary("div", self, other)
-
-    def __rsub__(self, other: Number) -> Value:
-        return self.code.binary("sub", other, self)
-
-    def __rtruediv__(self, other: Number) -> Value:
-        return self.code.binary("div", other, self)
-
-    def __and__(self, other: Number) -> Value:
-        return self.code.binary("and", self, other)
-
-    def __or__(self, other: Value) -> Value:
-        return self.code.binary("or", self, other)
+    __add__ = __radd__ = _operator("add")
+    __mul__ = __rmul__ = _operator("mul")
+    __sub__, __rsub__ = _operator("sub"), _operator("sub", swapped=True)
+    __truediv__, __rtruediv__ = _operator("div"), _operator("div", swapped=True)
+    __floordiv__, __mod__ = _operator("sdiv"), _operator("srem")
+    __and__ = __rand__ = _operator("and")
+    __or__ = __ror__ = _operator("or")
+    __lt__, __le__, __gt__, __ge__ = (_operator(x) for x in ("lt", "le", "gt", "ge"))
+    __eq__, __ne__ = _operator("eq"), _operator("ne")
+    __hash__ = None  # type: ignore[assignment]
 
     def __neg__(self) -> Value:
         return self.code.value(f"fneg {self.kind} {self.name}", self.kind)
 
-    def __invert__(self) -> Value:
-        return self.code.value(
-            f"xor {self.kind} {self.name}, {self.code.text(-1, self.kind)}", self.kind
-        )
+    def __bool__(self) -> bool:
+        raise TypeError("a Value is not known when the code is written; use Code.when or select")
 
-    def __lt__(self, other: Number) -> Value:
-        return self.code.compare("lt", self, other)
-
-    def __le__(self, other: Number) -> Value:
-        return self.code.compare("le", self, other)
-
-    def __gt__(self, other: Number) -> Value:
-        return self.code.compare("gt", self, other)
-
-    def __ge__(self, other: Number) -> Value:
-        return self.code.compare("ge", self, other)
-
-    def equals(self, other: Number) -> Value:
-        return self.code.compare("eq", self, other)
-
-    def differs(self, other: Number) -> Value:
-        """Whether the two differ; true for NaN."""
-        return self.code.compare("ne", self, other)
-
-    __radd__, __rmul__ = __add__, __mul__
+    def below_or_nan(self, other: Number) -> Value:
+        """Whether it is less, or one of both is NaN."""
+        return self.code.operation("ult", self, other)
 
 
 class Cells:
@@ -184,82 +165,46 @@ class Code:
 
     # ------------------------------------------------------------ arithmetic
 
-    def _kind(self, a: Number, b: Number) -> str:
-        kinds = [x.kind for x in (a, b) if isinstance(x, Value)]
-        return max(kinds, key=len)  # a number with a vector: all lanes
-
-    def binary(self, name: str, a: Number, b: Number) -> Value:
-        kind = self._kind(a, b)
-        if "double" in kind:
+    def operation(self, name: str, a: Number, b: Number) -> Number:
+        """An arithmetic instruction or comparison; a number with a vector applies to all lanes."""
+        kind = max((x.kind for x in (a, b) if isinstance(x, Value)), key=len)
+        known, other = (a, b) if isinstance(b, Value) else (b, a)
+        known = None if isinstance(known, Value) else known
+        real, result = "double" in kind, kind
+        if name in ("and", "or") and isinstance(known, bool):
+            return known if known == (name == "or") else other
+        if name in COMPARISONS:
+            result = self.bits if kind[0] == "<" or real else BIT
+            name = COMPARISONS[name][real]
+        elif real:
             name = f"f{name} contract"
-        elif not isinstance(b, Value) and name in ("add", "mul", "sub", "sdiv"):
-            if b == (1 if name in ("mul", "sdiv") else 0):
-                return a
-            if name == "mul" and b == 0:
-                return b
-        return self.value(f"{name} {kind} {self.text(a, kind)}, {self.text(b, kind)}", kind)
-
-    def compare(self, name: str, a: Number, b: Number) -> Value:
-        kind = self._kind(a, b)
-        if "double" in kind:
-            name = f"fcmp {'u' if name == 'ne' else 'o'}{name}"
-        else:
-            name = f"icmp {name if name in ('eq', 'ne') else 's' + name}"
-        bits = self.bits if kind[0] == "<" or "double" in kind else BIT
-        return self.value(f"{name} {kind} {self.text(a, kind)}, {self.text(b, kind)}", bits)
-
-    def less_or_nan(self, a: Value, b: Number) -> Value:
-        kind = a.kind
-        return self.value(f"fcmp ult {kind} {a.name}, {self.text(b, kind)}", self.bits)
-
-    def same(self, a: Number, b: Number) -> Number:
-        """Whether two integers are equal."""
-        if not isinstance(a, Value) and not isinstance(b, Value):
-            return a == b
-        return self.compare("eq", a, b)
-
-    def either(self, a: Number, b: Number) -> Number:
-        if not isinstance(a, Value) or not isinstance(b, Value):
-            known, other = (b, a) if isinstance(a, Value) else (a, b)
-            return True if known else other
-        return a | b
-
-    def both(self, a: Number, b: Number) -> Number:
-        if not isinstance(a, Value) or not isinstance(b, Value):
-            known, other = (b, a) if isinstance(a, Value) else (a, b)
-            return other if known else False
-        return a & b
+        elif known is b and b == NEUTRAL.get(name):
+            return a
+        elif name == "mul" and known == 0:
+            return 0
+        return self.value(f"{name} {kind} {self.text(a, kind)}, {self.text(b, kind)}", result)
 
     def select(self, condition: Number, a: Number, b: Number) -> Number:
         if not isinstance(condition, Value):
             return a if condition else b
-        kind = self._kind(a, b) if isinstance(a, Value) or isinstance(b, Value) else self.vec
+        kinds = [x.kind for x in (a, b) if isinstance(x, Value)]
+        kind = max(kinds, key=len) if kinds else self.vec
         texts = f"{kind} {self.text(a, kind)}, {kind} {self.text(b, kind)}"
         return self.value(f"select {condition.kind} {condition.name}, {texts}", kind)
 
     def least(self, a: Number, b: Number) -> Number:
-        if not isinstance(a, Value) and not isinstance(b, Value):
-            return min(a, b)
         return self.select(a < b, a, b)
 
     def most(self, a: Number, b: Number) -> Number:
-        if not isinstance(a, Value) and not isinstance(b, Value):
-            return max(a, b)
         return self.select(a > b, a, b)
 
-    def any(self, mask: Value) -> Value:
-        """Whether a bit is set in any lane."""
-        if self.lanes == 1:
+    def any(self, mask: Number) -> Number:
+        """Whether a condition holds in any lane."""
+        if not isinstance(mask, Value) or mask.kind == BIT:
             return mask
         kind = f"i{self.lanes}"
         bits = self.name(f"bitcast {self.bits} {mask.name} to {kind}")
         return self.value(f"icmp ne {kind} {bits}, 0", BIT)
-
-    def count_lanes(self) -> Value:
-        """The number of each lane: 0, 1, ..."""
-        if self.lanes == 1:
-            return Value(self, I64, "0")
-        return Value(self, self.ints, "<" + ", ".join(f"i64 {i}" for i in range(self.lanes)) + ">")
 
     def spread(self, number: Value) -> Value:
         """One number in all lanes."""
@@ -315,17 +260,10 @@ class Code:
 
     def _estimate(self, x: Value) -> Value:
         """Hardware estimate of `1 / sqrt(x)`, register by register."""
-        eight, parts = "<8 x double>", []
-        for first in range(0, self.lanes, 8):
-            part = self._shuffled(x, x, first, 8)
-            kinds = (eight, eight, "i8")
-            name = "llvm.x86.avx512.rsqrt14.pd.512"
-            parts.append(self.call(name, eight, kinds, part, 0.0, -1))
-        while len(parts) > 1:
-            width = 2 * int(parts[0].kind[1 : parts[0].kind.index(" ")])
-            pairs = zip(parts[::2], parts[1::2], strict=True)
-            parts = [self._shuffled(p, q, 0, width) for p, q in pairs]
-        return parts[0]
+        eight, name = "<8 x double>", "llvm.x86.avx512.rsqrt14.pd.512"
+        parts = [self._shuffled(x, x, first, 8) for first in range(0, self.lanes, 8)]
+        parts = [self.call(name, eight, (eight, eight, "i8"), p, 0.0, -1) for p in parts]
+        return parts[0] if len(parts) == 1 else self._shuffled(*parts, 0, self.lanes)
 
     def _shuffled(self, p: Value, q: Value, first: int, count: int) -> Value:
         order = ", ".join(f"i32 {i}" for i in range(first, first + count))
@@ -337,14 +275,11 @@ class Code:
     def local(self, size: int, kind: str = "") -> Cells:
         """Memory of the function for a known number of cells, zeros at first."""
         kind = kind or self.vec
-        self._count += 1
-        name = f"%v{self._count}"
-        self._entry.append(f"{name} = alloca {kind}, i64 {max(size, 1)}, align 64")
-        cells = Cells(self, name, kind)
+        self._lines, body = self._entry, self._lines
+        cells = Cells(self, self.name(f"alloca {kind}, i64 {max(size, 1)}, align 64"), kind)
         for i in range(size):
-            self._count += 1
-            self._entry.append(f"%v{self._count} = getelementptr {kind}, ptr {name}, i64 {i}")
-            self._entry.append(f"store {kind} zeroinitializer, ptr %v{self._count}, align 8")
+            cells[i] = 0.0 if "double" in kind else 0
+        self._lines = body
         return cells
 
     def memory(self, address: Value, kind: str = "") -> Cells:
@@ -392,7 +327,8 @@ class Code:
         self.line(f"end{mark}:")
 
     def when(self, condition: Number) -> Iterator[None]:
-        """A loop of one iteration if the condition holds, and of none otherwise."""
+        """A loop of one iteration if the condition holds in any lane, and of none otherwise."""
+        condition = self.any(condition)
         if not isinstance(condition, Value):
             if condition:
                 yield
@@ -460,7 +396,7 @@ def compiled(codes: Sequence[Code]) -> tuple[Any, Any, int]:
         x for x, code in zip(texts, codes) if code is codes[-1] or f"@{code.title}(" in texts[-1]
     ]
     machine = llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), jit=True
+        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), jit=True, opt=1
     )
     declared = sorted(set().union(*(code.used for code in codes)))
     attributes = 'attributes #0 = { nounwind "prefer-vector-width"="512" }'

@@ -10,7 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from smnn._solver.cpu.kernels.emit import Cells, Code, Number, Value, has_estimates
-from smnn._solver.cpu.kernels.layout import PLACES, WORDS, W, room_cells, row_cells
+from smnn._solver.cpu.kernels.layout import (
+    PLACES,
+    TENSORS,
+    WORDS,
+    W,
+    room_cells,
+    row_cells,
+    row_start,
+)
 
 
 class Frame:
@@ -25,14 +33,17 @@ class Frame:
     def __init__(self, name: str, known: Mapping[str, int], lanes: int = W) -> None:
         self.code = Code(name, lanes, 3, has_estimates())
         self.known, self.straight = known, bool(known)
-        notes, self._room, self.group = self.code.arguments
-        self._notes = notes
+        self._notes, self._room, self.group = self.code.arguments
         self._loaded: dict[str, Value] = {}
         self.V, self.m, self.Q = self["V"], self["m"], self["Q"]
         self.reach, self.k, self.n = self["reach"], self["k"], self["V"] * self["m"]
         self.span = self.n * (self.reach + 1)
         self.width = self.span + self.k + 1
+        self.cut = isinstance(self["P"], Value)
+        """Whether sequences may be cut into pieces."""
         self._words = 0
+        self.at = {name: self.word() for name in (*TENSORS, "lam")}
+        """Where each lane accesses a tensor."""
         if not self.straight and lanes > 1:
             self.code.transfer = self.word(self.code.vec)
 
@@ -69,11 +80,21 @@ class Frame:
         factor, z, L = self["@factor"], self["@z"], self["L"]
         factor_bytes = L * (row_cells(self.n, self.reach, self.k) * (8 * W))
         z_bytes = L * (self.n * (8 * W))
-        own = self.place()
-        e = self.code
-        factor = e.select(factor.equals(0), own + z_bytes, factor + self.group * factor_bytes)
-        z = e.select(z.equals(0), own, z + self.group * z_bytes)
+        own, e = self.place(), self.code
+        factor = e.select(factor == 0, own + z_bytes, factor + self.group * factor_bytes)
+        z = e.select(z == 0, own, z + self.group * z_bytes)
         return e.memory(factor), e.memory(z)
+
+    def factor_row(self, step: Number, j: Number) -> Number:
+        """Cell of the inverse pivot of an unknown, in front of the rest of its row."""
+        sizes = self.n, self.reach, self.k
+        return row_start(*sizes, j) + step * row_cells(*sizes)
+
+    def word(self, kind: str = "") -> Cells:
+        """Memory for one integer per lane, or one cell of another kind."""
+        self._words += 1
+        assert self._words <= WORDS
+        return self.code.memory(self._room, kind or self.code.ints).at(self._words - 1)
 
     # ------------------------------------------------------------ lanes
 
@@ -82,37 +103,31 @@ class Frame:
         table = self.code.memory(self["@lanes"], self.code.ints).at(self.group * 4)
         self.b = table[0]
         whole: tuple[Number, ...] = (0, 0, self["T"])
-        self.p, self.t0, self.end = (table[1], table[2], table[3]) if self.cut() else whole
+        self.p, self.t0, self.end = (table[1], table[2], table[3]) if self.cut else whole
         self.start = self.end - self["L"]
+        self.inner = self["L"] - (self.code.select(self.k > 0, self.reach, 0) if self.cut else 0)
+        """Number of steps before the own separator."""
 
-    def cut(self) -> bool:
-        """Whether sequences may be cut into pieces."""
-        return isinstance(self["P"], Value)
+    def begun(self, t: Number) -> Number:
+        """Whether the piece has begun at time `t`; pieces that are shorter begin a step later."""
+        return t >= self.t0 if self.cut else True
 
-    def bases(self, name: str) -> Value:
-        """Address of each lane's sequence in a tensor."""
-        return self.b * self[f"{name}.0"] + self[f"@{name}"]
-
-    def word(self, kind: str = "") -> Cells:
-        """Memory for one integer per lane, or one cell of another kind."""
-        self._words += 1
-        assert self._words <= WORDS
-        return self.code.memory(self._room, kind or self.code.ints).at(self._words - 1)
+    def look(self, name: str, t: Number, strides: str = "") -> None:
+        """Let the lanes access a tensor at time `t`; `strides` names one of the same layout."""
+        like = strides or name
+        self.at[name][0] = self.b * self[f"{like}.0"] + self[f"@{name}"] + t * self[f"{like}.1"]
 
     def moves(self, name: str, step: Number, first: int = 0) -> Number:
         """Whether a tensor has to be read at this step: the first ones, or if it varies in time."""
         stride = self[f"{name}.1"]
-        early = step <= first
-        if not isinstance(stride, Value):
-            return True if stride else early
-        return early | stride.differs(0)
+        return (step <= first) | (stride != 0 if isinstance(stride, Value) else bool(stride))
 
-    def number(self, where: Cells, name: str, *index: Number) -> Value:
+    def number(self, name: str, *index: Number) -> Value:
         """Entry of a tensor per lane, behind the batch and time axes."""
-        return self.code.gather(where, self.offset(name, *index))
+        return self.code.gather(self.at[name], self.offset(name, *index))
 
-    def put(self, where: Cells, name: str, x: Value, *index: Number) -> None:
-        self.code.scatter(where, self.offset(name, *index), x)
+    def put(self, name: str, x: Value, *index: Number) -> None:
+        self.code.scatter(self.at[name], self.offset(name, *index), x)
 
     def offset(self, name: str, *index: Number) -> Number:
         out: Number = 0
@@ -147,7 +162,7 @@ def rotating_functions() -> list[Code]:
         e = Code(name, lanes, 6, has_estimates())
         top, row, count, above, below, more = e.arguments
         cells = e.memory(top), e.memory(row)
-        for _ in e.when(e.any(cells[1][0].differs(0.0))):
+        for _ in e.when(cells[1][0] != 0.0):
             _rotate(e, *cells, ((0, 0, count), (above, below, more)))
         codes.append(e)
     return codes
@@ -156,7 +171,7 @@ def rotating_functions() -> list[Code]:
 def _rotate(e: Code, top: Cells, row: Cells, runs: Sequence[tuple[Number, Number, Number]]) -> None:
     a, b = top[0], row[0]
     square = a * a + b * b
-    empty = square.equals(0.0)
+    empty = square == 0.0
     inverse = e.inverse_root(square)
     cosine, sine = e.select(empty, 1.0, a * inverse), e.select(empty, 0.0, b * inverse)
     for above, below, count in runs:

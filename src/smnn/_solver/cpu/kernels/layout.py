@@ -4,41 +4,32 @@ from __future__ import annotations
 
 W = 16  # Lanes per group: two AVX-512 registers, enough independent work to hide most latencies
 
-WORDS = 24
-"""Cells in front of the working memory, for addresses of lanes."""
-
-ADDRESSES = (
-    "c", "d", "u", "s", "y", "factor", "z", "coupling", "chain", "separators", "found",
-    "g", "lam", "multipliers", "cov", "lag",
-    "gc", "gd", "gu", "gs", "gw_gov", "gw_init", "gw_smooth",
-)  # fmt: skip
-"""What differs from call to call: addresses, 0 where there is no such array."""
-G_STRIDES = len(ADDRESSES)
-SIZES = (
-    "T", "P", "L", "V", "m", "Q", "reach", "k", "T_init", "m_init", "top", "high",
-    "unit", "given", "open", "parts_of_sums", "T_all", "T_init_all", "parts",
-)  # fmt: skip
 TENSORS = {
     "c": 5, "d": 3, "u": 4, "s": 3, "w_gov": 3, "w_init": 4, "w_smooth": 4, "scale": 3, "K": 5,
-    "KF": 5, "w_top": 3, "y": 4, "gc": 5, "gd": 3, "gu": 4, "gs": 3, "gw_gov": 3, "gw_init": 4,
-    "gw_smooth": 4,
+    "KF": 5, "w_top": 3, "y": 4, "g": 4, "gc": 5, "gd": 3, "gu": 4, "gs": 3, "gw_gov": 3,
+    "gw_init": 4, "gw_smooth": 4,
 }  # fmt: skip
-"""Tensors and their numbers of axes; their strides are in the notes."""
+"""Tensors and their numbers of axes."""
 FIXED = ("w_gov", "w_init", "w_smooth", "scale", "K", "KF", "w_top", "taylor", "lanes")
+"""Arrays that are the same in all calls of a plan."""
+OTHERS = ("lam", "factor", "z", "coupling", "chain", "separators", "found", "multipliers", "cov",
+          "lag")  # fmt: skip
+SIZES = (
+    "T", "P", "L", "V", "m", "Q", "reach", "k", "T_init", "m_init", "top", "high", "unit", "given",
+    "open", "parts_of_sums", "T_all", "T_init_all", "parts",
+)  # fmt: skip
+PLACES = {
+    name: i
+    for i, name in enumerate((
+        *SIZES, *(f"@{name}" for name in dict.fromkeys((*TENSORS, *FIXED, *OTHERS))),
+        *(f"{name}.{axis}" for name, axes in TENSORS.items() for axis in range(axes)),
+    ))
+}  # fmt: skip
+"""Where each number is: `@c` the address of `c` (0: there is no such array), `c.1` its stride over
+time in bytes."""
 
-
-def _places() -> dict[str, int]:
-    out = {f"@{name}": i for i, name in enumerate(ADDRESSES)}
-    out |= {f"g.{axis}": G_STRIDES + axis for axis in range(4)}
-    names = [*SIZES, *(f"@{name}" for name in FIXED)]
-    names += [f"{name}.{axis}" for name, axes in TENSORS.items() for axis in range(axes)]
-    return out | {name: len(out) + i for i, name in enumerate(names)}
-
-
-PLACES = _places()
-"""Where each number is: `@c` the address of `c`, `c.1` its stride over time in bytes."""
-CONSTANTS = G_STRIDES + 4
-"""The first note that is the same in all calls of a plan."""
+WORDS = len(TENSORS) + 8
+"""Cells in front of the working memory, for addresses of lanes."""
 
 ELIMINATE, SUBSTITUTE, LOAD, ROWS, CHAIN, CHAIN_AGAIN, SWEEP, ADJOINT, COVARIANCES = (
     2**i for i in range(9)
@@ -72,6 +63,11 @@ def row_cells(n: int, reach: int, k: int) -> int:
     return n * (n + 1) // 2 + n * (n * reach + k)
 
 
+def row_start(n: int, reach: int, k: int, j: int) -> int:
+    """First cell of row `j` of a stored factor block, its inverse pivot."""
+    return j * (n * (reach + 1) + k) - (j * (j - 1)) // 2
+
+
 def swept_cells(n: int, rows: int) -> int:
     """Cells of a time of the covariance sweep: `P`, `x`, and `k` and `nu / sigma` of each row."""
     return n * (n + 1) // 2 + n + rows * (n + 1)
@@ -96,7 +92,6 @@ def room_cells(V: int, m: int, Q: int, reach: int, k: int) -> dict[str, int]:
         "left": k * (k + 1), "oldest_norms": n, "old_norms": n, "new_norms": n, "left_norms": k,
         "equations": Q * (n + 1), "links": n * m * 2, "powers": n, "window": width,
         "x": n * 2, "mu": n * 2, "near": m * 2, "far": m * 2, "changes": 8,
-        "step_powers": m, "gc_sum": Q * n, "gd_sum": Q, "gw_gov_sum": Q, "gs_sum": V,
-        "gw_smooth_sum": n, "own_cov": n * n, "cross_cov": n * k, "left_cov": k * k,
+        "step_powers": m, "gc_sum": Q * n, "gd_sum": Q, "gs_sum": V, "own_cov": n * n, "cross_cov": n * k, "left_cov": k * k,
         "gain": n * (n + k), "product": n * (n + k), "inverse": n * n, "dummy": Q * n + n * n,
     }  # fmt: skip

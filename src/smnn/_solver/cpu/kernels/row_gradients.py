@@ -15,10 +15,11 @@ from collections.abc import Mapping
 
 from smnn._solver.cpu.kernels.emit import Cells, Code, Number, Value
 from smnn._solver.cpu.kernels.frame import copy
-from smnn._solver.cpu.kernels.layout import W, room_cells
+from smnn._solver.cpu.kernels.layout import W
 from smnn._solver.cpu.kernels.substitute import Substitution
 
-SUMMED = ("gc", "gd", "gw_gov", "gs", "gw_smooth")
+SUMMED = ("gc", "gd", "gs")
+"""Gradients that are summed over time if their stride is given as 0."""
 
 
 class Gradients(Substitution):
@@ -32,107 +33,88 @@ class Gradients(Substitution):
         self.near, self.far = self.array("near"), self.array("far")
         self.changes, self.step_powers = self.array("changes"), self.array("step_powers")
         self.sums = {name: self.array(f"{name}_sum") for name in SUMMED}
-        names = ("y", "lam", "c", "d", "w_gov", "s", "w_smooth", "u", "w_init", "gu", "gw_init")
-        self.at = {name: self.word() for name in (*names, *SUMMED)}
-
-    def steady(self, name: str) -> Number:
-        """Whether a gradient is summed over time: its stride over time is given as 0."""
-        return self.code.same(self[f"{name}.1"], 0)
-
-    def look(self, name: str, t: Number, source: str = "") -> None:
-        """Let the lanes access a tensor at time `t`."""
-        base = self.b * self[f"{source or name}.0"] + self[f"@{name}"]
-        self.at[name][0] = base + t * self[f"{source or name}.1"]
 
     def wanted(self, *names: str) -> Number:
         found: Number = False
         for name in names:
-            found = self.code.either(found, self[f"@{name}"].differs(0))
+            found = found | (self[f"@{name}"] != 0)
         return found
 
     def look_out(self, name: str, t: Number, valid: Number) -> None:
         """Let the lanes write a gradient at time `t`, those that are not valid anywhere else."""
         for _ in self.code.when(self.wanted(name)):
             self.look(name, t)
+            here = self.at[name]
             if isinstance(valid, Value):
-                here = self.at[name][0]
-                self.at[name][0] = self.code.select(valid, here, self.place("dummy"))
+                here[0] = self.code.select(valid, here[0], self.place("dummy"))
 
     def give(self, name: str, x: Value, valid: Number, *index: Number) -> None:
         """Write a gradient, or add it to the sum over time."""
-        e, steady = self.code, self.steady(name)
-        sizes = {"gc": (self.V, self.m), "gw_smooth": (self.m,)}.get(name, ())
-        cell = index[0]
-        for size, i in zip(sizes, index[1:], strict=True):
-            cell = cell * size + i
-        for _ in e.when(steady):
-            total = self.sums[name]
-            part = e.select(valid, x, 0.0) if isinstance(valid, Value) else x
-            total[cell] = total[cell] + part
-        for _ in e.when(~steady if isinstance(steady, Value) else not steady):
-            self.put(self.at[name], name, x, *index)
+        e, total, cell = self.code, self.sums[name], index[0]
+        if name == "gc":
+            cell = (cell * self.V + index[1]) * self.m + index[2]
+        for _ in e.when(self[f"{name}.1"] == 0):
+            total[cell] = total[cell] + e.select(valid, x, 0.0)
+        for _ in e.when(self[f"{name}.1"] != 0):
+            self.put(name, x, *index)
+
+    def read(self, name: str, cells: Cells, t: Number) -> None:
+        """Read the solution or the adjoint at time `t`."""
+        self.look(name, t, "y")
+        for j in self.code.range(0, self.n):
+            cells[j] = self.code.gather(self.at[name], self.offset("y", j // self.m, j % self.m))
 
 
 def row_gradients(known: Mapping[str, int]) -> Code:
     """Gradients of one group of lanes; those with address 0 are not computed."""
     f = Gradients(known)
-    e, n, T = f.code, f.n, f["T"]
-    given = f["given"].differs(0) if isinstance(f["given"], Value) else bool(f["given"])
-    for _ in e.when(~given if isinstance(given, Value) else not given):
+    e, n, T, given = f.code, f.n, f["T"], f["given"]
+    for _ in e.when(given == 0):
         f.put_left()
     for step in e.range(f["L"] - 1, -1, -1):
         t = f.start + step
-        valid = t >= f.t0 if f.cut() else True
+        valid = f.begun(t)
         copy(f, f.x.at(n), f.x, n)
         copy(f, f.mu.at(n), f.mu, n)
-        for _ in e.when(~given if isinstance(given, Value) else not given):
+        for _ in e.when(given == 0):
             f.back(step)
             copy(f, f.mu, f.window, n)
             for _ in e.when(f.wanted("lam")):
                 f.look("lam", t, "y")
                 for j in e.range(0, n):
-                    f.put(f.at["lam"], "y", f.mu[j], j // f.m, j % f.m)
-        read(f, "y", f.x, t, True)
-        read(f, "lam", f.mu, t, given)
-        if f.cut():  # the next time of the last step may belong to another piece
-            for _ in e.when(step.equals(f["L"] - 1)):
-                read(f, "y", f.x.at(n), e.least(t + 1, T - 1), True)
-                read(f, "lam", f.mu.at(n), e.least(t + 1, T - 1), given)
+                    e.scatter(f.at["lam"], f.offset("y", j // f.m, j % f.m), f.mu[j])
+        # The time after the last step may belong to another piece.
+        following = step == f["L"] - 1 if f.cut else False
+        for name, cells, needed in (("y", f.x, True), ("lam", f.mu, given != 0)):
+            for _ in e.when(needed):
+                f.read(name, cells, t)
+                for _ in e.when(following):
+                    f.read(name, cells.at(n), e.least(t + 1, T - 1))
         for _ in e.when(f.wanted("gc", "gd", "gw_gov")):
             _governing(f, t, valid)
-        for _ in e.when(e.both(f.wanted("gs", "gw_smooth"), T > 1)):
-            inside = valid & (t + 1 < T) if isinstance(valid, Value) else True
-            for _ in e.when(True if f.cut() else step < f["L"] - 1):
-                smoothness(f, t, inside)
+        for _ in e.when(f.wanted("gs", "gw_smooth") & (T > 1)):
+            for _ in e.when(True if f.cut else step < f["L"] - 1):
+                smoothness(f, t, valid & (t + 1 < T) if f.cut else True)
         _initial(f, t)
     write_sums(f, f.p, f["parts_of_sums"])
     return e
-
-
-def read(f: Gradients, name: str, cells: Cells, t: Number, condition: Number = True) -> None:
-    """Read the solution or the adjoint at time `t`."""
-    for _ in f.code.when(condition):
-        f.look(name, t, "y")
-        for j in f.code.range(0, f.n):
-            cells[j] = f.number(f.at[name], "y", j // f.m, j % f.m)
 
 
 def _governing(f: Gradients, t: Number, valid: Number) -> None:
     e, n, m, x, mu = f.code, f.n, f.m, f.x, f.mu
     for name in ("c", "d", "w_gov"):
         f.look(name, t)
-    for name in ("gc", "gd", "gw_gov"):
-        f.look_out(name, t, valid)
+        f.look_out(f"g{name}", t, valid)
     a, rho = f.near, f.far
     for q in e.range(0, f.Q):
-        a[0], rho[0] = 0.0, f.number(f.at["d"], "d", q)
+        a[0], rho[0] = 0.0, f.number("d", q)
         for j in e.range(0, n):
-            c = f.number(f.at["c"], "c", q, j // m, j % m)
+            c = f.number("c", q, j // m, j % m)
             a[0], rho[0] = a[0] + c * mu[j], rho[0] - c * x[j]
-        w = f.number(f.at["w_gov"], "w_gov", q)
+        w = f.number("w_gov", q)
         weighted = a[0] * w
         for _ in e.when(f.wanted("gw_gov")):
-            f.give("gw_gov", weighted * rho[0] * 2.0, valid, q)
+            f.put("gw_gov", weighted * rho[0] * 2.0, q)
         gd = weighted * w
         for _ in e.when(f.wanted("gd")):
             f.give("gd", gd, valid, q)
@@ -149,14 +131,13 @@ def smoothness(f: Gradients, t: Number, valid: Number) -> None:
     `f = near - q`, and their derivatives by `log s` are `r e_r - p_{r+1}` and `r f_r + q_{r+1}`.
     """
     e, n, m = f.code, f.n, f.m
-    here = e.most(e.least(t, f["T"] - 2), 0) if f.cut() else t
+    here = e.most(e.least(t, f["T"] - 2), 0) if f.cut else t
     for name in ("s", "w_smooth"):
         f.look(name, here)
-    for name in ("gs", "gw_smooth"):
-        f.look_out(name, t, valid)
+        f.look_out(f"g{name}", t, valid)
     near, far, powers, up = f.near, f.far, f.step_powers, f.changes
     for v in e.range(0, f.V):
-        h = f.number(f.at["s"], "s", v)
+        h = f.number("s", v)
         powers[0] = 1.0
         for j in e.range(1, m):
             powers[j] = powers[j - 1] * h
@@ -169,12 +150,12 @@ def smoothness(f: Gradients, t: Number, valid: Number) -> None:
         for i in e.range(0, 4):
             up[i] = 0.0
         for r in e.range(m - 1, -1, -1):
-            _taylor_row(f, v, r, change, valid)
+            _taylor_row(f, v, r, change)
         for _ in e.when(f.wanted("gs")):
             f.give("gs", -change[0] / h, valid, v)
 
 
-def _taylor_row(f: Gradients, v: Number, r: Number, change: Cells, valid: Number) -> None:
+def _taylor_row(f: Gradients, v: Number, r: Number, change: Cells) -> None:
     """Add order `r` to the derivative of J by `log s`."""
     e, m, near, far, up = f.code, f.m, f.near, f.far, f.changes
     p = [up.at(i + 4) for i in range(4)]  # F near of x and mu, then F^-1 far
@@ -191,10 +172,10 @@ def _taylor_row(f: Gradients, v: Number, r: Number, change: Cells, valid: Number
         product = row[0] * row[1] + row[2] * row[3]
         twice = product * e.as_float(r * 2)
         twice = twice - up[0] * row[1] - up[1] * row[0] + up[2] * row[3] + up[3] * row[2]
-        w = f.number(f.at["w_smooth"], "w_smooth", v, r)
+        w = f.number("w_smooth", v, r)
         change[0] = change[0] + w * w * twice
         for _ in e.when(f.wanted("gw_smooth")):
-            f.give("gw_smooth", product * w * -2.0, valid, v, r)
+            f.put("gw_smooth", product * w * -2.0, v, r)
     for i in range(4):
         up[i] = p[i][0]
 
@@ -209,37 +190,30 @@ def taylor_number(f: Gradients, order: Number, side: int) -> Number:
 
 def _initial(f: Gradients, t: Number) -> None:
     e, T_init = f.code, f["T_init"]
-    inside = t < T_init
-    if f.cut():
-        inside = inside & (t >= f.t0)
-    for _ in e.when(e.both(f.wanted("gu", "gw_init"), e.any(inside) if f.cut() else inside)):
+    inside = (t < T_init) & f.begun(t)
+    for _ in e.when(f.wanted("gu", "gw_init") & e.any(inside)):
         here = e.most(e.least(t, T_init - 1), 0)
         for name in ("u", "w_init"):
             f.look(name, here)
-        for name in ("gu", "gw_init"):
-            f.look_out(name, t, inside if f.cut() else True)
+            f.look_out(f"g{name}", t, inside if f.cut else True)
         for v in e.range(0, f.V):
             for r in e.range(0, f["m_init"]):
-                w = f.number(f.at["w_init"], "w_init", v, r)
+                w = f.number("w_init", v, r)
                 a = f.mu[v * f.m + r] * w
                 for _ in e.when(f.wanted("gu")):
-                    f.put(f.at["gu"], "gu", a * w, v, r)
+                    f.put("gu", a * w, v, r)
                 for _ in e.when(f.wanted("gw_init")):
-                    rho = f.number(f.at["u"], "u", v, r) - f.x[v * f.m + r]
-                    f.put(f.at["gw_init"], "gw_init", a * rho * 2.0, v, r)
+                    rho = f.number("u", v, r) - f.x[v * f.m + r]
+                    f.put("gw_init", a * rho * 2.0, v, r)
 
 
 def write_sums(f: Gradients, part: Number, parts: Number) -> None:
     """Write the sums over the times of a part of the sequence."""
     e = f.code
-    sizes = room_cells(f.V, f.m, f.Q, f.reach, f.k)
-    axes = {"gc": (f.V * f.m, f.m), "gw_smooth": (f.m,)}
-    for name in SUMMED:
-        for _ in e.when(e.both(f.steady(name), f.wanted(name))):
+    for name, size in (("gc", f.Q * f.n), ("gd", f.Q), ("gs", f.V)):
+        for _ in e.when((f[f"{name}.1"] == 0) & f.wanted(name)):
             stride = f[f"{name}.0"]
             f.at[name][0] = f.b * stride + f[f"@{name}"] + stride // parts * part
-            for cell in e.range(0, sizes[f"{name}_sum"]):
-                index: list[Number] = [cell]
-                for size in axes.get(name, ()):
-                    index[-1:] = [index[-1] // size, index[-1] % size]
-                f.put(f.at[name], name, f.sums[name][cell], *index)
+            for i in e.range(0, size):
+                index = (i // f.n, i % f.n // f.m, i % f.m) if name == "gc" else (i,)
+                f.put(name, f.sums[name][i], *index)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from smnn._solver.cpu.kernels.emit import Cells, Code, Number
 from smnn._solver.cpu.kernels.frame import Frame, clear, copy
-from smnn._solver.cpu.kernels.layout import W, row_cells
+from smnn._solver.cpu.kernels.layout import W
 
 
 class Substitution(Frame):
@@ -19,7 +19,7 @@ class Substitution(Frame):
         self.window = self.array("window")
         self.at_separators = self.word()
 
-    def separator(self, piece: Number, which: Number = 0) -> None:
+    def separator(self, piece: Number) -> None:
         """Let the lanes read the separator of a piece."""
         place = (self.b * self["P"] + piece) * (self.k * 8)
         self.at_separators[0] = place + self["@separators"]
@@ -31,39 +31,31 @@ class Substitution(Frame):
             self.separator(e.most(self.p - 1, 0))
             for j in e.range(0, self.k):
                 x = e.gather(self.at_separators, j * 8)
-                self.window[self.span + j] = e.select(self.p > 0, x, 0.0) if self.cut() else x
+                self.window[self.span + j] = e.select(self.p > 0, x, 0.0)
             self.separator(self.p)
 
     def back(self, step: Number) -> None:
         """Shift the window back by one step: substitute, or in the separator read."""
-        e, n = self.code, self.n
+        e, n, x = self.code, self.n, self.window
         for j in e.range(self.span - n - 1, -1, -1):
-            self.window[n + j] = self.window[j]
-        end = self["L"] - e.select(self.k > 0, self.reach, 0) if self.cut() else self["L"]
-        if self.cut():
-            for _ in e.when(step >= end):
+            x[n + j] = x[j]
+        if self.cut:
+            for _ in e.when(step >= self.inner):
                 for j in e.range(0, n):
-                    cell = (step - end) * n + j
-                    self.window[j] = e.gather(self.at_separators, cell * 8)
-        for _ in e.when(step < end if self.cut() else True):
-            self._substitute(step)
-
-    def _substitute(self, step: Number) -> None:
-        e, n, kept, x = self.code, self.n, self.span + self.k, self.window
-        at = step * row_cells(n, self.reach, self.k)
-        for j in e.range(n - 1, -1, -1):
-            start = j * kept - (j * (j - 1)) // 2 + at
-            x[j] = self.z[step * n + j]
-            for i in e.range(kept - j - 1, 0, -1):
-                x[j] = x[j] - self.factors[start + i] * x[j + i]
-            x[j] = x[j] * self.factors[start]
+                    x[j] = e.gather(self.at_separators, ((step - self.inner) * n + j) * 8)
+        for _ in e.when(step < self.inner if self.cut else True):
+            for j in e.range(n - 1, -1, -1):
+                start = self.factor_row(step, j)
+                x[j] = self.z[step * n + j]
+                for i in e.range(self.span + self.k - j - 1, 0, -1):
+                    x[j] = x[j] - self.factors[start + i] * x[j + i]
+                x[j] = x[j] * self.factors[start]
 
 
 def present(f: Frame, where: Cells, t: Number) -> None:
     """Let lanes whose piece has not begun write to memory that nobody reads."""
-    e = f.code
-    if f.cut():
-        where[0] = e.select(t >= f.t0, where[0], f.place("dummy"))
+    if f.cut:
+        where[0] = f.code.select(f.begun(t), where[0], f.place("dummy"))
 
 
 def substitute_back(known: Mapping[str, int]) -> Code:
@@ -71,14 +63,14 @@ def substitute_back(known: Mapping[str, int]) -> Code:
     f = Substitution("substitute_back", known)
     e = f.code
     f.put_left()
-    out, target = f.word(), e.select(f["@lam"].equals(0), f["@y"], f["@lam"])
+    target = e.select(f["@lam"] == 0, f["@y"], f["@lam"])
     for step in e.range(f["L"] - 1, -1, -1):
         f.back(step)
         t = f.start + step
-        out[0] = f.b * f["y.0"] + target + t * f["y.1"]
-        present(f, out, t)
+        f.at["y"][0] = f.b * f["y.0"] + target + t * f["y.1"]
+        present(f, f.at["y"], t)
         for j in e.range(0, f.n):
-            f.put(out, "y", f.window[j], j // f.m, j % f.m)
+            f.put("y", f.window[j], j // f.m, j % f.m)
     return e
 
 
@@ -89,27 +81,23 @@ def substitute_forward(known: Mapping[str, int]) -> Code:
     """
     f = Substitution("substitute_forward", known)
     e, n, k, span, x = f.code, f.n, f.k, f.span, f.window
-    at_g, L, kept = f.word(), f["L"], f.span + f.k
-    end = L - e.select(k > 0, f.reach, 0) if f.cut() else L
-    for step in e.range(0, L):
+    for step in e.range(0, f["L"]):
         t = f.start + step
-        at_g[0] = f.bases("g") + t * f["g.1"]
-        place = e.most(step - end, 0) * n if f.cut() else 0  # a separator's cells stay in place
+        f.look("g", t)
+        place = e.most(step - f.inner, 0) * n if f.cut else 0  # a separator's cells stay in place
         for j in e.range(0, n):
-            load = f.number(at_g, "g", j // f.m, j % f.m)
-            load = e.select(t >= f.t0, load, 0.0) if f.cut() else load
-            cell = place + j if f.cut() and not f.straight else j
-            if f.cut() and f.straight:  # known cells only
+            load = e.select(f.begun(t), f.number("g", j // f.m, j % f.m), 0.0)
+            if f.cut and f.straight:  # known cells only
                 for block in range(f.reach):
-                    here = e.select(e.same(place, block * n), load, 0.0)
+                    here = e.select(place == block * n, load, 0.0)
                     x[block * n + j] = x[block * n + j] + here
             else:
-                x[cell] = x[cell] + load
-        for _ in e.when(step < end if f.cut() else True):
+                x[place + j] = x[place + j] + load
+        for _ in e.when(step < f.inner if f.cut else True):
             for j in e.range(0, n):
-                start = j * kept - (j * (j - 1)) // 2 + step * row_cells(n, f.reach, k)
+                start = f.factor_row(step, j)
                 x[j] = x[j] * f.factors[start]
-                for i in e.range(1, kept - j):
+                for i in e.range(1, span + k - j):
                     x[j + i] = x[j + i] - f.factors[start + i] * x[j]
             copy(f, f.z.at(step * n), x, n)
             copy(f, x, x.at(n), span - n)

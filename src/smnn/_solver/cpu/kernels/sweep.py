@@ -23,7 +23,9 @@ and eliminates such samples instead.
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -31,15 +33,13 @@ import numpy as np
 
 from smnn._solver.cpu.kernels.emit import Cells, Code, Number, Value
 from smnn._solver.cpu.kernels.frame import clear, copy
-from smnn._solver.cpu.kernels.layout import W, room_cells, row_cells, swept_cells
-from smnn._solver.cpu.kernels.row_gradients import Gradients, read, smoothness, write_sums
+from smnn._solver.cpu.kernels.layout import W, row_cells, swept_cells
+from smnn._solver.cpu.kernels.row_gradients import Gradients, smoothness, write_sums
 from smnn._solver.rows import unit_link
 
 LARGEST_VARIANCE = 1e9
 """Sum of the variances of the state, relative to those of the noise, up to which it is accurate."""
-
-
-LARGEST_ERRORS = 5e-15, 1e-12
+LARGEST_ERRORS = 2.5e-15, 1e-12
 """Largest errors of a row or link of a solution, and of an adjoint solution, relative to the size
 of its terms."""
 
@@ -93,16 +93,14 @@ class Sweep(Gradients):
 
     def __init__(self, known: Mapping[str, int], adjoint: bool) -> None:
         super().__init__(known, "sweep", known["lanes"])
-        self.at |= {name: self.word() for name in ("scale", "g")}
         e, n, V = self.code, self.n, self.V
         self.adjoint, self.triangle = adjoint, n * (n + 1) // 2
         self.P, self.state, self.xi, self.load = (e.local(k) for k in (self.triangle, n, n, n))
         self.h, self.data, self.weights = (e.local(self.Q * k) for k in (n, 1, 1))
         self.step, self.scale, self.up, self.down = (e.local(k) for k in (V, V, n, n))
-        self.norms, self.worst, self.weakest, self.peak, self.flags = (
-            e.local(k) for k in (n, 1, 1, 1, 2)
-        )  # flags: bad step, high order
-        self.here, self.expected = e.local(n), e.local(1)
+        self.norms, self.here, self.worst, self.weakest = (e.local(k) for k in (n, n, 1, 1))
+        self.peak, self.expected = e.local(1), e.local(1)
+        self.flags = e.local(2)  # bad step, high order
         self.first, self.T = self["L"] - 1, self["T_all"]
         self.rows = self.Q + (self["m_init"] * V if self["observed"] else 0)
         self.excess, self.size, self.largest_size = (e.local(k) for k in (1, 1, self.rows + 1))
@@ -117,7 +115,7 @@ class Sweep(Gradients):
         self.found = self["@found"] + self.group * (W * 32) + offset
         z, factor = self.place(), self.place() + self["L"] * (n * 8 * W)
         self.z = e.memory(z + self.first * (n * 8 * W) + offset)
-        self.last = e.memory(factor + self.first * (block * 8 * W) + offset)
+        self.block = e.memory(factor + self.first * (block * 8 * W) + offset)
         self.root = e.memory(factor + self["L"] * (block * 8 * W))
         parts = (self.T - self["L"]) * (self.rows * lanes * 8)
         place = parts * (self.group * (W // lanes) + part) + self["@multipliers"]
@@ -127,9 +125,8 @@ class Sweep(Gradients):
             (self.excess, 1), (self.largest_size, self.rows + 1),
         ):  # fmt: skip
             clear(self, cells, count)
-        sizes = room_cells(V, self.m, self.Q, 1, 0)
-        for name, total in self.sums.items():
-            clear(self, total, sizes[f"{name}_sum"])
+        for name, size in (("gc", self.Q * n), ("gd", self.Q), ("gs", V)):
+            clear(self, self.sums[name], size)
         self.read_step(self.first)
         self.read_rows(self.first, at_start=True)
 
@@ -156,7 +153,7 @@ class Sweep(Gradients):
         for name, cells in (("s", self.step), ("scale", self.scale)):
             self.look(name, e.least(t, self.T - 2))
             for v in range(self.V):
-                cells[v] = self.number(self.at[name], name, v)
+                cells[v] = self.number(name, v)
         for v in range(self.V):
             h, inverse = self.step[v], 1.0 / self.step[v]
             right = (h > 0.0) & (h < float("inf"))
@@ -173,7 +170,7 @@ class Sweep(Gradients):
         if not self.adjoint and at_start == (self.steady_rows and not self["d.1"]):
             self.look("d", t)
             for q in range(self.Q):
-                self.data[q] = self.number(self.at["d"], "d", q) * self.weights[q]
+                self.data[q] = self.number("d", q) * self.weights[q]
 
     def read_coefficients(self, t: Number) -> None:
         """Governing rows of time `t` and norms of columns."""
@@ -183,11 +180,11 @@ class Sweep(Gradients):
         for j in range(n):
             self.norms[j] = self.scale[j // m] * self.scale[j // m] * float(link_norms(m)[j % m])
         for q in range(self.Q):
-            self.weights[q] = self.number(self.at["w_gov"], "w_gov", q)
+            self.weights[q] = self.number("w_gov", q)
             for j in range(n):
-                c = self.number(self.at["c"], "c", q, j // m, j % m)
+                c = self.number("c", q, j // m, j % m)
                 if j % m >= self["high"]:
-                    self.flags[1] = e.select(c.differs(0.0), 1.0, self.flags[1])
+                    self.flags[1] = e.select(c != 0.0, 1.0, self.flags[1])
                 h = self.h[q * n + j] = c * self.weights[q] * self.down[j]
                 self.norms[j] = self.norms[j] + h * h
 
@@ -202,8 +199,8 @@ class Sweep(Gradients):
             for _ in self.code.when(t < self["T_init_all"]):
                 self.look("w_init", t)
                 self.look("u", t)
-                w = self.number(self.at["w_init"], "w_init", v, r)
-                u = self.number(self.at["u"], "u", v, r)
+                w = self.number("w_init", v, r)
+                u = self.number("u", v, r)
                 j = v * self.m + r
                 yield Row(i, [(j, w * self.down[j])], w * u, w)
 
@@ -213,7 +210,7 @@ class Sweep(Gradients):
         """`P = U U^T` and `x = U z` with `U = diag(s^r / r!) R^-1` of the last eliminated time."""
         n, wide = self.n, W // self.code.lanes
         entry = {
-            (i, j): self.last[(i * 2 * n - i * (i - 1) // 2 + j - i) * wide]
+            (i, j): self.block[(i * 2 * n - i * (i - 1) // 2 + j - i) * wide]
             for i in range(n) for j in range(i, n)
         }  # fmt: skip
         U: dict[tuple[int, int], Value] = {}
@@ -273,7 +270,7 @@ class Sweep(Gradients):
 
     def largest(self, a: Value, b: Value) -> Value:
         """The larger number, or `b` if one of them is NaN."""
-        return self.code.select(self.code.less_or_nan(a, b), b, a)
+        return self.code.select(a.below_or_nan(b), b, a)
 
     def rescale(self, t: Number, sign: int) -> None:
         """Scale by the step of time `t` what was scaled by that of its neighbour."""
@@ -302,11 +299,7 @@ class Sweep(Gradients):
         kept = self.kept(t).at(self.triangle + n + row.place * (n + 1))
         p = [_dot((P[self.cell(i, j)], h) for j, h in row.h) for i in range(n)]
         inverse = 1.0 / _dot(((h, p[j]) for j, h in row.h), 1.0)
-        nu = (
-            _dot((-h, x[j]) for j, h in row.h)
-            if self.adjoint
-            else _dot(((-h, x[j]) for j, h in row.h), row.data)
-        )
+        nu = _dot(((-h, x[j]) for j, h in row.h), None if self.adjoint else row.data)
         for i in range(n):
             k = kept[i] = p[i] * inverse
             x[i] = k * nu + x[i]
@@ -318,22 +311,20 @@ class Sweep(Gradients):
         """The gradient by `x` at time `t`."""
         self.look("g", t)
         for j in range(self.n):
-            load = self.number(self.at["g"], "g", j // self.m, j % self.m)
+            load = self.number("g", j // self.m, j % self.m)
             self.load[j] = load * self.down[j]
 
     def track(self, t: Number) -> None:
         """The largest variance relative to the rows of its unknown, and where it is."""
         e, n = self.code, self.n
         parts = [self.P[self.cell(j, j)] * self.norms[j] for j in range(n)]
-        total = parts[0]
-        for part in parts[1:]:
-            total = total + part
-        for _ in e.when(e.any(e.less_or_nan(self.worst[0], total))):
+        total = functools.reduce(operator.add, parts)
+        for _ in e.when(self.worst[0].below_or_nan(total)):
             place, largest = e.as_float(t * n) + 0.0 * total, parts[0]
             for j in range(1, n):
                 place = e.select(parts[j] > largest, e.as_float(t * n + j), place)
                 largest = e.select(parts[j] > largest, parts[j], largest)
-            more = e.less_or_nan(self.worst[0], total)
+            more = self.worst[0].below_or_nan(total)
             self.weakest[0] = e.select(more, place, self.weakest[0])
             self.worst[0] = e.select(more, total, self.worst[0])
 
@@ -386,16 +377,15 @@ class Sweep(Gradients):
             if self.adjoint:
                 self.give_row(row, where[0], residual)
             else:
-                for _ in e.when(self["@multipliers"].differs(0)):
+                for _ in e.when(self["@multipliers"] != 0):
                     where[0] = residual
         self.rescale(t - 1, -1)
         here, noise, _ = link_check(self.V, self.m)
         found = 0.0 * xi[0]
         for j in range(n):
             weight = 1.0 / self.scale[j // self.m]
-            found = (
-                self.here[j] * float(here[j]) - weight * weight * float(noise[j]) * xi[j] + found
-            )
+            change = weight * weight * float(noise[j]) * xi[j]
+            found = self.here[j] * float(here[j]) - change + found
         self.expected[0] = found
         for a in reversed(self.shifts()):
             xi[a + 1] = xi[a + 1] + xi[a]
@@ -413,69 +403,72 @@ class Sweep(Gradients):
         """Gradients by a row from its weighted residuals in `y` and in `lam`."""
         e, m, w = self.code, self.m, row.weight
         by_data = -(w * of_lam)
-        by_weight = e.select(w.equals(0.0), 0.0, of_lam * of_y * -2.0 / w)
+        by_weight = e.select(w == 0.0, 0.0, of_lam * of_y * -2.0 / w)
         if row.place >= self.Q:
             index = divmod(row.place - self.Q, self["m_init"])
             for name, x in (("gu", by_data), ("gw_init", by_weight)):
                 for _ in e.when(self.wanted(name)):
-                    self.put(self.at[name], name, x, *index)
+                    self.put(name, x, *index)
             return
-        for name, x in (("gd", by_data), ("gw_gov", by_weight)):
-            for _ in e.when(self.wanted(name)):
-                self.give(name, x, True, row.place)
+        for _ in e.when(self.wanted("gd")):
+            self.give("gd", by_data, True, row.place)
+        for _ in e.when(self.wanted("gw_gov")):
+            self.put("gw_gov", by_weight, row.place)
         for _ in e.when(self.wanted("gc")):
             for j in range(self.n):
                 x = w * of_y * self.mu[j] - by_data * self.x[j]
                 self.give("gc", x, True, row.place, j // m, j % m)
 
+    # ------------------------------------------------------------ both
+
+    def run(self) -> Code:
+        """Solve; of the adjoint problem, write gradients by the rows and the step before them."""
+        e, n = self.code, self.n
+        for part in e.range(0, self["parts"]):
+            self.begin(part)
+            self.take_over()
+            for t in e.range(self["L"], self.T):
+                self.advance(t)
+            for t in e.range(self.T - 1, self.first - 1, -1):
+                if self.adjoint:
+                    copy(self, self.x.at(n), self.x, n)
+                    copy(self, self.mu.at(n), self.mu, n)
+                self.smooth(t)
+                if self.adjoint:
+                    self.use_adjoint(t)
+                for _ in e.when(t > self.first):
+                    if self.adjoint:
+                        more = ("gu", "gw_init") if self["observed"] else ()
+                        for name in ("gc", "gd", "gw_gov", *more):
+                            self.look_out(name, t, True)
+                    else:
+                        self.look("y", t)
+                        for j in range(n):
+                            self.put("y", self.here[j] * self.down[j], j // self.m, j % self.m)
+                    self.retreat(t)
+            self.finish()
+            if self.adjoint:
+                write_sums(self, 1, 2)
+            _report(self)
+        return e
+
+    def use_adjoint(self, t: Number) -> None:
+        """Read the solution at time `t`; gradients by the step behind it."""
+        for j in range(self.n):
+            self.mu[j] = self.here[j] * self.down[j]
+        self.read("y", self.x, t)
+        for _ in self.code.when(self.wanted("gs", "gw_smooth") & (t < self.T - 1)):
+            smoothness(self, t, True)
+
 
 def sweep(known: Mapping[str, int]) -> Code:
     """Solution of the times after the first ones, `y`, and residuals of their rows."""
-    f = Sweep(known, False)
-    e, out = f.code, f.word()
-    for part in e.range(0, f["parts"]):
-        f.begin(part)
-        f.take_over()
-        for t in e.range(f["L"], f.T):
-            f.advance(t)
-        for t in e.range(f.T - 1, f.first - 1, -1):
-            f.smooth(t)
-            for _ in e.when(t > f.first):
-                out[0] = f.bases("y") + t * f["y.1"]
-                for j in range(f.n):
-                    f.put(out, "y", f.here[j] * f.down[j], j // f.m, j % f.m)
-                f.retreat(t)
-        f.finish()
-        _report(f)
-    return e
+    return Sweep(known, adjoint=False).run()
 
 
 def adjoint_sweep(known: Mapping[str, int]) -> Code:
     """Row gradients of the times after the first ones, and of the step before them."""
-    f = Sweep(known, True)
-    e, n = f.code, f.n
-    for part in e.range(0, f["parts"]):
-        f.begin(part)
-        f.take_over()
-        for t in e.range(f["L"], f.T):
-            f.advance(t)
-        for t in e.range(f.T - 1, f.first - 1, -1):
-            copy(f, f.x.at(n), f.x, n)
-            copy(f, f.mu.at(n), f.mu, n)
-            f.smooth(t)
-            for j in range(n):
-                f.mu[j] = f.here[j] * f.down[j]
-            read(f, "y", f.x, t)
-            for _ in e.when(e.both(f.wanted("gs", "gw_smooth"), t < f.T - 1)):
-                smoothness(f, t, True)
-            for _ in e.when(t > f.first):
-                for name in ("gc", "gd", "gw_gov", *(("gu", "gw_init") if f["observed"] else ())):
-                    f.look_out(name, t, True)
-                f.retreat(t)
-        f.finish()
-        write_sums(f, 1, 2)
-        _report(f)
-    return e
+    return Sweep(known, adjoint=True).run()
 
 
 def _report(f: Sweep) -> None:
@@ -483,7 +476,7 @@ def _report(f: Sweep) -> None:
     e = f.code
     found = [e.memory(f.found + i * (W * 8)) for i in range(4)]
     ratio = 1.0 / f.worst[0]
-    less = e.less_or_nan(ratio, found[0][0])
+    less = ratio.below_or_nan(found[0][0])
     found[1][0] = e.select(less, f.weakest[0], found[1][0])
     ratio = e.select(less, ratio, found[0][0])
     accurate = (f.peak[0] < LARGEST_VARIANCE) & (f.excess[0] <= 0.0)

@@ -64,7 +64,8 @@ class RowGradients:
         w = out.new(f"tl.load({where}, mask=valid, other=0.0)")
         a = out.new(" + ".join(f"{x} * {z}" for x, z in zip(c, lam, strict=True)))
         rho = out.new(" + ".join(f"{x} * {z}" for x, z in zip(c, y, strict=True)) + f" - {d}")
-        wa, wr = out.new(f"{w} * {w} * {a}"), out.new(f"{w} * {w} * {rho}")
+        # Not the square of the weight, which may overflow.
+        wa, wr = out.new(f"{w} * ({w} * {a})"), out.new(f"{w} * ({w} * {rho})")
         if self.want["wg"]:
             out(f"tl.store(gwg_ptr + lane * {Q} + {q}, -2.0 * {w} * {a} * {rho}, mask=valid)")
         if self.want["d"]:
@@ -85,7 +86,7 @@ class RowGradients:
             where = f"b * wi_sb + t * wi_st + {v} * wi_sv + {r} * wi_sr"
             w = out.new(f"tl.load(wi_ptr + {where}, mask={early}, other=0.0)")
             if self.want["u"]:
-                out(f"tl.store(gu_ptr + {at} + {r}, {w} * {w} * {lam[r]}, mask={early})")
+                out(f"tl.store(gu_ptr + {at} + {r}, {w} * ({w} * {lam[r]}), mask={early})")
             if self.want["wi"]:
                 where = f"b * u_sb + t * u_st + {v} * {m_init} + {r}"
                 u = out.new(f"tl.load(u_ptr + {where}, mask={early}, other=0.0)")

@@ -35,8 +35,8 @@ def equations_body(out: Source, V: int, m: int, Q: int, wanted: tuple[bool, ...]
             total = " + ".join(f"c{k} * {x}{k}[None, :]" for k in own)
             out(f"{name} = tl.sum({total}, axis=1)")
         out("rho = rho - d")
-        out("wa = w * w * a")
-        out("wr = w * w * rho")
+        out("wa = w * (w * a)")
+        out("wr = w * (w * rho)")
         if want["wg"]:
             out(f"tl.store(gwg_ptr + place * {Q} + which, -2.0 * w * a * rho, mask=known)")
         if want["d"]:
