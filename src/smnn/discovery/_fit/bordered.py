@@ -84,7 +84,7 @@ def _sweep() -> Code:
     width, rows = D * 2 + m + 1, D * 3
     fresh[0] = 1
     for k in e.range(0, N):
-        for _ in e.when(fresh[0].equals(1)):  # a weak anchor, so that no state is undetermined
+        for _ in e.when(fresh[0] == 1):  # a weak anchor, so that no state is undetermined
             for i in e.range(0, rows * width):
                 W[i] = 0.0
             for i in e.range(0, D):
@@ -94,7 +94,7 @@ def _sweep() -> Code:
             for j in e.range(0, width):
                 row[j] = 0.0
             row[i], row[width - 1] = wd[k * D + i], wd[k * D + i] * data[k * D + i]
-        for _ in e.when(follows[k].differs(0)):
+        for _ in e.when(follows[k] != 0):
             for i in e.range(0, D):  # rows of the step
                 row, w, cell = W.at(i * width), wq[k * D + i], k * D + i
                 for j in e.range(0, D):
@@ -114,7 +114,7 @@ def _sweep() -> Code:
                     row = W.at((D + i) * width)
                     row[j], row[D + j] = row[D + j], 0.0
             fresh[0] = 0
-        for _ in e.when(follows[k].equals(0)):
+        for _ in e.when(follows[k] == 0):
             for j in e.range(0, D):
                 _reflect(e, W, width, (D + j, j, rows))
             _keep(e, kept, W.at(D * width), k * D, D, width)
@@ -142,13 +142,13 @@ def _back() -> Code:
             value[0] = row[width - 1]
             for j in e.range(0, m):
                 value[0] = value[0] - row[D * 2 + j] * dp[j]
-            for _ in e.when(follows[k].differs(0)):
+            for _ in e.when(follows[k] != 0):
                 for j in e.range(0, D):
                     value[0] = value[0] - row[D + j] * dx[(k + 1) * D + j]
             for j in e.range(i + 1, D):
                 value[0] = value[0] - row[j] * dx[k * D + j]
             pivot = row[i]
-            dx[k * D + i] = e.select(pivot.equals(0.0), 0.0, value[0] / pivot)
+            dx[k * D + i] = e.select(pivot == 0.0, 0.0, value[0] / pivot)
     return e
 
 
