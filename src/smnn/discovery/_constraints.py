@@ -93,6 +93,8 @@ class Rules:
     """(V, P) complexity of the terms; decides between equally good ones."""
     candidates: int = 0
     """Number of candidates that the terms were chosen from, if more than are allowed."""
+    defining: int | None = None
+    """The equation that defines a hidden variable; other terms there only change its definition."""
 
     def only(self, keep: Flags) -> Rules:
         """The rules for a subset of the terms (P,)."""

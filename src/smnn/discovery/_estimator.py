@@ -45,12 +45,14 @@ from smnn.discovery._fit.pipeline import discover
 from smnn.discovery._fit.smoothing import smooth
 from smnn.discovery._forecast import EquationForecast, continue_equations, index_of, simulate_draws
 from smnn.discovery._models.delays import DelaySearch, Past, delayed_names, simulate_delayed
+from smnn.discovery._models.hidden import Gauge, check_hidden_library, find_hidden
 from smnn.discovery._models.options import check_kind, check_options, neural_settings
 from smnn.discovery._models.varying import in_series, indicator, split_terms, with_indicators
 from smnn.discovery._open.system import discover_open
-from smnn.discovery._terms import HALF_WIDTH, Constant, Term, compile_terms, intervals_of
+from smnn.discovery._terms import Constant, Term, compile_terms, intervals_of
 from smnn.discovery._verdict.fitted import Fitted, better_of, judged_delay, stored
-from smnn.discovery._verdict.verdict import ESTABLISHED, Verdict
+from smnn.discovery._verdict.hidden import judged_hidden, without_hidden
+from smnn.discovery._verdict.verdict import ESTABLISHED
 from smnn.discovery._view import report as view
 from smnn.discovery._view.charts import fit_charts, time_axis
 from smnn.discovery.libraries import (
@@ -64,7 +66,6 @@ from smnn.discovery.libraries import (
 )
 from smnn.report.charts import Chart
 from smnn.report.display import Displayable, Overview
-from smnn.report.numbers import plus_minus
 
 if TYPE_CHECKING:
     from smnn.discovery._evaluate import HoldOutResult
@@ -106,6 +107,8 @@ class Discovery(Displayable, BaseEstimator):
         delay: Terms may contain values at an earlier time, `x_lag(t) = x(t - lag)`: the lag, a pair
             of its smallest and largest value, or `True` (`"auto"`) for a lag from two steps to a
             tenth of the shortest series or, if none stands out there, to a quarter.
+        hidden: 1 adds a variable that is not measured, such as a recovery variable. It is defined
+            up to functions of the measured ones; `hidden_` says how this freedom is fixed.
         neural: Options of `method="neural"`: a `Neural`, or a dictionary of its arguments.
         random_state: Seed of the random number generator.
         verbose: Print progress to standard error, or pass it to this function.
@@ -125,10 +128,11 @@ class Discovery(Displayable, BaseEstimator):
         intervals_: (V, P, 2) 90 % confidence intervals.
         inclusion_: (V, P) fraction of the resamples that selected a term, or `None`: the stability
             of the selection, not the probability that the term is right.
-        noise_: (V,) standard deviation of the measurement noise.
+        noise_: (V,) standard deviation of the measurement noise; zero for a hidden variable.
         states_: Fitted states (T, V order) of every series.
         times_: Times of every series.
         lag_: The lag, with its standard deviation; `None` without `delay`.
+        hidden_: Definition of the hidden variable, by name; it is the last of `variables_`.
         series_: Names of the series, if parameters vary between them.
         table_: The data that were fitted, as a `Table`; `None` for a loaded model.
         report_: Diagnostics: seconds per stage, levels of the joint fit, whether equations hold,
@@ -152,6 +156,7 @@ class Discovery(Displayable, BaseEstimator):
         kind: str = "ode",
         varies: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
         delay: float | Sequence[float] | bool | str | None = None,
+        hidden: int = 0,
         neural: Neural | Mapping[str, Any] | None = None,
         random_state: int | None = 0,
         verbose: bool | Callable[[str], None] = False,
@@ -169,6 +174,7 @@ class Discovery(Displayable, BaseEstimator):
         self.kind = kind
         self.varies = varies
         self.delay = delay
+        self.hidden = hidden
         self.neural = neural
         self.random_state = random_state
         self.verbose = verbose
@@ -218,13 +224,19 @@ class Discovery(Displayable, BaseEstimator):
         check_arguments("Discovery.fit", reading, [*own, *known])
         self.lag_: tuple[float, float] | None = None
         self._delayed: list[str] = []
+        self.hidden_: dict[str, str] = {}
         nodes, X, timed = read_nodes(X, t, inputs, feature_names, sample_weight, reading)
         nodes = nodes.as_map() if self.kind == "map" else nodes
         table = X if isinstance(X, Table) else nodes.table(timed)
         self.series_ = list(table.series) if self.varies else []
         check_distinct(nodes.names, nodes.inputs)
         with _one_blas_thread():
-            found = self._fitted(nodes) if self.delay is None else self._fitted_with_delay(nodes)
+            if self.hidden:
+                found, nodes = self._fitted_with_hidden(nodes)
+            else:
+                found = (
+                    self._fitted(nodes) if self.delay is None else self._fitted_with_delay(nodes)
+                )
         result = found.result
         self._set_equations(found.library, found.order, nodes.names, nodes.inputs, result.terms)
         self._set_result(nodes, result)
@@ -247,6 +259,20 @@ class Discovery(Displayable, BaseEstimator):
             second = not self._names_terms
             order, library, result = best_order(nodes, self._fit_order, second)
         return self._escalated(nodes, Fitted(library, order, result))
+
+    def _fitted_with_hidden(self, nodes: Nodes) -> tuple[Fitted, Nodes]:
+        """The best equations with a hidden variable, and the nodes with this variable."""
+        given = None if self.library is None else libraries_for(self.library, 1, 1)[0]
+        check_hidden_library(given, [*nodes.names, *nodes.inputs])
+        library, result = self._fit_order(nodes, 1)
+        plain = Fitted(library, 1, result)
+        if plain.verdict.level == ESTABLISHED:
+            return without_hidden(plain), nodes
+        fit, rng = functools.partial(self._fit_library, 1), np.random.default_rng(self.random_state)
+        best = find_hidden(nodes, given, fit, rng, self._progress)
+        self.hidden_ = {best.gauge.name: best.gauge.definition}
+        found = Fitted(best.library, 1, best.result)
+        return judged_hidden(found, plain, best.trained, best.rival), best.gauge.nodes
 
     def _fitted_with_delay(self, nodes: Nodes) -> Fitted:
         """The best equations with delayed values."""
@@ -313,7 +339,9 @@ class Discovery(Displayable, BaseEstimator):
         libraries = affordable(libraries, columns, V, int(nodes.seen.sum()))
         return best_library(libraries, nodes, functools.partial(self._fit_library, order))
 
-    def _fit_library(self, order: int, nodes: Nodes, library: Library, thorough: bool) -> FitResult:
+    def _fit_library(
+        self, order: int, nodes: Nodes, library: Library, thorough: bool, gauge: Gauge | None = None
+    ) -> FitResult:
         """Fit equations of an order with a library."""
         columns = [*state_names(nodes.names, order), *nodes.inputs]
         terms, targets = library.terms(columns), target_names(nodes.names, order, nodes.discrete)
@@ -335,6 +363,8 @@ class Discovery(Displayable, BaseEstimator):
         )
         if self.varies:
             rules = replace(rules, allowed=rules.allowed & varying)
+        if gauge is not None:
+            rules, fixed = gauge.apply(terms, rules, fixed)
         link = LINKS[self.link] if self.link else None
         data = FitInput(nodes, compile_terms(terms, columns), order, rules, fixed, link)
         rng = np.random.default_rng(self.random_state)
@@ -354,7 +384,7 @@ class Discovery(Displayable, BaseEstimator):
             return discover_neurally(data, settings=settings, rng=rng, progress=self._progress)
         found = discover(
             data, method=self.method, ensemble=self.ensemble, rng=rng, progress=self._progress,
-            thorough=thorough,
+            thorough=thorough, smoothed=gauge and (gauge.curves, gauge.sigma),
         )  # fmt: skip
         return replace(found, terms=terms) if self.varies else found
 
@@ -365,7 +395,7 @@ class Discovery(Displayable, BaseEstimator):
         """Set the attributes that describe the form of the equations."""
         self.order_ = order
         self.variables_, self.inputs_ = list(variables), list(inputs)
-        self.n_features_in_ = len(variables)
+        self.n_features_in_ = len(variables) - len(self.hidden_)
         self.state_names_ = state_names(variables, order)
         self.targets_ = target_names(variables, order, self.kind == "map")
         columns = [*self.state_names_, *inputs, *self._delayed]
@@ -380,9 +410,11 @@ class Discovery(Displayable, BaseEstimator):
     def _check(self) -> None:
         check_options(self)
 
-    def _more_columns(self, series: list[str], lag: tuple[float, float] | None) -> list[str]:
-        """Set series and lag of a loaded model; the columns besides states and inputs."""
-        self.series_, self.lag_ = series, lag
+    def _more_columns(
+        self, series: list[str], lag: tuple[float, float] | None, hidden: dict[str, str]
+    ) -> list[str]:
+        """Set what a file adds to the variables; the columns besides states and inputs."""
+        self.series_, self.lag_, self.hidden_ = series, lag, hidden
         self._delayed = [] if lag is None else delayed_names(self.variables_)
         return [*self._delayed, *map(indicator, series)]
 
@@ -401,7 +433,7 @@ class Discovery(Displayable, BaseEstimator):
         self.coefficients_, self.deviation_ = result.Xi, result.deviation
         self.intervals_ = intervals_of(result.Xi, result.deviation)
         self.inclusion_ = result.inclusion
-        self.noise_ = result.noise
+        self.noise_ = np.where(nodes.hidden, 0.0, result.noise)
         self.states_ = nodes.split(result.Z)
         self.times_ = nodes.split(nodes.t)
         self.step_ = float(np.median(np.diff(nodes.t)[nodes.follows[:-1]]))
@@ -464,13 +496,7 @@ class Discovery(Displayable, BaseEstimator):
 
     def summary(self, precision: int = 4) -> str:
         """The verdict, and the equations with their own verdicts where these are lower."""
-        lines = [f"Verdict: {self.verdict_}"]
-        if self.lag_ is not None:
-            lag, half = plus_minus(self.lag_[0], HALF_WIDTH * self.lag_[1]), self._delayed[0]
-            lines.append(f"{half}(t) = {self.variables_[0]}(t - lag), lag = {lag}")
-        for name, text in zip(self.variables_, self.equations(precision=precision)):
-            lines.append(_with_level(name, text, self.verdict_))
-        return "\n".join([*lines, *view.constants(self)])
+        return view.summary(self, precision)
 
     def _source(self, term: Term, constant: Constant) -> str:
         """The term as text, in the series that a constant belongs to."""
@@ -750,16 +776,6 @@ class Discovery(Displayable, BaseEstimator):
             ModelFileError: If the file is not a saved model.
         """
         return _storage.load(cls, path, stored)
-
-
-def _with_level(name: str, text: str, verdict: Verdict) -> str:
-    """An equation with its level; the level alone if there is no equation to show."""
-    one = verdict.equations.get(name)
-    if one is None or one.level == "established":
-        return text
-    if one.terms == 0 or one.withheld:
-        return f"{text.split(' = ')[0]}: {one.level} ({one.reason.rstrip('.')})"
-    return f"{text}   ({one.level})"
 
 
 def _explicit_time(terms: Sequence[Term], columns: Sequence[str]) -> bool:

@@ -119,13 +119,13 @@ def continue_equations(
     elif inputs is not None:
         raise DataError("inputs: got some, but the equations have none.")
     mean = model.simulate(model.states_[i][-1], t, driving, series=i)
-    V = len(model.variables_)
-    draws = simulate_draws(model, i, t, driving)
+    V = len(table.names)  # without a hidden variable
+    draws = simulate_draws(model, i, t, driving)[..., :V]
     bounds = probabilities(level)
     x, label = time_axis(table)
     tail = slice(-max(4 * int(h), 60), None)
     made = EquationForecast(
-        x(t[1:]), mean[1:, :V], mean, mean, bounds, tuple(model.variables_), tuple(model.warnings_),
+        x(t[1:]), mean[1:, :V], mean, mean, bounds, tuple(table.names), tuple(model.warnings_),
         label, draws, (x(model.times_[i][tail]), table.values[i][tail]),
     )  # fmt: skip
     lower, upper = made.interval(bounds[-1])
@@ -202,7 +202,7 @@ def _covariance(model: Discovery, i: int, ode: OdeModel, deviation: Array, free:
     F = np.tile(np.eye(n), (len(FZ), 1, 1))
     F[:, :D] = np.concatenate([FZ, FX], -1)
     F = F * size / size[:, None]
-    noise = np.maximum(model.noise_ / model.scale_[:V], EXACT) ** 2
+    noise = np.maximum(model.noise_[:V] / model.scale_[:V], EXACT) ** 2
     C = WIDE**2 * np.eye(n)
     for k in range(len(Z)):
         if k:

@@ -47,6 +47,7 @@ def save(model: Discovery, path: str | Path) -> Path:
         "inputs": model.inputs_,
         "series": model.series_,
         "lag": model.lag_,
+        "hidden": model.hidden_,
         "terms": [term.name for term in model.terms_],
         "equations": model.equations(precision=6),
         "coefficients": model.coefficients_,
@@ -87,7 +88,7 @@ def load(
         check_distinct(*names)
         model.variables_ = names[0]
         series = texts(record, "series") if record.get("series") else []
-        more = model._more_columns(series, _lag(record))
+        more = model._more_columns(series, _lag(record), _hidden(record))
         columns = [*state_names(names[0], model.order), *names[1], *more]
         terms = with_constants(library.terms(columns), record)
         model._set_equations(library, model.order, *names, terms)
@@ -113,6 +114,18 @@ def _lag(record: Mapping[str, Any]) -> tuple[float, float] | None:
     if not lag > 0.0:
         raise ModelFileError(f"'lag' in the model file is {lag}; expected a positive number.")
     return lag, deviation
+
+
+def _hidden(record: Mapping[str, Any]) -> dict[str, str]:
+    """The definition of the hidden variable, which is the last one, by name."""
+    given = record.get("hidden") or {}
+    if given and (
+        not isinstance(given, dict)
+        or [*given] != texts(record, "variables")[-1:]
+        or not all(isinstance(text, str) and len(text) <= LONGEST_TEXT for text in given.values())
+    ):
+        raise ModelFileError("'hidden' in the model file does not define its last variable.")
+    return given
 
 
 def _restore(model: Discovery, record: Mapping[str, Any]) -> None:

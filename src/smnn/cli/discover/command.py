@@ -48,6 +48,7 @@ def discover(
     varies: Annotated[
         Text, typer.Option(metavar="K", help="Constants, or terms, that differ between series.")
     ] = None,
+    hidden: Annotated[int, typer.Option(min=0, max=1, help="1 adds a hidden variable.")] = 0,
     link: Annotated[Text, typer.Option(help="Link function, such as tanh.")] = None,
     threshold: Annotated[
         float | None,
@@ -110,7 +111,7 @@ def discover(
             penalty=penalty, ensemble=ensemble, link=link, random_state=seed, kind=kind,
             fixed=fixed or None, forbidden=forbidden or None,
             constraints=[Bounds.parse(text) for text in bound or ()] or None,
-            varies=names(varies), delay=lag(delay),
+            varies=names(varies), delay=lag(delay), hidden=hidden,
         )  # fmt: skip
         folder = prepare_output(out or results_folder("discover", data), Report.FILES)
         with notices().status(WORKING) as status, warnings.catch_warnings():

@@ -168,7 +168,7 @@ def outliers_of(refiner: Refiner, fit: JointFit, measured: Array, strict: float)
     if refiner.nodes.weights is not None:
         residual *= np.sqrt(refiner.nodes.weights)
     out = np.zeros_like(seen)
-    for v in range(refiner.V):
+    for v in np.flatnonzero(~refiner.nodes.hidden):
         fitted = residual[refiner.seen[:, v], v]
         limit = max(FAR * 1.4826 * float(np.median(fitted)), SMALLEST * refiner.nodes.scale[v])
         outliers = residual[:, v] > limit

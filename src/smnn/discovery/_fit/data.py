@@ -45,6 +45,7 @@ class Nodes:
     inputs: list[str]
     weights: Array | None = None  # (N, V) relative weights of squared errors, with a mean of one
     discrete: bool = False  # Whether the equations are a map from one node to the next
+    sizes: Array | None = None  # (V,) standard deviations, used for variables without any value
 
     @property
     def roots(self) -> Array:
@@ -75,9 +76,17 @@ class Nodes:
     @property
     def scale(self) -> Array:
         """(V,) standard deviation of each variable over all series, never zero."""
-        spread = np.nanstd(self.Y, axis=0)
-        size = np.nanmax(np.abs(self.Y), axis=0)
-        return np.where(spread > 1e-12 * size, spread, np.where(size > 0, size, 1.0))
+        measured = self.seen.any(0)
+        Y = np.where(measured, self.Y, 0.0)
+        spread = np.nanstd(Y, axis=0)
+        size = np.nanmax(np.abs(Y), axis=0)
+        found = np.where(spread > 1e-12 * size, spread, np.where(size > 0, size, 1.0))
+        return found if self.sizes is None else np.where(measured, found, self.sizes)
+
+    @property
+    def hidden(self) -> Flags:
+        """(V,) mask of the variables without any value."""
+        return ~self.seen.any(0)
 
     def with_columns(self, names: Sequence[str], columns: Array) -> Nodes:
         """The nodes with further inputs (N,) or (N, n)."""

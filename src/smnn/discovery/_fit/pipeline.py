@@ -84,6 +84,7 @@ def discover(
     rng: np.random.Generator,
     progress: Progress,
     thorough: bool = True,
+    smoothed: tuple[Array, Array] | None = None,
 ) -> FitResult:
     """Fit the coefficients; repeated without outliers if there are any.
 
@@ -94,13 +95,15 @@ def discover(
         rng: Generator for left-out points and resamples.
         progress: Called with progress messages.
         thorough: Search over supports by complete fits if the selection does not converge.
+        smoothed: Initial values and derivatives (N, V, order + 1), and noise (V,), if some
+            variables have no values; by default those of smoothing splines.
     """
     attempts: list[Attempt] = []
     outliers = np.zeros(data.nodes.Y.shape, dtype=bool)
     while True:
         timer = StageTimer()
         cleaned = replace(data, nodes=without(data.nodes, outliers))
-        initial = _initial(cleaned, rng, progress, timer)
+        initial = _initial(cleaned, smoothed, rng, progress, timer)
         if method == "regression":
             return _regression_result(initial, ensemble, rng, timer, progress)
         every, chosen, rules = _coefficients(initial, timer, progress)
@@ -154,11 +157,12 @@ def result_of(best: Attempt, data: FitInput, ensemble: int, rng: np.random.Gener
 
 
 def _initial(
-    data: FitInput, rng: np.random.Generator, progress: Progress, timer: StageTimer
-) -> Initial:
+    data: FitInput, given: tuple[Array, Array] | None, rng: np.random.Generator,
+    progress: Progress, timer: StageTimer,
+) -> Initial:  # fmt: skip
     """Smooth the data, and set up the regression."""
     nodes, order = data.nodes, data.order
-    curves, sigma = smooth(nodes, order, rng)
+    curves, sigma = smooth(nodes, order, rng) if given is None else given
     smoothed = Z = np.concatenate([curves[..., r] for r in range(order)], -1)
     dZ = np.concatenate([curves[..., r] for r in range(1, order + 1)], -1)
     top = curves[..., order]
@@ -175,7 +179,8 @@ def _initial(
         progress(f"{len(used):,} of {len(Z):,} times are used from here on, in segments")
         data = replace(data, nodes=nodes)
         Z, dZ, top, phi = Z[used], dZ[used], top[used], phi[used]
-    regression = regression_of(data, phi, top)
+    filled = np.where(nodes.hidden, Z[:, : len(nodes.names)], nodes.Y)
+    regression = regression_of(replace(data, nodes=replace(nodes, Y=filled)), phi, top)
     if not all(np.isfinite(x).all() for x in (*regression.R, *regression.b)):
         raise DataError(
             f"{len(nodes.t)} times with {int(np.isfinite(nodes.Y).sum())} values are too few for "
@@ -330,6 +335,8 @@ def _contradicted_coefficients(refiner: Refiner, fit: JointFit, data: FitInput) 
     """Warnings about fixed coefficients without which the data are explained better."""
     rules, given = refiner.rules, data.fixed
     fixed = ~rules.allowed & (given != 0)
+    if rules.defining is not None:  # its coefficient is a convention
+        fixed[rules.defining] = False
     free = fixed | rules.allowed
     found = refiner.triangle(fit, free) if fixed.any() else None
     if found is None:

@@ -440,7 +440,11 @@ class Refiner:
         misfit = self.nodes.roots * (self.data - fit.Z)[:, : self.V]
         used = (self.D * self.nodes.pieces + k) / self.V
         freedom = np.maximum(seen.sum(0) - used, 0.2 * seen.sum(0) + 1)
-        return np.maximum(np.sqrt((misfit**2).sum(0) / freedom), 1e-14 * self.nodes.scale)
+        noise = np.maximum(np.sqrt((misfit**2).sum(0) / freedom), 1e-14 * self.nodes.scale)
+        hidden, scale = self.nodes.hidden, self.nodes.scale
+        if hidden.any():  # nominal: as in the other variables
+            noise[hidden] = scale[hidden] * (noise / scale)[~hidden].mean()
+        return noise
 
 
 def bounded(R: Array, b: Array, found: Selection, low: Array, high: Array) -> Selection:

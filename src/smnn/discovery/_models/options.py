@@ -37,6 +37,7 @@ def check_options(model: Discovery) -> None:
             raise ValueError("delay needs kind='ode', order=1 and no varies.")
         if model.method not in ("auto", "refine"):
             raise ValueError(f"method={model.method!r} does not support delay.")
+    check_hidden(model)
     if model.method == "neural" and (model.kind == "map" or model.constraints or model.varies):
         raise ValueError("method='neural' does not support kind='map', constraints and varies.")
     if model.link is not None and model.link not in LINKS:
@@ -49,6 +50,24 @@ def check_options(model: Discovery) -> None:
         raise ValueError(f"ensemble={model.ensemble!r}; expected the number of resamples, or 0.")
     if model.method == "neural":
         neural_settings(model.neural)
+
+
+def check_hidden(model: Discovery) -> None:
+    """Check the option `hidden`, and what it is combined with.
+
+    Raises:
+        ValueError: It is not zero or one, or another option does not support it.
+    """
+    if model.hidden not in (0, 1):
+        raise ValueError(f"hidden={model.hidden!r}; expected 0, or 1 for a hidden variable.")
+    usual: dict[str, tuple[Any, ...]] = {
+        "kind": ("ode",), "method": ("auto", "refine"), "order": (1, None, "auto")
+    }  # fmt: skip
+    others = ("delay", "varies", "fixed", "forbidden", "constraints", "link")
+    for name in (*usual, *others) if model.hidden else ():
+        value = getattr(model, name)
+        if value not in usual[name] if name in usual else value:
+            raise ValueError(f"hidden=1 does not support {name}={value!r}.")
 
 
 def neural_settings(given: Any) -> Neural:

@@ -34,22 +34,43 @@ def deviation_from_trajectory(refiner: Refiner, fit: JointFit) -> Array:
 
 
 def against_curves(refiner: Refiner, fit: JointFit) -> Array:
-    """(V,) score of the equations minus that of the best plain curve, in nats."""
+    """(V,) score of the equations minus that of the best plain curve, in nats.
+
+    That of a hidden variable is the sum for all measured ones, less the price of its own equation.
+    """
     best = np.full(refiner.V, -np.inf)
     for windows, errors in _trajectories(refiner, fit):
-        best = np.maximum(best, _score(refiner, fit, errors, windows))
-    return best - np.array([_curve(refiner.nodes, v) for v in range(refiner.V)])
+        best = np.maximum(best, score(refiner, fit, errors, windows))
+    return best - curves(refiner.nodes)
 
 
-def _score(refiner: Refiner, fit: JointFit, errors: Array, windows: int) -> Array:
-    """(V,) score of the equations."""
+def curves(nodes: Nodes) -> Array:
+    """(V,) score of the best plain curve through each variable; their sum for a hidden one."""
+    found = np.array([0.0 if h else _curve(nodes, v) for v, h in enumerate(nodes.hidden)])
+    return np.where(nodes.hidden, found.sum(), found)
+
+
+def score(refiner: Refiner, fit: JointFit, errors: Array, windows: int) -> Array:
+    """(V,) score of the equations; for a hidden variable the sum of those of the others.
+
+    Args:
+        refiner: Data and rules.
+        fit: Terms that are not fixed by the rules count as parameters.
+        errors: (V,) mean square errors, relative to the spread of the data.
+        windows: Number of windows of every series, each with an initial state.
+    """
+    hidden = refiner.nodes.hidden
     n = refiner.seen[:, : refiner.V].sum(0).astype(float)
+    n[hidden] = n.sum()
     terms = refiner.parameters_of((fit.Xi != 0) & refiner.rules.allowed)
     candidates = np.maximum(refiner.rules.allowed.sum(1), max(refiner.candidates // refiner.V, 1))
     starts = refiner.order * windows * (len(refiner.nodes.starts) - 1)
     price = terms * (0.5 * np.log(n) + np.log(candidates)) + 0.5 * starts * np.log(n)
     small_sample = n / np.maximum(n - terms - starts - 2.0, 0.5)
-    return np.asarray(-0.5 * n * np.log(errors + FLOOR**2) - small_sample * price)
+    found = -small_sample * price
+    found[~hidden] -= (0.5 * n * np.log(errors + FLOOR**2))[~hidden]
+    found[hidden] += found[~hidden].sum()
+    return np.asarray(found)
 
 
 def _trajectories(refiner: Refiner, fit: JointFit) -> list[tuple[int, Array]]:
@@ -60,20 +81,27 @@ def _trajectories(refiner: Refiner, fit: JointFit) -> list[tuple[int, Array]]:
         return [(1, errors)]
     shortest = min(b - a for a, b in refiner.nodes.bounds)
     counts = [w for w in WINDOWS if w == 1 or shortest >= w * SHORTEST]
-    return [(w, _shooting_errors(refiner, fit, w)) for w in counts]
+    edges = {w: [np.linspace(a, b, w + 1).astype(int).tolist() for a, b in refiner.nodes.bounds]
+             for w in counts}  # fmt: skip
+    return [
+        (w, shooting_errors(refiner, fit, [p for e in edges[w] for p in itertools.pairwise(e)]))
+        for w in counts
+    ]
 
 
 def relative_errors(refiner: Refiner, fit: JointFit) -> Array:
-    """(V,) root mean square of data minus states, relative to the spread of the data."""
+    """(V,) root mean square of data minus states, relative to the spread of the data.
+
+    For a hidden variable, the largest of the others.
+    """
     V, seen = refiner.V, refiner.seen[:, : refiner.V]
     residual = np.where(seen, (refiner.data - fit.Z)[:, :V], 0.0) / refiner.nodes.scale
-    return np.sqrt((residual**2).sum(0) / np.maximum(seen.sum(0), 1))
+    errors = np.sqrt((residual**2).sum(0) / np.maximum(seen.sum(0), 1))
+    return np.where(refiner.nodes.hidden, errors.max(), errors)
 
 
-def _shooting_errors(refiner: Refiner, fit: JointFit, windows: int) -> Array:
-    """(V,) errors of trajectories with free initial states and the given coefficients."""
-    edges = [np.linspace(a, b, windows + 1).astype(int) for a, b in refiner.nodes.bounds]
-    bounds = [(int(a), int(b)) for e in edges for a, b in itertools.pairwise(e)]
+def shooting_errors(refiner: Refiner, fit: JointFit, bounds: list[tuple[int, int]]) -> Array:
+    """(V,) mean square errors of trajectories along ranges of nodes with free initial states."""
     nodes, at = refiner.nodes.take(bounds)
     fixed = replace(refiner.rules, allowed=np.zeros_like(refiner.rules.allowed))
     part = refiner.on(nodes, at, rules=fixed)

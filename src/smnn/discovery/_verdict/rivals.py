@@ -194,8 +194,11 @@ def _wider(rules: Rules, count: int) -> Rules:
     def padded(flags: Any, value: float) -> Any:
         return np.pad(flags, ((0, 0), (0, count)), constant_values=value)
 
+    allowed = padded(rules.allowed, True)
+    if rules.defining is not None:
+        allowed[rules.defining, rules.allowed.shape[1] :] = False
     return replace(
-        rules, allowed=padded(rules.allowed, True), required=padded(rules.required, False),
+        rules, allowed=allowed, required=padded(rules.required, False),
         low=padded(rules.low, -np.inf), high=padded(rules.high, np.inf),
         ties=None, complexity=None,
     )  # fmt: skip

@@ -207,13 +207,15 @@ def judge(result: FitResult) -> tuple[Verdict, list[RivalEquation]]:
         errors, defects = relative_errors(refiner, fit), deviation_from_trajectory(refiner, fit)
     against = comparisons or [Comparison(np.nan, np.nan, [], np.nan, [])] * V
     equations, rivals = {}, []
+    counts = refiner.seen[:, :V].sum(0)
+    counts[refiner.nodes.hidden] = counts.sum()
     for v, name in enumerate(refiner.nodes.names):
         facts = _Facts(
             terms=int(np.count_nonzero(result.Xi[v])),
-            values=int(refiner.seen[:, v].sum()),
+            values=int(counts[v]),
             evidence=float(evidence[v]),
             chosen=_least(result.inclusion, result.Xi, v),
-            ratio=_least_ratio(result, fit, v, int(refiner.seen[:, v].sum())),
+            ratio=_least_ratio(result, fit, v, int(counts[v])),
             against=against[v],
             correlation=float(correlation[v]),
             error=float(errors[v]),
@@ -253,6 +255,8 @@ def least_ratio(xi: Array, deviation: Array) -> float:
 
 def _jaggedness(refiner: Refiner, v: int) -> float:
     """Change between neighbouring values, relative to that of unrelated values."""
+    if refiner.nodes.hidden[v]:
+        return 0.0
     y, follows = refiner.nodes.Y[:, v], refiner.follows[:-1]
     steps = np.diff(y)[follows]
     steps = steps[np.isfinite(steps)]

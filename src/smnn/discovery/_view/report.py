@@ -151,7 +151,7 @@ class Report:
                 )
             )
         spread = result.scale if result else np.nanstd(np.concatenate(self.table.values), axis=0)
-        noise = np.asarray(model.noise_) / np.maximum(spread, 1e-300)
+        noise = np.asarray(model.noise_)[: len(spread)] / np.maximum(spread, 1e-300)
         each = [
             f"{name} {significant(float(s), 2)}" for name, s in zip(self.table.names, model.noise_)
         ]
@@ -209,6 +209,7 @@ class Report:
                 dict(zip(("target", "term", "coefficient", "low", "high", "chosen"), row))
                 for row in term_rows(model) if row[2]
             ],
+            "hidden": model.hidden_,
             "constants": [
                 {"name": name, "value": c.value, "low": c.interval[0], "high": c.interval[1]}
                 for name, c in model.constants_.items()
@@ -296,6 +297,32 @@ class Report:
             style=charts.STYLE + intervals.STYLE + STYLE,
             script=charts.SCRIPT,
         )
+
+
+def summary(model: Discovery, precision: int) -> str:
+    """The verdict, and the equations with their own verdicts where these are lower."""
+    lines = [f"Verdict: {model.verdict_}"]
+    if model.lag_ is not None:
+        lag, half = plus_minus(model.lag_[0], HALF_WIDTH * model.lag_[1]), model._delayed[0]
+        lines.append(f"{half}(t) = {model.variables_[0]}(t - lag), lag = {lag}")
+    for name, text in zip(model.variables_, model.equations(precision=precision)):
+        lines.append(_with_level(name, text, model.verdict_))
+    return "\n".join([*lines, *definitions(model), *constants(model)])
+
+
+def _with_level(name: str, text: str, verdict: Any) -> str:
+    """An equation with its level; the level alone if there is no equation to show."""
+    one = verdict.equations.get(name)
+    if one is None or one.level == "established":
+        return text
+    if one.terms == 0 or one.withheld:
+        return f"{text.split(' = ')[0]}: {one.level} ({one.reason.rstrip('.')})"
+    return f"{text}   ({one.level})"
+
+
+def definitions(model: Discovery) -> list[str]:
+    """What defines the hidden variable, if there is one."""
+    return [f"{name} is not measured: {text}" for name, text in model.hidden_.items()]
 
 
 def constants(model: Discovery) -> list[str]:
