@@ -384,7 +384,7 @@ class Discovery(Displayable, BaseEstimator):
             return discover_neurally(data, settings=settings, rng=rng, progress=self._progress)
         found = discover(
             data, method=self.method, ensemble=self.ensemble, rng=rng, progress=self._progress,
-            thorough=thorough, smoothed=gauge and (gauge.curves, gauge.sigma),
+            thorough=thorough, smoothed=None if gauge is None else (gauge.curves, gauge.sigma),
         )  # fmt: skip
         return replace(found, terms=terms) if self.varies else found
 

@@ -86,7 +86,7 @@ class Nodes:
     @property
     def hidden(self) -> Flags:
         """(V,) mask of the variables without any value."""
-        return ~self.seen.any(0)
+        return np.logical_not(self.seen.any(0))
 
     def with_columns(self, names: Sequence[str], columns: Array) -> Nodes:
         """The nodes with further inputs (N,) or (N, n)."""

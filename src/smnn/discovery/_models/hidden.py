@@ -60,7 +60,7 @@ def hidden_libraries(library: Library | None, states: int) -> list[Library]:
     """Libraries, of which each is tried if equations with the one before do not hold."""
     if library is not None:
         return [library]
-    return [Polynomial(2), Polynomial(3)][: 2 if states <= MOST_STATES else 1]
+    return [Polynomial(degree) for degree in ((2, 3) if states <= MOST_STATES else (2,))]
 
 
 @dataclass(frozen=True)

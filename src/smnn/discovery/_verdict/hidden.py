@@ -53,8 +53,8 @@ def prediction_evidence(trained: FitResult, whole: FitResult) -> float:
     part.copy_scales(refiner, at)
     fit = replace(fit, Z=best.Z, rho=best.rho, sigma=best.sigma)
     used = [b - a for a, b in old.nodes.bounds]
-    every = itertools.zip_longest(refiner.nodes.bounds, used, fillvalue=0)
-    rest = [(a + n, b) for (a, b), n in every if a + n < b]
+    used += [0] * (len(refiner.nodes.bounds) - len(used))
+    rest = [(a + n, b) for (a, b), n in zip(refiner.nodes.bounds, used) if a + n < b]
     found, plain = -np.inf, curves(refiner.nodes.take(rest)[0])[-1]
     for windows in WINDOWS:
         if min(b - a for a, b in rest) < windows * SHORTEST:
