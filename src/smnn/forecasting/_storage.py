@@ -27,7 +27,7 @@ from smnn.forecasting._model.seasons import Season
 from smnn.forecasting._model.spec import Spec
 from smnn.forecasting._time import Clock, SeriesError
 
-FORMAT, VERSION = "smnn-forecaster", "2"
+FORMAT, VERSION = "smnn-forecaster", "3"
 LARGEST = 16 * 2**30
 """Maximum size of a file in bytes."""
 CLASSES: dict[str, Any] = {
