@@ -162,7 +162,7 @@ class TestUse:
         assert result.error < 0.2
         report = Report(model, result, "prey.csv")
         page = report.write(tmp_path)
-        assert "h1" in page.read_text(encoding="utf-8")
+        assert "h1 is not measured: its term" in page.read_text(encoding="utf-8")
         record = json.loads(json.dumps(report.record()))
         assert record["hidden"] == model.hidden_
         assert (tmp_path / "states.csv").read_text().splitlines()[0].endswith(",x,h1")

@@ -302,9 +302,6 @@ class Report:
 def summary(model: Discovery, precision: int) -> str:
     """The verdict, and the equations with their own verdicts where these are lower."""
     lines = [f"Verdict: {model.verdict_}"]
-    if model.lag_ is not None:
-        lag, half = plus_minus(model.lag_[0], HALF_WIDTH * model.lag_[1]), model._delayed[0]
-        lines.append(f"{half}(t) = {model.variables_[0]}(t - lag), lag = {lag}")
     for name, text in zip(model.variables_, model.equations(precision=precision)):
         lines.append(_with_level(name, text, model.verdict_))
     return "\n".join([*lines, *definitions(model), *constants(model)])
@@ -321,8 +318,12 @@ def _with_level(name: str, text: str, verdict: Any) -> str:
 
 
 def definitions(model: Discovery) -> list[str]:
-    """What defines the hidden variable, if there is one."""
-    return [f"{name} is not measured: {text}" for name, text in model.hidden_.items()]
+    """What defines delayed values and the hidden variable, if there are any."""
+    found = [f"{name} is not measured: {text}" for name, text in model.hidden_.items()]
+    if model.lag_ is not None:
+        lag, delayed = plus_minus(model.lag_[0], HALF_WIDTH * model.lag_[1]), model._delayed[0]
+        found.append(f"{delayed}(t) = {model.variables_[0]}(t - lag), lag = {lag}")
+    return found
 
 
 def constants(model: Discovery) -> list[str]:
@@ -415,7 +416,8 @@ def _equations(report: Report) -> str:
     weak = model.inclusion_ is not None and any(
         model.inclusion_[v, p] < WEAK for v, p in zip(*np.nonzero(model.coefficients_))
     )
-    notes = [_units(report.table), *(f"{text}." for text in constants(model))]
+    more = (*definitions(model), *constants(model))
+    notes = [_units(report.table), *(f"{text.rstrip('.')}." for text in more)]
     if weak:
         notes.append(f"Grey terms were selected in less than {percent(WEAK)} of the resamples.")
     return (
