@@ -36,6 +36,7 @@ class Made(Discovery):
         self.targets_ = [f"{name}'" for name in names]
         self.terms_ = Polynomial(2).terms(names)
         self._columns, self._delayed, self.series_, self.lag_ = list(names), [], [], None
+        self.hidden_: dict[str, str] = {}
         P, V = len(self.terms_), len(names)
         self.coefficients_ = np.zeros((V, P))
         self.coefficients_[0, 1] = -1.0
