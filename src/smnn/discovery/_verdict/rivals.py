@@ -27,6 +27,8 @@ from smnn.report.numbers import significant
 MOST_NODES = 1500  # Number of nodes that are used if the data are longer
 SEGMENT = 300  # Length of their segments
 MOST_VARIABLES = 3  # Number of columns above which products of three are left out
+MOST_PAIRED = 12  # Number of columns above which functions of two columns are left out
+LARGEST = 30_000_000  # Size of the derivatives of all states by all coefficients, in numbers
 TINY = 1e-300
 SAME = 1e-9  # Squared sine of the angle between two columns that count as the same term
 CANDIDATES = 3  # Number of rivals that are reported per equation
@@ -101,7 +103,7 @@ def _term(terms: CompiledTerms, p: int, X: Array) -> Array:
 def _functions(names: list[str], X: Array) -> list[tuple[str, Function]]:
     """Functions of columns with values X (N, columns) that libraries often lack."""
     out: list[tuple[str, Function]] = []
-    degree = 3 if len(names) <= MOST_VARIABLES else 2
+    degree = 3 if len(names) <= MOST_VARIABLES else 2 if len(names) <= MOST_PAIRED else 1
     for k in (2, 3):
         for powers in itertools.combinations_with_replacement(range(len(names)), k):
             if k <= degree or len(set(powers)) == 1:
@@ -115,7 +117,7 @@ def _functions(names: list[str], X: Array) -> list[tuple[str, Function]]:
             text = template.format(x=name, c=significant(size, 3))
             out.append((text, partial(_of_column, f, j, size)))
         for i, other in enumerate(names):
-            if i != j and kind is POSITIVE:
+            if i != j and kind is POSITIVE and degree > 1:
                 text = f"{other} {name}/({name} + {significant(size, 3)})"
                 out.append((text, partial(_uptake, i, j, size)))
     return out
@@ -170,6 +172,9 @@ def compare(refiner: Refiner, fit: JointFit) -> list[Comparison] | None:
     names = list(refiner.terms.variables)
     wider = _new(refiner.terms, _functions(names, X), X)
     count = len(wider.functions)
+    most = LARGEST // (refiner.V**2 * (len(refiner.terms.terms) + count))
+    if most < len(at):
+        nodes, at = refiner.nodes.segments(most, min(SEGMENT, most))
     part = refiner.on(nodes, at, wider, _wider(refiner.rules, count))
     fit = replace(fit, Z=fit.Z[at], Xi=np.pad(fit.Xi, ((0, 0), (0, count))))
     allowed = part.rules.allowed

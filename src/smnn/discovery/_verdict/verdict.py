@@ -200,7 +200,8 @@ def judge(result: FitResult) -> tuple[Verdict, list[RivalEquation]]:
     with np.errstate(all="ignore"):
         try:
             evidence, correlation = against_curves(refiner, fit), structure(refiner, fit)
-            comparisons = compare(refiner, fit)
+            few = refiner.seen[:, :V].sum() <= 2 * (fit.Xi != 0).sum()
+            comparisons = None if few else compare(refiner, fit)  # no rival can be told apart
         except np.linalg.LinAlgError:  # the model is not finite near the data
             evidence, correlation, comparisons = np.full(V, np.nan), np.full(V, np.nan), None
         shares = missed(refiner, fit)
