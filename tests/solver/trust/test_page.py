@@ -28,15 +28,3 @@ def test_figures_of_random_problems() -> None:
         assert (x["regular_called_singular"], x["singular_passed"]) == (0, 0)
         for name, limit in long_run.LIMITS.items():
             assert x["properties"].get(name, {"largest": 0.0})["largest"] < limit
-
-
-def test_figures_of_faults() -> None:
-    import kills
-
-    killed, fuzzed = records("kills", "fuzz")
-    assert kills.TABLE.read_text(encoding="utf-8") == kills.table()
-    assert killed["kills"] >= 200
-    assert killed["problems"] == 0
-    assert killed["finished_exactly_afterwards"] == killed["trials"]
-    assert fuzzed["inputs"] >= 100_000
-    assert (fuzzed["bugs"], fuzzed["acts"]) == (0, 0)
